@@ -1,7 +1,7 @@
 # What `import fedlit` hands on: the one list. It is imported lazily, for Lightning takes seconds.
 from .client.build import ClientOverride as ClientOverride
 from .client.client import FederatedClient as FederatedClient
-from .composite.mixture import Mixture as Mixture
+from .mixture.mixture import Mixture as Mixture
 from .data.module import FederatedData as FederatedData
 from .data.shaping.by_distance import Distance as Distance
 from .data.shaping.column_split import ColumnSplit as ColumnSplit

@@ -5,10 +5,11 @@ An archive is a zip whose records each have a checksum (CRC-32), which torch wri
 
 from __future__ import annotations
 
+import io
 import zipfile
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.files import write_whole
@@ -54,32 +55,5 @@ def write_archive(content: Any, path: Path, before: Path | None = None) -> None:
     """
     import torch
 
-    def save(file: IO[bytes]) -> None:
-        told = _Told(file)
-        try:
-            torch.save(content, cast(Any, told))
-        except Exception:
-            if told.error is not None:  # torch says something else
-                raise told.error from None
-            raise
-
-    write_whole({path: save}, before)
-
-
-class _Told:
-    """A file that remembers what went wrong when it was written."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self.error: OSError | None = None
-
-    def write(self, content: Any) -> int:
-        """Write, or remember why not."""
-        try:
-            return self.file.write(content)
-        except OSError as error:
-            self.error = self.error or error
-            raise
-
-    def flush(self) -> None:
-        """Do nothing: the file is flushed once everything is written."""
+    torch.save(content, file := io.BytesIO())
+    write_whole({path: lambda place: place.write(file.getbuffer())}, before)

@@ -7,6 +7,7 @@ as ``<tensor>[<name>]``. So each is averaged over the clients that have the name
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -45,17 +46,15 @@ def named_axes(module: nn.Module) -> dict[str, tuple[int, tuple[str, ...]]]:
     found = {}
     for path, part in module.named_modules():
         axes: Any = getattr(part, "axes", None)
-        if not isinstance(axes, Mapping):
-            continue
-        for tensor, (axis, labels) in axes.items():
+        for tensor, (axis, labels) in axes.items() if isinstance(axes, Mapping) else ():
             name = f"{path}.{tensor}" if path else tensor
             size = getattr(part, tensor).shape[axis]
-            twice = sorted({label for label in labels if labels.count(label) > 1}) if len(set(labels)) < size else []
+            twice = [label for label, number in Counter(labels).items() if number > 1]
             if twice or len(labels) != size:
                 wrong = f"{twice[0]!r} twice" if twice else f"{len(labels)} names"
                 raise ConfigError(
-                    f"{name}: expected a name of its own for each of {size} slices along axis {axis}, found {wrong}; "
-                    f"mend {type(part).__name__}.axes, or rename the column or class"
+                    f"{name}: expected {size} different names of slices along axis {axis}, found {wrong}; mend "
+                    f"{type(part).__name__}.axes, or rename the column or class"
                 )
             found[name] = (axis, tuple(labels))
     return found

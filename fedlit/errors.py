@@ -54,14 +54,9 @@ class LeftOutError(FedlitError):
 
 def closest(word: str, known: Iterable[str]) -> str | None:
     """The known word that is most like this one, None where nothing is close."""
-    lower: dict[str, str] = {}
-    for own in known:
-        lower.setdefault(own.casefold(), own)
-    names = list(lower.values())
-    close = difflib.get_close_matches(word, names, n=1) or [
-        lower[own] for own in difflib.get_close_matches(word.casefold(), list(lower), n=1)
-    ]
-    return close[0] if close else None
+    names = {own.casefold(): own for own in reversed(list(known))}
+    close = difflib.get_close_matches(word.casefold(), names, n=1)
+    return names[close[0]] if close else None
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:

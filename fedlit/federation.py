@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Federation", "Member"]
 
-_SEARCH = 0.5  # of the minutes; the mixture that is chosen is trained in the rest
-
 
 class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Says who should join a federation and with what, and predicts for each client.
@@ -78,13 +76,14 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """
         from fedlit.data.examine.propose import propose
         from fedlit.data.examine.written import written
+        from fedlit.run.folders import new_folder
 
         _check(tables)
         if self.settings and self.method is None:
             raise ConfigError("Federation: settings: expected a method beside them, found none; say method")
         if not isinstance(self.label, str) and (without := [client for client in tables if client not in self.label]):
             raise ConfigError(f"Federation: label: expected a column for each client, found none for {without[0]!r}")
-        folder = _version(Path(self.folder)).absolute()
+        folder = new_folder(Path(self.folder).absolute(), "")
         rows = folder / "tables"
         rows.mkdir(parents=True)
         for client, frame in tables.items():
@@ -100,20 +99,13 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return self
 
     def _recommended(self, config: Path, folder: Path) -> tuple[Shown, Path]:
-        from fedlit.composite.asked import Asked
-        from fedlit.composite.mixture import Mixture
-        from fedlit.composite.recommend import recommend
+        from fedlit.mixture.recommend import recommend
 
-        budget = max(1.0, 60 * self.minutes * _SEARCH)
-        asked = Asked.of(str(config), str(folder / "recommended"), budget=budget, seed=self.seed, matters=self.matters)
-        try:
-            found = recommend(asked)
-        except ConfigError as error:
-            raise ConfigError(str(error).replace("--budget:", "Federation: minutes:")) from error
-        mixture = Mixture.load(str(found.best), f"--trainer.default_root_dir={folder / 'runs'}")
-        mixture.fit(quiet=True)
-        assert mixture.folder is not None
-        return found, mixture.folder
+        found = recommend(
+            config, budget=60 * self.minutes, seed=self.seed, matters=self.matters, out=folder / "recommended"
+        )
+        assert found.mixture.folder is not None
+        return found, found.mixture.folder
 
     def _trained(self, config: Path, folder: Path) -> tuple[Shown, Path]:
         from fedlit.run.load import load
@@ -147,7 +139,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             raise ConfigError(
                 f"expected a client among {known}, found {client!r}.{did_you_mean(client, self.clients_)}"
             )
-        from fedlit.composite.served import load_run
+        from fedlit.mixture.served import load_run
 
         label = self.label if isinstance(self.label, str) else self.label[client]
         return Member(client, label, load_run(self.run_, client, _checkpoint(self.run_), quiet=True))
@@ -194,7 +186,7 @@ class Member:
 
     def export(self, folder: str | Path) -> Path:
         """Write it as data alone (ONNX, arrays and JSON), to score rows where fedlit's training parts are not."""
-        from fedlit.composite.export import export_scorer
+        from fedlit.mixture.export import export_scorer
 
         return export_scorer(self.scorer, Path(folder)).folder
 
@@ -224,11 +216,3 @@ def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
 def _checkpoint(run: Path) -> str:
     """The best state where a run keeps it, by validation rows."""
     return "best" if any((run / "checkpoints").glob("best*.ckpt")) else "last"
-
-
-def _version(folder: Path) -> Path:
-    """The first version that is not there."""
-    number = 0
-    while (folder / f"version_{number}").exists():
-        number += 1
-    return folder / f"version_{number}"

@@ -23,6 +23,7 @@ __all__ = [
     "clear_partials",
     "naming",
     "partial_of",
+    "read_named",
     "reason",
     "write_frames",
     "write_text",
@@ -32,45 +33,31 @@ __all__ = [
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 """What the system says where a place cannot be written to, whoever asks."""
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PARTIAL = ".partial"
+
+_NAMES = ("client", "column", "concept", "feature", "first", "label", "measure", "method", "metric", "of", "output",
+          "part", "path", "second", "split", "study")  # fmt: skip
+_VALUES = ("error", "loss", "value")
 
 
 def reason(error: OSError) -> str:
-    """Why a file could not be written: what is in its way, else in the system's words."""
-    blocked = _in_the_way(error)
-    if blocked is None:
-        return error.strerror or str(error)
-    kind = "a folder where a file" if blocked.is_dir() else "a file where a folder"
-    return f"{blocked} is in the way, {kind} is needed"
+    """Why a file could not be written, in the system's words."""
+    return error.strerror or str(error)
 
 
 def advice(error: OSError) -> str:
     """Return what a person can do about an error."""
-    blocked = _in_the_way(error)
-    return "make room, or make the folder writable" if blocked is None else f"move {blocked.name} away"
-
-
-def _in_the_way(error: OSError) -> Path | None:
-    if error.errno not in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR) or error.filename is None:
-        return None
-    path = Path(os.fsdecode(error.filename))
-    return next((own for own in (path, *path.parents) if os.path.lexists(own)), path)
+    return "make room" if error.errno in _FULL else "make the folder writable, or move away what is in its place"
 
 
 @contextmanager
-def naming(place: Path, instead: Path | None = None) -> Iterator[None]:
-    """What cannot be written inside the block is known by its place: the system says none behind the opening of a file.
-
-    Args:
-        place: which cannot be written.
-        instead: a folder that nobody knows: its files are called by the place, too.
-    """
+def naming(place: Path) -> Iterator[None]:
+    """An ``OSError`` inside the block has this place as its ``filename``: the system names none when a disk is full."""
     try:
         yield
     except OSError as error:
-        named = error.filename2 or error.filename
-        if named is None or (instead is not None and Path(os.fsdecode(named)).is_relative_to(instead)):
-            error.filename, error.filename2 = str(place), None
+        error.filename, error.filename2 = str(place), None
         raise
 
 
@@ -79,10 +66,10 @@ def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Pat
 
     Args:
         contents: path → what writes its bytes.
-        before: what the one file that was there is called from now on; forgotten if None.
+        before: the name that the one file that was there gets; it is replaced if None.
 
     Raises:
-        OSError: the disk is full, say; ``filename`` is the path. Nothing is left then of what was written.
+        OSError: the disk is full, for instance; ``filename`` is the path. Nothing is left then of what was written.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -95,41 +82,40 @@ def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Pat
     partials = {path: partial_of(path) for path in contents}
     try:
         for path, partial in partials.items():
-            with naming(path, instead=partial):
+            with naming(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with partial.open("wb") as file:
                     contents[path](file)
                     file.flush()
                     os.fsync(file.fileno())
                 if path.is_dir():
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         for path, partial in partials.items():
-            with naming(path, instead=partial):
+            with naming(path):
                 if before is not None and path.exists():
-                    _set_aside(path, before)
+                    _keep(path, before)
                 os.replace(partial, path)
         for folder in {path.parent for path in contents}:  # the new names are on disk, too
             handle = os.open(folder, os.O_RDONLY)
-            with suppress(OSError):  # a file system that does not know this for folders
+            with suppress(OSError):  # a file system that does not sync folders
                 os.fsync(handle)
             os.close(handle)
-    except BaseException:
+    finally:
         for partial in partials.values():
             with suppress(OSError):
-                partial.unlink()
-        raise
+                partial.unlink(missing_ok=True)
 
 
-def _set_aside(path: Path, before: Path) -> None:
-    """Give a file a second name, so that there is one of the first name at any moment."""
+def _keep(path: Path, before: Path) -> None:
+    """Give a file a second name. There is a file of either name at any moment, where the file system has links."""
     second = partial_of(before)
     try:
-        second.unlink(missing_ok=True)
         os.link(path, second)
         os.replace(second, before)
-        second.unlink(missing_ok=True)  # where both are one file already, nothing was renamed
-    except OSError:  # a file system without links
+    except OSError:
         os.replace(path, before)
+    finally:
+        second.unlink(missing_ok=True)  # where both names were of one file already, nothing was renamed
 
 
 def write_text(text: str, path: Path, before: Path | None = None) -> None:
@@ -146,6 +132,16 @@ def write_frames(frames: Mapping[Path, pd.DataFrame]) -> None:
         return lambda file: frame.to_csv(file, index=False)
 
     write_whole({path: writer(path, frame) for path, frame in frames.items()})
+
+
+def read_named(path: Path) -> pd.DataFrame:
+    """Read a CSV of numbers by names: scores, corrections, clusters. Names are text, also where one reads like a number
+    or a missing value (a client NA).
+    """
+    import pandas as pd
+
+    names, missing = dict.fromkeys(_NAMES, str), {key: ["", "nan"] for key in _VALUES}
+    return pd.read_csv(path, dtype=names, keep_default_na=False, na_values=missing)
 
 
 def partial_of(path: Path) -> Path:

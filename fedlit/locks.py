@@ -1,7 +1,8 @@
-"""One process at a time in a folder, and who it is.
+"""One process at a time in a folder.
 
-The system lets go of a lock when its process ends, however. The file also says who holds it, for whoever is refused. It
-is removed when the lock is given back; so one that is left was left by a process that was killed.
+The system releases a lock when its process ends, however it ends. The file also names the process that holds the lock,
+for the message to others. It is removed when the lock is released; one that is left belongs to a process that was
+killed, and is taken over.
 """
 
 from __future__ import annotations
@@ -16,17 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError
 from fedlit.files import advice, reason
 
 __all__ = ["Lock", "exclusive"]
-
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-"""By this Linux tells one start of a system from another; containers see that of their machine."""
 
 
 class Lock:
@@ -45,7 +42,7 @@ class Lock:
         ...     try:
         ...         Lock(lock.path, "expected nobody here", "wait").acquire()
         ...     except ConfigError as error:
-        ...         str(error).startswith(f"expected nobody here, found process {os.getpid()} on this machine")
+        ...         str(error).startswith(f"expected nobody here, found process {os.getpid()} on ")
         ...     lock.release()
         True
     """
@@ -56,68 +53,35 @@ class Lock:
         self._file: tuple[int, int] | None = None
 
     def acquire(self) -> None:
-        """Hold it.
+        """Hold it; where its file was removed meanwhile, hold a new one.
 
         Raises:
-            ConfigError: another process holds it, or one of another machine may; says which. Or its folder cannot be
-                written to.
+            ConfigError: another process holds it; says which. Or its folder cannot be written to.
         """
         if self.held:
             return
-        holder = _read(self.path)
+        self._lock.release(force=True)
         try:
             self._lock.acquire()
         except Timeout:
-            raise self._refusal(_read(self.path)) from None
+            raise ConfigError(f"{self.expected}, found {_holder(self.path)}; {self.do}") from None
         except OSError as error:
             raise ConfigError(
                 f"{self.path.parent}: expected a folder that can be written to, found: {reason(error)}; "
                 f"{advice(error)}, or give another one"
             ) from error
-        system = _system(self.path)
-        here = holder.get("host", socket.gethostname()) == socket.gethostname()
-        if not here and not (system and all(holder.get(key) == value for key, value in system.items())):
-            self._lock.release()  # locks need not reach across machines
-            raise self._refusal(holder, f"; if that process has ended, remove {self.path}")
-        self._sign(system)
-        self._file = _file_at(self.path)
-
-    def _refusal(self, holder: dict[str, Any], more: str = "") -> ConfigError:
-        return ConfigError(f"{self.expected}, found {_shown(holder)}; {self.do}{more}")
-
-    def _sign(self, system: dict[str, Any]) -> None:
-        """Say who holds it; a full disk does not keep it from being held."""
-        by_command = "fedlit" in sys.argv[0]
-        own = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "began": time.strftime("%Y-%m-%d %H:%M:%S"),
-            "command": shorten(shlex.join(["fedlit", *sys.argv[1:]]), 120, placeholder=" …") if by_command else "",
-            **system,
-        }
-        with suppress(OSError):
+        words = ["fedlit", *sys.argv[1:]] if "fedlit" in sys.argv[0] else []
+        command = shorten(shlex.join(words), 120, placeholder=" …")
+        began = time.strftime("%Y-%m-%d %H:%M:%S")
+        own = {"pid": os.getpid(), "host": socket.gethostname(), "began": began, "command": command}
+        with suppress(OSError):  # a full disk does not keep it from being held
             self.path.write_text(json.dumps(own), encoding="utf-8")  # the file itself: a new one would not be locked
+        self._file = _file_at(self.path)
 
     @property
     def held(self) -> bool:
         """Whether this process holds the lock, and its file is still there."""
         return self._lock.is_locked and self._file == _file_at(self.path)
-
-    def renew(self) -> bool:
-        """Hold it still, also where its folder was removed and is made again; whether it was.
-
-        Raises:
-            RunError: another process has taken its place.
-        """
-        if self.held:
-            return False
-        self._lock.release(force=True)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self.acquire()
-        except ConfigError as error:
-            raise RunError(f"{self.path.parent} was removed while this process wrote there. {error}") from error
-        return True
 
     def release(self) -> None:
         """Give it back."""
@@ -145,26 +109,11 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Return whom a lock's file names; an empty mapping if it is empty or was cut short."""
+def _holder(path: Path) -> str:
+    """The process that a lock's file names; the file may be empty for a moment."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _shown(holder: dict[str, Any]) -> str:
-    if "pid" not in holder:
+        own = json.loads(path.read_text(encoding="utf-8"))
+        command = f", {own['command']}" if own["command"] else ""
+        return f"process {own['pid']} on {own['host']}{command}, since {own['began']}"
+    except (OSError, ValueError, KeyError, TypeError):
         return "one"
-    here = holder.get("host") == socket.gethostname()
-    where = f"this machine ({holder['host']})" if here else str(holder.get("host"))
-    what = f", {holder['command']}" if holder.get("command") else ""
-    return f"process {holder['pid']} on {where}{what}, since {holder.get('began')}"
-
-
-def _system(path: Path) -> dict[str, Any]:
-    """The running system that keeps the lock, and the file system in it: containers of one machine share them."""
-    with suppress(OSError):
-        return {"boot": _BOOT.read_text(encoding="ascii").strip(), "device": path.stat().st_dev}
-    return {}

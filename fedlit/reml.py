@@ -7,7 +7,7 @@ D = L Lᵀ and W_k = I + Z_k D Z_kᵀ. Given L, all that REML needs is Σ [X y]�
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -194,8 +194,3 @@ def link_mean(eta: Array, family: str) -> tuple[Array, Array]:
         return mean, np.maximum(mean, 1e-10)
     mean = 1 / (1 + np.exp(-np.clip(eta, -30, 30)))
     return mean, np.maximum(mean * (1 - mean), 1e-10)
-
-
-def added(answers: Sequence[Terms]) -> dict[str, Array]:
-    """Sums over sites."""
-    return {name: np.sum([own[name] for own in answers], 0) for name in answers[0]}

@@ -99,11 +99,6 @@ class Sharing:
         return list(dict.fromkeys(name for names in self.names.values() for name in names))
 
 
-def kept_private(module: nn.Module) -> set[str]:
-    """Names of the tensors that a client keeps to itself, whatever is to be federated: what its ``private`` matches."""
-    return set(select(named_tensors(module), getattr(module, "private", ())))
-
-
 def form_of(value: Tensor) -> tuple[str, tuple[int, ...]]:
     """A tensor's dtype, by name, and its shape.
 
@@ -123,39 +118,37 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name:
         matches; ``travel``: patterns that match something that can; ``named``: patterns of ``by_name`` that match a
         tensor whose slices have names.
     """
-    state, private = named_tensors(module), kept_private(module)
+    state = named_tensors(module)
+    private = set(select(state, getattr(module, "private", ())))
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    chosen = [name for name in select(state, patterns) if name not in private]
-    mine = [name for name in chosen if name in parameters]
-    if buffers == "average":
-        mine += [name for name in chosen if name not in parameters and state[name].is_floating_point()]
-    # a tensor that two modules share has two names, and travels once, under the first
-    once = {id(state[name]): name for name in reversed(mine)}
-    mine = [name for name in mine if once[id(state[name])] == name]
-    of_pattern = {pattern: select(state, [pattern.removeprefix("!")]) for pattern in patterns}
-    can = {
+    can_travel = {
         name
         for name, value in state.items()
         if name not in private and (name in parameters or (buffers == "average" and value.is_floating_point()))
     }
+    chosen = select(state, patterns)
+    mine = sorted((name for name in chosen if name in can_travel), key=lambda name: name not in parameters)
+    # a tensor that two modules share has two names, and travels once, under the first
+    first = {id(state[name]): name for name in reversed(mine)}
+    mine = [name for name in mine if first[id(state[name])] == name]
     axes = named_axes(module) if by_name else {}
     cut = set(select(axes, by_name))
     tensors: dict[str, Any] = {}
+    count = 0
     for name in mine:
-        tensors |= _slices(name, state[name], *axes[name]) if name in cut else {name: form_of(state[name])}
+        axis, labels = axes[name] if name in cut else (0, ())
+        own = {slice_name(name, label): form_of(state[name].select(axis, 0)) for label in labels}
+        tensors |= own if name in cut else {name: form_of(state[name])}
+        count = len(tensors) if name in parameters else count
+    of_pattern = {pattern: select(state, [pattern.removeprefix("!")]) for pattern in patterns}
     return {
         "tensors": tensors,
-        "parameters": sum(len(axes[name][1]) if name in cut else 1 for name in mine if name in parameters),
+        "parameters": count,
         "named": [pattern for pattern in by_name if set(select(axes, [pattern.removeprefix("!")])).intersection(mine)],
         "matched": {pattern: names[0] for pattern, names in of_pattern.items() if names},
-        "travel": [pattern for pattern, names in of_pattern.items() if can.intersection(names)],
-        "chosen": bool(select(state, patterns)),
+        "travel": [pattern for pattern, names in of_pattern.items() if can_travel.intersection(names)],
+        "chosen": bool(chosen),
     }
-
-
-def _slices(name: str, value: Tensor, axis: int, labels: Sequence[str]) -> dict[str, Any]:
-    form = form_of(value.select(axis, 0)) if labels else form_of(value)
-    return {slice_name(name, label): form for label in labels}
 
 
 def resolve(
@@ -187,36 +180,37 @@ def resolve(
     problems = []
     for pattern in by_name:
         if not pattern.startswith("!") and not any(pattern in own["named"] for own in offers.values()):
-            problems.append(_no_names(pattern, clients))
+            known = sorted({name for module in clients.values() for name in named_axes(module)})
+            problems.append(
+                f"exchange.by_name: pattern {pattern!r}: expected a federated tensor whose slices have names, found "
+                f"none; the networks have {', '.join(known) or 'no such tensors (fedlit.TabM, GlobalLayers, MLP do)'}."
+                + did_you_mean(pattern, known)
+            )
     for pattern in patterns:
         matched = [own["matched"][pattern] for own in offers.values() if pattern in own["matched"]]
         if not matched:
-            part = f"exchange.rule.parts: {pattern.removeprefix('!')!r}"
-            where = part if pattern in by_rule else f"pattern {pattern!r}"
-            problems.append(f"{where}: {_no_match(pattern, clients)}")
+            key = (
+                f"exchange.rule.parts: {pattern.removeprefix('!')!r}" if pattern in by_rule else f"pattern {pattern!r}"
+            )
+            problems.append(f"{key}: expected to match a part of some client, found none; {_parts(pattern, clients)}")
         elif not pattern.startswith("!") and not any(pattern in own["travel"] for own in offers.values()):
             problems.append(
                 f"pattern {pattern!r}: expected to match something that can travel, found only buffers or what the "
-                f"method keeps private ({matched[0]}, …); "
-                "floating-point buffers travel with exchange.buffers: average, integer ones never"
+                f"method keeps private ({matched[0]}, …); set exchange.buffers: average for floating-point buffers"
             )
     forms: dict[str, tuple[str, tuple[int, ...]]] = {}
-    owners: dict[str, str] = {}
     for client, own in offers.items():
-        for name, (dtype, shape) in own["tensors"].items():
-            first = owners.setdefault(name, client)
-            here, there = tuple(shape), forms.setdefault(name, (dtype, tuple(shape)))[1]
-            if here != there:
+        for name, (_, shape) in own["tensors"].items():
+            first, expected = forms.setdefault(name, (client, tuple(shape)))
+            if tuple(shape) != expected:
                 problems.append(
-                    f"{name}: expected one shape on all clients that federate it, found {there} on {first!r} and "
-                    f"{here} on {client!r}; federate only parts of equal shape (for Global Layers: core), give the "
-                    "clients a common space with data.align: both, or share what is named alike (exchange.by_name)"
+                    f"{name}: expected one shape on all clients that federate it, found {expected} on {first!r} and "
+                    f"{tuple(shape)} on {client!r}; federate only parts of equal shape (for Global Layers: core), give "
+                    "the clients a common space with data.align: both, or share what is named alike (exchange.by_name)"
                 )
-                break  # one of a client's many shapes says enough
+                break  # one of a client's many shapes is enough
     if patterns and not problems and not any(own["chosen"] for own in offers.values()):
-        problems.append(
-            f"patterns {list(patterns)}: expected them to choose something, found that they cancel each other"
-        )
+        problems.append(f"patterns {list(patterns)}: expected that they choose something, found that they cancel out")
     if problems:
         raise ConfigError("exchange.federated cannot be applied:\n  " + "\n  ".join(problems))
     return sharing_of(offers)
@@ -230,25 +224,11 @@ def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
     return Sharing(names, parameters, forms)
 
 
-def _no_names(pattern: str, clients: Mapping[str, nn.Module]) -> str:
-    known = sorted({name for module in clients.values() for name in named_axes(module)})
-    return (
-        f"exchange.by_name: pattern {pattern!r}: expected a federated tensor whose slices have names of columns or "
-        "classes, found none; look at exchange.federated, too. The networks "
-        f"have {', '.join(known) or 'no such tensors (fedlit.TabM, GlobalLayers and MLP do)'}."
-        + did_you_mean(pattern, known)
-    )
-
-
-def _no_match(pattern: str, clients: Mapping[str, nn.Module]) -> str:
-    names = [name for _, module in sorted(clients.items()) for name in named_tensors(module)]
-    modules = sorted({".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 1)})
-    parts = [module for module in modules if "." not in module]
-    return (
-        "expected to match a module or tensor of some client, found none; the "
-        "networks' parts "
-        f"are {', '.join(parts)}.{did_you_mean(pattern.removeprefix('!').removesuffix('.*'), modules)}"
-    )
+def _parts(pattern: str, clients: Mapping[str, nn.Module]) -> str:
+    names = {name for module in clients.values() for name in named_tensors(module)}
+    modules = sorted({name[:end] for name in names for end in range(len(name)) if name[end] == "."})
+    shown = ", ".join(name for name in modules if "." not in name)
+    return f"there are {shown}.{did_you_mean(pattern.removeprefix('!').removesuffix('.*'), modules)}"
 
 
 def all_finite(states: Mapping[str, State]) -> dict[str, Tensor]:

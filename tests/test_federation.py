@@ -53,10 +53,16 @@ def test_it_predicts_what_the_command_predicts(fed: fedlit.Federation, tmp_path:
     np.testing.assert_array_equal(proba, told[["probability_well", "probability_ill"]])
 
 
-def test_scores_are_those_of_scikit_learn(fed: fedlit.Federation) -> None:
+def test_scores_are_those_of_scikit_learn_and_an_export_predicts_the_same(
+    fed: fedlit.Federation, tmp_path: Path
+) -> None:
+    from fedlit.score.folder import load
+
     member = fed["south"]
     expected = roc_auc_score(NEW["outcome"] == "well", member.predict(NEW)["probability_well"])
     assert member.score(NEW)["auroc"] == pytest.approx(expected, abs=1e-6)
+    read = load(fed["north"].export(tmp_path / "north"))
+    np.testing.assert_allclose(read.predict_proba(NEW), fed["north"].predict_proba(NEW), atol=1e-6)
 
 
 def test_it_has_scikit_learns_manners(fed: fedlit.Federation) -> None:
@@ -70,13 +76,6 @@ def test_it_has_scikit_learns_manners(fed: fedlit.Federation) -> None:
         fresh["north"]
     assert "<table" in fed._repr_html_() and (fed.folder_ / "report.html").stat().st_size > 500
     assert fed.clients_ == ("north", "south") and fed.set_params(minutes=3).minutes == 3
-
-
-def test_an_export_predicts_the_same(fed: fedlit.Federation, tmp_path: Path) -> None:
-    from fedlit.score.folder import load
-
-    folder = fed["north"].export(tmp_path / "north")
-    np.testing.assert_allclose(load(folder).predict_proba(NEW), fed["north"].predict_proba(NEW), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from fedlit.statistics import (
     wilcoxon,
 )
 from fedlit.study.collect import _check_rows
-from fedlit.study.job import Job
+from fedlit.study.job import Job, Train
 
 TRIALS = 500
 
@@ -33,19 +33,13 @@ def made(effect: float, n: int = 12, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(effect, 0.01, n)
 
 
-@pytest.mark.parametrize("effect", [0.0, 0.02, -0.05])
-def test_the_interval_over_seeds_is_scipys(effect: float) -> None:
-    values = made(effect)
+def test_the_intervals_over_seeds_are_scipys_and_by_hand() -> None:
+    values, ratio = made(0.02), 0.5
     expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-    np.testing.assert_allclose(seeds_interval(values), (expected.low, expected.high), rtol=1e-12)
-    np.testing.assert_allclose(estimate(values).interval, (expected.low, expected.high), rtol=1e-12)
-
-
-def test_the_corrected_interval_by_hand() -> None:
-    values, ratio = made(0.0), 0.5
+    for found in (seeds_interval(values), estimate(values).interval, corrected_interval(values, 0.0)):
+        np.testing.assert_allclose(found, (expected.low, expected.high), rtol=1e-12)
     reach = stats.t.ppf(0.975, 11) * math.sqrt((1 / 12 + ratio) * values.var(ddof=1))
     np.testing.assert_allclose(corrected_interval(values, ratio), (values.mean() - reach, values.mean() + reach))
-    assert corrected_interval(values, 0.0) == seeds_interval(values)
 
 
 def test_re_splits_the_corrected_interval_covers_as_often_as_it_says_and_the_usual_one_does_not() -> None:
@@ -106,14 +100,16 @@ def test_the_parts_of_a_fixed_interval_add_up() -> None:
     assert degrees > 7
 
 
-def test_without_training_noise_the_interval_is_that_of_the_rows() -> None:
+def test_what_has_no_spread_or_one_seed_is_no_certainty() -> None:
     resamples = np.random.default_rng(4).normal(0.1, 0.01, 4000)
-    found = estimate([0.1] * 6, resamples=resamples)
-    assert math.isnan(found.seeds[0])
-    np.testing.assert_allclose(found.interval, stats.norm.interval(0.95, 0.1, resamples.std(ddof=1)))
+    equal, one = estimate([0.1] * 6, resamples=resamples), estimate([0.1], resamples=resamples)
+    np.testing.assert_allclose(equal.interval, stats.norm.interval(0.95, 0.1, resamples.std(ddof=1)))
+    assert math.isnan(one.sd) and one.rows[0] < 0.1 and math.isnan(equal.seeds[0])
+    for own in (one, estimate([0.02] * 2, ratio=0.5), estimate([0.02] * 3), estimate([0.1, math.nan, 0.2])):
+        assert said(own) == FEW
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("n", [2, 5])
 def test_a_few_seeds_do_not_make_bold(n: int) -> None:
     rng, wrong = np.random.default_rng(8), 0
     for _ in range(2 * TRIALS):
@@ -124,18 +120,7 @@ def test_a_few_seeds_do_not_make_bold(n: int) -> None:
     assert wrong / (2 * TRIALS) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / (2 * TRIALS))
 
 
-def test_equal_values_are_no_certainty() -> None:
-    for own in (estimate([0.02] * 2, ratio=0.5), estimate([0.02] * 3), estimate([0.1, math.nan, 0.2])):
-        assert said(own) == FEW
-
-
-def test_one_seed_says_nothing_about_seeds() -> None:
-    found = estimate([0.9], resamples=np.random.default_rng(0).normal(0.9, 0.01, 100))
-    assert found.mean == 0.9 and math.isnan(found.sd) and math.isnan(found.interval[0]) and found.rows[0] < 0.9
-    assert said(found) == FEW
-
-
-@pytest.mark.parametrize("effect", [0.0, 0.01, 0.03])
+@pytest.mark.parametrize("effect", [0.0, 0.03])
 def test_wilcoxon_is_scipys_and_needs_eight_seeds(effect: float) -> None:
     values = made(effect, seed=5)
     assert wilcoxon(values) == stats.wilcoxon(values).pvalue
@@ -143,47 +128,20 @@ def test_wilcoxon_is_scipys_and_needs_eight_seeds(effect: float) -> None:
     assert wilcoxon(np.zeros(9)) == 1.0
 
 
-def test_holm_by_hand() -> None:
-    # sorted 0.01, 0.02, 0.04 times 3, 2, 1, never smaller than the one before; what is not known does not count
-    np.testing.assert_allclose(holm([0.04, math.nan, 0.01, 0.02]), [0.04, math.nan, 0.03, 0.04])
-    assert holm([]) == [] and math.isnan(holm([math.nan])[0])
-    # of many, equal ones among them: p times how many are not smaller, and never less than of a smaller p
-    for n in (1, 5, 40):
-        values = np.round(np.random.default_rng(n).uniform(0, 0.1, n), 2).tolist()
-        steps = {p: sum(other >= p for other in values) * p for p in values}
-        assert holm(values) == [min(max(steps[other] for other in values if other <= p), 1.0) for p in values]
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_holm_is_the_closed_test_of_bonferroni(seed: int) -> None:
     p = np.round(np.random.default_rng(seed).random(8) ** 3, 2).tolist()  # with ties
     sets = [own for size in range(1, 9) for own in combinations(range(8), size)]
     expected = [max(min(1, len(own) * min(p[k] for k in own)) for own in sets if place in own) for place in range(8)]
     np.testing.assert_allclose(holm(p), expected, rtol=1e-15)
-
-
-def test_holm_gives_the_numbers_that_statsmodels_gave() -> None:
-    p = [0.5736, 0.0068, 0.1323, 0.3655, 0.2629, 0.7021, 0.548, 0.7109, 0.0, 0.0366]
-    adjusted = [1.0, 0.0612, 0.9261, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.2928]
-    np.testing.assert_allclose(holm(p), adjusted, rtol=1e-12)
-
-
-def test_no_effect_is_rarely_called_one_and_a_large_one_always() -> None:
-    rng = np.random.default_rng(6)
-    none = [said(estimate(rng.normal(0, 1, 10))) for _ in range(TRIALS)]
-    assert abs(sum(own in (JOIN, ALONE) for own in none) / TRIALS - 0.05) < 0.03
-    large = [said(estimate(rng.normal(-3, 1, 10))) for _ in range(200)]
-    assert set(large) == {ALONE}
-    # six questions, none with an effect: after Holm's correction at most 5 % of studies find any
-    found = [min(holm([wilcoxon(rng.normal(size=10)) for _ in range(6)])) < 0.05 for _ in range(60)]
-    assert sum(found) / 60 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 60)
+    np.testing.assert_array_equal(holm([*p, math.nan]), [*holm(p), math.nan])  # what is not known does not count
 
 
 def test_where_clients_are_tested_on_the_same_rows_these_are_set_against_all_others() -> None:
     def ratio(digests: dict[str, str], tested: int) -> dict[str, float]:
         rows = {name: {"test": {"digest": digest, "rows": tested}} for name, digest in digests.items()}
         record = {"rows": rows, "train_rows": {"a": 200, "b": 300, "all": 500}}
-        job = Job("local", 1, "", "", "", [], "auroc", "last", 0, False)
+        job = Job("local", 1, "", "", Train("", []), "auroc")
         return _check_rows([(job, record)])[1]
 
     assert ratio({"a": "1", "b": "2"}, 100) == {"a": 1 / 2, "b": 1 / 3}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.errors import ConfigError, FedlitError
+from fedlit.errors import FedlitError
 from fedlit.run.arguments import Asked, read
-from fedlit.run.config import read_yaml
 from fedlit.show.shown import for_terminal
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def check(
     """Look at the tables of a configuration.
 
     Shows rows, types, missing cells, classes; columns that tell the target; names, units, categories and labels that
-    look alike at several clients; the same rows at two. Ends with what to write. Any key of the configuration can be
+    look alike at several clients; the same rows at two; and what to write. Any key of the configuration can be
     changed: --seed 5
 
     Args:
@@ -44,8 +43,11 @@ def check(
 
     tables, source = _tables(asked)
     page = examine(tables, source, columns=columns)
-    print(json.dumps(page.to_dict(), indent=2, default=_plain) if format == "json" else for_terminal(page))
-    return int(strict and bool(page.findings))
+    if format == "json":
+        print(json.dumps(page.to_dict(), indent=2, default=_plain))
+    else:
+        print(for_terminal(page, otherwise=80))
+    return int(strict and bool(page.odd))
 
 
 def _plain(value: Any) -> Any:
@@ -57,10 +59,10 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
     so simple is left to the whole parser.
     """
     source = None
-    content = read_yaml(asked.configs[0])
+    content = asked.content
     data = content.get("data") or {}
-    simple = len(asked.configs) == 1 and not any(arg.startswith("--data") for arg in asked.args)
-    if simple and isinstance(data.get("source"), dict) and not any(data.get(key) for key in _SHAPED):
+    seed = content.get("seed", 0)
+    if isinstance(data.get("source"), dict) and type(seed) is int and not any(data.get(key) for key in _SHAPED):
         source = _source(data["source"], asked)
     if source is None:
         from fedlit.run.load import parse
@@ -70,19 +72,9 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
     from fedlit.data.sources.base import check_tables
     from fedlit.data.table import choose_columns
 
-    tables = check_tables(source.tables(_seed(content, asked)))
+    tables = check_tables(source.tables(seed))
     columns = data.get("columns")
     return (choose_columns(tables, columns) if columns else tables), source
-
-
-def _seed(content: dict[str, Any], asked: Asked) -> int:
-    typed = [arg.partition("=")[2] for arg in asked.args if arg.startswith("--seed=")]
-    try:
-        return int(typed[-1] if typed else content.get("seed", 0))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"seed: expected a whole number, found {typed[-1] if typed else content['seed']!r}"
-        ) from error
 
 
 def _source(given: dict[str, Any], asked: Asked) -> Source | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import inspect
 
 from fedlit.data.files import find, locate
 from fedlit.data.sources import SOURCES, source_class
 from fedlit.data.sources.base import Source
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.show.shown import for_terminal, say
-from fedlit.show.text import terminal_width
 
 __all__ = ["fetch", "list_sources", "show"]
 
@@ -57,10 +56,7 @@ def show(name: str) -> None:
     """
     source = _source(name)
     print(for_terminal(f"{source.name}: {source.about}"))
-    for heading, text in (("", source.layout), ("Licence: ", source.licence), ("Citation: ", source.citation)):
-        if text:
-            # lines that were broken by hand are broken anew for a terminal
-            print(for_terminal(heading + (re.sub(r"\n +", " ", text) if terminal_width() else text)))
+    print(for_terminal(inspect.cleandoc(source.__doc__ or "").partition("\n\nArgs:")[0]))
     for file in source.files():
         print(for_terminal(f"{file.path}: {file.about}"))
         if file.url:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.run.folders import find_run
 from fedlit.show.shown import for_terminal
@@ -16,7 +14,6 @@ def explain(
     run: str,
     client: str | None = None,
     epoch: int | None = None,
-    against: Literal["others", "all"] = "others",
     threshold: float = 2.0,
     out: str | None = None,
 ) -> None:
@@ -30,21 +27,12 @@ def explain(
         run: a run's folder, or the name of a configuration: its newest run
         client: draw this client's marked columns by class, from its own table
         epoch: after this epoch, one that was recorded (default: the last)
-        against: compare a client with the others, or as in the paper with all: then fewer than 6 clients have no mark
         threshold: standard deviations of a mark
         out: where to write (default: explain/ in the run's folder)
     """
     folder = find_run(run, lambda found: any((found / name).is_file() for name in (CORRECTIONS, PATHS, EFFECTS)))
     from fedlit.run import explanation
-    from fedlit.run.effects import Effects, explain_effects
-    from fedlit.run.explanation import Explanation, Paths
 
-    found: Paths | Explanation | Effects
-    if (folder / EFFECTS).is_file():
-        found = explain_effects(folder, client=client, out=out)
-    elif (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
-        found = explanation.explain_paths(folder, out=out)
-    else:
-        found = explanation.explain(folder, client=client, epoch=epoch, against=against, threshold=threshold, out=out)
+    found = explanation.explain(folder, client=client, epoch=epoch, threshold=threshold, out=out)
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))

@@ -25,7 +25,7 @@ def init(
 ) -> None:
     """Look at the tables of a folder, one client a file, and write a configuration that trains as it is.
 
-    It is commented, and what is guessed is said.
+    It is commented, and names what is guessed.
 
     Args:
         folder: a folder, a pattern such as 'sites/*.csv', or one file
@@ -38,24 +38,18 @@ def init(
     out = out or Path(f"{_stem(folder)}.yaml")
     _check(out, force)
     from fedlit.data.examine.propose import propose
-    from fedlit.data.examine.written import written
-    from fedlit.show.text import counted
+    from fedlit.data.examine.written import some, written
 
     called = [name.strip() for name in names.split(",")] if names else None
-    proposals = propose(folder, _targets(target), called, client_column)
-    text = written(proposals, shlex.quote(str(out)))
+    proposal = propose(folder, _targets(target), called, client_column)
+    text = written(proposal, shlex.quote(str(out)))
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--out: {out} cannot be written: {error.strerror or error}. Name another file.") from error
-    for own in proposals:
-        for note in own.notes:
-            print(for_terminal(note))
-        print(for_terminal(f"{own.client}: predicts {own.target} ({own.why}): {own.labels}"))
-        if own.task:
-            print(for_terminal(f"{own.client}: task: {own.task}, for the target is a number"))
-        if own.unlabelled:
-            print(for_terminal(f"{own.client}: {counted(own.unlabelled, 'row')} without a label: left out"))
+    for notes in proposal.notes.values():
+        for note in some(notes):
+            print(for_terminal(note, otherwise=80))
     print(for_terminal(f"\nWrote {out}. Next:"))
     for command in ("check --config {}", "fit --config {}", "test --config {} --ckpt_path best"):
         print(for_terminal(Verbatim(f"  fedlit {command.format(shlex.quote(str(out)))}")))
@@ -73,8 +67,6 @@ def _stem(folder: str) -> str:
 def _check(out: Path, force: bool) -> None:
     if out.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out: expected a name that ends in .yaml, found {out}.")
-    if out.is_dir():
-        raise ConfigError(f"--out: expected a file, found the folder {out}.")
     if out.exists() and not force:
         raise ConfigError(f"{out}: is there already, and is not overwritten. Name another with --out, or say --force.")
     if not out.parent.is_dir():

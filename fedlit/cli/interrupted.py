@@ -21,11 +21,10 @@ __all__ = ["STATUS", "came", "heeded", "leave"]
 
 PATIENCE = 4.0
 """Seconds for an orderly end."""
-_LAST = 0.7
-"""Seconds more for who keeps Python from running threads."""
 STATUS = 130
 """Exit status after Ctrl-C, as of a shell's own."""
 _came: list[int] = []
+_clocks: list[threading.Timer] = []
 
 
 def came() -> bool:
@@ -34,28 +33,25 @@ def came() -> bool:
 
 
 @contextmanager
-def heeded(*, to_the_end: bool) -> Iterator[None]:
-    """Have signals end what is done inside.
-
-    Args:
-        to_the_end: whether the process ends behind it; then the clock goes on running.
-    """
+def heeded() -> Iterator[None]:
+    """Have signals end what is done inside."""
+    _came.clear()
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # nohup, or somebody else's
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    _came.clear()
     signal.signal(signal.SIGINT, _interrupted)
     if before[signal.SIGTERM] == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
     try:
         yield
     finally:
-        if not to_the_end:
-            _stop()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        while _clocks:
+            _clocks.pop().cancel()
+            faulthandler.cancel_dump_traceback_later()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def leave(status: int) -> None:
@@ -82,24 +78,14 @@ def _terminated(number: int, frame: FrameType | None) -> None:
         _start(number, 1, "error: the run was terminated (SIGTERM)")
 
 
-_clocks: list[threading.Timer] = []
-
-
 def _start(number: int, status: int, what: str) -> None:
     _came.append(number)
     text = f"{what}; it had not ended after {PATIENCE:.0f} seconds, and was ended at once"
-    clock = threading.Timer(PATIENCE, _end, (status, text))
+    _clocks.append(clock := threading.Timer(PATIENCE, _end, (status, text)))
     clock.daemon = True
     clock.start()
-    _clocks.append(clock)
-    with suppress(Exception):
-        faulthandler.dump_traceback_later(PATIENCE + _LAST, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
-
-
-def _stop() -> None:
-    while _clocks:
-        _clocks.pop().cancel()
-        faulthandler.cancel_dump_traceback_later()
+    with suppress(Exception):  # for who keeps Python from running threads
+        faulthandler.dump_traceback_later(PATIENCE + 0.7, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
 
 
 def _end(status: int, text: str) -> None:

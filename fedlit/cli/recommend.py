@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedlit.composite.asked import Asked
+from fedlit.mixture.settings import is_mixture
 from fedlit.run.arguments import read
-from fedlit.run.config import shown
+from fedlit.run.config import find_config, shown
 from fedlit.show.shown import for_terminal, say
 
 __all__ = ["recommend"]
@@ -30,7 +30,7 @@ def recommend(
 
     Args:
         config: a configuration with data.source; its method is a candidate too
-        budget: seconds for everything
+        budget: seconds for training, roughly
         folds: 2 or more
         seed: of everything (default: the configuration's)
         by: the score that decides (default: the main one of the task)
@@ -39,19 +39,13 @@ def recommend(
         out: the folder for what is written (default: recommended/NAME)
         force: delete what an earlier one wrote there
     """
-    asked = Asked.of(
-        config=config,
-        budget=budget,
-        folds=folds,
-        seed=seed,
-        by=by,
-        workers=workers,
-        matters=matters,
-        out=out,
-        force=force,
-    )
-    read("describe", ["--config", str(asked.config)])  # what is wrong is said before torch is imported
-    say(f"Reading {shown(asked.config)}")
-    from fedlit.composite import recommend as work
+    path = find_config(config)
+    if not is_mixture(path):
+        read("describe", ["--config", str(path)])  # what is wrong is said before torch is imported
+    say(f"Reading {shown(path)}")
+    from fedlit.mixture import recommend as work
 
-    print(f"\n{for_terminal(work.recommend(asked))}")
+    found = work.recommend(
+        path, budget=budget, folds=folds, seed=seed, by=by, workers=workers, matters=matters, out=out, force=force
+    )
+    print(f"\n{for_terminal(found)}")

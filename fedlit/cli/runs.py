@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedlit.cli.composite import execute_mixture
-from fedlit.composite.settings import is_composite
-from fedlit.errors import ConfigError, RunError
+from fedlit.cli.mixture import execute_mixture
+from fedlit.errors import RunError
 from fedlit.exchange.place import refuse_ranks
+from fedlit.mixture.settings import has_mixture
 from fedlit.run.arguments import Asked, Command, pairs_of, read, title
 from fedlit.run.catalogue import FLAG as METHOD
-from fedlit.run.folders import CHECKPOINTS
 from fedlit.show.shown import for_terminal, say
 
 if TYPE_CHECKING:
@@ -26,71 +25,94 @@ __all__ = ["describe", "fit", "predict", "test", "validate"]
 
 def fit(*words: str) -> None:
     """Train a federation, or a mixture."""
-    _run("fit", list(words))
+    _run("fit", words)
 
 
 def validate(*words: str) -> None:
     """Score the validation rows."""
-    _run("validate", [word for word in words if word != "--all"], brief="--all" not in words)
+    _run("validate", words)
 
 
 def test(*words: str) -> None:
     """Score the test rows."""
-    _run("test", [word for word in words if word != "--all"], brief="--all" not in words)
+    _run("test", words)
 
 
 def predict(*words: str) -> None:
     """Write predictions for a split of the tables."""
-    _run("predict", list(words))
+    _run("predict", words)
 
 
 def describe(*words: str) -> None:
     """Show the plan, and train nothing."""
-    _run("describe", list(words))
+    _run("describe", words)
 
 
-def _run(command: Command, words: list[str], *, brief: bool = True) -> None:
-    if is_composite(words):
+def _run(command: Command, words: Sequence[str]) -> None:
+    brief = command not in ("validate", "test") or "--all" not in words
+    words = [word for word in words if brief or word != "--all"]
+    if has_mixture(words):
         refuse_ranks("a mixture of several parts")
         execute_mixture(command, words, brief)
         return
     asked = read(command, words)  # what is not there is said before torch is imported
-    if sys.stderr.isatty() and command in ("fit", "describe") and not asked.helping:
+    if sys.stderr.isatty() and command in ("fit", "describe") and not asked.help:
         say(f"Reading {', '.join(map(str, asked.configs))}")
-    try:
-        import fedlit.run.run  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"expected fedlit's dependencies, found that one cannot be imported: {error}; install fedlit again"
-        ) from error
-    _execute(asked, brief)
+    from fedlit.run.load import parse
+
+    run, config = parse(asked)
+    if command == "describe":
+        _describe(run, config.format, _again(asked, words, run.name))
+    elif command == "fit":
+        _fit(run, config.ckpt_path, _again(asked, words, run.name))
+    elif command == "predict":
+        print(for_terminal(run.predict(config.ckpt_path, format=config.format or "csv")))
+    else:
+        (run.test if command == "test" else run.validate)(config.ckpt_path, brief=brief)
 
 
-def _program() -> str:
-    """How the command was called, as far as it must be typed again: ``make fit`` calls one that is not on the path."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
-        return "python -m fedlit"
-    return "fedlit" if shutil.which("fedlit") or called.name != "fedlit" else str(called)
+def _describe(run: Run, style: str | None, again: str) -> None:
+    from fedlit.data.sources.tables import Tables
+
+    plan = run.describe()
+    if style == "json":
+        print(json.dumps(plan.to_dict(), indent=2, default=str))
+        return
+    print(for_terminal(plan))
+    if run.data.notes and isinstance(run.data.source, Tables):
+        print(for_terminal(f"\nOf the tables fedlit check {again} shows more."))
 
 
-def _stops_early(run: Run) -> bool:
+def _fit(run: Run, checkpoint: Any, again: str) -> None:
     from lightning.pytorch.callbacks import EarlyStopping
 
-    assert run.trainer is not None and run.folder is not None
-    stops = any(isinstance(own, EarlyStopping) for own in run.trainer.callbacks)  # type: ignore[attr-defined]
-    return stops and any((run.folder / CHECKPOINTS).glob("best-*.ckpt"))
+    from fedlit.exchange.named import check_left_out
+    from fedlit.explain.clusters import CLUSTERS, in_words, judged
+    from fedlit.files import read_named
+
+    print(f"\n{for_terminal(run.fit(checkpoint))}\n")
+    if run.folder is not None and (run.folder / CLUSTERS).is_file():
+        belong = in_words(judged(read_named(run.folder / CLUSTERS)))
+        print(for_terminal(f"Who belongs together, by the majority of the last five exchanges: {belong}"))
+    if run.last_checkpoint is not None and run.trainer is not None:
+        stops = any(isinstance(own, EarlyStopping) for own in run.trainer.callbacks)  # type: ignore[attr-defined]
+        best = " --ckpt_path best" if stops and list(run.last_checkpoint.parent.glob("best-*.ckpt")) else ""
+        print(f"Next: fedlit test {again}{best}")
+    for line in _curves(run):
+        print(line)
+    if run.lost is not None:
+        raise RunError(run.lost)
+    check_left_out(run.exchange.found)
 
 
-def _same_run(asked: Asked, name: str) -> str:
-    """The arguments by which another command finds the run that these arguments made."""
-    pairs = list(pairs_of(asked.typed))
+def _again(asked: Asked, words: Sequence[str], name: str) -> str:
+    """The arguments by which another command finds the run that these words made."""
+    pairs = list(pairs_of(words))
     named = {"--config": "--config", "-c": "--config", METHOD: METHOD}
     parts = [part for flag, value in pairs if flag in named for part in (named[flag], value)]
     parts += ["--name", name] if title(asked.configs) != name else []
     root = dict(pairs).get("--trainer.default_root_dir")
-    parts += ["--trainer.default_root_dir", root] if root else []
-    return shlex.join(parts)
+    return shlex.join([*parts, *(["--trainer.default_root_dir", root] if root else [])])
 
 
 def _curves(run: Run) -> list[str]:
@@ -101,52 +123,13 @@ def _curves(run: Run) -> list[str]:
 
     lines = []
     for logger in run.trainer.loggers if run.trainer is not None else ():
-        if isinstance(logger, FederatedTensorBoardLogger):
-            folder = Path(logger.log_dir)
-            if not any(events.stat().st_size for events in folder.rglob("events.out.tfevents.*")):
-                continue  # none could be written, which was said
-            above = folder.parent.parent
+        if not isinstance(logger, FederatedTensorBoardLogger):
+            lines += [f"Logged by {type(logger).__name__}: {logger.log_dir}"] if logger.log_dir else []
+            continue
+        folder = Path(logger.log_dir)
+        if any(events.stat().st_size for events in folder.rglob("events.out.tfevents.*")):
             lines += [
                 f"Curves: tensorboard --logdir {shlex.quote(str(folder))}",
-                f"To compare all runs: tensorboard --logdir {shlex.quote(str(above))} (tab HParams)",
+                f"To compare all runs: tensorboard --logdir {shlex.quote(str(folder.parent.parent))} (tab HParams)",
             ]
-        elif logger.log_dir:
-            lines.append(f"Logged by {type(logger).__name__}: {logger.log_dir}")
     return lines
-
-
-def _execute(asked: Asked, brief: bool) -> None:
-    from fedlit.data.sources.tables import Tables
-    from fedlit.exchange.named import check_left_out
-    from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
-    from fedlit.run.load import parse
-
-    run, config = parse(asked)
-    command = asked.command
-    if command == "describe":
-        plan = run.describe()
-        if config.format == "json":
-            print(json.dumps(plan.to_dict(), indent=2, default=str))
-            return
-        print(for_terminal(plan))
-        if run.data.notes and isinstance(run.data.source, Tables):
-            print(for_terminal(f"\nOf the tables {_program()} check {_same_run(asked, run.name)} shows more."))
-    elif command == "fit":
-        print(f"\n{for_terminal(run.fit(config.ckpt_path))}\n")
-        if run.folder is not None and (run.folder / CLUSTERS).is_file():
-            belong = in_words(judged(read_clusters(run.folder / CLUSTERS)))
-            print(for_terminal(f"Who belongs together, by the majority of the last five exchanges: {belong}"))
-        if run.last_checkpoint is not None:
-            best = " --ckpt_path best" if _stops_early(run) else ""  # the last state is the one that was no better
-            print(f"Next: {_program()} test {_same_run(asked, run.name)}{best}")
-        for line in _curves(run):
-            print(line)
-        if run.lost is not None:
-            raise RunError(run.lost)
-        check_left_out(run.exchange.found)
-    elif command == "validate":
-        run.validate(config.ckpt_path, brief=brief)
-    elif command == "test":
-        run.test(config.ckpt_path, brief=brief)
-    else:
-        print(for_terminal(run.predict(config.ckpt_path, format=config.format or "csv")))

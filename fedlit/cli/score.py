@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlit.composite.folders import find_composite
 from fedlit.errors import ConfigError
+from fedlit.mixture.folders import find_mixture
 from fedlit.run.folders import find_trained
 from fedlit.score.files import check_input, check_output, has_reads, read_rows, scores_beside, write_scores
 from fedlit.show.shown import for_terminal
@@ -51,7 +51,7 @@ def predict(
     out = out or scores_beside(data)
     check_output(out, data)
     folder = _find(run, ckpt_path, "predict")  # before torch is imported
-    from fedlit.composite.served import load_run
+    from fedlit.mixture.served import load_run
 
     scorer = load_run(folder, client, ckpt_path)
     raw = read_rows(data, scorer.encoder)
@@ -83,14 +83,14 @@ def export(*, run: str, client: str, ckpt_path: str = "last", out: str | None = 
         out: the folder (default: export/CLIENT in the run's folder)
     """
     folder = _find(run, ckpt_path, "export")  # before torch is imported
-    from fedlit.composite import export as work
+    from fedlit.mixture import export as work
 
     print(for_terminal(work.export(folder, client, out, ckpt_path)))
 
 
 def _find(run: str, ckpt_path: str, purpose: str) -> Path:
-    """The folder of a run, of one part or several."""
-    return find_composite(run) or find_trained(run, ckpt_path, purpose)[0]
+    """The folder of a run, or of a mixture."""
+    return find_mixture(run) or find_trained(run, ckpt_path, purpose)[0]
 
 
 def _precision(trained: str) -> list[str]:
@@ -108,7 +108,7 @@ def _predicted(scores: pd.DataFrame, scorer: Scorer, rows: pd.DataFrame) -> list
     """A line for each predicted column; of reads, whose bases are a text, up to their ends."""
     import pandas as pd
 
-    from fedlit.data.sources.new_reads import lengths
+    from fedlit.data.sources.bases import lengths
     from fedlit.tasks import SequenceLabelling
 
     first, classes = "predicted", bool(scorer.task.classes)

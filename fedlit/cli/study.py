@@ -6,15 +6,15 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.keys import GROUPS
 from fedlit.show.shown import for_terminal, say
-from fedlit.study.check import check_study
 from fedlit.study.method import must_be_known
+from fedlit.study.parse import load_study
 from fedlit.study.seeds import parse_seeds
+from fedlit.study.study import Study
 
 __all__ = ["compare", "search"]
 
@@ -44,13 +44,13 @@ def compare(
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
     named = {"methods": _names(methods), "scenarios": _names(scenarios)}
-    _check(study, seeds, {"jobs": jobs}, named)
+    loaded = _checked(study, seeds, {"jobs": jobs})  # refused before torch is imported
+    for key, names in named.items():
+        must_be_known(f"--{key}", names or (), getattr(loaded, key) or names or ())
     from fedlit.study import compare as work
     from fedlit.study.across import Across
-    from fedlit.study.parse import load_study
 
     with _goes_on():
-        loaded = load_study(study)
         chosen = list(loaded.scenarios) if named["scenarios"] is None else named["scenarios"]
         for scenario in chosen:  # refused before the first is run
             loaded.of(scenario)
@@ -73,7 +73,7 @@ def compare(
             together, folder = Across(compared), next(iter(compared.values())).folder.parent
             print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(together)}\n")
             together.write(folder)
-            print(f"Tables: {folder / 'across.md'}; picture: {folder / 'ranks.png'}")
+            print(f"Tables: {folder / 'across.md'}")
     return int(failed)
 
 
@@ -91,11 +91,11 @@ def search(
         jobs: runs at once, each with its share of the cores (default: one per core, at most 4)
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
-    _check(study, seeds, {"jobs": jobs, "trials": trials}, {})
+    loaded = _checked(study, seeds, {"jobs": jobs, "trials": trials})
     from fedlit.study import search as work
 
     with _goes_on():
-        print(for_terminal(work.search(study, seeds=seeds, trials=trials, jobs=jobs, out=out)))
+        print(for_terminal(work.search(loaded, seeds=seeds, trials=trials, jobs=jobs, out=out)))
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -104,27 +104,20 @@ def _names(text: str | None) -> list[str] | None:
     return [] if text == "none" else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _check(
-    study: str, seeds: str | None, counts: Mapping[str, int | None], named: Mapping[str, list[str] | None]
-) -> None:
-    """Refuse what is wrong at first sight, before torch is imported."""
+def _checked(study: str, seeds: str | None, counts: Mapping[str, int | None]) -> Study:
     path = find_config(study, studies=True)
-    content, where = read_yaml(path), shown(path)
+    content = read_yaml(path)
     if "methods" not in content and set(content) & set(GROUPS):
         raise ConfigError(
-            f"{where}: expected a study (it has methods), found a configuration. Did you mean: fedlit fit --config "
-            f"{study}?"
+            f"{shown(path)}: expected a study (it has methods), found a configuration. Did you mean: fedlit fit "
+            f"--config {study}?"
         )
-    check_study(content, path)
     if seeds is not None:
         parse_seeds(seeds)
     for key, count in counts.items():
         if count is not None and count < 1:
             raise ConfigError(f"--{key}: expected at least 1, found {count}")
-    for key, names in named.items():
-        known: Any = content.get(key)
-        if names and isinstance(known, dict):
-            must_be_known(f"--{key}", names, known)
+    return load_study(study)
 
 
 @contextmanager

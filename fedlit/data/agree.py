@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedlit.data.bins import SKETCHED, Bins, Sketch, agreed_edges, check_bins
 from fedlit.data.columns import (
@@ -24,9 +25,12 @@ from fedlit.data.columns import (
 from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, of_several_kinds, two_kinds
 from fedlit.data.moments import Moments
 from fedlit.data.table import ClientTable
-from fedlit.data.target import refuse_several_tasks, target_facts, told_of_targets
+from fedlit.data.target import agree_on_task, refuse_several_tasks, target_facts, told_of_targets
 from fedlit.errors import DataError
 from fedlit.sharing import Share, all_here
+
+if TYPE_CHECKING:
+    from fedlit.tasks import Task
 
 __all__ = ["AgreedColumn", "Agreement", "Align", "Terms", "agree", "facts", "negotiate"]
 
@@ -219,7 +223,21 @@ class Agreement:
         groups = None if state["groups"] is None else tuple(CommonColumns(**own) for own in state["groups"])
         return cls(**{**state, "terms": Terms(**state["terms"]), "columns": columns, "groups": groups})
 
-    @property
+    def task_of(self, client: str, own: Mapping[str, Any]) -> Task:
+        """Return a client's task, given what it may send about its target (:func:`fedlit.data.target.target_facts`)."""
+        told = self.targets if client in self.targets else {**self.targets, client: own}
+        if not told[client]["shared"] or "labels" in own:
+            return agree_on_task(client, told, classes=self.terms.classes)
+        key = own["task"], own.get("loss"), own["target"]
+        if key not in self._tasks:  # one for all who share it: each looks at what all sent
+            self._tasks[key] = agree_on_task(client, told, classes=self.terms.classes)
+        return self._tasks[key]
+
+    @cached_property
+    def _tasks(self) -> dict[tuple[Any, ...], Task]:
+        return {}
+
+    @cached_property
     def features(self) -> tuple[str, ...] | None:
         """The inputs of all clients, sorted; None where each has its own."""
         if not self.terms.features:
@@ -312,7 +330,7 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
         >>> terms = Terms(align="features", scaling="pooled")
         >>> first = facts(table, terms)
         >>> first
-        {'columns': {'age': 'numbers', 'sex': 'numeric categories'}}
+        {'columns': {'age': 'numeric', 'sex': 'coded'}}
         >>> facts(table, terms, agree({"bern": first, "thun": first}, terms))["categories"]
         {'sex': [0.0, 1.0]}
     """
@@ -324,22 +342,29 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
     target = target_facts(table)
     if terms.pool or target["shared"] or (terms.classes and "labels" in target):
         told["target"] = {**target, "shared": terms.pool or target["shared"]}
-    if agreement is not None:
-        for column in names:
-            met = agreement.met(table.name, column)
-            if met is not None and agreement.sketches(column):
-                sketch = Sketch.of(plain_values(train[column], NUMBERS, column))
-                told.setdefault("sketches", {})[column] = sketch.to_list()
-            if met is not None and met.kind is not None and (asked := agreement.asks(column)):
-                if asked == "moments":
-                    own = Moments.of(plain_values(train[column], NUMBERS, column)) or Moments(0, 0.0, 0.0)
-                    told.setdefault(asked, {})[column] = own.to_list()
-                elif terms.categories == "auto":
-                    kept, tail, _ = frequent(train[column], met.kind)
-                    told.setdefault(asked, {})[column] = list(kept)
-                    told.setdefault("tails", {})[column] = tail
-                else:
-                    told.setdefault(asked, {})[column] = categories_of(train[column], met.kind)
+    return told if agreement is None else {**told, **_values(table, agreement)}
+
+
+def _values(table: ClientTable, agreement: Agreement) -> dict[str, Any]:
+    """What a client sends about the values of the columns in which it meets others."""
+    terms, told = agreement.terms, dict[str, Any]()
+    for column in map(str, table.features):
+        met = agreement.met(table.name, column)
+        asked = None if met is None else agreement.asks(column)
+        if met is None or not (asked or agreement.sketches(column)):
+            continue
+        train = table.features[column].iloc[table.splits["train"]]
+        if agreement.sketches(column):
+            told.setdefault("sketches", {})[column] = Sketch.of(plain_values(train, NUMBERS, column)).to_list()
+        if asked == "moments":
+            own = Moments.of(plain_values(train, NUMBERS, column)) or Moments(0, 0.0, 0.0)
+            told.setdefault(asked, {})[column] = own.to_list()
+        elif asked and terms.categories == "auto":
+            kept, tail, _ = frequent(train, met.kind or NUMBERS)
+            told.setdefault(asked, {})[column] = list(kept)
+            told.setdefault("tails", {})[column] = tail
+        elif asked:
+            told.setdefault(asked, {})[column] = categories_of(train, met.kind or NUMBERS)
     return told
 
 
@@ -412,7 +437,9 @@ def negotiate(tables: Sequence[ClientTable], terms: Terms, share: Share = all_he
         DataError: see :func:`agree`, :func:`facts`.
     """
     here = {str(column) for table in tables for column in table.features}
-    agreement = agree(share("columns", {table.name: facts(table, terms) for table in tables}), terms, here)
+    first = {table.name: facts(table, terms) for table in tables}
+    agreement = agree(share("columns", first), terms, here)
     if any(agreement.asks(column) or agreement.sketches(column) for column in agreement.columns):
-        agreement = agree(share("values", {table.name: facts(table, terms, agreement) for table in tables}), terms)
+        values = {table.name: {**first[table.name], **_values(table, agreement)} for table in tables}
+        agreement = agree(share("values", values), terms)
     return agreement

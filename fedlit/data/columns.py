@@ -12,9 +12,11 @@ import pandas as pd
 from pandas.api.types import infer_dtype, is_numeric_dtype
 
 from fedlit.data.moments import Moments
+from fedlit.data.schema.column import Kind
 from fedlit.errors import DataError
 
 __all__ = [
+    "KINDS",
     "NUMBERS",
     "Categories",
     "ColumnEncoder",
@@ -32,18 +34,18 @@ Scaling = Literal["client", "pooled", "none"]
 Categories = Literal["codes", "indicators", "auto"]
 Missing = Literal["mean", "indicator"]
 Tail = Literal["", "other", "hashed"]
-Kind = Literal["numbers", "numeric categories", "true/false categories", "text categories"]
-
-NUMBERS: Kind = "numbers"
+NUMBERS: Kind = "numeric"
 _TYPES: dict[Kind, str] = {
-    "numbers": "numbers",
-    "numeric categories": "numbers",
-    "true/false categories": "true/false",
-    "text categories": "text",
+    "numeric": "numbers",
+    "coded": "numbers",
+    "boolean": "true/false",
+    "categorical": "text",
 }
 MOST_INDICATORS = 32  # categories of a column that get an input each
 BUCKETS = 32  # inputs for all further ones
-_KINDS = {type_: kind for kind, type_ in _TYPES.items() if kind != NUMBERS}
+KINDS = tuple(_TYPES)
+"""Of typed columns: an ordinal column and the parts of a date are numeric."""
+_OF_TYPE = {type_: kind for kind, type_ in _TYPES.items() if kind != NUMBERS}
 
 
 def _type_of(values: pd.Series) -> str:
@@ -57,11 +59,11 @@ def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
 
     Example:
         >>> kind_of(pd.Series([0.5, None]), False), kind_of(pd.Series([True, None]), True), kind_of(pd.Series([]), True)
-        ('numbers', 'true/false categories', None)
+        ('numeric', 'boolean', None)
     """
     if values.isna().all():
         return None
-    return _KINDS[_type_of(values)] if categorical else NUMBERS
+    return _OF_TYPE[_type_of(values)] if categorical else NUMBERS
 
 
 def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
@@ -93,10 +95,10 @@ def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
     or not a row has them.
 
     Example:
-        >>> categories_of(pd.Series(["C", "A"], dtype=pd.CategoricalDtype(["A", "C", "G", "T"])), "text categories")
+        >>> categories_of(pd.Series(["C", "A"], dtype=pd.CategoricalDtype(["A", "C", "G", "T"])), "categorical")
         ['A', 'C', 'G', 'T']
     """
-    if isinstance(values.dtype, pd.CategoricalDtype) and kind == "text categories":
+    if isinstance(values.dtype, pd.CategoricalDtype) and kind == "categorical":
         return sorted(map(str, values.dtype.categories))
     own = plain_values(values, kind, str(values.name))
     return sorted(set(own[~pd.isna(own)].tolist()))
@@ -112,7 +114,7 @@ def frequent(values: pd.Series, kind: Kind) -> tuple[tuple[Any, ...], Tail, tupl
         They, sorted; what becomes of all others; and those, sorted, where there are up to 32 in all.
 
     Example:
-        >>> frequent(pd.Series(["a", "a", "b", "b", "c", "d"]), "text categories")
+        >>> frequent(pd.Series(["a", "a", "b", "b", "c", "d"]), "categorical")
         (('a', 'b'), 'other', ('c', 'd'))
     """
     own = plain_values(values, kind, str(values.name))
@@ -152,7 +154,7 @@ class ColumnEncoder:
         edges: of bins that were agreed on or declared, in the column's own units; none where they are the client's own.
 
     Example:
-        >>> town = ColumnEncoder("town", "text categories", None, ("Aachen", "Bonn", "Köln"))
+        >>> town = ColumnEncoder("town", "categorical", None, ("Aachen", "Bonn", "Köln"))
         >>> town.inputs("codes"), town.inputs("indicators")
         (['town'], ['town=Aachen', 'town=Bonn', 'town=Köln'])
         >>> town.transform(pd.Series(["Köln", "Ulm"]), "client", "codes", "here")[0].tolist()

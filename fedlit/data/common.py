@@ -99,8 +99,8 @@ def find_groups(kinds: Kinds, common: Common, here: Iterable[str] = ()) -> list[
             kinds.
 
     Example:
-        >>> kinds = {"a": {"age": "numbers", "sex": "numbers", "bmi": "numbers"}, "b": {"sex": "numbers", "age": None},
-        ...     "c": {"age": "numbers", "bmi2": "numbers"}}
+        >>> kinds = {"a": {"age": "numeric", "sex": "numeric", "bmi": "numeric"}, "b": {"sex": "numeric", "age": None},
+        ...     "c": {"age": "numeric", "bmi2": "numeric"}}
         >>> print(*find_groups(kinds, "groups"), sep="; ")
         group 'group1': a, b, c have in common age; group 'group2': a, b have in common age, sex
     """
@@ -175,7 +175,7 @@ def two_kinds(kinds: Kinds, column: str) -> str:
     if len(found) < 2:
         return ""
     (kind, first), (other, second) = found[:2]
-    truth = any(kind.startswith("true/false") for kind in (kind, other))
+    truth = "boolean" in (kind, other)
     advice = "write it alike in both tables (0 and 1)" if truth else "list it under categorical for both"
     return (
         f"column {column!r}: expected one kind on all clients that share it, found {kind} at {first!r} and {other} at "

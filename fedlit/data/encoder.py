@@ -26,7 +26,7 @@ from fedlit.data.encoding import EncodedClient, Rows, moments_of
 from fedlit.data.moments import Moments
 from fedlit.data.row_encoder import RowEncoder
 from fedlit.data.table import SPLITS, ClientTable
-from fedlit.data.target import agree_on_task, target_facts
+from fedlit.data.target import target_facts
 from fedlit.errors import DataError
 from fedlit.inputs import Input
 from fedlit.spec import ClientSpec, Site
@@ -79,8 +79,7 @@ class TableEncoder(RowEncoder):
         """
         agreement, rows = self._agreement, table.splits["train"]
         own = target_facts(table)
-        told = {**agreement.targets, self.client: agreement.targets.get(self.client, own)}
-        self.task = agree_on_task(self.client, told, classes=agreement.terms.classes)
+        self.task = agreement.task_of(self.client, own)
         self.seen = tuple(map(self.task.classes.index, own.get("labels", ())))
         self.target_name = str(table.target.name)
         coded = set(table.categorical)
@@ -100,7 +99,7 @@ class TableEncoder(RowEncoder):
         if kind is None and agreed is not None and agreement.terms.alike:
             kind = agreed.kind
         if kind is None:
-            kind = "text categories" if categorical else NUMBERS
+            kind = "categorical" if categorical else NUMBERS
         if kind != NUMBERS:
             if declared_edges(agreement.terms.bins, name, 1):
                 raise DataError(
@@ -189,7 +188,9 @@ class TableEncoder(RowEncoder):
         notes = (*table.notes, *_notes(table), *_notes_of_target(table, task, splits["validation"].y))
         coded = tuple(name for name, column in self.columns.items() if column.kind != NUMBERS)
         categorical = coded if self.categories == "codes" else ()
-        return EncodedClient(spec, splits["train"], {table.name: splits}, notes, categorical)
+        numbers = table.features.index.tolist()
+        groups = None if table.groups is None else dict(zip(numbers, table.groups.tolist(), strict=True))
+        return EncodedClient(spec, splits["train"], {table.name: splits}, notes, categorical, groups)
 
     def target(self, column: pd.Series) -> Tensor:
         """The target as the client's task encodes it: (n,), or (n, labels).
@@ -221,7 +222,7 @@ class TableEncoder(RowEncoder):
         """Be the encoder whose state it is."""
         super().load_state_dict(state)
         self.common = state["common"]
-        edges = state.get("edges")  # there are none in files of version 0.3 and before
+        edges = state["edges"]
         self.edges = None if edges is None else {name: tuple(own) for name, own in edges.items()}
         self.task, self.seen = task_from(state["task"]), tuple(state["seen"])
 

@@ -49,7 +49,8 @@ class EncodedClient:
     """A client's tensors: training rows, and for each of its sites the rows of every split.
 
     ``notes`` says what a person should know about the table: columns without information, labels unseen in training.
-    ``categorical`` names the features that are category codes.
+    ``categorical`` names the features that are category codes. ``groups`` is row number → the group of rows that are
+    never parted, where that is known.
     """
 
     spec: ClientSpec
@@ -57,6 +58,11 @@ class EncodedClient:
     sites: Mapping[str, Mapping[Split, Rows]]
     notes: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    groups: Mapping[int, Any] | None = None
+
+    def groups_of(self, rows: Rows) -> np.ndarray | None:
+        """The group of each row (n,), or None."""
+        return None if self.groups is None else np.array([self.groups[row] for row in rows.row.tolist()], object)
 
     @property
     def about(self) -> dict[str, Any]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from fedlit.data.encoding import Rows
+from fedlit.data.table import ClientTable, Split
+from fedlit.data.target import own_task
 from fedlit.errors import ConfigError, DataError
 from fedlit.seeding import derive_seed
 
-__all__ = ["BINS", "check_folds", "fold_of", "together"]
+__all__ = ["BINS", "check_fold", "check_folds", "fold_note", "fold_of", "folded", "together"]
 
+_NUMBERS = ("regression", "counts")
 BINS = 10  # of equal counts, by which a number's rows are spread over folds
 
 
@@ -27,6 +32,18 @@ def check_folds(folds: object, key: str = "folds") -> None:
     """
     if isinstance(folds, bool) or not isinstance(folds, int) or (folds != 0 and folds < 2):
         raise ConfigError(f"{key}: expected 2 folds or more, 0 for none, found {folds!r}; 4 or 8 are usual")
+
+
+def check_fold(folds: int, fold: int) -> None:
+    """Refuse a fold that there is not.
+
+    Raises:
+        ConfigError: one fold alone, or a fold outside of 0 to ``folds`` − 1.
+    """
+    check_folds(folds, "data.folds")
+    if isinstance(fold, bool) or not 0 <= fold < max(folds, 1):
+        known = f"0 to {folds - 1}" if folds else "0, for data.folds is 0"
+        raise ConfigError(f"data.fold: expected {known}, found {fold}")
 
 
 def together(train: Rows, validation: Rows) -> Rows:
@@ -111,3 +128,37 @@ def _strata(y: np.ndarray, n: int) -> np.ndarray:
     if np.bincount(strata).max(initial=0) < n:  # every class is rarer than that: nothing can be shared out
         strata = np.zeros(len(y), np.int64)
     return np.asarray(strata, np.int64)
+
+
+def folded(table: ClientTable, folds: int, fold: int, seed: int) -> ClientTable:
+    """The table whose validation rows are one fold of its training and validation rows, and whose training rows are
+    all others. Test rows are untouched; rows of one group are in one fold.
+
+    Args:
+        table: a client's, with the splits of its source.
+        folds: how many; see :func:`fold_of`, which deals the rows.
+        fold: which is for validation.
+        seed: the run's.
+
+    Raises:
+        DataError: fewer rows or groups than folds; names the client.
+    """
+    number = table.features.index.to_numpy()
+    places = np.concatenate([table.splits["train"], table.splits["validation"]])
+    places = places[np.argsort(number[places], kind="stable")]  # whatever the split that the source gives
+    target, task = table.target.iloc[places], own_task(table.task, table.name)
+    numbers = pd.to_numeric(target, errors="coerce") if task is not None and task["name"] in _NUMBERS else None
+    y = pd.factorize(target)[0] if numbers is None or numbers.isna().any() else numbers.to_numpy(np.float64)
+    groups = None if table.groups is None else table.groups[places]
+    held = fold_of(y, folds, seed, table.name, groups) == fold
+    splits: dict[Split, np.ndarray] = {**table.splits, "train": places[~held], "validation": places[held]}
+    return replace(table, splits=splits)
+
+
+def fold_note(folds: int, fold: int) -> list[str]:
+    """What a person should know of folds: which one is held out, and which rows are not parted."""
+    said = (
+        f"training and validation rows are dealt into {folds} folds; fold {fold} is for validation, the others for "
+        "training; rows of one group (split: group) stay together, rows of one time need not"
+    )
+    return [said] if folds else []

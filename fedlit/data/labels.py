@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -18,11 +17,19 @@ from fedlit.show.text import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MANY_CLASSES", "Labels", "class_labels", "read_target"]
+    from fedlit.data.schema.cells import Cells
 
-_WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?")
-MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
+__all__ = ["Labels", "class_labels", "likely_positive", "plain_target", "read_target"]
+
+_MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
 _SKEW = 50  # rows of the largest class for one of the smallest
+_CASES = """
+    positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
+    default churn churned fraud spam bad failure failed relapse present
+"""  # labels that say that something is there
+_NO_CASES = """
+    negative neg healthy well control alive survived benign normal good none ok absent success
+"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Labels:
     target: pd.Series
     labelled: np.ndarray
     positive: Any = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettings | None = None) -> pd.Series:
@@ -77,7 +84,7 @@ def read_target(
 
     Args:
         client: whose; messages name it.
-        raw: (n,), text or typed as a file had it; (n, labels) for several labels a row.
+        raw: (n,), text or typed as a file had it; (n, labels) for several labels a row, some of which it may lack.
         task: as in a configuration.
         unlabelled: ``refuse`` or ``drop`` rows without one.
         decimal: the decimal mark of numbers, where it is known.
@@ -88,157 +95,167 @@ def read_target(
     Raises:
         DataError: rows without a label, or values that are none.
     """
-    from fedlit.data.schema.column import is_text
+    import pandas as pd
 
+    where, marks = f"client {client!r}, target", (decimal, thousands)
+    classes = raw.ndim > 1 or is_classification(own_task(task, client))
+    frame = cast("pd.Series", raw).to_frame() if raw.ndim == 1 else cast("pd.DataFrame", raw)
     if raw.ndim > 1:
-        return _several(client, cast("pd.DataFrame", raw), unlabelled, missing or {})
-    raw = cast("pd.Series", raw)
-    where = f"client {client!r}, target {raw.name!r}"
-    held = _cells(where, raw, (missing or {}).get(str(raw.name), ()))
-    labelled, notes = _labelled(client, str(raw.name), held, unlabelled)
-    held = held[labelled]
-    if not is_classification(own_task(task, client)):
-        values, said = _numbers(held, decimal, thousands) if is_text(held) else (held, [])
-        return Labels(values, labelled, None, (*notes, *_of(client, raw.name, said)))
-    values, said = _classes(held) if is_text(held) else (_plain(held), [])
-    values = class_labels(client, values, task)
-    if positive is not None:
-        positive = _meant(where, positive, values.unique().tolist())
-    said += _asked(values, task, positive)
-    return Labels(values, labelled, positive, (*notes, *_of(client, raw.name, said)))
+        several(frame.iloc[:0], where)  # names each column once
+    made, notes = list[pd.Series](), list[Note]()
+    for name, column in frame.items():
+        values, said = _values(f"{where} {name!r}", column, classes, marks, (missing or {}).get(str(name), ()))
+        made.append(values)
+        notes += [behind(f"{client}: {name}", note, column=str(name)) for note in said]
+    target = made[0] if raw.ndim == 1 else several(pd.concat(made, axis=1), where)
+    labelled, gaps = _labelled(client, ", ".join(map(str, frame)), target, unlabelled)
+    target = target[labelled]
+    if raw.ndim == 1:
+        target = class_labels(client, target.infer_objects(), task)
+        if positive is not None:
+            positive = _meant(f"{where} {raw.name!r}", positive, target.unique().tolist())
+        if classes:
+            asked = _asked(target, task, positive)
+            notes += [behind(f"{client}: {raw.name}", note, column=str(raw.name)) for note in asked]
+    return Labels(target, labelled, positive, (*gaps, *notes))
 
 
-def _cells(where: str, raw: pd.Series, missing: tuple[str | float, ...]) -> pd.Series:
-    """Cells that hold one label or number each; NaN where none."""
-    from fedlit.data.schema.column import NESTED, is_text, plain_types
-    from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
+def _values(
+    where: str, raw: pd.Series, classes: bool, marks: tuple[str | None, str | None], missing: tuple[str | float, ...]
+) -> tuple[pd.Series, list[Note]]:
+    """Cells (n,) as labels or numbers, missing where there is none."""
+    import pandas as pd
+
+    from fedlit.data.schema.cells import LABEL_MISSING, Cells, is_text, plain_types
+    from fedlit.data.schema.find import strange
 
     raw = plain_types(raw)
+    if what := strange(raw):
+        raise DataError(
+            f"{where}: expected labels or numbers, found {what}. Write one label in each row, or name another target."
+        )
     if not is_text(raw):
-        return raw.mask(raw.isin([own for own in missing if not isinstance(own, str)]))
-    if raw.dtype == object:
-        nested = raw[raw.map(lambda cell: isinstance(cell, (*NESTED, bytes)))]
-        if len(nested):
-            raise DataError(
-                f"{where}: expected labels or numbers, found {type(nested.iloc[0]).__name__} values such as "
-                f"{str(nested.iloc[0])[:40]!r}. Write one label in each row, or name another target."
-            )
-    plain = plain_text(raw)
-    return plain.mask(blank(plain, missing, LABEL_TOKENS), np.nan)
+        held = raw.mask(raw.isin([own for own in missing if not isinstance(own, str)]))
+        whole = held.dtype.kind in "iu" and held.notna().all()
+        kind = held.dtype.kind
+        return held.astype(
+            np.int64 if whole else np.float64 if kind in "iuf" else object if kind == "b" else held.dtype
+        ), []
+    cells, _ = Cells.of(raw).without(missing, words=LABEL_MISSING)
+    made, notes = (_classes(cells) if classes else _numbers(cells, marks)) if cells.texts else (np.array([]), [])
+    return pd.Series(cells.take(made), raw.index, name=raw.name), notes
 
 
-def _labelled(client: str, name: str, held: pd.Series, unlabelled: str) -> tuple[np.ndarray, list[str]]:
+def _numbers(cells: Cells, marks: tuple[str | None, str | None]) -> tuple[np.ndarray, list[Note]]:
+    from fedlit.data.schema.column import Column
+
+    column, guessed = Column("numeric").written(cells, *marks)
+    made = column.read(cells.texts)
+    if np.isnan(made).any():  # the task says which
+        return np.array(cells.texts, object), []
+    return made, [*column.said_of(cells, made), *guessed]
+
+
+def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
+    """Each text as a number, true or false, or the most frequent spelling of a word."""
+    import pandas as pd
+
+    from fedlit.data.schema.cells import MISSING
+    from fedlit.data.schema.find import spellings
+    from fedlit.data.schema.numbers import find_notation, is_code
+
+    texts, notes = cells.texts, list[Note]()
+    if not any(map(is_code, texts)):
+        numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
+        if np.isnan(numbers).any() and len(texts) > _MANY_CLASSES:
+            numbers = find_notation(texts)[0].read(texts)
+        if np.isfinite(numbers).all():
+            return numbers, []
+    if {text.casefold() for text in texts} <= {"true", "false"}:
+        return np.array([text.casefold() == "true" for text in texts], object), []
+    spelt = spellings(cells)
+    if several := shorten([" = ".join(map(repr, own)) for own in spelt.values() if len(own) > 1]):
+        notes.append(Note(f"spellings that are one class: {several}", "spelling"))
+    counts = dict(zip(texts, cells.counts.tolist(), strict=True))
+    if words := [own for low, (own, *_) in spelt.items() if low in MISSING]:
+        asked = shorten([f"{own!r} ({counts[own]:,})" for own in words])
+        said = f"{asked}: a class, or no label? If none, write missing: {{{cells.name}: {words}}}"
+        notes.append(Note(said, "no label"))
+    return np.array([spelt[text.casefold()][0] for text in texts], object), notes
+
+
+def _labelled(client: str, name: str, target: pd.Series, unlabelled: str) -> tuple[np.ndarray, list[Note]]:
     """Which rows have a label, and what to say of the others."""
-    labelled, where = held.notna().to_numpy(), f"client {client!r}, target {name!r}"
+    labelled, where = target.notna().to_numpy(), f"client {client!r}, target {name!r}"
     without = int((~labelled).sum())
     if without and unlabelled != "drop":
         raise DataError(
-            f"{where}: expected a label in every row, found {without:,} rows without one of {len(held):,}. Fill them "
+            f"{where}: expected a label in every row, found {without:,} rows without one of {len(target):,}. Fill them "
             "in, or leave those rows out: unlabelled: drop."
         )
     if not labelled.any():
         raise DataError(f"{where}: expected labels, found none. Name another target, or leave the client out.")
-    said = f"{client}: {without:,} of {len(held):,} rows have no label in {name} and were left out"
-    return labelled, [said] if without else []
-
-
-def _several(client: str, raw: pd.DataFrame, unlabelled: str, missing: Mapping[str, tuple[str | float, ...]]) -> Labels:
-    """Several labels a row, each of two values; a row may lack some of them."""
-    several(raw.iloc[:0], f"client {client!r}, target")  # names each column once
-    made, notes = raw.iloc[:, :0].copy(), list[str]()
-    for name in map(str, raw):
-        held = _cells(f"client {client!r}, target {name!r}", raw[name], missing.get(name, ()))
-        known = held.dropna()
-        values, said = _classes(known) if known.dtype.kind == "O" or str(known.dtype) == "str" else (_plain(known), [])
-        made[name] = values.reindex(raw.index)
-        notes += _of(client, name, said)
-    target = several(made, f"client {client!r}, target")
-    labelled, said = _labelled(client, ", ".join(map(str, raw)), target, unlabelled)
-    return Labels(target[labelled], labelled, None, (*said, *notes))
+    said = f"{without:,} of {len(target):,} rows have no label in {name} and were left out"
+    return labelled, [Note(said, "unlabelled", head=client)] * bool(without)
 
 
 def _meant(where: str, positive: Any, labels: list[Any]) -> Any:
     """The label that a configuration means: in YAML, yes is true."""
-    from fedlit.data.schema.column import true_or_false
+    from fedlit.data.schema.cells import true_or_false
 
-    for label in labels:
-        if type(label) is type(positive) and label == positive:
-            return label
-    for label in labels:
-        same = str(label).casefold() == str(positive).casefold()
-        if same or (isinstance(positive, bool) and true_or_false(label) is positive):
-            return label
+    def same(label: Any) -> bool:
+        spelt = str(label).casefold() == str(positive).casefold()
+        return spelt or (isinstance(positive, bool) and true_or_false(label) is positive)
+
+    exact = [label for label in labels if type(label) is type(positive) and label == positive]
+    for label in (*exact, *filter(same, labels)):
+        return label
     raise DataError(f"{where}: positive: expected one of {shorten([*map(repr, labels)])}, found {positive!r}.")
 
 
-def _plain(held: pd.Series) -> pd.Series:
-    """Nullable numbers as plain ones."""
-    if held.dtype.kind in "iuf":
-        return held.astype(np.float64 if held.dtype.kind == "f" else np.int64)
-    return held.astype(bool) if str(held.dtype) == "boolean" else held
-
-
-def _numbers(held: pd.Series, decimal: str | None, thousands: str | None) -> tuple[pd.Series, list[str]]:
-    import pandas as pd
-
-    from fedlit.data.schema.numbers import find_notation, parse, told
-
-    notation, guess = find_notation(map(str, held.unique()), decimal, thousands)
-    found = parse(held, notation)
-    if found.failed:  # the task says which
-        return held, []
-    return pd.Series(found.values, index=held.index, name=held.name), told(found, notation, guess)
-
-
-def _classes(held: pd.Series) -> tuple[pd.Series, list[str]]:
-    import pandas as pd
-
-    from fedlit.data.schema.missing import TOKENS
-    from fedlit.data.schema.numbers import find_notation, is_code, parse
-    from fedlit.data.schema.spelling import spellings, told_of_spellings
-
-    texts = [str(text) for text in held.unique()]
-    codes = any(map(is_code, texts))
-    if not codes and all(_WHOLE.fullmatch(text) for text in texts):
-        return held.map({text: int(text.partition(".")[0]) for text in texts}).astype(np.int64), []
-    numbers = pd.to_numeric(held, errors="coerce")
-    if not codes and numbers.notna().all() and np.isfinite(numbers.to_numpy(np.float64)).all():
-        return numbers.astype(np.float64), []
-    if len(texts) > MANY_CLASSES and not codes:
-        found = parse(held, find_notation(texts[:5000])[0])
-        if not found.failed:
-            return pd.Series(found.values, index=held.index, name=held.name), []
-    counts = held.value_counts()
-    if {str(text).casefold() for text in counts.index} <= {"true", "false"}:
-        return held.map(lambda text: str(text).casefold() == "true").astype(bool), []
-    spelt = spellings(counts.index)  # the most frequent first
-    known = {text: own[0] for own in spelt.values() for text in own}
-    shown = told_of_spellings(spelt)
-    notes = [f"spellings that are one class: {shown}"] if shown else []
-    words = [own for low, (own, *_) in spelt.items() if low in TOKENS]
-    if words:
-        asked = shorten([f"{own!r} ({int((held == own).sum()):,})" for own in words])
-        notes.append(f"{asked}: a class, or no label? If none, write missing: {{{held.name}: {words}}}")
-    return held.map(lambda text: known[str(text)]), notes
-
-
-def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[str]:
+def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[Note]:
     """What should be noted or asked about classes."""
-    counts, notes = labels.value_counts(), list[str]()
+    counts, notes = labels.value_counts(), list[Note]()
     names = counts.index.tolist()
-    if task is None and labels.dtype.kind in "iu" and len(counts) > MANY_CLASSES:
+    if task is None and labels.dtype.kind in "iu" and len(counts) > _MANY_CLASSES:
         said = f"{len(counts)} different whole numbers are taken for classes; if they are numbers, say task: regression"
         notes.append(Note(f"{said} or task: counts", "task", fix={"task": "regression"}))
     if len(counts) > 1 and counts.iloc[0] >= _SKEW * counts.iloc[-1]:
-        notes.append(
-            f"1 row of {names[-1]!r} for {counts.iloc[0] // counts.iloc[-1]:,} of {names[0]!r}: look at "
-            "AUPRC and balanced accuracy, not at accuracy"
-        )
+        said = f"1 row of {names[-1]!r} for {counts.iloc[0] // counts.iloc[-1]:,} of {names[0]!r}"
+        notes.append(Note(f"{said}: look at AUPRC and balanced accuracy, not at accuracy", "skew"))
     if len(counts) == 2 and positive is None and not {0, 1} >= set(labels.unique().tolist()):
         largest = max(names, key=lambda own: (str(type(own)), own))
-        notes.append(Note(f"AUROC and AUPRC are of {largest!r}; for the other say positive", "positive"))
+        likely = likely_positive(names)
+        if likely is None:
+            notes.append(Note(f"AUROC and AUPRC are of {largest!r}; for the other say positive", "positive"))
+        elif likely != largest:
+            said = f"AUROC and AUPRC are of {largest!r}; is {likely!r} what you look for?"
+            notes.append(Note(said, "positive", fix={"positive": likely}))
     return notes
 
 
-def _of(client: str, column: object, notes: list[str]) -> list[str]:
-    return [behind(f"{client}: {column}", note, column=str(column)) for note in notes]
+def plain_target(client: str, raw: pd.Series) -> pd.Series:
+    """A raw column (n,) as numbers where all are, else as labels; without the rows that have none.
+
+    Raises:
+        DataError: cells that are neither.
+    """
+    values, _ = _values(f"client {client!r}, target {raw.name!r}", raw, True, (None, None), ())
+    return values.dropna().infer_objects()
+
+
+def likely_positive(labels: list[Any]) -> Any:
+    """Return the label of two that means that something is present; None if the words do not tell.
+
+    Example:
+        >>> likely_positive(["ill", "well"]), likely_positive(["Yes", "No"]), likely_positive([0, 1])
+        ('ill', 'Yes', None)
+    """
+    from fedlit.data.schema.cells import FALSE, TRUE
+
+    if len(labels) != 2 or not all(isinstance(own, str) for own in labels):
+        return None
+    for label, other in (labels, labels[::-1]):
+        if label.casefold() in {*TRUE, *_CASES.split()} or other.casefold() in {*FALSE, *_NO_CASES.split()}:
+            return label
+    return None

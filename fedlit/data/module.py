@@ -15,7 +15,7 @@ from fedlit.data.columns import Categories, Missing, Scaling
 from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient, Rows, pool_clients
-from fedlit.data.folding import check_fold, fold_note, folded
+from fedlit.data.folds import check_fold, fold_note, folded
 from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
 from fedlit.data.newcomer import newcomer
 from fedlit.data.shaping.mutations import Mutation, Planted, mutate
@@ -351,7 +351,7 @@ class FederatedData(LightningDataModule):
         shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
         return (
             *left,
-            *fold_note(self.folds, self.fold, self.source),
+            *fold_note(self.folds, self.fold),
             *map(str, self.groups),
             *lines,
             *(self._agreement.apart if self._agreement is not None else ()),

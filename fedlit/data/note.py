@@ -20,7 +20,6 @@ class Note(str):
         fix: keys of :class:`fedlit.Tables`, or of how a file is read (``drop``, ``rename``, ``missing``, ``types``,
             ``task``, ``positive``, ``split``), that settle it; none where a person must decide.
         at: the clients whose settings ``fix`` is; all of ``clients`` if None.
-        advice: what can be done about it, in words.
         head: what stands before the sentence.
 
     Example:
@@ -35,7 +34,6 @@ class Note(str):
     column: str
     fix: Mapping[str, Any]
     at: tuple[str, ...]
-    advice: str
 
     def __new__(
         cls,
@@ -46,24 +44,22 @@ class Note(str):
         column: str = "",
         fix: Mapping[str, Any] | None = None,
         at: Sequence[str] | None = None,
-        advice: str = "",
         head: str = "",
     ) -> Note:
         """See the class."""
         own = super().__new__(cls, f"{head}: {text}" if head else text)
-        own.text, own.kind, own.column, own.advice, own.fix = text, kind, column, advice, dict(fix or {})
+        own.text, own.kind, own.column, own.fix = text, kind, column, dict(fix or {})
         own.clients, own.at = tuple(clients), tuple(clients if at is None else at)
         return own
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: kind, clients, column, text, advice, and the keys to write by client."""
+        """Plain data: kind, clients, column, text, and the keys to write by client."""
         fix = {client: dict(self.fix) for client in self.at if self.fix}
         return {
             "kind": self.kind,
             "clients": list(self.clients),
             "column": self.column,
             "text": self.text,
-            "advice": self.advice,
             "fix": fix,
         }
 

@@ -29,7 +29,7 @@ class RowEncoder:
 
     Example:
         >>> encoder = RowEncoder("north")
-        >>> age = {"kind": "numbers", "moments": [10, 50.0, 4.0]}
+        >>> age = {"kind": "numeric", "moments": [10, 50.0, 4.0]}
         >>> state = {"scaling": "client", "categories": "codes", "columns": {"age": age}, "features": ["age"]}
         >>> encoder.load_state_dict({**state, "target": "outcome"})
         >>> encoder.transform(pd.DataFrame({"age": [52.0, None]})).tolist()
@@ -58,7 +58,8 @@ class RowEncoder:
         """
         if self.schema is None:
             return raw, []
-        return self.schema.apply(raw, f"client {self.client!r}")
+        typed, notes = self.schema.apply(raw, f"client {self.client!r}")
+        return typed, list[str](notes)
 
     @property
     def asked(self) -> list[str]:

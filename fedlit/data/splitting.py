@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fedlit.data.table import SPLITS, Split
+from fedlit.data.note import Note
+from fedlit.data.table import SPLITS, Split, check_patterns, first_match
 from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedlit.data.schema.column import ColumnType
+    from fedlit.data.schema.column import Column
 
 __all__ = [
-    "WAYS",
     "SplitSettings",
     "check_split",
+    "groups_of",
     "own_split",
     "random_split",
     "same_rows",
@@ -31,7 +32,6 @@ SplitSettings = str | dict[str, str | dict[str, str]]
 """``stratified``, ``random``, ``{group: COLUMN}``, ``{time: COLUMN}`` or ``{column: COLUMN}``; or one of these for each
 client, by its name or pattern."""
 
-WAYS = ("stratified", "random", "group", "time", "column")
 _BY = ("group", "time", "column")
 _NAMES: dict[str, Split] = {
     **dict.fromkeys(("train", "training", "fit"), "train"),
@@ -53,19 +53,14 @@ def check_split(split: SplitSettings | None, clients: Iterable[str] | None = Non
     """
     if _is_one(split):
         return
-    if isinstance(split, dict) and split and all(_is_one(own) and key not in _BY for key, own in split.items()):
-        for pattern in split if clients is not None else ():
-            if not fnmatch.filter(names := list(clients or ()), pattern):
-                raise ConfigError(
-                    f"split: expected the name or pattern of a client, found {pattern!r}; clients are "
-                    f"{', '.join(names)}." + did_you_mean(pattern, names)
-                )
-        return
-    hint = did_you_mean(split, WAYS) if isinstance(split, str) else ""
-    raise ConfigError(
-        "split: expected stratified, random, {group: COLUMN}, {time: COLUMN} or {column: COLUMN}; or "
-        f"{{CLIENT: one of these}}; found {split!r}." + hint
-    )
+    if not isinstance(split, dict) or not split or any(key in _BY or not _is_one(own) for key, own in split.items()):
+        hint = did_you_mean(split, ("stratified", "random", *_BY)) if isinstance(split, str) else ""
+        raise ConfigError(
+            "split: expected stratified, random, {group: COLUMN}, {time: COLUMN} or {column: COLUMN}; or "
+            f"{{CLIENT: one of these}}; found {split!r}." + hint
+        )
+    if clients is not None:
+        check_patterns("split", split, clients)
 
 
 def _is_one(split: Any) -> bool:
@@ -83,7 +78,7 @@ def own_split(split: SplitSettings | None, client: str) -> str | dict[str, str] 
         {'group': 'patient'}
     """
     if isinstance(split, dict) and not _is_one(split):
-        return next((own for pattern, own in split.items() if fnmatch.fnmatchcase(client, pattern)), None)
+        split = first_match(split, client)
     return cast("str | dict[str, str] | None", split)
 
 
@@ -146,8 +141,8 @@ def split_rows(
     test: float,
     validation: float,
     classes: bool,
-    type_: ColumnType | None = None,
-) -> tuple[dict[Split, np.ndarray], list[str]]:
+    column: Column | None = None,
+) -> tuple[dict[Split, np.ndarray], list[Note]]:
     """Split a client's rows.
 
     Args:
@@ -159,7 +154,7 @@ def split_rows(
         test: the share of all rows that are test rows.
         validation: the share of the others that are validation rows.
         classes: whether the target is one class a row.
-        type_: what that column holds, where it is known.
+        column: what ``by`` holds, where it is known.
 
     Returns:
         Positions (int64) per split, and notes.
@@ -167,130 +162,109 @@ def split_rows(
     Raises:
         DataError: rows cannot be split so.
     """
-    if isinstance(split, dict):
-        assert by is not None
-        way = next(iter(split))
-        if way == "column":
-            return _as_told(client, by), []
-        if way == "time":
-            return _by_time(client, by, test, validation, type_)
-        return _by_group(client, by, seed, test, validation), []
-    if not classes or split == "random":
-        return random_split(len(target), seed, test, validation, client), []
-    return _stratified(client, target, seed, test, validation)  # type: ignore[arg-type]  # classes: a series
+    if not isinstance(split, dict):
+        if not classes or split == "random":
+            return random_split(len(target), seed, test, validation, client), []
+        return _stratified(client, target, seed, test, validation)  # type: ignore[arg-type]  # classes: a series
+    assert by is not None
+    where, way = f"client {client!r}, column {by.name!r}", next(iter(split))
+    if way == "group":
+        return _by_group(where, groups_of(by, where), seed, test, validation), []
+    if way == "time":
+        made, begin = _by_time(where, by, test, validation, column)
+        first, last = (str(begin[split]).removesuffix(".0") for split in ("validation", "test"))
+        said = f"by {by.name}, validation rows begin at {first}, test rows at {last}"
+        return made, [Note(said, "split", column=str(by.name), head=client)]
+    parts = by.astype(str).str.strip().str.casefold().where(by.notna(), "").map(_NAMES)
+    if parts.isna().any():
+        odd = by[parts.isna()]
+        raise DataError(
+            f"{where}: expected train, validation or test in each row, found {len(odd):,} others such as "
+            f"{odd.iloc[0]!r}. Correct them, or split in another way."
+        )
+    return {split: np.flatnonzero((parts == split).to_numpy()).astype(np.int64) for split in SPLITS}, []
 
 
 def _stratified(
     client: str, target: pd.Series, seed: int, test: float, validation: float
-) -> tuple[dict[Split, np.ndarray], list[str]]:
+) -> tuple[dict[Split, np.ndarray], list[Note]]:
     codes, index = target.factorize()
-    labels = index.tolist()  # as Python has them
-    counts = np.bincount(codes, minlength=len(labels))
-    rare = counts < _FEWEST
-    notes = [
-        f"{client}: class {labels[place]!r} has {counts[place]} rows, fewer than there are splits: it is in training "
-        "rows only and never scored"
-        for place in map(int, np.flatnonzero(rare))
-    ][:5]
-    if (more := int(rare.sum()) - 5) > 0:
-        notes.append(f"{client}: so do {more} further classes")
+    labels, counts = index.tolist(), np.bincount(codes, minlength=len(index))  # labels as Python has them
+    rare, notes = counts < _FEWEST, list[Note]()
+    if rare.any():
+        shown = shorten([f"{labels[place]!r} ({counts[place]})" for place in np.flatnonzero(rare)])
+        said = f"classes of fewer rows than there are splits are in training rows only and never scored: {shown}"
+        notes.append(Note(said, "rare class", column=str(target.name), head=client))
     common = np.flatnonzero(~rare[codes])
     for labelled in (codes[common], None):
         try:
             drawn = random_split(len(common), seed, test, validation, client, labelled)
             break
         except DataError:
+            if labelled is None and rare.any():  # of few rows: all together, at random
+                return random_split(len(target), seed, test, validation, client), []
             if labelled is None:
-                if rare.any():  # of few rows: all together, at random
-                    return random_split(len(target), seed, test, validation, client), []
                 raise
-            notes.append(f"{client}: too few rows of some class to split by class; rows are split at random")
+            said = "too few rows of some class to split by class; rows are split at random"
+            notes.append(Note(said, "split", column=str(target.name), head=client))
     made = {split: common[rows] for split, rows in drawn.items()}
     made["train"] = np.concatenate([made["train"], np.flatnonzero(rare[codes])]).astype(np.int64)
     return made, notes
 
 
-def _by_group(client: str, by: pd.Series, seed: int, test: float, validation: float) -> dict[Split, np.ndarray]:
+def groups_of(by: pd.Series, where: str) -> np.ndarray:
+    """The group of each row (n,), as text: " P1" and p1 are one, and so are 1 and 1.0.
+
+    Raises:
+        DataError: rows without one.
+    """
+    from fedlit.data.schema.cells import Cells
+
+    cells, _ = Cells.of(by).without(())
+    _refuse_gaps(where, cells.codes < 0, "a group")
+    return cells.take(np.array([text.casefold().removesuffix(".0") for text in cells.texts], object))
+
+
+def _refuse_gaps(where: str, gaps: np.ndarray, what: str) -> None:
+    if gaps.any():
+        raise DataError(
+            f"{where}: expected {what} in each row, found {int(gaps.sum())} rows without one. Fill them in, or drop "
+            "those rows."
+        )
+
+
+def _by_group(where: str, groups: np.ndarray, seed: int, test: float, validation: float) -> dict[Split, np.ndarray]:
     from sklearn.model_selection import GroupShuffleSplit
 
-    from fedlit.data.schema.missing import blank, plain_text
-
-    plain = plain_text(by)  # " P1" and p1 are one, and so are 1 and 1.0
-    groups = plain.map(lambda text: text.casefold().removesuffix(".0"), na_action="ignore").mask(blank(plain), None)
-    if groups.isna().any():
-        raise DataError(
-            f"client {client!r}, column {by.name!r}: expected a group in each row, found {int(groups.isna().sum())} "
-            "rows without one. Fill them in, or drop those rows."
-        )
-    values = groups.to_numpy(object)
     try:
-        rest, test_rows = next(GroupShuffleSplit(1, test_size=test, random_state=seed).split(values, groups=values))
+        rest, test_rows = next(GroupShuffleSplit(1, test_size=test, random_state=seed).split(groups, groups=groups))
         inner = GroupShuffleSplit(1, test_size=validation, random_state=seed)
-        train, valid = next(inner.split(values[rest], groups=values[rest]))
+        train, valid = next(inner.split(rest, groups=groups[rest]))
     except ValueError as error:
         raise DataError(
-            f"client {client!r}, column {by.name!r}: expected groups enough for three splits, found "
-            f"{groups.nunique()}. Give more groups, or other shares."
+            f"{where}: expected groups enough for three splits, found {len(set(groups))}. Give more groups, or other "
+            "shares."
         ) from error
     return {"train": rest[train], "validation": rest[valid], "test": test_rows}
 
 
 def _by_time(
-    client: str, by: pd.Series, test: float, validation: float, type_: ColumnType | None
-) -> tuple[dict[Split, np.ndarray], list[str]]:
-    times = _times(by, type_)
-    if times is None:
-        found = repr(str(by.dropna().iloc[0])) if by.notna().any() else "no value"
-        raise DataError(
-            f"client {client!r}, column {by.name!r}: expected dates or numbers to split by time, found {found}. Name "
-            "another column, or say how its dates are written."
-        )
-    if times.isna().any():
-        raise DataError(
-            f"client {client!r}, column {by.name!r}: expected a time in each row, found {int(times.isna().sum())} rows "
-            "without one. Fill them in, or drop those rows."
-        )
+    where: str, by: pd.Series, test: float, validation: float, column: Column | None
+) -> tuple[dict[Split, np.ndarray], dict[Split, Any]]:
+    times = _times(where, by, column)
+    _refuse_gaps(where, times.isna().to_numpy(), "a time")
     ordered = np.argsort(times.to_numpy(), kind="stable").astype(np.int64)
     values = times.to_numpy()[ordered]
     first_test = _boundary(values, len(values) - round(test * len(values)))
     first_valid = _boundary(values[:first_test], first_test - round(validation * first_test))
-    made: dict[Split, np.ndarray] = {
-        "train": ordered[:first_valid],
-        "validation": ordered[first_valid:first_test],
-        "test": ordered[first_test:],
-    }
-    if any(len(rows) == 0 for rows in made.values()):
+    parts = np.split(ordered, [first_valid, first_test])
+    if not all(map(len, parts)):
         raise DataError(
-            f"client {client!r}, column {by.name!r}: expected times that part the rows into three, found "
-            f"{len(np.unique(values))} different ones. Use another column or other shares."
+            f"{where}: expected times that part the rows into three, found {len(np.unique(values))} different ones. "
+            "Use another column or other shares."
         )
-    starts = {split: times.iloc[rows[0]] for split, rows in made.items()}
-    return made, [
-        f"{client}: by {by.name}, validation rows begin at {starts['validation']}, test rows at {starts['test']}"
-    ]
-
-
-def _times(by: pd.Series, known: ColumnType | None) -> pd.Series | None:
-    """As numbers or times; None where they are neither."""
-    import pandas as pd
-
-    from fedlit.data.schema.column import is_text
-    from fedlit.data.schema.dates import parse_dates
-    from fedlit.data.schema.find import find_type
-    from fedlit.data.schema.missing import plain_text
-
-    if known is not None and known.kind == "date":
-        return known.times(by)
-    if known is not None and known.kind == "numeric":
-        return pd.Series(known.apply(by, f"column {by.name!r}").columns[str(by.name)], index=by.index, name=by.name)
-    text = is_text(by)
-    numbers = pd.to_numeric(by, errors="coerce") if text or by.dtype.kind in "iuf" else None
-    if numbers is not None and int(numbers.notna().sum()) == int(by.notna().sum()) > 0:
-        return numbers
-    type_ = find_type(by).type
-    if type_.kind != "date" and by.dtype.kind != "M":
-        return None
-    return parse_dates(plain_text(by) if text else by, type_.form)
+    made: dict[Split, np.ndarray] = dict(zip(SPLITS, parts, strict=True))
+    return made, {split: times.iloc[rows[0]] for split, rows in made.items()}
 
 
 def _boundary(values: np.ndarray, place: int) -> int:
@@ -300,16 +274,26 @@ def _boundary(values: np.ndarray, place: int) -> int:
     return int(np.searchsorted(values, values[min(max(place, 0), len(values) - 1)], side="left"))
 
 
-def _as_told(client: str, by: pd.Series) -> dict[Split, np.ndarray]:
-    words = by.astype(str).str.strip().str.casefold().where(by.notna(), "")
-    parts = words.map(_NAMES)
-    if parts.isna().any():
-        odd = by[parts.isna()].iloc[0]
-        raise DataError(
-            f"client {client!r}, column {by.name!r}: expected train, validation or test in each row, found "
-            f"{int(parts.isna().sum())} others such as {odd!r}. Correct them, or split in another way."
-        )
-    return {split: np.flatnonzero((parts == split).to_numpy()).astype(np.int64) for split in SPLITS}
+def _times(where: str, by: pd.Series, column: Column | None) -> pd.Series:
+    """As numbers or times."""
+    import pandas as pd
+
+    from fedlit.data.schema.find import declared_column, find
+
+    for kind in ("numeric", "date"):
+        known = column if column is not None and column.kind == kind else None
+        try:
+            own = known or find(by, declared=declared_column(str(by.name), kind), where=where).column
+            if own.kind == "date":
+                return own.times(by)
+            return pd.Series(own.apply(by, where)[0][str(by.name)], by.index, name=by.name)
+        except (ConfigError, DataError):
+            continue
+    found = repr(str(by.dropna().iloc[0])) if by.notna().any() else "no value"
+    raise DataError(
+        f"{where}: expected dates or numbers to split by time, found {found}. Name another column, or say how dates "
+        "are written."
+    )
 
 
 def same_rows(
@@ -320,16 +304,12 @@ def same_rows(
     """
     import pandas as pd
 
-    own = pd.util.hash_pandas_object(features, index=False).to_numpy() * np.uint64(31)
     answers = target if isinstance(target, pd.DataFrame) else target.to_frame()
-    own = (
-        own
-        + pd.util.hash_pandas_object(
-            answers if all(own.kind in "iufb" for own in answers.dtypes) else answers.astype(str), index=False
-        ).to_numpy()
-    )
-    doubled = len(own) - len(np.unique(own))
+    answers = answers if all(own.kind in "iufb" for own in answers.dtypes) else answers.astype(str)
+    hashed = [pd.util.hash_pandas_object(own, index=False).to_numpy() for own in (features, answers)]
+    rows = hashed[0] * np.uint64(31) + hashed[1]
+    doubled = len(rows) - len(np.unique(rows))
     if not doubled:
         return 0, 0
-    train = own[splits["train"]]
-    return doubled, int(sum(np.isin(own[splits[split]], train).sum() for split in ("validation", "test")))
+    train = rows[splits["train"]]
+    return doubled, int(sum(np.isin(rows[splits[split]], train).sum() for split in ("validation", "test")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
     from fedlit.data.schema.schema import Schema
 
-__all__ = ["SPLITS", "ClientTable", "Split", "TaskSettings", "choose_columns", "leave_out", "several"]
+__all__ = [
+    "SPLITS",
+    "ClientTable",
+    "Split",
+    "TaskSettings",
+    "check_patterns",
+    "choose_columns",
+    "first_match",
+    "leave_out",
+    "several",
+]
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -47,6 +57,8 @@ class ClientTable:
             if None.
         schema: how raw rows became these features, so that tomorrow's can; None where a source gives them typed.
         notes: what a person should know of how the table was read and split.
+        groups: (n,) which rows belong to one person or thing, and so in one split and one fold; None if that is not
+            known.
     """
 
     name: str
@@ -59,6 +71,7 @@ class ClientTable:
     task: TaskSettings | None = None
     schema: Schema | None = None
     notes: tuple[str, ...] = ()
+    groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.target.ndim > 1:
@@ -67,6 +80,26 @@ class ClientTable:
             )
         if isinstance(self.target.name, tuple) and self.task is None:
             object.__setattr__(self, "task", "multi_label")
+
+
+def check_patterns(key: str, patterns: Iterable[str], clients: Iterable[str]) -> None:
+    """Refuse names or patterns of clients that match none.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    names = list(clients)
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise ConfigError(
+                f"{key}: expected the name or pattern of a client, found {pattern!r}; clients are {', '.join(names)}."
+                + did_you_mean(pattern, names)
+            )
+
+
+def first_match(settings: Mapping[str, Any], client: str) -> Any:
+    """What a mapping by name or pattern says of a client; None where it says nothing."""
+    return next((own for pattern, own in settings.items() if fnmatch.fnmatchcase(client, pattern)), None)
 
 
 def several(labels: pd.DataFrame, where: str = "target") -> pd.Series:

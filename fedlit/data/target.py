@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.table import ClientTable, TaskSettings
+from fedlit.data.table import ClientTable, TaskSettings, check_patterns, first_match
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 
 if TYPE_CHECKING:
@@ -37,18 +36,11 @@ def check_task(task: TaskSettings | None, clients: Iterable[str]) -> None:
     Raises:
         ConfigError: an unknown task or choice, or a pattern that matches no client.
     """
-    if task is None:
-        return
-    names = list(clients)
     if isinstance(task, dict) and "name" not in task:
-        for pattern, own in task.items():
-            if not fnmatch.filter(names, pattern):
-                raise ConfigError(
-                    f"task: expected the name or pattern of a client, found {pattern!r}; clients are "
-                    f"{', '.join(names)}." + did_you_mean(pattern, names)
-                )
+        check_patterns("task", task, clients)
+        for own in task.values():
             _checked(own)
-    else:
+    elif task is not None:
         _checked(task)
 
 
@@ -60,7 +52,7 @@ def own_task(task: TaskSettings | None, client: str) -> dict[str, str] | None:
         {'name': 'regression'}
     """
     if isinstance(task, dict) and "name" not in task:
-        task = next((own for pattern, own in task.items() if fnmatch.fnmatchcase(client, pattern)), None)
+        task = first_match(task, client)
     return None if task is None else _checked(task)
 
 

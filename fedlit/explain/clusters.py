@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from fedlit.names import Clusters, sort_clusters
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "CLUSTERS",
@@ -23,8 +18,6 @@ __all__ = [
     "concepts_of",
     "in_words",
     "judged",
-    "read_clusters",
-    "read_pairs",
     "stable_numbers",
 ]
 
@@ -35,17 +28,6 @@ CLUSTERS = "clusters.csv"
 PAIRS = "pairs.csv"
 
 """Of a run's folder: round, first, second, measure, value of each pair that a rule compared."""
-
-
-def read_clusters(path: Path) -> pd.DataFrame:
-    """A file of clusters. Names are text, also where one reads like a number or a missing value (a client NA)."""
-    return pd.read_csv(path, dtype={"client": str, "concept": str}, keep_default_na=False)
-
-
-def read_pairs(path: Path) -> pd.DataFrame:
-    """A file of pairs; NaN where a pair has no value."""
-    names = dict.fromkeys(("first", "second", "measure"), str)
-    return pd.read_csv(path, dtype=names, keep_default_na=False, na_values={"value": ["", "nan"]})
 
 
 def clusters_of(own: pd.DataFrame) -> Clusters:

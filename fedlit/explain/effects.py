@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-__all__ = ["effects_frame", "intraclass", "read_effects"]
+__all__ = ["effects_frame", "intraclass"]
 
 _COLUMNS = ["client", "output", "part", "column", "value", "error"]
 _LOGISTIC = math.pi**2 / 3
@@ -26,12 +25,6 @@ def effects_frame(told: Mapping[str, Iterable[Mapping[str, Any]]]) -> pd.DataFra
     rows = [{"client": client if row["part"] == "own" else "", **row} for client, own in told.items() for row in own]
     frame = pd.DataFrame(rows, columns=_COLUMNS)
     return frame.drop_duplicates(["client", "output", "part", "column"], ignore_index=True)
-
-
-def read_effects(path: Path) -> pd.DataFrame:
-    """:data:`fedlit.explain.EFFECTS` of a run."""
-    text = dict.fromkeys(("client", "output", "column"), str)
-    return pd.read_csv(path, dtype=text, keep_default_na=False, na_values={"value": [""], "error": [""]})
 
 
 def intraclass(effects: pd.DataFrame) -> dict[str, float]:

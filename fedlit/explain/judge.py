@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -20,7 +18,6 @@ __all__ = [
     "CORRECTIONS",
     "IDENTITY",
     "LEVEL",
-    "Against",
     "Judgement",
     "chances",
     "corrections_frame",
@@ -28,7 +25,6 @@ __all__ = [
     "judge",
 ]
 
-Against = Literal["others", "all"]
 Numbers = NDArray[np.float64]
 
 COLUMNS = ("client", "part", "feature", "value")
@@ -62,47 +58,29 @@ def corrections_frame(corrections: Mapping[str, Mapping[str, Mapping[str, float]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def read_records(path: Path) -> pd.DataFrame:
-    """A file of values by client, of corrections or scores. Names are text, also where one reads like a missing value
-    (a client NA).
-    """
-    names = dict.fromkeys(("client", "part", "feature", "study", "method", "split", "metric"), str)
-    return pd.read_csv(path, dtype=names, keep_default_na=False, na_values={"value": [""]})
-
-
-def distances(values: Numbers, against: Against = "others") -> Numbers:
-    """How many standard deviations each value lies from the mean: of the others, or of all, itself included.
-
-    With itself included a value among n can be (n − 1)/√n away at most: fewer than 6 never reach 2. NaN where there
-    are not two others to compare with.
+def distances(values: Numbers) -> Numbers:
+    """How many standard deviations of the others each value lies from their mean; NaN where there are not two others to
+    compare with. NOTE[DIFF]: the paper compares with all, itself included: then a value among n can be (n − 1)/√n away
+    at most, and fewer than 6 never reach 2.
 
     Args:
         values: (n, …), NaN where there is none; compared along the first axis.
-        against: the others (``others``), or all (``all``). NOTE[DIFF]: the paper has all.
 
     Example:
-        >>> values = np.array([1.0, 1.2, 0.8, 3.0])
-        >>> distances(values).round(1).tolist(), distances(values, "all").round(1).tolist()
-        ([-0.6, -0.3, -0.8, 10.0], [-0.5, -0.3, -0.7, 1.5])
+        >>> distances(np.array([1.0, 1.2, 0.8, 3.0])).round(1).tolist()
+        [-0.6, -0.3, -0.8, 10.0]
     """
     known = ~np.isnan(values)
-    filled = np.where(known, values, 0.0)
-    count = known.sum(0) - (known if against == "others" else 0)
-    if against == "others":
-        mean = (filled.sum(0) - filled) / np.maximum(count, 1)
-        squares = np.empty_like(filled)
-        for row in range(len(filled)):  # from differences: a sum of squares less one's own would cancel
-            gaps = np.where(known, filled - mean[row], 0.0)
-            gaps[row] = 0.0
-            squares[row] = (gaps**2).sum(0)
-    else:
-        mean = filled.sum(0) / np.maximum(count, 1)
-        squares = np.broadcast_to((np.where(known, filled - mean, 0.0) ** 2).sum(0), values.shape)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        spread = np.sqrt(squares / np.maximum(count - 1, 1))
-        away = filled - mean
-        z = np.where(np.abs(away) <= _ROUNDING, 0.0, away / np.maximum(spread, _ROUNDING))
-    return np.where(known & (count >= 2), z, np.nan)
+    found = np.full(values.shape, np.nan)
+    for row in range(len(values)):
+        rest, there = np.delete(np.where(known, values, 0.0), row, 0), np.delete(known, row, 0)
+        count = there.sum(0)
+        away = np.where(known[row], values[row], 0.0) - rest.sum(0) / np.maximum(count, 1)
+        gaps = np.where(there, rest - rest.sum(0) / np.maximum(count, 1), 0.0)
+        spread = np.maximum(np.sqrt((gaps**2).sum(0) / np.maximum(count - 1, 1)), _ROUNDING)
+        z = np.where(np.abs(away) <= _ROUNDING, 0.0, away / spread)
+        found[row] = np.where(known[row] & (count >= 2), z, np.nan)
+    return found
 
 
 @dataclass(frozen=True)
@@ -119,12 +97,10 @@ class Judgement:
             it is worth a person's attention: p below 0.1 %, or an output turned round; with fewer than six clients,
             where p can hardly be small, a marked cell in a marked feature; in any case at least 0.01 from the others.
         threshold: of marks, in standard deviations.
-        against: see :func:`distances`.
     """
 
     cells: pd.DataFrame
     threshold: float
-    against: Against
 
     @property
     def findings(self) -> pd.DataFrame:
@@ -140,20 +116,6 @@ class Judgement:
             for row, turned in zip(found.to_dict("records"), found["reversed"], strict=True)
         ]
         return found.drop(columns=["reversed", "far"]).reset_index(drop=True)
-
-    @property
-    def outliers(self) -> pd.DataFrame:
-        """One row per client, the most unusual first: ``score``, the root mean square of its distances from the mean of
-        all (an average client has about 1), ``marked`` and ``findings``, how many of its cells are.
-        """
-        found = []
-        for _, own in self.cells.groupby(["part", "feature"], sort=False):
-            values = own["value"].to_numpy(np.float64)
-            found.append(pd.DataFrame({"client": own["client"], "squared": distances(values, "all") ** 2}))
-        squared = pd.concat(found).groupby("client")["squared"].mean() if found else pd.Series(dtype=float)
-        counts = self.cells.groupby("client")[["marked", "finding"]].sum().astype(int)
-        table = pd.DataFrame({"score": np.sqrt(squared)}).join(counts).rename(columns={"finding": "findings"})
-        return table.sort_values("score", ascending=False).rename_axis("client").reset_index()
 
     def matrix(self, part: str, column: str = "value") -> pd.DataFrame:
         """Clients × features of one part; features in the order of the clients' tables."""
@@ -175,8 +137,8 @@ class Judgement:
         clients = self.cells["client"].nunique()
         if clients < 3:
             return f"No finding: {clients} clients are too few to say what stands out."
-        count, whose = int(self.cells["marked"].sum()), "other" if self.against == "others" else "all"
-        far = f"more than {self.threshold:g} standard deviations from the mean of {whose} clients"
+        count = int(self.cells["marked"].sum())
+        far = f"more than {self.threshold:g} standard deviations from the mean of other clients"
         rule = (
             f"none in a column on which clients differ far more than on others (fewer than {FEW} clients need both)"
             if clients < FEW
@@ -190,13 +152,11 @@ class Judgement:
         return "\n".join(f"{number}. {words}" for number, words in enumerate(self.findings["words"], 1))
 
 
-def judge(values: pd.DataFrame, *, against: Against = "others", threshold: float = 2.0) -> Judgement:
+def judge(values: pd.DataFrame, *, threshold: float = 2.0) -> Judgement:
     """Judge corrections.
 
     Args:
         values: one row each, columns :data:`COLUMNS`.
-        against: whether a cell's distance is from the other clients (``others``), or, as in the paper, from all with
-            itself among them (``all``): then fewer than six clients have no mark, whatever they correct.
         threshold: of marks, in standard deviations.
 
     Raises:
@@ -218,20 +178,19 @@ def judge(values: pd.DataFrame, *, against: Against = "others", threshold: float
             "expected clients that correct something, found none; train one whose class shows corrections, such as "
             "fedlit.IFedAvg"
         )
-    parts = [_judge_part(own, against, threshold) for _, own in values.groupby("part", sort=False)]
-    return Judgement(pd.concat(parts, ignore_index=True), threshold, against)
+    parts = [_judge_part(own, threshold) for _, own in values.groupby("part", sort=False)]
+    return Judgement(pd.concat(parts, ignore_index=True), threshold)
 
 
-def _judge_part(own: pd.DataFrame, against: Against, threshold: float) -> pd.DataFrame:
+def _judge_part(own: pd.DataFrame, threshold: float) -> pd.DataFrame:
     order, clients = list(dict.fromkeys(own["feature"])), list(dict.fromkeys(own["client"]))
     table = own.pivot(index="client", columns="feature", values="value").loc[clients, order]
     value = table.to_numpy(np.float64)
-    z = distances(value, against)
+    z = distances(value)
     p, apart, others = chances(value)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = pd.DataFrame(value).std(axis=0, ddof=1).to_numpy(np.float64)
-    spread_z = distances(spread, against)
-    judged_features = np.isfinite(spread_z)
+    spread_z = distances(spread)
     cells = pd.DataFrame(
         {
             "client": np.repeat(clients, len(order)),
@@ -242,21 +201,13 @@ def _judge_part(own: pd.DataFrame, against: Against, threshold: float) -> pd.Dat
             "marked": (np.abs(z) > threshold).ravel(),
             "spread": np.tile(spread, len(clients)),
             "spread_z": np.tile(spread_z, len(clients)),
-            "feature_marked": pd.array(
-                np.tile(
-                    [
-                        bool(s > threshold) if known else pd.NA
-                        for s, known in zip(spread_z, judged_features, strict=True)
-                    ],
-                    len(clients),
-                ),
-                dtype="boolean",
-            ),
+            "feature_marked": pd.array(np.tile(spread_z > threshold, len(clients)), dtype="boolean"),
             "p": p.ravel(),
             "apart": apart.ravel(),
             "others": others.ravel(),
         }
     )
+    cells["feature_marked"] = cells["feature_marked"].mask(cells["spread_z"].isna())
     cells = cells[cells["value"].notna()]
     sure = cells["p"] < LEVEL
     if len(clients) < FEW:

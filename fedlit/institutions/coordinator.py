@@ -26,7 +26,11 @@ from fedlit.institutions.journal import Journal
 from fedlit.institutions.log import with_time
 from fedlit.institutions.settings import read_coordinator
 from fedlit.institutions.sites_server import Line, Patience, SitesServer
-from fedlit.run.load import load
+from fedlit.run.arguments import Asked
+from fedlit.run.config import shown
+from fedlit.run.keys import check_file
+from fedlit.run.layers import Layer
+from fedlit.run.load import parse
 from fedlit.run.run import Run
 
 __all__ = ["NoTables", "coordinate", "minimum_of", "run_of", "serve"]
@@ -47,8 +51,10 @@ class NoTables(Source):
 
 def run_of(federation: Path) -> Run:
     """The run of a federation's configuration, without tables: its rule, its seed, its settings."""
-    with plain_federation(federation) as plain:
-        return load(str(plain), "--data.source=fedlit.institutions.coordinator.NoTables")
+    content, where = plain_federation(federation), shown(federation)
+    check_file(content, where)
+    layers = [Layer(content, f"{where}: "), Layer({"data.source": "fedlit.institutions.coordinator.NoTables"})]
+    return parse(Asked("fit", layers, federation.stem, [federation]))[0]
 
 
 def minimum_of(minimum: float, sites: int) -> int:

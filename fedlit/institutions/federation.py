@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-
-import yaml
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
@@ -92,11 +88,6 @@ def _mapping(told: Any, known: Iterable[str], where: str) -> Mapping[str, Any]:
     return told
 
 
-@contextmanager
-def plain_federation(path: Path) -> Iterator[Path]:
-    """The configuration without what fedlit's other commands do not know, as a file for as long as it is needed."""
-    content = {key: value for key, value in read_yaml(path).items() if key not in ("federation", "privacy")}
-    with TemporaryDirectory(prefix="fedlit-") as place:
-        plain = Path(place, path.name)
-        plain.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
-        yield plain
+def plain_federation(path: Path) -> dict[str, Any]:
+    """The configuration without what fedlit's other commands do not know."""
+    return {key: value for key, value in read_yaml(path).items() if key not in ("federation", "privacy")}

@@ -6,10 +6,8 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
@@ -26,7 +24,9 @@ from fedlit.institutions.transport import Answering, SiteTransport, Traffic
 from fedlit.privacy.refusals import refuse
 from fedlit.run.allowed import check_allowed, trusting
 from fedlit.run.arguments import Asked
-from fedlit.run.config import flatten
+from fedlit.run.config import read_yaml, shown
+from fedlit.run.keys import check_file
+from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.sharing import form_of
@@ -66,22 +66,16 @@ class Site:
         return pace.batches is not None and pace.steps is None
 
     def _make(self) -> Run:
-        own = self.settings
-        with (
-            trusting(*own.trust),
-            TemporaryDirectory(prefix="fedlit-") as place,
-            plain_federation(own.federation) as plain,
-        ):
-            check_allowed(own.federation, shared=True)
-            path = Path(place, "own.yaml")
-            content: dict[str, Any] = {"data": {"source": dict(own.data["source"])}, "name": own.site}
-            if own.folder.absolute() != Path.cwd():
-                content["trainer"] = {"default_root_dir": str(own.folder.absolute() / "lightning_logs")}
-            path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
-            args = ["--config", str(plain), "--config", str(path)]
-            source = [str(value) for _, value in flatten(own.data)]
-            shared = own.federation.absolute()
-            return parse(Asked("fit", source, args, [shared], own.site, False, (shared, own.file.absolute())))[0]
+        own, shared = self.settings, self.settings.federation.absolute()
+        federation, where = plain_federation(shared), shown(shared)
+        mine: dict[str, Any] = {"data": {"source": own.data["source"]}, "name": own.site}
+        if own.folder.absolute() != Path.cwd():
+            mine["trainer"] = {"default_root_dir": str(own.folder.absolute() / "lightning_logs")}
+        with trusting(*own.trust):
+            check_allowed(read_yaml(shared), where, shared=True)
+            check_file(federation, where)
+            layers = [Layer(federation, f"{where}: ", own=False), Layer(mine, f"{shown(own.file)}: ")]
+            return parse(Asked("fit", layers, own.site, [shared], [shared, own.file.absolute()]))[0]
 
     def terms(self) -> Terms:
         """Return what would leave the site. Reads the table and builds the network, but tells nobody."""

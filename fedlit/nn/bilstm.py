@@ -136,14 +136,11 @@ class BiLSTM(Network):
         symbols: int = 5,
     ) -> None:
         labels, rest = divmod(num_outputs, num_features)
-        if rest or labels < 2:
+        if rest or labels < 2 or min(hidden, layers, width, symbols) < 1:
             raise ValueError(
-                f"expected two outputs or more for each of {num_features} positions, found {num_outputs} in all; take "
-                "a source of sequences (fedlit.Reads) with task: sequence_labelling and data.categories: codes"
-            )
-        if min(hidden, layers, width, symbols) < 1:
-            raise ValueError(
-                f"expected at least 1 of hidden, layers, width and symbols, found {(hidden, layers, width, symbols)}"
+                f"expected two outputs or more for each of {num_features} positions, found {num_outputs} in all, at "
+                f"least 1 of hidden, layers, width and symbols, found {hidden, layers, width, symbols}; take "
+                "fedlit.Reads, say, with data.categories: codes"
             )
         core: list[nn.Module] = []
         for place in range(layers):

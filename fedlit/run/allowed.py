@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError
-from fedlit.run.config import flatten, read_yaml, shown
+from fedlit.run.config import shown
 
 __all__ = [
     "FLAG",
@@ -72,26 +72,24 @@ def allowed(path: Any, group: str) -> bool:
     return trusted or any(path in _list()[kind] for kind in _KINDS.get(group, ()))
 
 
-def check_allowed(path: Path, own: Collection[Path | str] = (), *, shared: bool = False) -> None:
-    """Refuse a file that names what is not allowed. Nothing is imported.
+def check_allowed(content: Mapping[str, Any], where: str, own: Collection[str] = (), *, shared: bool = False) -> None:
+    """Refuse a configuration that names what is not allowed. Nothing is imported.
 
     Args:
-        path: of a configuration that somebody else may have written.
-        own: the user's own files, and words of the command line: what they name may be named here, too.
+        content: of a file that somebody else may have written.
+        where: the file, for messages.
+        own: what the user has written; what it names may be named here, too.
         shared: whether it is a federation's, which says nothing of this machine's folders.
 
     Raises:
         ConfigError: names the key, and what stands there.
     """
-    words = {str(value) for file in own if isinstance(file, Path) for _, value in flatten(read_yaml(file))}
-    words |= {word for text in own if isinstance(text, str) for word in re.split(r"[\s=,{}\[\]'\"]+", text)}
-    content = read_yaml(path)
     if shared:
         for key in _PLACES:
             group, _, name = key.partition(".")
             if (content.get(group) or {}).get(name) not in _USUAL:
-                raise ConfigError(f"{shown(path)}: {key}: expected nothing about this machine, found a value")
-    _check(content, "", shown(path), words)
+                raise ConfigError(f"{where}: {key}: expected nothing about this machine, found a value")
+    _check(content, "", where, own)
 
 
 def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool = True) -> None:
@@ -242,7 +240,7 @@ def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[No
     """Have jsonargparse import nothing but what is allowed inside, and nothing from beside somebody else's file.
 
     Args:
-        own: classes that the user has named.
+        own: what the user has written; the classes among it are allowed.
         folders: where files of somebody else lie.
     """
     from jsonargparse import set_parsing_settings
@@ -251,7 +249,8 @@ def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[No
     before, path = dict(parsing_settings), list(sys.path)
     foreign = {folder.resolve() for folder in folders}
     sys.path[:] = [place for place in path if Path(place or ".").resolve() not in foreign]
-    mine = [name for name in (*own, *_trusted.get()) if name.partition(".")[0] != "jsonargparse"]
+    named = [name for name in own if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name)]
+    mine = [name for name in (*named, *_trusted.get()) if name.partition(".")[0] != "jsonargparse"]
     try:
         set_parsing_settings(
             import_path_denylist=["*", "fedlit.run", "fedlit.cli", "fedlit.institutions", "fedlit.study"],

@@ -1,11 +1,13 @@
-"""What is typed behind a command, read without torch: files, keys and checkpoints that are not there are refused within
-a second.
+"""What is typed behind a command, or said in Python, read without torch: files, keys and checkpoints that are not there
+are refused within a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,51 +18,67 @@ from fedlit.run.catalogue import PLAIN, find_method
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
 from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
+from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
 
-__all__ = ["ROOT", "Asked", "Command", "class_folders", "made_from", "origins", "pairs_of", "read", "title"]
+__all__ = ["ROOT", "Asked", "Command", "check_format", "layers_of", "made_from", "origins", "pairs_of", "read", "title"]
 
 Command = Literal["fit", "validate", "test", "predict", "describe"]
 
 ROOT = "lightning_logs"
 
 _NO_METHODS = ("seed", "name", "ckpt_path", "format", "data.source", "data.leave_out", "trainer.default_root_dir")
-"""Keys that begin so say whose rows there are, or where a run lies: of a method they would be a surprise."""
+"""Keys that say whose rows are used, or where a run lies: no method may set them."""
 _MADE_FROM = "# made from "
 _FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The request of a command line.
+    """What is to be done, with which configuration.
 
     Attributes:
         command: the command.
-        typed: what was typed behind it.
-        args: the same with files in the place of names; those of a trained run in the place of the configurations'.
-        configs: the configurations, each over those before it.
+        layers: the configuration, in layers; each over those before it.
         name: of the runs.
-        helping: whether keys are asked for, and no run.
-        foreign: configurations that somebody else may have written, so that only allowed classes are built.
+        configs: the files that it was made from.
+        foreign: those that somebody else may have written, so that only allowed classes are built.
+        help: flags such as ``--help`` → what stands behind them; a run is made only where there are none.
+        said: what the user has written in files that are no layers, for a run's own configuration takes their place.
     """
 
     command: Command
-    typed: list[str]
-    args: list[str]
-    configs: list[Path]
+    layers: Sequence[Layer]
     name: str
-    helping: bool
-    foreign: tuple[Path, ...] = ()
+    configs: Sequence[Path] = ()
+    foreign: Sequence[Path] = ()
+    help: Mapping[str, str] = field(default_factory=dict)
+    said: frozenset[str] = frozenset()
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """The whole configuration, as it goes to the parser."""
+        return laid([DEFAULTS, *self.layers])
 
     @property
     def own(self) -> list[Path]:
         """The user's own configurations."""
         return [path for path in self.configs if path not in self.foreign and not is_of_run(path)]
 
+    @property
+    def words(self) -> set[str]:
+        """All that the user has written: the classes among it are allowed."""
+        return _words(self.layers) | self.said
 
-def title(configs: list[Path]) -> str:
-    """What runs of these configurations are called: the name of all, for a base trained twice with other changes makes
-    two kinds of runs.
+
+def _words(layers: Sequence[Layer]) -> set[str]:
+    texts = {str(value) for layer in layers if layer.own for _, value in flatten(dict(layer.values))}
+    return texts | {word for text in texts for word in re.split(r"[\s=,{}\[\]'\"]+", text)}
+
+
+def title(configs: Sequence[Path]) -> str:
+    """The name of the runs of these configurations: that of all, for a base trained twice with other changes makes two
+    kinds of runs.
 
     Example:
         >>> title([Path("quickstart.yaml"), Path("more.yaml")])
@@ -69,36 +87,27 @@ def title(configs: list[Path]) -> str:
     return "+".join(dict.fromkeys(path.stem for path in configs))
 
 
-def made_from(configs: list[Path]) -> str:
+def made_from(configs: Sequence[Path]) -> str:
     """The first line of a run's own configuration: the files that it came from."""
-    return _MADE_FROM + " and ".join(_origin(path) for path in configs)
+    return _MADE_FROM + " and ".join(" and ".join(map(str, origins(path))) for path in configs)
 
 
 def origins(config: Path) -> list[Path]:
-    """The files that a run's own configuration came from, as its first line has them; they may be gone."""
-    return [Path(path) for path in _origin(config).split(" and ")]
-
-
-def _origin(*configs: Path) -> str:
-    """The files that configurations came from: themselves, or what a run's own says in its first line."""
-    heads = {path: _head(path) for path in configs}
-    return " and ".join(
-        head.removeprefix(_MADE_FROM) if head.startswith(_MADE_FROM) else str(path) for path, head in heads.items()
-    )
-
-
-def _head(path: Path) -> str:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.readline(10_000).rstrip("\n")
-
-
-def class_folders(*configs: Path) -> list[str]:
-    """Return where a user's class may lie: beside the user's own configurations that name it."""
-    return [str(path.parent) for path in dict.fromkeys(configs)]
+    """The files that a configuration came from: itself, or, of a run's own, those that its first line names."""
+    with config.open(encoding="utf-8", errors="replace") as file:
+        head = file.readline(10_000).rstrip("\n")
+    own = head.removeprefix(_MADE_FROM).split(" and ") if head.startswith(_MADE_FROM) else [config]
+    return [Path(path) for path in own]
 
 
 def read(
-    command: Command, typed: list[str], source: str = "", *, of_run: bool = False, trusted: Sequence[Path] = ()
+    command: Command,
+    typed: Sequence[str] = (),
+    source: str = "",
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    of_run: bool = False,
+    trusted: Sequence[Path] = (),
 ) -> Asked:
     """Read what is typed behind a command.
 
@@ -106,6 +115,7 @@ def read(
         command: the command.
         typed: what is behind it.
         source: who names the configurations, where nobody typed ``--config``.
+        overrides: further keys → their values, over what is typed; ``method`` → the name of a method.
         of_run: whether the configuration is a run's own, wherever it lies.
         trusted: files of the user's own from which it was made; what they name is allowed.
 
@@ -114,179 +124,148 @@ def read(
             that do not exist.
 
     Example:
-        >>> read("describe", ["--config", "quickstart"]).name
-        'quickstart'
+        >>> read("describe", ["--config", "quickstart"], overrides={"seed": 3}).content["seed"]
+        3
     """
-    helping = any(
-        flag in ("-h", "--help", "--print_config") or flag.endswith(".help")
-        for flag in (arg.partition("=")[0] for arg in typed)
-    )
-    pairs, configs, args = _collected(typed, source, helping=helping)
-    foreign = [path for path in configs if of_run or is_of_run(path)]
-    own: list[Path | str] = [*(path for path in configs if path not in foreign), *trusted, *typed]
-    for path in foreign:
-        check_no_links(path.parent)
-        check_allowed(path, own)
-    contents = [read_yaml(path) for path in configs]
-    for content, path in zip(contents, configs, strict=True):
-        check_file(content, shown(path))
-    if helping:
-        return Asked(command, typed, args, configs, title(configs) or "fedlit", helping, tuple(foreign))
-    of_classes = [key.replace(".init_args", "") for content in contents for key, _ in flatten(content)]
-    for flag, value in pairs:
-        _check_flag(flag, str(value), of_classes)
-    if not configs:
-        raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
-    given = dict(pairs)
-    if style := given.get("--format"):
-        _check_format(command, style)
-
-    def setting(key: str) -> str | None:
-        """Return the value of a key that says where runs are: that of the command line, else of the last file."""
-        found: Any = given.get(f"--{key}")
-        for content in reversed(contents):
-            found = found or dict(flatten(content)).get(key)
-        return None if found is None else str(found)
-
-    name = setting("name")
-    if name is not None:
-        check_name(name, "--name")
-    name = name or title(configs)
-    root, checkpoint = Path(setting("trainer.default_root_dir") or ROOT), setting("ckpt_path")
-    saved = _own_config(command, configs, root, name, checkpoint)
-    if saved is not None:
-        say(f"Using the run's own configuration {saved}")
-        check_no_links(saved.parent)
-        check_allowed(saved, own)
-        foreign.append(saved)
-        args = ["--config", str(saved), *(f"{flag}={value}" for flag, value in pairs)]
-    elif len(configs) > 1 and not source:
-        say(_put_together(configs, contents, name))
-    return Asked(command, typed, args, configs, name, helping, tuple(foreign))
-
-
-def _collected(typed: list[str], source: str, *, helping: bool) -> tuple[list[tuple[str, Any]], list[Path], list[str]]:
-    """Keys and values that are typed, the configurations, and both as arguments. A method's configuration lies over all
-    others, in which whatever makes another method goes back to its default, and below what is typed.
-    """
-    pairs: list[tuple[str, Any]] = []
-    configs, methods, args = list[Path](), list[Path](), list[str]()
-    for flag, value in pairs_of(typed) if not helping else _as_typed(typed):
-        if flag in ("--config", "-c", METHOD) and value is not None:
+    helping, words = _apart(typed)
+    configs, methods, given = list[Path](), list[Path](), dict[str, Any]()
+    typed_layers = []
+    for flag, value in [*pairs_of(words), *((f"--{key}", value) for key, value in (overrides or {}).items())]:
+        if flag in ("--config", "-c", METHOD):
             found = find_method(value) if flag == METHOD else find_config(value, what=source and f"{source}:")
             if found in (*configs, *methods):
                 raise ConfigError(f"{flag} {value}: expected each configuration once, found it twice; leave one out")
             (methods if flag == METHOD else configs).append(found)
-            args += [] if flag == METHOD else ["--config", str(found)]
         else:
-            pairs.append((flag, value))
-            args += [flag] if value is None else [f"{flag}={value}"] if flag else [value]
+            given[flag.removeprefix("--")] = value
+            typed_layers.append(_layer(flag, value))
+    foreign = [path for path in configs if of_run or is_of_run(path)]
+    files = [Layer(read_yaml(path), f"{shown(path)}: ", own=path not in foreign) for path in configs]
+    own = _words([*files, *typed_layers, *(Layer(read_yaml(path)) for path in trusted)])
+    for path, layer in zip(configs, files, strict=True):
+        if path in foreign:
+            check_no_links(path.parent)
+            check_allowed(layer.values, shown(path), own)
+        check_file(layer.values, shown(path))
+    laid_over = _method_layers(methods) if configs else []
+    for layer in typed_layers:
+        _check_typed(layer, files)
+    if not configs and not helping:
+        raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
+    if style := given.get("format"):
+        check_format(command, style)
+    configs += methods if configs else []
+    settings = {key: value for layer in [*files, *typed_layers] for key, value in flatten(dict(layer.values))}
+    name = settings.get("name")
+    if name is not None:
+        check_name(str(name), "--name")
+    name = str(name or title(configs) or "fedlit")
+    layers = [*files, *laid_over, *typed_layers]
+    root, checkpoint = Path(settings.get("trainer.default_root_dir") or ROOT), settings.get("ckpt_path")
+    saved = None if helping else _own_config(command, configs, root, name, checkpoint)
+    if saved is not None:
+        say(f"Using the run's own configuration {saved}")
+        check_no_links(saved.parent)
+        kept = Layer(read_yaml(saved), f"{shown(saved)}: ", own=False)
+        check_allowed(kept.values, shown(saved), own)
+        foreign.append(saved)
+        layers = [kept, *typed_layers]
+    elif len(configs) > 1 and not source and not helping:
+        base, *more = (path.name for path in configs)
+        say(f"Settings of {base}, changed by {', then '.join(more)}; runs are called {name}")
+    return Asked(command, layers, name, configs, tuple(foreign), helping, frozenset(own))
+
+
+def _apart(typed: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Flags that ask for help, with the word behind them, and the other words."""
+    helping, words, asks = dict[str, str](), list[str](), ""
+    for word in typed:
+        flag, _, value = word.partition("=")
+        if flag in ("-h", "--help", "--print_config") or (flag.startswith("--") and flag.endswith(".help")):
+            helping[flag], asks = value, flag
+        elif asks and not helping[asks] and not word.startswith("-"):
+            helping[asks] = word
+        else:
+            words.append(word)
+            asks = ""
+    return helping, words
+
+
+def layers_of(typed: Sequence[str]) -> list[Layer]:
+    """A layer for each key that is typed, with its value."""
+    return [_layer(flag, value) for flag, value in pairs_of(typed)]
+
+
+def _layer(flag: str, value: Any) -> Layer:
+    """Brackets are read here; what plain text means, the type of its key says."""
+    brackets = isinstance(value, str) and value.startswith(("{", "["))
+    return Layer({flag.removeprefix("--"): parse_yaml(value, flag) if brackets else value})
+
+
+def _method_layers(methods: Sequence[Path]) -> list[Layer]:
+    """A method's file lies over all others, in which whatever makes another method goes back to its default."""
     if len(methods) > 1:
         named = " and ".join(path.stem for path in methods)
         raise ConfigError(
             f"{METHOD}: expected one method, found {named}; to put two together write a YAML file of your own, or lay "
             "one over the other with --config"
         )
-    for path in methods:
-        said = dict(flatten(read_yaml(path)))
-        if wrong := [key for key in said if key.startswith(_NO_METHODS)]:
+    layers = [Layer(read_yaml(path), f"{shown(path)}: ", method=True) for path in methods]
+    for layer in layers:
+        if wrong := [key for key, _ in flatten(dict(layer.values)) if key.startswith(_NO_METHODS)]:
             raise ConfigError(
-                f"{METHOD} {shown(path)}: expected what makes a method, found {', '.join(wrong)}; put that into a "
+                f"{METHOD} {layer.where}expected what makes a method, found {', '.join(wrong)}; put that into a "
                 "configuration of its own: --config FILE"
             )
-    if methods and configs:
-        place = max(at for at, arg in enumerate(args) if arg == "--config") + 2
-        args[place:place] = [arg for own in (PLAIN, *methods) for arg in ("--config", str(own))]
-        configs += methods
-    return pairs, configs, args
+    return [Layer(read_yaml(PLAIN), f"{PLAIN.name}: "), *layers] if layers else []
 
 
-def _as_typed(typed: list[str]) -> Iterator[tuple[str, str | None]]:
-    """Flags and values where keys are asked for: only configurations must be found."""
-    position = 0
-    while position < len(typed):
-        flag, equals, value = typed[position].partition("=")
-        if flag in ("--config", "-c", METHOD) and not equals and position + 1 < len(typed):
-            position += 1
-            yield flag, typed[position]
-        elif flag in ("--config", "-c", METHOD):
-            yield flag, value or None
-        else:
-            yield ("", typed[position])
-        position += 1
-
-
-def pairs_of(typed: list[str]) -> Iterator[tuple[str, str]]:
+def pairs_of(typed: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Flags and their values, each with one.
 
     Raises:
         ConfigError: a flag without value, a value without flag.
     """
-    position = 0
-    while position < len(typed):
-        flag, equals, value = typed[position].partition("=")
+    words = iter(typed)
+    for word in words:
+        flag, equals, value = word.partition("=")
         if not flag.startswith("-"):
-            raise ConfigError(
-                f"expected --KEY VALUE, found {typed[position]!r} without a key.{_meant(typed[position])}"
-            )
+            name = flag if flag.endswith(".yaml") else f"{flag}.yaml"
+            meant = f"--{word}" if equals else f"--config {flag}" if name in known_configs() else ""
+            hint = f" Did you mean {meant}?" if meant else ""
+            raise ConfigError(f"expected --KEY VALUE, found {word!r} without a key.{hint}")
         if not flag.startswith("--") and flag != "-c":
             raise ConfigError(f"expected a key with two dashes, found {flag}. Did you mean -{flag}?")
         if not equals:
-            position += 1
-            value = typed[position] if position < len(typed) else ""
-            if position == len(typed) or value.startswith("--"):
+            value = next(words, "")
+            if not value or value.startswith("--"):
                 if flag != "-c":
                     check_key(flag.removeprefix("--"))
-                what = "a configuration" if flag in ("--config", "-c") else "a value"
                 found = f"the next key, {value}" if value else "nothing"
-                such = "; for instance --config quickstart.yaml" if what != "a value" else ""
-                raise ConfigError(f"{flag}: expected {what} behind it, found {found}{such}")
+                raise ConfigError(f"{flag}: expected a value behind it, found {found}")
         yield flag, value
-        position += 1
 
 
-def _meant(word: str) -> str:
-    """Return a hint at what a word without a key may mean."""
-    if "=" in word:
-        return f" Did you mean --{word}?"
-    name = word if word.endswith(".yaml") else f"{word}.yaml"
-    return f" Did you mean --config {word}?" if name in known_configs() or Path(name).is_file() else ""
-
-
-def _check_flag(flag: str, value: str, of_classes: list[str]) -> None:
-    key = flag.removeprefix("--")
-    check_key(key, also=of_classes)
-    if key in GROUPS and not value.startswith("{") and not Path(value).is_file():
-        raise ConfigError(
-            f"--{key}: expected one of its keys, such as --{key}.{GROUPS[key][0]}, found {value!r} for all"
-        )
-    if value.startswith(("{", "[")):
-        parse_yaml(value, f"--{key}")
+def _check_typed(layer: Layer, files: Sequence[Layer]) -> None:
+    """Refuse a key that there is not; what the files' classes take may have been meant."""
+    ((key, value),) = layer.values.items()
+    check_key(key, also=[own.replace(".init_args", "") for file in files for own, _ in flatten(dict(file.values))])
+    if key in GROUPS and not isinstance(value, Mapping):
+        raise ConfigError(f"--{key}: expected its keys, such as --{key}.{GROUPS[key][0]}, found {value!r} for all")
     check_class_path(key, value)
 
 
-def _check_format(command: Command, style: str) -> None:
-    if command not in _FORMATS:
+def check_format(command: str, style: str) -> None:
+    """Refuse a ``--format`` that a command does not have."""
+    styles = _FORMATS.get(command)
+    if styles is None:
         known = " or ".join(f"{name} ({' or '.join(own)})" for name, own in _FORMATS.items())
-        raise ConfigError(
-            f"--format: expected it with {known}, found it with {command}, where it would be ignored; leave it out"
-        )
-    styles = _FORMATS[command]
+        raise ConfigError(f"--format: expected it with {known}, found it with {command}; leave it out")
     if style not in styles:
         raise ConfigError(f"--format: expected {' or '.join(styles)}, found {style!r}." + did_you_mean(style, styles))
 
 
-def _put_together(configs: list[Path], contents: list[dict[str, Any]], name: str) -> str:
-    base, *more = (path.name for path in configs)
-    line = f"Settings of {base}, changed by {', then '.join(more)}; runs are called {name}"
-    named = zip(configs, contents, strict=True)
-    whole = [path.name for path, own in named if "model" in own and "source" in (own.get("data") or ())]
-    if len(whole) > 1:
-        line += f" ({' and '.join(whole)} are whole configurations: of what both say, the later one's counts)"
-    return line
-
-
-def _own_config(command: Command, configs: list[Path], root: Path, name: str, checkpoint: str | None) -> Path | None:
+def _own_config(command: Command, configs: Sequence[Path], root: Path, name: str, checkpoint: Any) -> Path | None:
     """The configuration that the run in question was trained with, to take the place of the files'.
 
     Raises:
@@ -300,11 +279,10 @@ def _own_config(command: Command, configs: list[Path], root: Path, name: str, ch
     saved = folder / "config.yaml" if folder is not None else None
     if saved is not None and not saved.is_file():
         saved = None
-    if saved is not None and newest and _origin(*configs) != _origin(saved):
+    if saved is not None and newest and made_from(configs) != made_from([saved]):
         raise ConfigError(
-            f"expected the newest run of {name} to be one of {_origin(*configs)}, found that "
-            f"{saved.parent} was made from {_origin(saved)}; "
-            "give --config and --method as they were there, --name, or --ckpt_path with a file"
+            f"expected the newest run of {name} to be {made_from(configs)[2:]}, found that {saved.parent} was "
+            f"{made_from([saved])[2:]}; give --config and --method as there, --name, or --ckpt_path with a file"
         )
     if scoring:
         to_score(root.absolute(), name, checkpoint, None, "validation" if command == "validate" else command)

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from fedlit.errors import ConfigError, closest
+from fedlit.errors import ConfigError, did_you_mean
 
 __all__ = [
     "config_folders",
@@ -70,24 +70,16 @@ def find_config(name: str, *, studies: bool = False, also: Path | None = None, w
         for candidate in (folder / asked, folder / f"{asked}.yaml"):
             if candidate.is_file():
                 return candidate.resolve()
-    known = known_configs(studies=studies)
-    what = what or ("study" if studies else "--config")
     looked = dict.fromkeys(str(folder.resolve()) for folder in folders)
     found = "a folder" if asked.is_dir() else f"none in {', '.join(looked)}"
-    stem = asked.name.removesuffix(".yaml")
-    other = (
-        f" {stem} is a configuration: fedlit fit --config {stem}."
-        if studies
-        else f" {stem} is a study: fedlit compare {stem}."
-    )
-    stems = [file.removesuffix(".yaml") for file in known]
-    files = [file for folder in {here, asked.parent} for file in (*folder.glob("*.yaml"), *folder.glob("*.yml"))]
-    known_by = {**{file.stem: file.name for file in files}, **{name: name for name in stems}}
-    near = closest(stem.removesuffix(".yml"), known_by)
+    known = [Path(own).stem for own in known_configs(studies=studies)]
+    files = [file.name for folder in {here, asked.parent} for file in folder.glob("*.y*ml")]
+    hint = did_you_mean(asked.stem, known) or did_you_mean(asked.name, files)
+    if f"{asked.stem}.yaml" in known_configs(studies=not studies):
+        hint = f" Did you mean: fedlit {'fit' if studies else 'compare'} {asked.stem}?"
+    what = what or ("study" if studies else "--config")
     raise ConfigError(
-        f"{what} {name}: expected a YAML file, found {found}; known by name are {', '.join(stems)}."
-        + (f" Did you mean {known_by[near]!r}?" if near else "")
-        + (other if f"{stem}.yaml" in known_configs(studies=not studies) else "")
+        f"{what} {name}: expected a YAML file, found {found}; known by name are {', '.join(known)}.{hint}"
     )
 
 

@@ -1,24 +1,32 @@
-"""``fedlit explain``: what a run's clients correct, as pictures, a table, and words."""
+"""``fedlit explain``: what a trained run has to show besides scores, as pictures, tables, and words."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.explain import PATHS
-from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge, read_records
+from fedlit.explain import EFFECTS, PATHS
+from fedlit.explain.effects import intraclass
+from fedlit.explain.judge import CORRECTIONS, Judgement, judge
 from fedlit.explain.words import ABOUT
-from fedlit.files import write_frames, write_text
+from fedlit.files import read_named, write_frames, write_text
+from fedlit.run.trained import run_of
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
 from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
+from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.shown import Grid, Shown
-from fedlit.show.text import MOST_ROWS
+from fedlit.show.text import MOST_ROWS, more, shorten
 
-__all__ = ["Explanation", "Paths", "explain", "explain_paths", "read_corrections"]
+__all__ = ["Explanation", "explain", "explain_corrections", "explain_effects", "explain_paths", "read_corrections"]
+
+_ENDS = 10  # sites at each end of a long list
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,62 +34,61 @@ class Explanation(Shown):
     """The findings about a run, and where they were written.
 
     Attributes:
-        judged: the corrections.
-        epoch: after which they were so.
+        table: the corrections with their marks, the mean losses (u as index, a column for each path), or the effects.
         files: what was written.
-        note: what a person should know besides.
+        told: the findings, from the top.
     """
 
-    judged: Judgement
-    epoch: int
-    files: list[Path]
-    note: str = ""
+    table: pd.DataFrame
+    files: Sequence[Path]
+    told: Sequence[str | Grid]
 
-    def parts(self) -> list[str | Grid]:
-        """The findings in words, then the clients, the most unusual first."""
-        outliers = self.judged.outliers
-        rows = [
-            [str(row.client), f"{row.score:.2f}", str(row.marked), str(row.findings)]
-            for row in outliers.head(MOST_ROWS).itertuples()
-        ]
-        table = Grid(["client", "outlier score", "marked", "findings"], rows)
-        findings = str(self.judged).splitlines()
-        more = [f"… and {len(findings) - MOST_ROWS} more: findings.csv"] if len(findings) > MOST_ROWS else []
-        note = ["", f"Note: {self.note}"] if self.note else []
-        read = "An outlier score of 1 is usual; marked: corrections that lie unusually far from the other clients'."
-        return [ABOUT, "", f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table, read, *note]
+    def parts(self) -> Sequence[str | Grid]:
+        """The findings."""
+        return self.told
 
 
-@dataclass(frozen=True, repr=False)
-class Paths(Shown):
-    """The loss along paths between two clients' models.
+def explain(
+    run: str | Path,
+    *,
+    client: str | None = None,
+    epoch: int | None = None,
+    threshold: float = 2.0,
+    out: str | Path | None = None,
+) -> Explanation:
+    """Explain a run by what it has recorded: effects of a mixed model, corrections, or paths between clients' models.
 
-    Attributes:
-        losses: means over pairs: u as index, a column for each path.
-        pairs: how many pairs of clients there were.
-        round: of the exchange.
-        files: what was written.
+    Args:
+        run: the folder of a trained run.
+        client: show this client alone; see :func:`explain_corrections` and :func:`explain_effects`.
+        epoch: see :func:`explain_corrections`, of the next two too.
+        threshold: standard deviations from which a correction is marked.
+        out: where to; ``explain`` in the run's folder if None.
+
+    Raises:
+        ConfigError: no such run, client, or corrections.
     """
-
-    losses: pd.DataFrame
-    pairs: int
-    round: int
-    files: list[Path]
-
-    def parts(self) -> list[str | Grid]:
-        """Return what was measured, with a row for each point of the path."""
-        about = (
-            f"Round {self.round}: the mean over {self.pairs} pairs of clients of the squared distance of outputs to "
-            "the second client's, on random inputs, along paths from the first client's model (u = 0) to the second's."
-        )
-        rows = [
-            [f"{u:.3f}", *(f"{value:.4g}" for value in own)]
-            for u, own in zip(self.losses.index, self.losses.to_numpy(), strict=True)
-        ]
-        return [about, "", Grid(["u", *self.losses.columns], rows)]
+    folder = Path(run)
+    if (folder / EFFECTS).is_file():
+        return explain_effects(folder, client=client, out=out)
+    if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
+        return explain_paths(folder, out=out)
+    return explain_corrections(folder, client=client, epoch=epoch, threshold=threshold, out=out)
 
 
-def explain_paths(run: str | Path, *, out: str | Path | None = None) -> Paths:
+def _target(run: str | Path, out: str | Path | None) -> Path:
+    target = Path(out) if out is not None else Path(run) / "explain"
+    target.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _check_client(client: str | None, known: Sequence[str]) -> None:
+    if client is not None and client not in known:
+        hint = did_you_mean(client, known)
+        raise ConfigError(f"--client: expected one of {shorten(known)}, found {client!r}.{hint}")
+
+
+def explain_paths(run: str | Path, *, out: str | Path | None = None) -> Explanation:
     """Draw the loss along the straight and the bent path between two clients' models, as FedGMCC found it in its last
     exchange (Lucchetti et al. 2022, Fig. 2), as PNG and SVG.
 
@@ -89,16 +96,17 @@ def explain_paths(run: str | Path, *, out: str | Path | None = None) -> Paths:
         run: the folder of a trained run.
         out: where to; ``explain`` in the run's folder if None.
     """
-    found = pd.read_csv(
-        Path(run) / PATHS, dtype={"first": str, "second": str}, keep_default_na=False, na_values={"loss": ["", "nan"]}
-    )
-    target = Path(out) if out is not None else Path(run) / "explain"
+    found = read_named(Path(run) / PATHS)
     number, pairs = int(found["round"].iloc[0]), len(found[["first", "second"]].drop_duplicates())
     title = f"Round {number}, {pairs} pair{'s' * (pairs > 1)}: mean and standard deviation"
-    target.mkdir(parents=True, exist_ok=True)
-    files = save_figure(paths_figure(found, title), target / "paths")
+    files = save_figure(paths_figure(found, title), _target(run, out) / "paths")
     losses = found.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
-    return Paths(losses, pairs, number, files)
+    about = (
+        f"Round {number}: the mean over {pairs} pairs of clients of the squared distance of outputs to the second "
+        "client's, on random inputs, along paths from the first client's model (u = 0) to the second's."
+    )
+    rows = [[f"{row[0]:.3f}", *(f"{value:.4g}" for value in row[1:])] for row in losses.itertuples()]
+    return Explanation(losses, files, [about, "", Grid(["u", *losses.columns], rows)])
 
 
 def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame, int]:
@@ -117,7 +125,7 @@ def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame,
             f"{run}: expected a trained run whose clients show corrections (such as fedlit.IFedAvg), found no "
             f"{CORRECTIONS}; see covertype_ifedavg.yaml (it is written every board.corrections epochs and at the end)"
         )
-    values = read_records(path)
+    values = read_named(path)
     recorded = sorted(values["epoch"].unique().tolist())
     chosen = recorded[-1] if epoch is None else epoch
     if chosen not in recorded:
@@ -125,23 +133,21 @@ def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame,
     return values[values["epoch"] == chosen].drop(columns="epoch").reset_index(drop=True), chosen
 
 
-def explain(
+def explain_corrections(
     run: str | Path,
     *,
     client: str | None = None,
     epoch: int | None = None,
-    against: Against = "others",
     threshold: float = 2.0,
     out: str | Path | None = None,
 ) -> Explanation:
-    """Write heatmaps (PNG and SVG), ``findings.csv`` (every correction with its marks), ``findings.md`` and
-    ``outliers.csv``; of corrections alone, which hold no data.
+    """Write heatmaps (PNG and SVG), ``findings.csv`` (every correction with its marks) and
+    ``findings.md``; of corrections alone, which hold no data.
 
     Args:
         run: the folder of a trained run.
         client: also draw this client's marked features by class, from its own table and no one else's.
         epoch: an epoch of which corrections were recorded; the last one if None.
-        against: whether a correction is compared with the other clients' or, as in the paper, with all.
         threshold: standard deviations from which a correction is marked.
         out: where to; ``explain`` in the run's folder if None.
 
@@ -150,44 +156,96 @@ def explain(
     """
     folder = Path(run)
     values, epoch = read_corrections(folder, epoch)
-    clients = list(dict.fromkeys(values["client"]))
-    if client is not None and client not in clients:
-        raise ConfigError(
-            f"--client: expected one of {', '.join(clients)}, found {client!r}." + did_you_mean(client, clients)
-        )
-    judged = judge(values, against=against, threshold=threshold)
-    target = Path(out) if out is not None else folder / "explain"
-    files = [target / "findings.csv", target / "outliers.csv", target / "findings.md"]
-    words = judged.findings.set_index(["client", "part", "feature"])["words"]
-    cells = judged.cells.join(words, on=["client", "part", "feature"])
-    write_frames({files[0]: cells, files[1]: judged.outliers})
-    text = f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n"
-    write_text(text, files[2])
+    _check_client(client, list(dict.fromkeys(values["client"])))
+    judged, target = judge(values, threshold=threshold), _target(run, out)
+    files = [target / "findings.csv", target / "findings.md"]
+    keys = ["client", "part", "feature"]
+    cells = judged.cells.join(judged.findings.set_index(keys)["words"], on=keys)
+    write_frames({files[0]: cells})
+    write_text(f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n", files[1])
     for side in judged.sides:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     drawn = _histograms(folder, client, judged, target) if client is not None else []
-    note = "" if drawn or client is None else f"no input of {client} is marked, so there are no histograms"
-    return Explanation(judged, epoch, files + drawn, note)
+    lines = str(judged).splitlines()
+    counts = judged.cells.groupby("client")[["finding", "marked"]].sum()
+    counts = counts.sort_values(["finding", "marked"], ascending=False, kind="stable").head(MOST_ROWS)
+    rows = [[str(row.Index), str(row.marked), str(row.finding)] for row in counts.itertuples()]
+    told: list[str | Grid] = [ABOUT, "", f"After epoch {epoch}:", *lines[:MOST_ROWS]]
+    told += [*more(lines, "findings: findings.csv"), "", Grid(["client", "marked", "findings"], rows)]
+    told += ["Marked: corrections that lie unusually far from the other clients'."]
+    if client is not None and not drawn:
+        told += ["", f"Note: no input of {client} is marked, so there are no histograms"]
+    return Explanation(cells, files + drawn, told)
 
 
 def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list[Path]:
     """The client's own rows by class: its marked inputs, findings and the farthest off first."""
-    from fedlit.run.arguments import read
-    from fedlit.run.load import parse
-
     own = judged.cells[(judged.cells["client"] == client) & judged.cells["part"].str.startswith("input")]
     own = own[own["marked"] | own["finding"]].assign(far=own["apart"].abs())
     if not len(own):
         return []
     own = own.sort_values(["finding", "far"], ascending=False).drop_duplicates("feature")
-    config = run / "config.yaml"
-    if not config.is_file():
-        raise ConfigError(f"--client: expected the run's config.yaml, which names its data, found none in {run}")
-    table = parse(read("describe", ["--config", str(config)], of_run=True))[0].data.table(client)
+    table = run_of(run).data.table(client)
     features = own["feature"].tolist()[:MOST_HISTOGRAMS]
     notes = [f"{part} {value:.3g}" for part, value in zip(own["part"], own["value"], strict=True)]
     train = table.splits["train"]
-    figure = histogram_figure(
-        client, table.features.iloc[train], table.target.iloc[train], features, notes, table.categorical
-    )
+    rows, labels = table.features.iloc[train], table.target.iloc[train]
+    figure = histogram_figure(client, rows, labels, features, notes, table.categorical)
     return save_figure(figure, target / f"histograms_{client}")
+
+
+def explain_effects(run: str | Path, *, client: str | None = None, out: str | Path | None = None) -> Explanation:
+    """Write a mixed model's forest plot of shared effects and a caterpillar plot of sites' own ones (PNG and SVG).
+
+    Args:
+        run: the folder of a trained run of :class:`fedlit.MixedModel`.
+        client: show this site's own effects alone.
+        out: where to; ``explain`` in the run's folder if None.
+
+    Raises:
+        ConfigError: no such client.
+    """
+    effects = read_named(Path(run) / EFFECTS)
+    _check_client(client, sorted(set(effects["client"]) - {""}))
+    target, files = _target(run, out), list[Path]()
+    for place, (output, rows) in enumerate(effects.groupby("output", sort=False)):
+        mark = f"_{place}" if effects["output"].nunique() > 1 else ""
+        shared = rows[(rows["part"] == "effect") & (rows["column"] != "(intercept)")]
+        files += save_figure(forest_figure(shared, str(output)), target / f"effects{mark}")
+        for column, own in rows[rows["part"] == "own"].groupby("column"):
+            slope = re.sub(r"[^A-Za-z0-9]+", "_", str(column))
+            name = "intercepts" if column == "(intercept)" else f"slopes_{slope}"
+            files += save_figure(caterpillar_figure(own, f"{output}: {column}"), target / f"{name}{mark}")
+    return Explanation(effects, files, list(_effects_told(effects, client)))
+
+
+def _effects_told(effects: pd.DataFrame, client: str | None) -> Iterator[str | Grid]:
+    """For each output: effects with intervals, variances, and sites' own effects."""
+    shares = intraclass(effects)
+    for output, rows in effects.groupby("output", sort=False):
+        parts = {str(part): own for part, own in rows.groupby("part", sort=False)}
+        yield f"{output}: effects of all sites, per standard deviation of a number"
+        yield _estimates("column", parts["effect"])
+        if not (parts["effect"]["error"] > 0).all():
+            yield "Without an error: a combination of the columns before it"
+        yield ""
+        spread = parts["variance"].set_index("column")["value"].items()
+        told = ", ".join(f"{column} {math.sqrt(value):.4g}" for column, value in spread)
+        yield f"Standard deviations between sites, and of the residual: {told}"
+        if str(output) in shares:
+            yield f"Intraclass correlation: {shares[str(output)]:.3f} of the variance lies between sites"
+        own = parts["own"].sort_values(["column", "value"])
+        for column, sites in own[(own["client"] == client) | (client is None)].groupby("column"):
+            few = len(sites) <= MOST_ROWS
+            yield ""
+            yield f"Sites' own {column}" + ("" if few else f", the {_ENDS} lowest and highest of {len(sites):,}")
+            yield _estimates("client", sites if few else pd.concat([sites.head(_ENDS), sites.tail(_ENDS)]))
+
+
+def _estimates(named_by: str, rows: pd.DataFrame) -> Grid:
+    """Estimates with intervals; without where a column is made up by others, or sites do not differ."""
+    lines = []
+    for name, value, error in rows[[named_by, "value", "error"]].itertuples(index=False):
+        interval = f"{value - 1.96 * error:.4g} to {value + 1.96 * error:.4g}" if error > 0 else "–"
+        lines.append([name, f"{value:.4g}", f"{error:.3g}" if error > 0 else "–", interval])
+    return Grid(["effect" if named_by == "column" else named_by, "estimate", "error", "95 % interval"], lines)

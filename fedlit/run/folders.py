@@ -1,73 +1,74 @@
-"""Where runs lie."""
+"""The folders of runs: where they lie, which checkpoint is meant, and one process at a time that writes to one."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from fedlit.archives import check_archive
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.files import advice, reason
+from fedlit.files import advice, clear_partials, reason, write_text
+from fedlit.locks import Lock
 from fedlit.show.shown import say
 from fedlit.train.whole import LAST, PREVIOUS
 
 __all__ = [
     "CHECKPOINTS",
+    "CONFIG",
+    "WrittenFolder",
     "check_name",
     "find_run",
     "find_trained",
     "new_folder",
     "newest_run",
     "run_folder",
+    "say_once",
     "to_resume",
     "to_score",
     "used",
 ]
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, CONFIG = "checkpoints", "config.yaml"
 
 _LONGEST = 200  # bytes of a name that file systems take, with something before and after it
-_told: set[Path] = set()
+
+
+@cache
+def say_once(text: str) -> None:
+    """Print a notice that several steps of one command would repeat."""
+    say(text)
 
 
 def check_name(name: str, key: str) -> None:
-    """Refuse a name that is to be a folder's and would be something else: a way elsewhere, or none.
+    """Refuse a name of a folder that would lead elsewhere, or that a file system or a shell takes for something else.
 
     Args:
         name: of runs, of a method, of a client.
         key: where it stands, for the message.
 
     Raises:
-        ConfigError: says why.
+        ConfigError: always says the rules.
 
     Example:
         >>> check_name("../../x", "--name")
         Traceback (most recent call last):
         ...
-        fedlit.errors.ConfigError: --name: expected a folder's name, without a slash, found '../../x'; take 'x', say
+        fedlit.errors.ConfigError: --name: expected a folder's name (printable, no slash, no space at its ends, ...
     """
-    ending = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
-    better = "".join(sign for sign in ending if sign.isprintable()).strip(" .~-") or "run"
-    if "/" in name or "\\" in name:
-        expected = "without a slash"
-    elif not name.strip() or name.strip(".") == "" or name != name.strip():
-        expected = "that is more than dots, and has no space at its ends"
-    elif not name.isprintable():
-        expected = "of signs that can be printed"
-    elif name.startswith(("-", "~")):
-        expected = "that begins with neither - nor ~"
-    elif len(os.fsencode(name)) > _LONGEST:
-        expected, better = f"of at most {_LONGEST} bytes", better[: _LONGEST // 4]
-    else:
-        return
-    raise ConfigError(f"{key}: expected a folder's name, {expected}, found {name!r}; take {better!r}, say")
+    plain = name.isprintable() and name == name.strip() and not {"/", "\\"} & set(name)
+    if not plain or not name.strip(".") or name[0] in "-~" or len(os.fsencode(name)) > _LONGEST:
+        raise ConfigError(
+            f"{key}: expected a folder's name (printable, no slash, no space at its ends, no - or ~ at its beginning, "
+            f"at most {_LONGEST} bytes), found {name!r}; take letters, digits and _"
+        )
 
 
 def _versions(parent: Path) -> dict[int, Path]:
-    """The ``version_<n>`` folders by number."""
+    """The ``version_<n>`` folders by number, the newest first."""
     folders = {path.name.removeprefix("version_"): path for path in parent.glob("version_*")}
-    return {int(number): path for number, path in folders.items() if number.isdigit()}
+    return dict(sorted(((int(number), path) for number, path in folders.items() if number.isdigit()), reverse=True))
 
 
 def newest_run(root: Path, name: str) -> Path | None:
@@ -76,17 +77,16 @@ def newest_run(root: Path, name: str) -> Path | None:
     Raises:
         ConfigError: it has no checkpoint: an older run in its place would be a surprise.
     """
-    begun = {number: path for number, path in _versions(root / name).items() if (path / CHECKPOINTS).is_dir()}
+    begun = [path for path in _versions(root / name).values() if (path / CHECKPOINTS).is_dir()]
     if not begun:
         return None
-    newest = begun[max(begun)]
-    if not _has_any(newest):
-        older = [path / CHECKPOINTS / LAST for _, path in sorted(begun.items()) if _has_any(path)]
+    if not _has_any(begun[0]):
+        older = next((path / CHECKPOINTS / LAST for path in begun if _has_any(path)), "FILE")
         raise ConfigError(
-            f"expected a checkpoint in {newest}, the newest run of {name}, found none (it ended before its first, or "
-            f"checkpoints were off); start a new one, or give --ckpt_path {older[-1] if older else 'FILE'}"
+            f"expected a checkpoint in {begun[0]}, the newest run of {name}, found none (it ended before its first, or "
+            f"checkpoints were off); start a new one, or give --ckpt_path {older}"
         )
-    return newest
+    return begun[0]
 
 
 def _has_any(folder: Path) -> bool:
@@ -94,29 +94,24 @@ def _has_any(folder: Path) -> bool:
 
 
 def _usable(last: Path) -> Path:
-    """The last checkpoint; the one before where it is damaged or gone, which is said.
+    """The last checkpoint; the one before it, with a notice, where the last one is damaged or gone.
 
     Raises:
         ConfigError: there is no whole one.
     """
-    try:
-        check_archive(last)
-        return last
-    except FileNotFoundError:
-        found = "it is gone"
-    except ConfigError as error:
-        found = str(error)
-    before = last.with_name(PREVIOUS)
-    try:
-        check_archive(before)
-    except FileNotFoundError:
-        raise ConfigError(f"{found}. None was written before it: start a new run") from None
-    except ConfigError:
-        raise ConfigError(f"{found}. The one before it, {before.name}, is damaged too: start a new run") from None
-    if last not in _told:
-        _told.add(last)
-        say(f"{last if found == 'it is gone' else 'Checkpoint'}: {found}. The one before it is used: {before}")
-    return before
+    found = list[str]()
+    for path in (last, last.with_name(PREVIOUS)):
+        try:
+            check_archive(path)
+        except FileNotFoundError:
+            found.append(f"{path}: it is gone")
+        except ConfigError as error:
+            found.append(str(error))
+        else:
+            if found:
+                say_once(f"{found[0]}. The one before it is used: {path}")
+            return path
+    raise ConfigError(f"{'; '.join(found)}. There is no checkpoint to go on from: start a new run")
 
 
 def find_run(run: str | Path, fits: Callable[[Path], bool] | None = None) -> Path:
@@ -136,8 +131,7 @@ def find_run(run: str | Path, fits: Callable[[Path], bool] | None = None) -> Pat
     for folder in (path, Path("lightning_logs", name)):
         if fits(folder):
             return folder
-        runs = [own for _, own in sorted(_versions(folder).items(), reverse=True)]
-        if runs:
+        if runs := list(_versions(folder).values()):
             return next((own for own in runs if fits(own)), runs[0])
     if path.is_dir():
         return path
@@ -155,11 +149,15 @@ def run_folder(checkpoint: Path) -> Path | None:
 
 
 def new_folder(root: Path, name: str) -> Path:
-    """Make the next ``version_<n>``; two processes that start at once get two."""
+    """Make the next ``version_<n>``; two processes that start at once get two.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
     parent = root / name
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        number = max(_versions(parent), default=-1) + 1
+        number = next(iter(_versions(parent)), -1) + 1
         while True:
             try:
                 (parent / f"version_{number}").mkdir()
@@ -185,9 +183,8 @@ def to_resume(root: Path, name: str, ckpt_path: str | Path | None) -> tuple[Path
         folder = newest_run(root, name)
         if folder is None:
             raise ConfigError(
-                "--ckpt_path last: expected an earlier run with a checkpoint in "
-                f"{(root / name).resolve()}, found none; "
-                "leave --ckpt_path out to start one"
+                f"--ckpt_path last: expected an earlier run with a checkpoint in {(root / name).resolve()}, found "
+                "none; leave --ckpt_path out to start one"
             )
         return _usable(folder / CHECKPOINTS / LAST), folder
     path = Path(ckpt_path).absolute()
@@ -196,6 +193,63 @@ def to_resume(root: Path, name: str, ckpt_path: str | Path | None) -> tuple[Path
     if not path.is_file():
         raise ConfigError(f"--ckpt_path: expected last, best (to score) or a checkpoint file, found no file {path}")
     return path, run_folder(path)
+
+
+def to_score(
+    root: Path, name: str, ckpt_path: str | Path | None, own: Path | None, purpose: str
+) -> tuple[Path, Path | None]:
+    """(checkpoint, folder to write to) of a ``--ckpt_path``.
+
+    Args:
+        root: the folder of all runs.
+        name: of this configuration's runs.
+        ckpt_path: a file, ``best``, ``last``, or None for the last one.
+        own: the folder of the run that was just trained; the newest one if None.
+        purpose: what for; messages say so.
+
+    Raises:
+        ConfigError: there is no such checkpoint.
+    """
+    if ckpt_path not in (None, "last", "best"):
+        found, folder = to_resume(root, name, ckpt_path)
+        assert found is not None
+        return found, folder
+    folder = own or newest_run(root, name)
+    if folder is None:
+        raise ConfigError(
+            f"{purpose}: expected a trained run in {root / name}, found none; run fit first or give --ckpt_path (runs "
+            "that were trained together are scored by fedlit.test_together)"
+        )
+    if not _has_any(folder):
+        raise ConfigError(f"{purpose}: expected a checkpoint in {folder}, found none; was checkpointing off?")
+    last = _usable(folder / CHECKPOINTS / LAST)
+    return _best(last) if ckpt_path == "best" else last, folder
+
+
+def _best(last: Path) -> Path:
+    """The best checkpoint, which is the one that the last one names; the newest, with a notice, where that is gone. It
+    is the last one itself where each client ended with the best of its epochs (``model.keep``).
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from fedlit.train.manifest import read_checkpoint
+
+    header = read_checkpoint(last, resumable=False)
+    named = {Path(str(own.get("best_model_path", ""))).name for own in header.get("callbacks", {}).values()} - {""}
+    files = sorted(last.parent.glob("best-*.ckpt"), key=os.path.getmtime)
+    if known := [file for file in files if file.name in named]:
+        return known[0]
+    if files:
+        if named:
+            say_once(f"{last} names {min(named)} as the best, which is gone; {files[-1].name} is used")
+        return files[-1]
+    if header["fedlit"].get("personal", {}).get("done"):
+        return last
+    raise ConfigError(
+        f"--ckpt_path best: expected a best-*.ckpt in {last.parent}, found none (checkpoint.best was 0, or none could "
+        "be written, or it was removed); give --ckpt_path last"
+    )
 
 
 def find_trained(run: str | Path, ckpt_path: str, purpose: str) -> tuple[Path, Path]:
@@ -218,100 +272,75 @@ def used(checkpoint: Path) -> str:
     """A line that says which checkpoint is used, and, of the last one of a run that stopped early, that there is a
     better one.
     """
-    config = checkpoint.parent.parent / "config.yaml"
+    config = checkpoint.parent.parent / CONFIG
     better = checkpoint.name in (LAST, PREVIOUS) and any(checkpoint.parent.glob("best-*.ckpt")) and config.is_file()
-    if better and "EarlyStopping" in _beginning(config):
+    if better and "EarlyStopping" in config.read_text(encoding="utf-8", errors="replace"):
         return f"Using {checkpoint}: the last state of a run that stops early. --ckpt_path best takes its best"
     return f"Using {checkpoint}"
 
 
-def _beginning(config: Path) -> str:
-    with config.open(encoding="utf-8", errors="replace") as file:
-        return file.read(2**22)
-
-
-def to_score(
-    root: Path, name: str, ckpt_path: str | Path | None, own: Path | None, purpose: str
-) -> tuple[Path, Path | None]:
-    """(checkpoint, folder to write to) of a ``--ckpt_path``.
+class WrittenFolder:
+    """A run's folder that this process writes to, and no other one meanwhile.
 
     Args:
-        root: the folder of all runs.
-        name: of this configuration's runs.
-        ckpt_path: a file, ``best``, ``last``, or None for the last one.
-        own: the folder of the run that was just trained; the newest one if None.
-        purpose: what for; messages say so.
+        path: of the folder.
+        text: of the run's configuration; None for a run that was made in Python.
 
     Raises:
-        ConfigError: there is no such checkpoint.
+        ConfigError: another process writes there.
     """
-    folder: Path | None
-    if ckpt_path in (None, "last", "best"):
-        folder = own or newest_run(root, name)
-        if folder is None:
+
+    def __init__(self, path: Path, text: str | None) -> None:
+        self.path, self.text = path, text
+        do = "wait for it or end it; without --ckpt_path a new run begins, in a folder of its own"
+        self._lock = Lock(path / ".lock", f"{path}: expected no other process that writes there", do)
+        self._lock.acquire()
+        clear_partials(path / CHECKPOINTS, ours=True)
+        clear_partials(path, ours=False)
+
+    def begin(self, step: int) -> None:
+        """Mark the folder as a run's and write its configuration, now that any checkpoint has been accepted. A resumed
+        run that changes the configuration keeps the earlier one beside it.
+
+        Args:
+            step: aligned steps behind it.
+
+        Raises:
+            ConfigError: nothing can be written there.
+        """
+        config, kept = self.path / CONFIG, None
+        try:
+            (self.path / CHECKPOINTS).mkdir(exist_ok=True)
+            if self.text is None:
+                return
+            if config.exists() and config.read_text(encoding="utf-8") != self.text:
+                number = len(list(self.path.glob("config_*_until_step_*.yaml")))
+                kept = self.path / f"config_{number}_until_step_{step}.yaml"
+            write_text(self.text, config, before=kept)
+        except OSError as error:
             raise ConfigError(
-                f"{purpose}: expected a trained run in {root / name}, found none; run fit first "
-                "or give --ckpt_path (runs that were trained together are scored by fedlit.test_together)"
-            )
-        last = folder / CHECKPOINTS / LAST
-        best = _best(folder / CHECKPOINTS) if ckpt_path == "best" else None
-        if ckpt_path == "best" and best is None and _kept_best(last):
-            ckpt_path = LAST  # each client has the best of its epochs there
-        if ckpt_path == "best" and best is None:
-            raise ConfigError(
-                f"--ckpt_path best: expected a best-*.ckpt in {folder / CHECKPOINTS}, found none: checkpoint.best was "
-                "0, or none could be written, or it was removed; give --ckpt_path last"
-            )
-        checkpoint = best if best is not None else _usable(last) if _has_any(folder) else last
-    else:
-        found, folder = to_resume(root, name, ckpt_path)
-        assert found is not None
-        checkpoint = found
-    if not checkpoint.is_file():
-        raise ConfigError(f"{purpose}: expected a checkpoint {checkpoint}, found none; was checkpointing off?")
-    return checkpoint, folder
+                f"{self.path}: expected a folder that can be written to, found: {reason(error)}; nothing of this "
+                f"training could be kept; {advice(error)}, or set trainer.default_root_dir"
+            ) from error
 
+    def make_again(self) -> bool:
+        """Make the folder again where somebody removed it; whether it was.
 
-def _best(checkpoints: Path) -> Path | None:
-    """The best checkpoint: the one that the last one takes for it, which belongs to it; else the newest, which is said
-    where the last one says otherwise.
-    """
-    files = sorted(checkpoints.glob("best-*.ckpt"), key=os.path.getmtime)
-    if not files:
-        return None
-    from fedlit.train.manifest import read_checkpoint
+        Raises:
+            ConfigError: another process writes there now.
+        """
+        if self._lock.held:
+            return False
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock.acquire()
+        if (self.path / CHECKPOINTS).is_dir():
+            return False
+        say(f"{self.path} was removed while it was written to; it is made again, with what is kept from now on")
+        self.begin(0)
+        return True
 
-    last = checkpoints / LAST
-    try:
-        header = read_checkpoint(last, resumable=False)
-    except (ConfigError, FileNotFoundError):
-        return files[-1]
-    states = header.get("callbacks", {}).values()
-    named = {Path(str(own["best_model_path"])).name for own in states if own.get("best_model_path")}
-    chosen = next((file for file in files if file.name in named), None)
-    later = [file for file in files if _epoch(file) > header["epoch"]]
-    told = ""
-    if chosen is None and named:
-        told = f"{last} takes {min(named)} for the best, which is gone; {files[-1].name} is used"
-    elif chosen is not None and later:
-        told = (
-            f"{last} ends before {later[-1].name} was written, and takes {chosen.name} for the best, which is used; "
-            f"give --ckpt_path {later[-1]} for the later one"
-        )
-    if told and last not in _told:
-        _told.add(last)
-        say(told)
-    return chosen or files[-1]
-
-
-def _epoch(best: Path) -> int:
-    """Return the epoch in the name of a best checkpoint; -1 if there is none."""
-    number = best.stem.removeprefix("best-")
-    return int(number) if number.isdigit() else -1
-
-
-def _kept_best(last: Path) -> bool:
-    """Return whether a run ended with each client's best epoch (``model.keep``)."""
-    from fedlit.train.manifest import read_checkpoint
-
-    return last.is_file() and bool(read_checkpoint(last, resumable=False)["fedlit"].get("personal", {}).get("done"))
+    def release(self) -> None:
+        """Let others write; the folder goes if nothing was written."""
+        self._lock.release()
+        if self.path.is_dir() and not any(self.path.iterdir()):
+            self.path.rmdir()

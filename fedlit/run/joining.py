@@ -1,4 +1,4 @@
-"""A client that joins a trained run: the configurations of its own run, and of going alone."""
+"""A client that joins a trained run: the run's settings, with the newcomer's laid over them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
-
+from fedlit.data.module import FederatedData
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.allowed import check_allowed, check_no_links
-from fedlit.run.arguments import Asked, origins, pairs_of
-from fedlit.run.config import find_config, flatten, parse_yaml, read_yaml, shown
-from fedlit.run.folders import find_run, to_score
+from fedlit.run.arguments import Asked, layers_of, origins
+from fedlit.run.config import find_config, flatten, read_yaml, shown
+from fedlit.run.folders import CONFIG, find_run, to_score
+from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
 from fedlit.train.manifest import Manifest, read_checkpoint
 
 __all__ = ["Joining", "prepare"]
+
+Settings = dict[str, Any]
 
 
 @dataclass
@@ -46,10 +47,9 @@ class Joining:
     clients: list[str]
     federated: bool
     notes: list[str]
-    _base: dict[str, Any] = field(repr=False)
-    _own: dict[str, Any] = field(repr=False)
-    _typed: list[str] = field(repr=False)
-    _made_from: list[Path] = field(repr=False)
+    _settings: _Settings = field(repr=False)
+    _newcomer: Settings = field(repr=False)
+    _start: Settings = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -58,28 +58,52 @@ class Joining:
 
     def joined(self, *more: str) -> Run:
         """Return its run, untrained; ``more`` are further keys as on the command line."""
-        base = self._started()
-        return _parse(base, self._own, [*self._typed, *more], self._made_from, self.name)
+        own, theirs = self._settings.source, self._settings.run["data"]["source"]
+        both = {"data.source": _together((theirs, None), (own, [self.client]))}
+        over = {**(both if self.federated else self._newcomer), "model.start": self._start}
+        return self._settings.parse(self.name, over, more, exchange=self.federated)
 
     def alone(self) -> Run:
         """Return the run of the same network on its own rows, from drawn values, without exchange."""
-        own = {key: value for key, value in self._own.items() if key != "exchange"}
-        typed = [arg for arg in self._typed if not arg.startswith("--exchange.")]
-        return _parse(_pruned(self._base, self.table)[0], own, typed, self._made_from, f"{self.name}-alone")
+        return self._settings.parse(f"{self.name}-alone", self._newcomer)
 
-    def _started(self) -> dict[str, Any]:
-        start = {"checkpoint": str(self.checkpoint.absolute()), **self._base["core"], "frozen": not self.federated}
-        if self.federated:
-            base = {**self._base, "model": {**self._base["model"], "start": start}}
-            both = {
-                "sources": [self._base["run_source"], self._base["data"]["source"]],
-                "clients": [None, [self.client]],
-            }
-            source = {"class_path": "fedlit.data.shaping.together.Together", "init_args": both}
-            left = self._base["left"]
-            return {**base, "data": {**self._base["data"], "source": source, "leave_out": left}}
-        base = _pruned(self._base, self.table)[0]
-        return {**base, "model": {**base["model"], "start": start}}
+
+@dataclass
+class _Settings:
+    """The settings of a run, and what the newcomer changes.
+
+    Attributes:
+        run: of the run that is joined.
+        source: the newcomer's.
+        own: the rest of its configuration.
+        typed: what was typed.
+        files: the configurations that these came from, the run's first.
+    """
+
+    run: Settings
+    source: Any
+    own: Settings
+    typed: list[Layer]
+    files: list[Path]
+
+    def parse(self, name: str, over: Settings, more: Sequence[str] = (), *, exchange: bool = False) -> Run:
+        """The run of the run's settings with ``over`` laid over them, then the newcomer's, then ``more``."""
+        data = {key: value for key, value in self.run["data"].items() if key != "source"}  # replaced, not merged
+        layers = [
+            Layer({**self.run, "data": data}, f"{shown(self.files[0])}: ", own=False),
+            Layer(over, f"{shown(self.files[-1])}: "),
+            Layer(self.own, f"{shown(self.files[-1])}: "),
+            *self.typed,
+            *layers_of(more),
+        ]
+        if not exchange:
+            layers = [layer._replace(values=_without_exchange(layer.values)) for layer in layers]
+            layers.append(Layer({"exchange.federated": []}))
+        return parse(Asked("fit", layers, name, self.files, tuple(self.files[:1])))[0]
+
+
+def _without_exchange(values: Mapping[str, Any]) -> Settings:
+    return {key: value for key, value in values.items() if key.partition(".")[0] != "exchange"}
 
 
 def prepare(
@@ -108,92 +132,57 @@ def prepare(
     path, _ = to_score(folder.parent.parent, folder.parent.name, checkpoint, folder, "add-client")
     header = read_checkpoint(path, resumable=False)
     clients = sorted(Manifest.read(header).data)
-    if set(clients) != set(header["fedlit"].get("encoders") or clients):
+    saved = folder / CONFIG
+    if set(clients) != set(header["fedlit"].get("encoders") or clients) or not saved.is_file():
         raise ConfigError(
-            "--run: expected a federation that a client can join, found one whose rows were pooled into one table; "
-            "train one that exchanges tensors"
+            f"--run: expected a federation that a client can join, with its config.yaml, found that {folder} has none "
+            "or that its rows were pooled into one table; train one that exchanges tensors"
         )
-    saved = folder / "config.yaml"
-    if not saved.is_file():
-        raise ConfigError(f"--run: expected a run that has its config.yaml, found none in {folder}")
     files = [saved, *([] if isinstance(config, Mapping) else [find_config(str(config))])]
     check_no_links(folder)
-    check_allowed(saved, [*files[1:], *typed])
-    base = read_yaml(saved)
+    settings = {key: value for key, value in read_yaml(saved).items() if key != "name"}
     own = dict(config) if isinstance(config, Mapping) else read_yaml(files[-1])
-    source = (own.get("data") or {}).get("source")
+    words = Asked("fit", [Layer({} if isinstance(config, Mapping) else own), *layers_of(typed)], "").words
+    check_allowed(settings, shown(saved), words)
+    source, notes = (own.get("data") or {}).get("source"), list[str]()
     if not source:
         raise ConfigError(
             "--config: expected data.source, the newcomer's own table, found none; for instance data: {source: "
             "{class_path: fedlit.Tables, init_args: {files: {NAME: FILE}, target: COLUMN}}}"
         )
-    pairs, notes = [f"{flag}={value}" for flag, value in pairs_of(list(typed))], list[str]()
     if set(own) > {"data"} and files[-1] in origins(saved):  # what was laid over it counts, a method for instance
-        own = {"data": {"source": source}}
-        notes.append(
-            f"all settings are the run's, which was made from {shown(files[-1])}: of that data.source is taken"
-        )
-    own = {**own, "data": {key: value for key, value in own["data"].items() if key != "source"}}
-    base = _base(base, source)
+        own = {"data": {}}
+        notes = [f"all settings are the run's, which was made from {shown(files[-1])}: of that data.source is taken"]
+    own["data"] = {key: value for key, value in own["data"].items() if key != "source"}
     if changed := [key for key, _ in flatten(own)]:
         notes.append(f"changed from the run's settings: {shorten(changed)}")
-    if not federated:
-        own, pairs = _frozen(base, own, pairs, notes)
-    if not base["core"]["core"]:
+    layers = layers_of(typed)
+    unused = [key for key in [*changed, *(key for own in layers for key in own.values)] if key.startswith("exchange.")]
+    if unused and not federated:
+        notes.append(f"without effect: {shorten(unused)}; nothing is exchanged with a frozen core")
+    start = {"checkpoint": str(path.absolute()), **_core(settings), "frozen": not federated}
+    whole = _Settings(settings, source, own, layers, files)
+    table = _table(whole.parse("add-client", _for_newcomer(settings, source)).data, client, clients)
+    chosen = source if client is None else _together((source, [client]))
+    newcomer = _for_newcomer(settings, chosen, table, notes if not federated else [])
+    return Joining(folder, path, table.name, table, clients, federated, notes, whole, newcomer, start)
+
+
+def _core(settings: Settings) -> Settings:
+    """What a newcomer takes: what the run shared, and no more, whatever its own configuration says of the exchange."""
+    started, exchange = settings["model"].pop("start", None) or {}, settings.get("exchange") or {}
+    if exchange.get("federated"):
+        started = {"core": exchange["federated"], "buffers": exchange.get("buffers", "private")}
+    if not started.get("core"):
         raise ConfigError(
             "--run: expected a run whose clients share something, found that exchange.federated is empty; a newcomer "
             "would have nothing of it"
         )
-    table, others = _table(base, own, pairs, files, client, clients)
-    base["data"]["leave_out"] = others
-    notes += [] if federated else _pruned(base, table)[1]
-    return Joining(folder, path, table.name, table, clients, federated, notes, base, own, pairs, files)
+    return {key: started[key] for key in ("core", "buffers")}
 
 
-def _base(saved: Mapping[str, Any], source: Any) -> dict[str, Any]:
-    """The run's settings with the newcomer's source; what it was called and what it started from is left behind."""
-    base = {key: dict(value) if isinstance(value, dict) else value for key, value in saved.items() if key != "name"}
-    data, model, exchange = base["data"], base["model"], base.setdefault("exchange", {})
-    started = model.pop("start", None) or {}
-    # what the run shared, and no more: a newcomer takes nothing that was private there, whatever is said of it later
-    patterns, buffers = exchange.get("federated"), exchange.get("buffers", "private")
-    core = (
-        {"core": patterns, "buffers": buffers} if patterns else {key: started.get(key) for key in ("core", "buffers")}
-    )
-    beside = {"run_source": data["source"], "left": data.get("leave_out"), "core": core}
-    return {**base, "data": {**data, "source": source}, **beside}
-
-
-def _frozen(
-    base: dict[str, Any], own: dict[str, Any], pairs: list[str], notes: list[str]
-) -> tuple[dict[str, Any], list[str]]:
-    """Nothing is exchanged, and what the core is says the run: what is said of the exchange has no effect."""
-    said = dict(own.get("exchange") or {})
-    for pair in pairs:
-        key, _, value = pair.removeprefix("--").partition("=")
-        if key.startswith("exchange."):
-            said[key.removeprefix("exchange.")] = parse_yaml(value, f"--{key}")
-    if unused := [f"exchange.{key}" for key, value in said.items() if value != base["exchange"].get(key)]:
-        notes.append(
-            f"without effect: {shorten(unused)}; the core is what the run federated, and nothing is exchanged with a "
-            "frozen one"
-        )
-    rest = {key: value for key, value in own.items() if key != "exchange"}
-    return rest, [pair for pair in pairs if not pair.startswith("--exchange.")]
-
-
-def _table(
-    base: Mapping[str, Any],
-    own: Mapping[str, Any],
-    pairs: list[str],
-    files: list[Path],
-    client: str | None,
-    clients: Sequence[str],
-) -> tuple[ClientTable, list[str]]:
-    """The newcomer's table, and the source's other clients."""
-    plain = {"data": {key: value for key, value in base["data"].items() if key not in _OF_CLIENTS}}
-    model = {key: value for key, value in base["model"].items() if key != "overrides"}
-    data = _parse({**base, **plain, "model": model, "exchange": {}}, own, pairs, files, "add-client").data
+def _table(data: FederatedData, client: str | None, clients: Sequence[str]) -> ClientTable:
+    """The newcomer's table."""
     tables = {table.name: table for table in data.source.tables(data.seed)}
     if client is None and len(tables) > 1:
         raise ConfigError(
@@ -210,40 +199,31 @@ def _table(
             f"--config: expected a client that the run does not have, found {name!r}, which it has ("
             f"{shorten(list(clients))}); give the newcomer another name"
         )
-    return tables[name], [other for other in tables if other != name]
+    return tables[name]
 
 
-_OF_CLIENTS = ("columns", "mutations", "leave_out", "steps")  # keys of data that may name clients or their columns
-
-
-def _pruned(base: Mapping[str, Any], table: ClientTable) -> tuple[dict[str, Any], list[str]]:
-    """The settings for a newcomer alone, and notes: what the run says of its other clients has no place there."""
-    data, model, notes = dict(base["data"]), dict(base["model"]), list[str]()
-    overrides = model.get("overrides") or {}
-    model["overrides"] = {key: own for key, own in overrides.items() if fnmatch.fnmatchcase(table.name, key)}
-    if data.get("mutations"):
+def _for_newcomer(
+    run: Settings, source: Any, table: ClientTable | None = None, notes: list[str] | None = None
+) -> Settings:
+    """What a newcomer alone changes: its source, and no settings of other clients, which is noted."""
+    name, notes = table.name if table is not None else "", notes if notes is not None else []
+    over = {"data.source": source, "data.mutations": [], "data.leave_out": [], "data.columns": None}
+    for group, key in (("model", "overrides"), ("data", "steps")):
+        if isinstance(given := run[group].get(key), Mapping):
+            own = {pattern: value for pattern, value in given.items() if fnmatch.fnmatchcase(name, pattern)}
+            over[f"{group}.{key}"] = own or None
+    if run["data"].get("mutations"):
         notes.append("data.mutations of the run is left out: its faults are planted in the run's clients")
-        data["mutations"] = []
-    if isinstance(data.get("steps"), dict):
-        data["steps"] = {key: n for key, n in data["steps"].items() if fnmatch.fnmatchcase(table.name, key)} or None
-    columns = data.get("columns") or []
-    names = list(map(str, table.features))
-    if lost := [own for own in columns if not fnmatch.filter(names, own.removeprefix("!"))]:
-        notes.append(f"data.columns of the run names columns that {table.name} does not have: {shorten(lost)}")
-        data["columns"] = [own for own in columns if own not in lost] or None
-    return {**base, "data": data, "model": model, "exchange": {"federated": []}}, notes
+    if table is not None and (columns := run["data"].get("columns")):
+        names = list(map(str, table.features))
+        over["data.columns"] = [own for own in columns if fnmatch.filter(names, own.removeprefix("!"))] or None
+        if lost := [own for own in columns if own not in (over["data.columns"] or ())]:
+            notes.append(f"data.columns of the run names columns that {name} does not have: {shorten(lost)}")
+    return over
 
 
-def _parse(base: Mapping[str, Any], own: Mapping[str, Any], typed: list[str], files: list[Path], name: str) -> Run:
-    """The run of settings, changed by others and by what is typed."""
-    whole = {key: value for key, value in base.items() if key not in ("run_source", "left", "core")}
-    with TemporaryDirectory(prefix="fedlit-") as place:
-        args = []
-        for number, content in enumerate((whole, own)):
-            if flatten(content):
-                path = Path(place, f"{number}.yaml")
-                path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
-                args += ["--config", str(path)]
-        source = whole["data"]["source"]  # the newcomer's own, or checked with the run
-        told = [*typed, *(str(value) for content in (own, source) for _, value in flatten(content))]
-        return parse(Asked("fit", told, [*args, *typed], files, name, False, tuple(files[:1])))[0]
+def _together(*parts: tuple[Any, list[str] | None]) -> dict[str, Any]:
+    """A source of several, each with the clients that are taken of it."""
+    sources, clients = zip(*parts, strict=True)
+    both = {"sources": list(sources), "clients": list(clients)}
+    return {"class_path": "fedlit.data.shaping.together.Together", "init_args": both}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Protocol
 
@@ -67,30 +66,21 @@ def make_loggers(
     own = FederatedTensorBoardLogger(folder.parent.parent, folder.parent.name, folder.name, purge_step, board)
     if choice is None or choice is True:
         return [own]
-    made = []
-    for one in listed(choice):
-        logger = one if isinstance(one, Logger) else _make(one, folder)
+    made = [one if isinstance(one, Logger) else _make(one, folder) for one in listed(choice)]
+    for place, logger in enumerate(made):
         if isinstance(logger, FederatedTensorBoardLogger):
             if Path(logger.save_dir) == folder:
-                logger = own
-            if logger.shown == BoardSettings():
-                logger.shown = board
+                made[place] = logger = own
+            logger.shown = board if logger.shown == BoardSettings() else logger.shown
             logger.purge_step = purge_step if logger.purge_step is None else logger.purge_step
-        made.append(logger)
     return made
 
 
 def _make(maker: LoggerOf, folder: Path) -> Logger:
-    expected = "trainer.logger: expected a logger of Lightning, a class of one, or a list of these"
-    if not callable(maker):
-        raise ConfigError(f"{expected}, found {maker!r}")
-    parts = (maker, *getattr(maker, "args", ()))  # a class, or a class with some of its arguments
-    name = next((own.__name__ for own in parts if inspect.isclass(own)), repr(maker))
-    given = {"save_dir": folder, **getattr(maker, "keywords", {})}
     try:
-        logger = maker(**given)
+        logger = maker(**{"save_dir": folder, **getattr(maker, "keywords", {})})
     except Exception as error:  # it is not installed, say
-        raise ConfigError(f"trainer.logger: {name} cannot be made ({type(error).__name__}: {error})") from error
+        raise ConfigError(f"trainer.logger: {maker} cannot be made ({type(error).__name__}: {error})") from error
     if not isinstance(logger, Logger):
-        raise ConfigError(f"{expected}, found {name}, which makes a {type(logger).__name__}")
+        raise ConfigError(f"trainer.logger: expected a logger of Lightning, a class of one, or a list, found {maker!r}")
     return logger

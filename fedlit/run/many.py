@@ -17,6 +17,7 @@ from fedlit.data.loader import EvalLoader
 from fedlit.errors import ConfigError
 from fedlit.run.options import with_tuning, without_hints
 from fedlit.run.run import Run
+from fedlit.run.trainer import DEFAULTS
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 
@@ -76,44 +77,39 @@ test_together.__test__ = False  # type: ignore[attr-defined]  # not one of pytes
 
 
 def _check(runs: Sequence[Run], trained: bool) -> None:
-    if not runs:
-        raise ConfigError("expected at least one run, found none")
-    if len({id(run) for run in runs}) < len(runs):
-        raise ConfigError("expected different runs, found one of them twice; make another with run.with_seed")
+    expected = "trained by fit_together" if trained else "untrained (run.with_seed makes such a run)"
+    for run in runs:
+        if ("validation" in run.loop.results) != trained:
+            raise ConfigError(f"seed {run.seed}: expected a run that is {expected}, found another one")
+    if not runs or len({id(run) for run in runs}) < len(runs):
+        raise ConfigError(f"expected at least one run, and each once, found {len(runs)}; make more with run.with_seed")
     if runs[0].group.size > 1:
         raise ConfigError(
             f"expected one process for runs that are trained together, found {runs[0].group.size} (torchrun or srun); "
             "start it without them, or fit each run"
         )
-    for run in runs:
-        done = "validation" in run.loop.results
-        if done != trained:
-            expected, found, advice = ("trained", "not trained", "fit_together") if trained else (
-                "untrained", "trained already", "run.with_seed, which makes a new run"
-            )  # fmt: skip
-            raise ConfigError(f"seed {run.seed}: expected a run that is {expected}, found one {found}; use {advice}")
-        if run.trainer_options.get("callbacks"):
-            raise ConfigError(
-                "trainer.callbacks: expected none, found some: a callback (early stopping, say) would see all runs as "
-                "one; leave them out, or train the runs one after another"
-            )
-    first = runs[0]
-    for run in runs[1:]:
-        problems = [
-            f"{name} {mine!r} and {other!r}"
-            for name, mine, other in (
-                ("trainer options", first.trainer_options, run.trainer_options),
-                ("data: batches, batch_size and steps", first.data.batching.to_dict(), run.data.batching.to_dict()),
-                ("model.kernels", first.loop.arguments["kernels"], run.loop.arguments["kernels"]),
-                ("model.engine", first.loop.engine_name, run.loop.engine_name),
-                ("model.threads", first.loop.threads, run.loop.threads),
-            )
-            if mine != other
-        ]
-        if problems:
+    if any(run.trainer_options.get("callbacks") for run in runs):
+        raise ConfigError(
+            "trainer.callbacks: expected none, found some: a callback (early stopping, say) would see all runs as one; "
+            "leave them out, or train the runs one after another"
+        )
+    first = _alike(runs[0])
+    for own in map(_alike, runs[1:]):
+        if problems := [f"{key} {first[key]!r} and {own[key]!r}" for key in first if own[key] != first[key]]:
             raise ConfigError(
                 f"expected runs that agree, found {', '.join(problems)}; train those that differ one after another"
             )
+
+
+def _alike(run: Run) -> dict[str, Any]:
+    """The settings in which runs that are trained together must agree."""
+    return {
+        "trainer options": run.trainer_options,
+        "data: batches, batch_size and steps": run.data.batching.to_dict(),
+        "model.kernels": run.loop.arguments["kernels"],
+        "model.engine": run.loop.engine_name,
+        "model.threads": run.loop.threads,
+    }
 
 
 def _together(runs: Sequence[Run], work: Callable[[Trainer, FederatedLoop, LightningDataModule], Any]) -> None:
@@ -129,22 +125,17 @@ def _together(runs: Sequence[Run], work: Callable[[Trainer, FederatedLoop, Light
 
 
 def _trainer(runs: Sequence[Run]) -> Trainer:
-    decided: dict[str, Any] = dict.fromkeys(
-        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-    )
-    given = runs[0].trainer_options
-    options = {key: value for key, value in given.items() if value is not None and key not in decided}
-    options, callbacks = with_tuning(options, runs[0].loop), [_Exchanges(runs)]
-    return Trainer(**{"num_sanity_val_steps": 0, "devices": 1, **options, **decided, "callbacks": callbacks})
+    given = {key: value for key, value in runs[0].trainer_options.items() if value is not None}
+    decided = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    return Trainer(**{**DEFAULTS, **with_tuning(given, runs[0].loop), **decided, "callbacks": [_Exchanges(runs)]})
 
 
 class _Exchanges(Callback):
     """The exchanges of all runs as one callback: a Trainer takes no two of a kind that have a state to save."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        hooks = ("fit_start", "train_start", "train_batch_end", "train_epoch_end", "fit_end", "exception")
-        for hook in (f"on_{name}" for name in hooks):
-            setattr(self, hook, partial(_call_all, [getattr(run.exchange, hook) for run in runs]))
+        for hook in ("fit_start", "train_start", "train_batch_end", "train_epoch_end", "fit_end", "exception"):
+            setattr(self, f"on_{hook}", partial(_call_all, [getattr(run.exchange, f"on_{hook}") for run in runs]))
 
 
 def _call_all(hooks: Iterable[Callable[..., None]], *args: Any) -> None:

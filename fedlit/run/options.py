@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,40 +44,35 @@ def is_part(limit: Any) -> bool:
     return limit not in (None, 1.0) or isinstance(limit, int)
 
 
+_DEVICES = (
+    "a process trains its clients on one device; leave it out. To deal clients to several processes, each with a "
+    "device: torchrun --nproc-per-node N -m fedlit fit …"
+)
+_PART = "would score a part as the whole; leave it out"
+_REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "devices": (lambda value: value not in ("auto", 1, "1"), _DEVICES),
+    "strategy": (lambda value: value != "auto", _DEVICES),
+    "barebones": (bool, "leaves out what a run needs (checkpoints, logs); leave it out"),
+    "limit_val_batches": (lambda value: value != 1.0, _PART),
+    "limit_test_batches": (lambda value: value != 1.0, _PART),
+    "limit_predict_batches": (lambda value: value != 1.0, _PART),
+    "overfit_batches": (bool, f"{_PART}, or set trainer.limit_train_batches to train on fewer batches"),
+    "limit_train_batches": (lambda value: value == 0, "0 would train nothing; leave it out"),
+    "gradient_clip_val": (bool, "clips one module; set model.gradient_clip_val, which clips each client"),
+    "accumulate_grad_batches": (lambda value: value != 1, "does not reach the clients; set model.accumulate"),
+    "precision": (
+        lambda value: str(value) in ("16", "16-mixed"),
+        "16-mixed scales all clients' losses by one factor, so that one client's overflow would halve everyone's; use "
+        "bf16-mixed or 32-true",
+    ),
+}
+"""Option of the Trainer → which values a federation of several optimizers refuses, and why."""
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse, all in one message, what a federation of several optimizers cannot do."""
-    problems = []
-    devices = options.get("devices")
-    if devices not in (None, "auto", 1, "1") or options.get("strategy") not in (None, "auto"):
-        number = devices if str(devices).isdigit() else "N"
-        problems.append(
-            "trainer.devices and trainer.strategy: a process trains its clients on one device; leave both out. To deal "
-            f"clients to several processes, each with a device: torchrun --nproc-per-node {number} -m fedlit fit …"
-        )
-    if options.get("barebones"):
-        problems.append("trainer.barebones leaves out what a run needs (checkpoints, logs); leave it out")
-    for split in ("val", "test", "predict"):
-        if options.get(f"limit_{split}_batches") not in (None, 1.0):
-            problems.append(f"trainer.limit_{split}_batches would score a part as the whole; leave it out")
-    if options.get("overfit_batches"):
-        problems.append(
-            "trainer.overfit_batches would score a part as the whole; to train on fewer batches set "
-            "trainer.limit_train_batches"
-        )
-    if options.get("limit_train_batches") == 0:
-        problems.append("trainer.limit_train_batches 0 would train nothing; leave it out")
-    if options.get("gradient_clip_val"):
-        problems.append(
-            "trainer.gradient_clip_val clips one module; set model.gradient_clip_val, which clips each client"
-        )
-    if options.get("accumulate_grad_batches") not in (None, 1):
-        problems.append("trainer.accumulate_grad_batches does not reach the clients; set model.accumulate")
-    if str(options.get("precision")) in ("16", "16-mixed"):
-        problems.append(
-            "trainer.precision 16-mixed scales all clients' losses by one factor, so that one client's overflow would "
-            "halve everyone's; use bf16-mixed or 32-true"
-        )
-    if problems:
+    given = {key: options.get(key) for key in _REFUSED if options.get(key) is not None}
+    if problems := [f"trainer.{key}: {_REFUSED[key][1]}" for key, value in given.items() if _REFUSED[key][0](value)]:
         raise ConfigError("\n".join(problems))
 
 
@@ -116,16 +111,12 @@ def check_accelerator(name: Any) -> None:
         return
     kinds = {own: AcceleratorRegistry[own]["accelerator"] for own in AcceleratorRegistry.available_accelerators()}
     names = sorted({*kinds, "gpu", "auto"})
-    if name.lower() not in names:
+    asked = ("cuda", "mps") if name.lower() == "gpu" else (name.lower(),)
+    here = [own for own in names if own in kinds and kinds[own].is_available()]
+    if name.lower() not in names or not set(asked) & set(here):
         raise ConfigError(
-            f"trainer.accelerator: expected one of {', '.join(names)}, found {name!r}." + did_you_mean(name, names)
-        )
-    asked = [kinds[own] for own in (("cuda", "mps") if name.lower() == "gpu" else (name.lower(),)) if own in kinds]
-    if not any(own.is_available() for own in asked):
-        here = ", ".join(own for own in names if own in kinds and kinds[own].is_available())
-        raise ConfigError(
-            f"trainer.accelerator: expected a device that this machine has ({here}), found {name!r}; leave it out to "
-            "take what there is"
+            f"trainer.accelerator: expected auto or one that is here ({', '.join(here)}), found {name!r}."
+            + did_you_mean(name, names)
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -24,25 +24,14 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
 from fedlit.exchange.place import find_place
 from fedlit.exchange.transport import Group, InProcess, Transport, group_of
-from fedlit.locks import Lock
 from fedlit.run.alike import check_alike
-from fedlit.run.card import card
 from fedlit.run.caveats import mixed_units, weak_networks
-from fedlit.run.folders import CHECKPOINTS, check_name, new_folder, to_resume, to_score, used
-from fedlit.run.held import begin, hold, make_again, tidy
+from fedlit.run.folders import CHECKPOINTS, WrittenFolder, check_name, new_folder, to_resume, to_score, used
 from fedlit.run.loggers import make_loggers
-from fedlit.run.opening import opening
-from fedlit.run.options import (
-    check_accelerator,
-    check_clocks,
-    check_options,
-    is_part,
-    listed,
-    unlogged,
-    without_hints,
-)
+from fedlit.run.options import check_accelerator, check_clocks, check_options, is_part, listed, unlogged, without_hints
 from fedlit.run.plan import Plan, make_plan
-from fedlit.run.served import scorer_of, use_encoders
+from fedlit.run.served import scorers_of, use_encoders
+from fedlit.run.summary import opening, summary
 from fedlit.run.trainer import make_trainer
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
@@ -126,7 +115,7 @@ class Run(Shown):
         self.config_text, self.trainer_options = config_text, trainer
         self.folder: Path | None = None
         self.trainer: Trainer | None = None
-        self._lock: Lock | None = None
+        self._written: WrittenFolder | None = None
         self._io: AtomicCheckpointIO | None = None
 
     @property
@@ -198,9 +187,9 @@ class Run(Shown):
         )
 
     def parts(self) -> list[Grid]:
-        """Return what is known of the run without reading anything."""
+        """What is known of the run without reading anything."""
         folder = self.folder if self.folder is not None else f"{self.root / self.name} (none of its own yet)"
-        return [card(self.name, self.loop, str(folder))]
+        return [summary(self.name, self.loop, str(folder))]
 
     def describe(self) -> Plan:
         """The plan; reads the data, builds the clients, trains nothing."""
@@ -212,7 +201,7 @@ class Run(Shown):
         return make_plan(self.loop.federation)
 
     def fit(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
-        """Train.
+        """Train. A run that was trained or scored before begins with new clients.
 
         Args:
             ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name in its folder; or a
@@ -227,78 +216,61 @@ class Run(Shown):
             RunError: training had to stop.
         """
         check_alike(self, "fit", ckpt_path)
-        if self.trainer is not None:  # fitted or scored before: start from nothing, or from the checkpoint
-            self.loop.reset()
-            self.exchange = deepcopy(self._untouched_exchange)
+        if self.trainer is not None:
+            self.loop, self.exchange = FederatedLoop(**self.loop.arguments), deepcopy(self._untouched_exchange)
         check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
-        trial = bool(self.trainer_options.get("fast_dev_run"))
         with ExitStack() as held:
-            if folder is not None and not trial:  # before it is read: whoever holds it may be about to write
-                self._hold(folder, held)
+            if self.trainer_options.get("fast_dev_run"):  # as the newest run it would be scored like a trained one
+                folder = new_folder(Path(held.enter_context(TemporaryDirectory(prefix="fedlit-"))), self.name)
+                held.callback(setattr, self, "folder", None)
+            if folder is not None:  # before the checkpoint is read: whoever writes there may be about to change it
+                self._write_to(folder, held)
             header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
             plan = self._plan()
             if checkpoint is not None:
                 Manifest.read(header).refuse(self.loop.manifest, resume=True)
                 check_rule(header, self.exchange)
-            if trial:
-                return self._try(plan, checkpoint, header, quiet)
             self.folder = self._one_folder(folder)
-            if self.group.rank == 0:
-                held.callback(tidy, self.folder)
             if folder is None:
-                self._hold(self.folder, held)
-            try:
-                return self._fit(plan, checkpoint, header, quiet or self.group.rank > 0)
-            finally:
-                self.loop.release()
+                self._write_to(self.folder, held)
+            held.callback(self.loop.release)
+            return self._fit(plan, checkpoint, header, quiet or self.group.rank > 0)
 
-    def _hold(self, folder: Path, held: ExitStack) -> None:
+    def _write_to(self, folder: Path, held: ExitStack) -> None:
         if self.group.rank == 0:
-            self._lock = hold(folder, held)
-            held.callback(setattr, self, "_lock", None)
+            self._written = WrittenFolder(folder, self.config_text)
+            held.callback(setattr, self, "_written", None)
+            held.callback(self._written.release)
 
-    def _still_there(self) -> None:
-        assert self.folder is not None
-        if self._lock is not None:
-            loggers = boards(self.trainer) if self.trainer is not None else ()
-            make_again(self.folder, self._lock, self.config_text, loggers)
+    def _one_folder(self, known: Path | None) -> Path:
+        """The run's folder, a new one if None; one of several processes makes it for all."""
+        if self.trainer_options.get("fast_dev_run") and known is not None:
+            return known
+        if self.group.rank == 0:
+            known = known if known is not None else new_folder(self.root, self.name)
+        return Path(self.group.first("the folder of the run", str(known)))
 
     @property
     def lost(self) -> str | None:
         """The last or the best state of training, if it could not be written: its checkpoint, why, and what is kept."""
         return self._io.lost if self._io is not None else None
 
-    def _one_folder(self, known: Path | None) -> Path:
-        """The run's folder, a new one if None; one of several processes makes it for all."""
-        if self.group.rank == 0:
-            known = known if known is not None else new_folder(self.root, self.name)
-        return Path(self.group.first("the folder of the run", str(known)))
-
-    def _try(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
-        """A few steps in a folder that is thrown away: as the newest run it would be scored like a trained one."""
-        with TemporaryDirectory(prefix="fedlit-") as place:
-            self.folder = new_folder(Path(place), self.name)
-            try:
-                return self._fit(plan, checkpoint, header, quiet or self.group.rank > 0)
-            finally:
-                self.loop.release()
-                self.folder = None
-
     def _fit(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
         assert self.folder is not None
         forget()
-        callbacks = self._callbacks(plan, quiet)
         step = header.get("global_step")
-        trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
-        clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
-        whose = self.group.gather("where clients are", f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
+        trainer = self.trainer = self._trainer(
+            self._callbacks(plan, quiet), purge_step=None if step is None else step + 1
+        )
+        number = len(self.loop.federation)
+        here = f"{number} client{'s' * (number != 1)} on {gethostname()}, {trainer.strategy.root_device}"
+        places = self.group.gather("where clients are", here)
         if checkpoint is not None and self.group.rank == 0 and checkpoint.parent == self.folder / CHECKPOINTS:
             make_consistent(checkpoint, header)
         if not quiet:
-            places = whose if self.group.size > 1 else []
-            said = opening(self.folder, self.trainer_options, trainer, checkpoint, header, places)
-            print(for_terminal(plan), for_terminal("\n".join(said)), sep="\n", flush=True)
+            lines = opening(self.folder, self.trainer_options, trainer, checkpoint, header, places)
+            print(for_terminal(plan), for_terminal("\n".join(lines)), sep="\n", flush=True)
         with without_hints():
             if header.get("fedlit", {}).get("personal", {}).get("done"):
                 trainer.validate(
@@ -306,19 +278,13 @@ class Run(Shown):
                 )
                 return replace(self.loop.results["validation"], guarded=self._found_in(header))
             self._train(trainer, checkpoint)
-            scored, done = self.loop.results.get("validation"), self.loop.federation.personal.done
-            if scored is None or scored.step != trainer.global_step or done:
-                if not done and 0 < trainer.max_steps <= trainer.global_step and not quiet:
-                    best = ", and no epoch's end chose a best checkpoint" if scored is None else ""
-                    print(
-                        f"Training ended within an epoch (trainer.max_steps is {trainer.max_steps}): "
-                        f"its weights are scored now{best}"
-                    )
+            scored = self.loop.results.get("validation")
+            if scored is None or scored.step != trainer.global_step or self.loop.federation.personal.done:
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return replace(self.loop.results["validation"], guarded=self.exchange.found)
 
     def _callbacks(self, plan: Plan, quiet: bool) -> list[Callback]:
-        """Return the callbacks of a training, without the user's."""
+        """The callbacks of a training, without the user's."""
         assert self.folder is not None
         callbacks: list[Callback] = [
             Board(plan.markdown(), self.settings),
@@ -334,6 +300,15 @@ class Run(Shown):
             callbacks += own[-1:] if self.loop.federation.personal.wanted else own
         return callbacks
 
+    def _begin(self, trainer: Trainer, loop: Any) -> None:
+        if self._written is not None:
+            self._written.begin(trainer.global_step)
+
+    def _make_again(self) -> None:
+        if self._written is not None and self._written.make_again() and self.trainer is not None:
+            for logger in boards(self.trainer):
+                logger.finalize("")  # it would go on writing to files without a name
+
     def _train(self, trainer: Trainer, checkpoint: Path | None) -> None:
         try:
             trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
@@ -348,7 +323,7 @@ class Run(Shown):
             raise told from error
 
     def _found_in(self, header: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-        """Return what a checkpoint says about clients that were left out."""
+        """What a checkpoint says about clients that were left out."""
         return found_in(header.get("callbacks", {}).get(self.exchange.state_key, {}))
 
     def _go_on(self) -> str:
@@ -394,23 +369,23 @@ class Run(Shown):
         from fedlit.run.predictions import write_predictions
 
         checkpoint, _ = self._find(ckpt_path, quiet, "predict")
-        if self.folder is not None and not os.access(self.folder, os.W_OK):
+        assert self.folder is not None
+        if not os.access(self.folder, os.W_OK):
             raise ConfigError(
                 f"{self.folder}: expected a folder that predictions can be written to, found one that is read-only; "
                 "copy it to where you may write, and give --ckpt_path with the copy's checkpoint"
             )
         self.trainer = self._trainer([], log=False)
-        assert self.folder is not None
         known = self.folder / "predictions" / self.data.predict
         replaced = known.exists() and not quiet
         with without_hints():
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
-        assert batches is not None and self.folder is not None
+        assert batches is not None
         made = write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
         if replaced:
             say(f"Replaced the predictions in {known}")
-        for told in self.group.gather("files of predictions", {name: str(path) for name, path in made.files.items()}):
-            made.files.update({name: Path(path) for name, path in told.items()})
+        for own in self.group.gather("files of predictions", {name: str(path) for name, path in made.files.items()}):
+            made.files.update({name: Path(path) for name, path in own.items()})
         return made
 
     def client(self, name: str, ckpt_path: str | Path | None = None) -> Scorer:
@@ -420,9 +395,13 @@ class Run(Shown):
             name: the client's.
             ckpt_path: see :meth:`test`.
         """
+        return self.scorers([name], ckpt_path)[name]
+
+    def scorers(self, names: Iterable[str] | None = None, ckpt_path: str | Path | None = None) -> dict[str, Scorer]:
+        """Return several clients, see :meth:`client`; all if ``names`` is None. The checkpoint is read once."""
         checkpoint, _ = to_score(self.root, self.name, ckpt_path, self.folder, "client")
         precision = str(self.trainer_options.get("precision") or "32-true")
-        return scorer_of(self.loop, self.data, checkpoint, name, precision)
+        return scorers_of(self.loop, self.data, checkpoint, names, precision)
 
     def _evaluate(
         self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool, brief: bool
@@ -450,31 +429,17 @@ class Run(Shown):
                 print(for_terminal(f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"))
         return results
 
-    # ------------------------------------------------------------------
-
-    def _begin(self, trainer: Trainer, loop: Any) -> None:
-        assert self.folder is not None
-        if self.group.rank == 0:
-            begin(self.folder, self.config_text, trainer.global_step)
-
     def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
         assert self.folder is not None
         asked = self.trainer_options.get("logger")
         loggers = make_loggers(asked, self.folder, self.board, purge_step) if log and self.group.rank == 0 else []
         own = None if self.group.size == 1 else lambda: set(self.loop.federation.clients)
-        self._io = AtomicCheckpointIO(self.group, own, self._still_there)
+        self._io = AtomicCheckpointIO(self.group, own, self._make_again)
         if self.group.size > 1:
             check_clocks(self.trainer_options)
             self.loop.build(self.data)  # before Lightning reads all tables
-        return make_trainer(
-            self.trainer_options,
-            [self.exchange, *callbacks],
-            loggers,
-            self._io,
-            folder=self.folder,
-            loop=self.loop,
-            group=self.group,
-        )
+        callbacks = [self.exchange, *callbacks]
+        return make_trainer(self.trainer_options, callbacks, loggers, self._io, self.folder, self.loop, self.group)
 
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> tuple[Path, dict[str, Any]]:
         """The checkpoint to load, and what it says of itself.

@@ -1,16 +1,17 @@
-"""A client of a checkpoint as a :class:`~fedlit.score.scorer.Scorer`: built from what the checkpoint says of it,
-without the tables that it was trained on.
+"""A client of a trained run as a :class:`~fedlit.score.scorer.Scorer`: built from its checkpoint, without the tables
+that it was trained on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedlit.data.encoder import TableEncoder
 from fedlit.errors import ConfigError, did_you_mean, told_as
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
     from fedlit.train.loop import FederatedLoop
 
-__all__ = ["ClientFunction", "find_client", "scorer_of", "use_encoders"]
+__all__ = ["ClientFunction", "check_client", "scorers_of", "use_encoders"]
 
 
 class ClientFunction:
@@ -64,41 +65,69 @@ class ClientFunction:
         write_network(folder / NETWORK, self.client, self._site)
 
 
-def scorer_of(
-    loop: FederatedLoop, data: FederatedData, checkpoint: Path, client: str, precision: str = "32-true"
-) -> Scorer:
-    """One client of a run, as it was when a checkpoint was written.
+def scorers_of(
+    loop: FederatedLoop,
+    data: FederatedData,
+    checkpoint: Path,
+    clients: Iterable[str] | None = None,
+    precision: str = "32-true",
+) -> dict[str, Scorer]:
+    """Clients of a run, as they were when a checkpoint was written.
 
     Args:
         loop: which builds clients as the checkpoint's were.
-        data: the run's; its tables are read for older checkpoints alone.
-        checkpoint: of this run.
-        client: its name; of a federation whose rows are pooled, that of the party whose rows will come.
+        data: the run's, for the size of batches.
+        checkpoint: of this run; it is read once, however many clients there are.
+        clients: their names, all if None; of a federation whose rows are pooled, that of the party whose rows will
+            come.
         precision: that the run was trained with.
 
     Raises:
         ConfigError: no such client, or a checkpoint of other networks.
     """
     header = read_checkpoint(checkpoint, resumable=False)
-    find_client(header, client)
-    specs, encoder = _described(header, client)
-    spec = next(own for own in specs.values() if any(site.name == client for site in own.sites))
-    site = next(own for own in spec.sites if own.name == client)
-    built = _trained(loop, header, spec)
-    about = {
-        "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),  # no more of this machine
-        "epochs": int(header["epoch"]) + (header["global_step"] > 0),
-        "client": type(built).__name__,
-        "rows": dict(site.rows),
-        "version": header.get("pytorch-lightning_version"),
-        "precision": precision,
-    }
-    function = ClientFunction(built, client, loop.seed)
-    state = task_state(spec.task)
-    return Scorer(client, encoder, function, state, classes=site.classes, batch=data.eval_batch_size, about=about)
+    saved = header["fedlit"]
+    with told_as(_altered):
+        specs = [ClientSpec.from_state(state) for state in saved["specs"].values()]
+    place = {site.name: (spec, site) for spec in specs for site in spec.sites}
+    tensors = by_client(header["state_dict"], [spec.name for spec in specs])
+    found = {}
+    for client in sorted(saved["encoders"]) if clients is None else clients:
+        check_client(header, client)
+        with told_as(_altered):
+            encoder = TableEncoder(client)
+            encoder.load_state_dict(saved["encoders"][client])
+        spec, site = place[client]
+        built = _trained(loop, header, spec, tensors[spec.name])
+        about = {
+            "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),  # no more of this machine
+            "epochs": int(header["epoch"]) + (header["global_step"] > 0),
+            "client": type(built).__name__,
+            "rows": dict(site.rows),
+            "version": header.get("pytorch-lightning_version"),
+            "precision": precision,
+        }
+        function = ClientFunction(built, client, loop.seed)
+        state, batch = task_state(spec.task), data.eval_batch_size
+        found[client] = Scorer(client, encoder, function, state, classes=site.classes, batch=batch, about=about)
+    return found
 
 
-def find_client(header: Mapping[str, Any], client: str) -> None:
+def by_client(state: Mapping[str, Tensor], names: Collection[str]) -> dict[str, dict[str, Tensor]]:
+    """Client → its tensors, by their names in its own module.
+
+    Example:
+        >>> by_client({"clients.a.w": torch.zeros(1), "clients.b.w": torch.ones(1)}, ["a", "b"])
+        {'a': {'w': tensor([0.])}, 'b': {'w': tensor([1.])}}
+    """
+    found: dict[str, dict[str, Tensor]] = {name: {} for name in names}
+    for key, tensor in state.items():
+        _, client, own = key.split(".", 2)  # no client's name has a point
+        found[client][own] = tensor
+    return found
+
+
+def check_client(header: Mapping[str, Any], client: str) -> None:
     """Refuse a name that no client of a checkpoint has.
 
     Raises:
@@ -106,14 +135,11 @@ def find_client(header: Mapping[str, Any], client: str) -> None:
     """
     saved = header["fedlit"]
     names = sorted(saved["encoders"])
-    if client in names:
-        return
-    if client in {*saved["data"], "all"} and client not in names:
-        raise ConfigError(
-            f"--client: expected one of {', '.join(names)}, whose rows were pooled, found {client!r}; rows are read as "
-            "the table of one of them: name the one that they are like"
-        )
-    raise ConfigError(f"--client: expected one of {', '.join(names)}, found {client!r}." + did_you_mean(client, names))
+    if client not in names:
+        pooled = client in {*saved["data"], "all"}
+        why = ", whose rows were pooled: name the one whose table new rows are like" if pooled else ""
+        hint = "" if pooled else did_you_mean(client, names)
+        raise ConfigError(f"--client: expected one of {', '.join(names)}{why}, found {client!r}.{hint}")
 
 
 def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
@@ -123,15 +149,6 @@ def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
             data.use_encoders(header["fedlit"]["encoders"])
 
 
-def _described(header: Mapping[str, Any], client: str) -> tuple[dict[str, ClientSpec], TableEncoder]:
-    """The clients' descriptions, and one's encoder."""
-    saved = header["fedlit"]
-    with told_as(_altered):
-        encoder = TableEncoder(client)
-        encoder.load_state_dict(saved["encoders"][client])
-        return {name: ClientSpec.from_state(state) for name, state in saved["specs"].items()}, encoder
-
-
 def _altered(error: Exception) -> ConfigError:
     return ConfigError(
         "checkpoint: expected clients as fedlit describes them, found other things "
@@ -139,13 +156,14 @@ def _altered(error: Exception) -> ConfigError:
     )
 
 
-def _trained(loop: FederatedLoop, header: Mapping[str, Any], spec: ClientSpec) -> FederatedClient:
+def _trained(
+    loop: FederatedLoop, header: Mapping[str, Any], spec: ClientSpec, tensors: Mapping[str, Tensor]
+) -> FederatedClient:
     from fedlit.client import call_hook, overrides
     from fedlit.engine.kernels import use_kernels
 
     client = loop.federation.fresh(spec)
     prefix = f"clients.{spec.name}."
-    tensors = {key[len(prefix) :]: own for key, own in header["state_dict"].items() if key.startswith(prefix)}
     if overrides(client, "setup"):
         call_hook(client, "setup", "predict")
     own = {prefix + key: value for key, value in client.state_dict().items()}

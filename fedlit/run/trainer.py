@@ -1,4 +1,4 @@
-"""Lightning's Trainer of a run: what the user asked for, with what is decided here."""
+"""Lightning's Trainer of a run: the user's options, with what is decided here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from fedlit.run.options import listed, own_device, with_tuning, without_hints
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["make_trainer"]
+__all__ = ["DEFAULTS", "make_trainer"]
+
+DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
+"""Options that differ from Lightning's where the user gives none."""
 
 
 def make_trainer(
@@ -25,7 +28,6 @@ def make_trainer(
     callbacks: Sequence[Callback],
     loggers: Sequence[Any],
     io: AtomicCheckpointIO,
-    *,
     folder: Path,
     loop: FederatedLoop,
     group: Group,
@@ -44,35 +46,25 @@ def make_trainer(
     Raises:
         ConfigError: Lightning refuses an option.
     """
-    given = {key: value for key, value in options.items() if key not in ("callbacks", "logger", "plugins")}
-    callbacks = [*callbacks, *listed(options.get("callbacks"))]
-    own_bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
-    if len(own_bars) > 1:  # one that the user brought takes the place of ours
-        callbacks.remove(own_bars[0])
-    plugins = [*listed(options.get("plugins")), io]
+    given = {key: value for key, value in options.items() if value is not None and value != "auto"}
+    callbacks = [*callbacks, *listed(given.pop("callbacks", None))]
+    plugins = [*listed(given.pop("plugins", None)), io]
+    bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
+    if len(bars) > 1:  # the user's own takes the place of ours
+        callbacks.remove(bars[0])
+    if group.size > 1:  # Lightning would take the ranks for devices of one module
+        plugins.append(LightningEnvironment())
+        given["devices"] = own_device(group, given.get("accelerator"))
     decided = {
         "default_root_dir": folder,
-        "enable_progress_bar": bool(own_bars),
+        "enable_progress_bar": bool(bars),
         "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
+        "logger": list(loggers) or False,
+        "plugins": plugins,
+        "callbacks": callbacks,
     }
-    defaults: dict[str, Any] = {
-        "enable_model_summary": False,
-        "num_sanity_val_steps": 0,
-        "devices": 1,
-        "log_every_n_steps": 1,
-    }
-    if group.size > 1:  # Lightning would have the ranks be devices of one module
-        plugins.append(LightningEnvironment())
-        defaults["devices"] = own_device(group, given.get("accelerator"))
-        given.pop("devices", None)
-    given = with_tuning({key: value for key, value in given.items() if value is not None and value != "auto"}, loop)
     with without_hints():
         try:
-            return Trainer(
-                **{**defaults, **given, **decided},
-                logger=list(loggers) or False,
-                plugins=plugins,
-                callbacks=callbacks,
-            )
+            return Trainer(**{**DEFAULTS, **with_tuning(given, loop), **decided})
         except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
             raise ConfigError(f"trainer: expected options that Lightning's Trainer accepts, found: {error}") from error

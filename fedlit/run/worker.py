@@ -51,27 +51,20 @@ class WorkerProcess:
             log: where what is printed goes.
         """
         if self.process is None:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "fedlit.run.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=self.environment,
-                text=True,
-            )
+            command, pipe = [sys.executable, "-m", "fedlit.run.worker"], subprocess.PIPE
+            self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=self.environment, text=True)
         assert self.process.stdin is not None and self.process.stdout is not None
-        request = {"function": function, "arguments": arguments, "log": str(log), "path": sys.path[::-1]}
+        request = {"function": function, "arguments": arguments, "log": str(log), "path": sys.path}
         try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
+            print(json.dumps(request), file=self.process.stdin, flush=True)
             answer = self.process.stdout.readline()
-        except (BrokenPipeError, ValueError):
+        except (BrokenPipeError, ValueError):  # it ended, or was stopped meanwhile
             answer = ""
-        if not answer:
-            status = self.process.wait()
-            self.process = None
-            how = f"signal {-status}" if status < 0 else f"exit status {status}"
-            return f"its process ended ({how}); out of memory?" if status == -9 else f"its process ended ({how})"
-        return str(json.loads(answer).get("error", ""))
+        if answer:
+            return str(json.loads(answer))
+        status, self.process = self.process.wait(), None
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        return f"its process ended ({how})" + ("; out of memory?" if status == -signal.SIGKILL else "")
 
     def stop(self) -> None:
         """End it at once."""
@@ -82,8 +75,8 @@ class WorkerProcess:
 
 def main() -> None:
     """Serve until the input closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who asked decides
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the process that asked decides
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def listen() -> None:
@@ -93,31 +86,26 @@ def main() -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     while True:
-        print(json.dumps(_serve(lines.get())), file=answers, flush=True)
+        print(json.dumps(_serve(**json.loads(lines.get()))), file=answers, flush=True)
 
 
-def _serve(line: str) -> dict[str, str]:
-    """Do it; what is printed goes to a file, so that a crash of the process leaves a trace."""
-    request = json.loads(line)
-    for folder in request["path"]:
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-    log = Path(request["log"])
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w", encoding="utf-8") as file:
+def _serve(function: str, arguments: Mapping[str, Any], log: str, path: list[str]) -> str:
+    """Do it; the error. What is printed goes to a file, so that a crash of the process leaves a trace."""
+    sys.path[:0] = [folder for folder in path if folder not in sys.path]
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     try:
-        module, name = request["function"].split(":")
-        getattr(importlib.import_module(module), name)(request["arguments"])
+        module, name = function.split(":")
+        getattr(importlib.import_module(module), name)(arguments)
     except BaseException as error:
         traceback.print_exc()
-        return {"error": f"{type(error).__name__}: {error}"}
+        return f"{type(error).__name__}: {error}"
     finally:
         with suppress(OSError):
             sys.stdout.flush()
-            sys.stderr.flush()
-    return {}
+    return ""
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from typing import Any
 
 # load_run and export build networks from a configuration, and stand above this room: they are only handed on
 _HOMES = {
-    "export": "fedlit.composite.export",
+    "export": "fedlit.mixture.export",
     "Scorer": "fedlit.score.scorer",
     "load": "fedlit.score.folder",
-    "load_run": "fedlit.composite.served",
+    "load_run": "fedlit.mixture.served",
 }
 
 

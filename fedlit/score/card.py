@@ -16,10 +16,10 @@ from fedlit.tasks import SCORES
 __all__ = ["model_card"]
 
 _TREATED = {
-    "numbers": "standardised; a missing one counts as the training mean",
-    "numeric categories": "one of those that training had; another one counts as missing",
-    "true/false categories": "true or false",
-    "text categories": "one of those that training had; another one counts as missing",
+    "numeric": "standardised; a missing one counts as the training mean",
+    "coded": "one of those that training had; another one counts as missing",
+    "boolean": "true or false",
+    "categorical": "one of those that training had; another one counts as missing",
 }
 
 
@@ -85,13 +85,10 @@ def _trained(about: Mapping[str, Any]) -> list[str]:
 
 
 def _mixed(scorer: MixedScorer) -> list[str]:
-    recipe = scorer.recipe.to_dict()
-    weights = recipe.pop("weights")
-    parts = scorer.scorers.items()
+    parts, weights = scorer.scorers.items(), scorer.weights
     return [
         "- A mixture: the models of a part's folds are averaged, then parts are mixed by weight.",
         *(f"- `{name}` ({own[0].about.get('client')}, {len(own)}): weight {weights[name]:.3f}." for name, own in parts),
-        *(f"- {key.replace('_', ' ').capitalize()}: {value}." for key, value in recipe.items() if value),
     ]
 
 

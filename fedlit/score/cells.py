@@ -92,7 +92,7 @@ def _is_text(values: pd.Series) -> bool:
 
 def _is_to_be_read(values: pd.Series, column: ColumnEncoder) -> bool:
     """Whether cells are text, of what was no text in training."""
-    if column.kind == "text categories" or not _is_text(values):
+    if column.kind == "categorical" or not _is_text(values):
         return False
     # what is typed already, its encoder judges
     return infer_dtype(values, skipna=True) not in ("boolean", "datetime", "date", "empty")
@@ -101,7 +101,7 @@ def _is_to_be_read(values: pd.Series, column: ColumnEncoder) -> bool:
 def _as_trained(values: pd.Series, column: ColumnEncoder, client: str) -> pd.Series:
     text = values.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
     text = text.mask(text.eq(""))
-    if column.kind == "true/false categories":
+    if column.kind == "boolean":
         read = text.map(lambda cell: _TRUTHS.get(str(cell).lower()), na_action="ignore").astype("boolean")
         expected = "true or false"
     else:

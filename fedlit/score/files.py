@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlit.data.sources.read_files import ENDINGS
+from fedlit.data.sources.bases import ENDINGS
 from fedlit.errors import DataError
 from fedlit.files import advice, reason, write_frames
 
@@ -87,8 +87,8 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
         DataError: it is damaged, or has no rows.
     """
     from fedlit.data.reading import Raw, ReadOptions, read_table
-    from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
-    from fedlit.data.sources.new_reads import are_positions, new_reads
+    from fedlit.data.schema.cells import held_text
+    from fedlit.data.sources.bases import are_positions, new_reads
 
     path = Path(path)
     check_input(path)
@@ -100,8 +100,7 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
                 "client of reads, or a table"
             )
         where = f"client {client!r}, file {path}"
-        frame, notes = new_reads(path, where)
-        return Raw(frame, tuple(notes), where)
+        return Raw(new_reads(path, where), (), where)
     if schema is None:
         raw = read_table(path, ReadOptions(), client)
         first = str(raw.frame.columns[0])
@@ -110,8 +109,7 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
                 f"client {client!r}, file {path}: expected a table, found a first line that begins with {first[0]!r}, "
                 "as FASTA and FASTQ do; if it is one of these, let its name end in .fasta or .fastq"
             )
-        texts = {name: plain_text(cells) for name, cells in raw.frame.items() if cells.dtype.kind == "O"}
-        known = {name: cells.mask(blank(cells, tokens=LABEL_TOKENS)) for name, cells in texts.items()}
+        known = {name: held_text(cells) for name, cells in raw.frame.items() if cells.dtype.kind == "O"}
         return replace(raw, frame=raw.frame.assign(**{str(name): cells for name, cells in known.items()}))
     # Another file may be written in another way, and lack what is dropped, kept or renamed, such as the target.
     told = {key: own for key, own in schema.reading.items() if key not in _OF_A_FILE}

@@ -1,7 +1,7 @@
 """A client in a folder of data: what it needs to score rows, and nothing that runs. Imports no PyTorch.
 
 A folder of one model has ``scorer.json`` (its task, and checksums of the files below), ``encoder.json``, and either
-``model.onnx`` or ``model.json`` and ``model.npz``. A folder of a mixture has ``scorer.json`` (its recipe) and a folder
+``model.onnx`` or ``model.json`` and ``model.npz``. A folder of a mixture has ``scorer.json`` (its weights) and a folder
 of one model for each part and fold: ``<part>/fold_<number>``.
 """
 
@@ -10,29 +10,29 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast, get_args
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.data.columns import Kind
+from fedlit.data.columns import KINDS
 from fedlit.data.row_encoder import RowEncoder
 from fedlit.errors import ConfigError, DataError, told_as
 from fedlit.outcomes import Outcome
 from fedlit.score import arrays
-from fedlit.score.mixed import MixedScorer, Recipe
-from fedlit.score.plain import read_json, unfit, write_json
+from fedlit.score.mixed import MixedScorer
+from fedlit.score.plain import check_weights, read_json, unfit, write_json
 from fedlit.score.scorer import Function, Scorer
 
 __all__ = ["MAIN", "NETWORK", "Kept", "columns_of", "load", "write"]
 
 MAIN, ENCODER, NETWORK = "scorer.json", "encoder.json", "model.onnx"
 _FILES: Mapping[str, tuple[str, ...]] = {"onnx": (NETWORK,), "arrays": arrays.FILES}
-_VERSION = 2
+_VERSION = 3
 _FREE = ("model_card.md", "columns.json")  # for people: never read
 _KEYS = {"format", "network", "client", "task", "classes", "keys", "batch", "inputs", "files", "about"}
-_OF_MIXTURE = {"format", "client", "parts", "recipe", "about"}
+_OF_MIXTURE = {"format", "client", "parts", "weights", "about"}
 _LABELS = (bool, int, float, str)
 
 
@@ -68,7 +68,7 @@ def write(folder: Path, scorer: Scorer) -> None:
             for fold, each in enumerate(folds):
                 write(folder / name / f"fold_{fold}", each)
         parts = {name: len(folds) for name, folds in scorer.scorers.items()}
-        write_json(folder / MAIN, {**main, "parts": parts, "recipe": scorer.recipe.to_dict()})
+        write_json(folder / MAIN, {**main, "parts": parts, "weights": scorer.weights})
         return
     function = cast(Kept, scorer.function)
     if not hasattr(function, "write"):
@@ -114,10 +114,9 @@ def load(folder: str | Path) -> Scorer:
     """
     folder = Path(folder)
     path = folder / MAIN
-    old = (folder / "mixture.json").is_file()  # what mixtures had in format 1
-    if not path.is_file() and not old:
+    if not path.is_file():
         raise DataError(f"{folder}: expected a folder that fedlit export wrote, found no {MAIN} in it")
-    main: dict[str, Any] = {"format": 1} if old else read_json(path)
+    main = read_json(path)
     if main.get("format") != _VERSION:
         raise DataError(
             f"{path}: expected format {_VERSION}, found {main.get('format')!r}; export the client again, with this "
@@ -149,7 +148,7 @@ def _mixture(folder: Path, main: Mapping[str, Any]) -> MixedScorer:
     path = folder / MAIN
     if not isinstance(main["parts"], dict) or not isinstance(main["client"], str):
         raise DataError(f"{path}: expected parts and a client, found others; export the client again")
-    recipe, parts = Recipe.of(main["recipe"], str(path)), dict[str, list[Scorer]]()
+    weights, parts = check_weights(main["weights"], str(path)), dict[str, list[Scorer]]()
     for name, folds in main["parts"].items():
         if type(folds) is not int or not 0 < folds <= 1000 or Path(name).name != name:
             raise DataError(f"{path}: expected parts with their numbers of folds, found {name!r}: {folds!r}")
@@ -158,7 +157,7 @@ def _mixture(folder: Path, main: Mapping[str, Any]) -> MixedScorer:
             raise DataError(
                 f"{folder / name}: expected models of {main['client']}, found another client's; copy it again"
             )
-    return MixedScorer(main["client"], parts, recipe, main["about"])
+    return MixedScorer(main["client"], parts, weights, main["about"])
 
 
 # ---------------------------------------------------------------------- checks
@@ -206,9 +205,9 @@ def _check(outcome: Outcome, main: Mapping[str, Any]) -> None:
 
 
 def _check_column(name: str, own: Mapping[str, Any]) -> None:
-    kinds, moments, labels = get_args(Kind), own.get("moments"), own.get("categories", [])
-    if own["kind"] not in kinds:
-        raise ValueError(f"expected the column {name[:60]!r} of one of the kinds {', '.join(kinds)}")
+    moments, labels = own.get("moments"), own.get("categories", [])
+    if own["kind"] not in KINDS:
+        raise ValueError(f"expected the column {name[:60]!r} of one of the kinds {', '.join(KINDS)}")
     if moments is not None and (
         len(moments) != 3 or any(type(own) not in (int, float) for own in moments) or not moments[2] >= 0
     ):

@@ -2,55 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.errors import DataError, RunError, told_as
-from fedlit.mix.weights import mixed_parts
+from fedlit.errors import DataError, RunError
 from fedlit.score.scorer import Scorer
+from fedlit.weights import mixed
 
-__all__ = ["MixedScorer", "Recipe", "aligned", "united"]
+__all__ = ["MixedScorer", "aligned", "united"]
 
 _UNUSED = "columns that the client does not use"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a client's parts are mixed.
-
-    Attributes:
-        weights: part → its weight, of the parts that entered; of sum 1.
-    """
-
-    weights: Mapping[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, state: Any, where: str) -> Recipe:
-        """The recipe of plain data.
-
-        Raises:
-            DataError: weights that are no weights, or other keys.
-        """
-        with told_as(
-            lambda error: DataError(f"{where}: expected a recipe as fedlit writes it, found another: {error}")
-        ):
-            own = cls(**state)
-            values = list(own.weights.values())
-            if not values or any(type(value) not in (int, float) or not 0 <= value <= 1 for value in values):
-                raise ValueError(f"weights {values}, which must lie between 0 and 1")
-            if not math.isclose(sum(values), 1, abs_tol=1e-9):
-                raise ValueError(f"weights of sum {sum(values):g}, which must be 1")
-        return own
 
 
 def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -102,28 +67,31 @@ class MixedScorer(Scorer):
     Args:
         client: whose it is.
         parts: part → the models of its folds, each with an encoder of its own.
-        recipe: how they are mixed; parts without a weight are left out.
+        weights: of the parts; those without one are left out.
         about: what else is known of it: plain data.
 
     Attributes:
         scorers: part → the models of its folds, of the parts that have a weight.
-        recipe: how they are mixed.
+        weights: of these parts.
 
     Raises:
-        DataError: a part of the recipe is missing.
+        DataError: a part that has a weight is missing.
     """
 
     def __init__(
-        self, client: str, parts: Mapping[str, Sequence[Scorer]], recipe: Recipe, about: Mapping[str, Any] | None = None
+        self,
+        client: str,
+        parts: Mapping[str, Sequence[Scorer]],
+        weights: Mapping[str, float],
+        about: Mapping[str, Any] | None = None,
     ) -> None:
-        missing = [name for name in recipe.weights if not parts.get(name)]
+        missing = [name for name in weights if not parts.get(name)]
         if missing:
             raise DataError(
                 f"client {client!r}: expected the models of part {missing[0]!r}, which the mixture needs, found none; "
                 "train it to its end (--ckpt_path last), or write it again"
             )
-        self.scorers = {name: list(parts[name]) for name in recipe.weights}
-        self.recipe = recipe
+        self.scorers, self.weights = {name: list(parts[name]) for name in weights}, dict(weights)
         every = [own for folds in self.scorers.values() for own in folds]
         state = united([own.own_state for own in every])
         super().__init__(client, every[0].encoder, _never, state, batch=every[0].batch, about=about)
@@ -143,29 +111,22 @@ class MixedScorer(Scorer):
         self.notes = [note for note in every if not note.startswith(_UNUSED) or all(note in own for own in notes)]
         return self.mix(made)
 
-    def part(self, name: str, predictions: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-        """The mean of a part's folds, (n, width) float64, in the mixture's classes.
-
-        Args:
-            name: of the part.
-            predictions: of each fold's model, of the same rows.
-        """
-        own = zip(predictions, self.scorers[name], strict=True)
-        classes = self.outcome.classes
-        total = sum(aligned(found, scorer.outcome.classes, classes) for found, scorer in own)
-        return np.asarray(total) / len(predictions)
-
     def mix(self, predictions: Mapping[str, Sequence[NDArray[Any]]]) -> NDArray[Any]:
         """The mixture, (n, width): float32 probabilities, or float64 numbers.
 
         Args:
             predictions: part → what each fold's model predicts of the same rows.
         """
-        parts = {name: self.part(name, found) for name, found in predictions.items()}
+        classes = self.outcome.classes
+        parts = {
+            name: np.asarray(sum(aligned(own, scorer.outcome.classes, classes) for own, scorer in zip(
+                found, self.scorers[name], strict=True))) / len(found)
+            for name, found in predictions.items()
+        }  # fmt: skip
         mixture = next(iter(parts.values()))
         if len(mixture):  # of no rows there is nothing to mix
-            mixture = mixed_parts(parts, dict(self.recipe.weights))
-        return np.ascontiguousarray(mixture, np.float32 if self.outcome.classes else np.float64)
+            mixture = mixed(parts, self.weights)
+        return np.ascontiguousarray(mixture, np.float32 if classes else np.float64)
 
 
 def _never(x: NDArray[np.float32]) -> NDArray[Any]:

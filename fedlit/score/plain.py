@@ -10,7 +10,7 @@ from typing import Any
 from fedlit.errors import DataError, FedlitError
 from fedlit.files import write_text
 
-__all__ = ["read_json", "unfit", "write_json"]
+__all__ = ["check_weights", "read_json", "unfit", "write_json"]
 
 _MOST = 256 * 2**20  # bytes
 _LARGEST = 2**63 - 1
@@ -42,6 +42,22 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected an object, found a {type(found).__name__}; export the client again")
     return found
+
+
+def check_weights(weights: Any, where: str) -> dict[str, float]:
+    """Weights of a mixture's parts, which must be numbers from 0 to 1 of sum 1.
+
+    Raises:
+        DataError: they are others.
+    """
+    values = list(weights.values()) if isinstance(weights, dict) else []
+    if any(type(value) not in (int, float) or not 0 <= value <= 1 for value in values) or not math.isclose(
+        sum(values), 1, abs_tol=1e-9
+    ):
+        raise DataError(
+            f"{where}: expected weights from 0 to 1, of sum 1, found {str(weights)[:99]}; fit or export again"
+        )
+    return dict(weights)
 
 
 def unfit(path: Path, error: Exception) -> FedlitError:

@@ -7,9 +7,12 @@ from typing import Any
 from torch import Tensor
 
 from fedlit.show.canvas import canvas
-from fedlit.show.palette import SCALE, text_on
+from fedlit.show.heatmap import draw_heatmap
+from fedlit.show.palette import SCALE
 
 __all__ = ["confusion_figure"]
+
+_FEW = 20  # classes; beyond, numbers cannot be read and take seconds to draw
 
 
 def confusion_figure(title: str, labels: list[str], matrix: Tensor) -> Any:
@@ -21,24 +24,16 @@ def confusion_figure(title: str, labels: list[str], matrix: Tensor) -> Any:
         matrix: (len(labels) + 1, len(labels)) counts; the last row, labels unknown to the client, is drawn if there
             are any.
     """
-    few = len(labels) <= 20  # beyond, numbers cannot be read and take seconds to draw
+    from matplotlib.colors import Normalize
+
     rows = [*labels, "unknown"] if int(matrix[-1].sum()) else labels
     counts = matrix[: len(rows)].cpu().numpy()
     shares = counts / counts.sum(1, keepdims=True).clip(1)
-    size = (1.6 + 0.55 * len(labels), 1.4 + 0.5 * len(rows)) if few else (9, 9)
-    with canvas(*size) as figure:
+    few = len(labels) <= _FEW
+    with canvas(*((1.6 + 0.55 * len(labels), 1.4 + 0.5 * len(rows)) if few else (9, 9))) as figure:
+        axes = figure.add_subplot(title=title, xlabel="predicted", ylabel="true")
+        draw_heatmap(axes, shares, rows, labels, SCALE, Normalize(0, 1), counts if few else None)
         if not few:
             figure.set_layout_engine(None)
-        axes = figure.add_subplot()
-        picture = axes.imshow(shares, vmin=0, vmax=1, cmap=SCALE, aspect="auto")
-        if few:
-            axes.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 4 else 0)
-            axes.set_yticks(range(len(rows)), rows)
-        axes.set_xlabel("predicted")
-        axes.set_ylabel("true")
-        axes.set_title(title)
-        for i, row in enumerate(counts if few else ()):
-            for j, count in enumerate(row):
-                colour = text_on(picture.cmap(picture.norm(shares[i, j])))
-                axes.text(j, i, str(count), ha="center", va="center", fontsize=9, color=colour)
+            axes.set(xticks=[], yticks=[])
     return figure

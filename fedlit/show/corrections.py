@@ -10,7 +10,8 @@ import pandas as pd
 
 from fedlit.explain.judge import IDENTITY, Judgement
 from fedlit.show.canvas import canvas
-from fedlit.show.palette import CLASSES, FINDING, INK, SIGNED_SCALE, class_colours, text_on
+from fedlit.show.heatmap import TEXT, draw_heatmap
+from fedlit.show.palette import CLASSES, FINDING, INK, SIGNED_SCALE, class_colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +24,6 @@ MOST_HISTOGRAMS = 12
 _LEGIBLE = 900  # cells, beyond which numbers in them are left out
 
 _CELL = (0.48, 0.3)  # inches
-
-_TEXT = 9  # a report shows these pictures at 4/3 of their size: no label is below 12 pixels
 
 
 def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> Figure:
@@ -44,57 +43,41 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
         raise ValueError(f"expected corrections of the {side}s, found none")
     rows, columns = judged.matrix(parts[0]).shape
     longest = max(len(str(name)) for name in judged.matrix(parts[0]).columns)
-    # side by side where there are more clients than columns, else one below the other
-    across = rows > columns
-    panel = (max(2.4, _CELL[0] * columns + 0.8), max(1.2, _CELL[1] * rows + 0.5))
-    width = 1.0 + panel[0] * (len(parts) if across else 1)
-    height = 0.6 + 0.09 * longest + panel[1] * (1 if across else len(parts))
-    alike = all(list(judged.matrix(part).columns) == list(judged.matrix(parts[0]).columns) for part in parts)
+    across = rows > columns  # side by side where there are more clients than columns, else one below the other
+    panel = (max(2.4, _CELL[0] * columns + 1.8), max(1.2, _CELL[1] * rows + 0.5) + 0.09 * longest)
     shape = (1, len(parts)) if across else (len(parts), 1)
-    with canvas(min(width, 40), min(height, 60)) as figure:
-        axes = figure.subplots(*shape, sharex=alike and not across, sharey=across, squeeze=False).ravel()
-        for own, part in zip(axes, parts, strict=True):
-            below = across or not alike or own is axes[-1]
-            _panel(own, judged, part, below=below, beside=not across or own is axes[0])
-        if title:
-            figure.suptitle(title, fontsize=10)
+    with canvas(min(panel[0] * shape[1], 40), min(panel[1] * shape[0] + 0.6, 60)) as figure:
+        for axes, part in zip(figure.subplots(*shape, squeeze=False).ravel(), parts, strict=True):
+            _panel(axes, judged, part)
+        figure.suptitle(title, fontsize=10)
     return figure
 
 
-def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: bool) -> None:
+def _panel(axes: Axes, judged: Judgement, part: str) -> None:
+    from matplotlib.colors import Normalize
     from matplotlib.patches import Rectangle
 
-    values, marked, found = judged.matrix(part), judged.matrix(part, "marked"), judged.matrix(part, "finding")
-    bold = judged.matrix(part, "feature_marked")
+    values, bold = judged.matrix(part), judged.matrix(part, "feature_marked")
     centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
     # digits of a cell do not show so little, while colours always use their whole scale
     little = f"\nat most {reach:.1g} from it" if reach < 0.01 else ""
-    picture = axes.imshow(table, cmap=SIGNED_SCALE, vmin=-reach, vmax=reach, aspect="auto")
+    texts = np.array([[_number(value) for value in row] for row in (table + centre).tolist()])
+    shown = texts if table.size <= _LEGIBLE else None
+    names = list(map(str, values.columns))
+    norm = Normalize(-reach, reach)
+    picture = draw_heatmap(axes, table, list(values.index), names, SIGNED_SCALE, norm, shown)
     bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
-    bar.ax.tick_params(labelsize=_TEXT)
-    digits, ends = 4 if little else 2, [-reach, 0, reach]
-    bar.set_ticks(ends, labels=[f"{value + centre:.{digits}g}" for value in ends])
-    axes.set_yticks(range(len(values)), list(values.index), fontsize=_TEXT)
-    axes.tick_params(labelleft=beside)
+    bar.ax.tick_params(labelsize=TEXT)
+    ends = [-reach, 0, reach]
+    bar.set_ticks(ends, labels=[f"{value + centre:.{4 if little else 2}g}" for value in ends])
     axes.set_title(f"{part} (none: {centre:g}){little}", fontsize=9, loc="left")
-    axes.set_xticks(range(len(values.columns)))
-    axes.tick_params(length=0, labelbottom=below)
-    if below:
-        labels = axes.set_xticklabels([str(name) for name in values.columns], fontsize=_TEXT, rotation=90)
-        for label, name in zip(labels, values.columns, strict=True):
-            label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
-    for i in range(table.shape[0]):
-        for j in range(table.shape[1]):
-            if not np.isfinite(table[i, j]):
-                continue
-            if bool(marked.iat[i, j]) or bool(found.iat[i, j]):
-                colour, line = (FINDING, 2.2) if bool(found.iat[i, j]) else (INK, 0.8)
-                axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
-            if table.size <= _LEGIBLE:
-                colour = text_on(picture.cmap(picture.norm(table[i, j])))
-                axes.text(j, i, _number(table[i, j] + centre), ha="center", va="center", fontsize=_TEXT, color=colour)
+    for label, name in zip(axes.get_xticklabels(), values.columns, strict=True):
+        label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
+    for column, colour, line in (("marked", INK, 0.8), ("finding", FINDING, 2.2)):
+        for i, j in np.argwhere(judged.matrix(part, column).fillna(False).to_numpy(bool)):
+            axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
 
 
 def _number(value: float) -> str:
@@ -124,34 +107,29 @@ def histogram_figure(
     Raises:
         ValueError: no feature that the table has.
     """
-    columns = [str(name) for name in rows]
-    together = isinstance(target.name, tuple) or (
-        pd.api.types.is_float_dtype(target) and target.nunique() > len(CLASSES)
-    )
-    target = pd.Series("all rows", target.index, name="") if together else target
+    numeric = pd.api.types.is_float_dtype(target) and target.nunique() > len(CLASSES)
+    if together := isinstance(target.name, tuple) or numeric:
+        target = pd.Series("all rows", target.index, name="")
     colours = class_colours(sorted(target.unique().tolist()))
-    named = {feature: _column_of(feature, columns) for feature in features}
-    lines = dict(zip(features, notes, strict=False))
     chosen: dict[str, str] = {}
-    for feature in features:
-        column = named[feature]
-        if column is not None:
-            chosen.setdefault(column, lines.get(feature, ""))
+    for place, feature in enumerate(features):
+        if column := _column_of(feature, [str(name) for name in rows]):
+            chosen.setdefault(column, notes[place] if place < len(notes) else "")
     if not chosen:
         raise ValueError(f"expected columns of client {client!r}, found {list(features)}")
     shown = list(chosen)[:MOST_HISTOGRAMS]
     across = min(3, len(shown))
     down = -(-len(shown) // across)
     with canvas(3.6 * across, 2.9 * down + 0.3) as figure:
-        for position, column in enumerate(shown):
-            axes = figure.add_subplot(down, across, position + 1)
-            own = rows[column]
+        for position, column in enumerate(shown, 1):
+            axes, own = figure.add_subplot(down, across, position), rows[column]
             draw = _bars if column in categorical or own.nunique() <= 6 else _curves
             draw(axes, own, target, colours)
             missing = int(own.isna().sum())
             lost = f" ({missing} of {len(own)} missing)" if missing else ""
-            axes.set_title(f"{column}{lost}" + (f"\n{chosen[column]}" if chosen[column] else ""), fontsize=_TEXT)
-            axes.tick_params(labelsize=_TEXT)
+            axes.set_title(f"{column}{lost}\n{chosen[column]}".strip(), fontsize=TEXT)
+            axes.set_ylabel("share of the class", fontsize=TEXT)
+            axes.tick_params(labelsize=TEXT)
             if len(colours) <= len(CLASSES):
                 axes.legend(fontsize=8, title=str(target.name), title_fontsize=8)
         by_class = "" if together else ", by class"
@@ -178,7 +156,6 @@ def _curves(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[A
         if len(own):
             shares, called = np.full(len(own), 1 / len(own)), _counted(label, len(own))
             axes.hist(own, bins=edges.tolist(), weights=shares, alpha=0.6, color=colour, label=called)
-    axes.set_ylabel("share of the class", fontsize=_TEXT)
 
 
 def _bars(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[Any, Any]) -> None:
@@ -190,4 +167,3 @@ def _bars(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[Any
         places = np.arange(len(names)) + (position - (len(colours) - 1) / 2) * width
         axes.bar(places, shares, width, color=colour, label=_counted(label, len(own)))
     axes.set_xticks(range(len(names)), [f"{name:g}" if isinstance(name, float) else str(name) for name in names])
-    axes.set_ylabel("share of the class", fontsize=_TEXT)

@@ -84,22 +84,31 @@ class Shown(ABC):
         )
 
 
-def for_terminal(what: str | Shown, stream: TextIO | None = None) -> str:
-    r"""What is printed to a stream (standard output): at the terminal's width, in a pipe or file at full width, and
-    without characters that steer a terminal: parts of a text may come from elsewhere. A terminal shows what goes wrong
-    in red, notes in yellow and headings bold, unless ``NO_COLOR`` is set.
+def for_terminal(what: str | Shown, stream: TextIO | None = None, otherwise: int | None = None) -> str:
+    r"""What is printed to a stream (standard output), without characters that steer a terminal: parts of a text may
+    come from elsewhere. A terminal shows what goes wrong in red, notes in yellow and headings bold, unless ``NO_COLOR``
+    is set.
+
+    Args:
+        what: a text, or something that shows itself.
+        stream: where to; lines are as wide as its terminal.
+        otherwise: columns of a line in a pipe or file; any if None.
 
     Example:
         >>> for_terminal("the coordinator says: \x1b[31mred")
         'the coordinator says: ?[31mred'
     """
     width = terminal_width(stream)
-    text = printable(wrap(what, width) if isinstance(what, str) else what.text(width))
+    columns = otherwise if width is None else width
+    text = printable(wrap(what, columns) if isinstance(what, str) else what.text(columns))
     return text if width is None else _coloured(text)
 
 
-_COLOURS = {r"fedlit: error:": 31, r"fedlit: interrupted": 33, r"(Note|Warning|FAILED)\b": 33, r"[a-z]+: +rows\b.*": 1}
-"""How a line begins → its colour, as terminals count them: errors red, warnings yellow, headings of scores bold."""
+_COLOURS = {
+    r"fedlit: error:": 31, r"fedlit: interrupted": 33, r"(Note|Warning|FAILED)\b": 33,
+    r"[a-z]+: +rows\b.*": 1, r"[A-Z][\w' ]+:$": 1,
+}  # fmt: skip
+"""How a line begins → its colour, as terminals count them: errors red, warnings yellow, headings bold."""
 
 
 def _coloured(text: str) -> str:

@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any, TextIO
 
 __all__ = ["MOST_ROWS", "Verbatim", "counted", "definitions", "more", "printable", "right_aligned", "shorten",
@@ -120,7 +121,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
     """Align columns: text to the left, numbers to the right.
 
     A table that is wider than ``width`` is printed in blocks below each other, each with the first column. Text is
-    broken into lines where its column alone is too wide; numbers are never broken, and nothing is left out.
+    broken into lines at half the width; numbers are never broken, and nothing is left out.
 
     Args:
         header: a word per column.
@@ -142,49 +143,40 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
         comanche        30
         neota           12
     """
-    columns = [[head, *(row[place] for row in rows)] for place, head in enumerate(header)]
-    numeric = [right_aligned(column[1:]) for column in columns]
-    if width is None:
-        return _block([[[cell] for cell in column] for column in columns], numeric)
-    names = [_broken(cell, width // 2, anywhere=True, indent="  ") for cell in columns[0]]
-    room, left = max(width - _widest(names) - 2, 8), 0
-    blocks = list[list[int]]()
-    cells = [names]
-    for place, column in enumerate(columns[1:], start=1):
-        cells.append([_broken(cell, room, anywhere=not (numeric[place] and row)) for row, cell in enumerate(column)])
-        if not blocks or left < 2 + _widest(cells[place]):
+    numeric = [right_aligned([row[place] for row in rows]) for place in range(len(header))]
+    most = width // 2 - 1 if width is not None else None
+    cells = [
+        [_lines(cell, None if right and number else most) for cell, right in zip(row, numeric, strict=True)]
+        for number, row in enumerate((header, *rows))
+    ]
+    widths = [max(len(line) for row in cells for line in row[place]) for place in range(len(header))]
+    blocks = [[0]]
+    for place in range(1, len(header)):
+        if (
+            width is not None
+            and len(blocks[-1]) > 1
+            and sum(widths[own] + 2 for own in [*blocks[-1], place]) > width + 2
+        ):
             blocks.append([0])
-            left = width - _widest(names)
         blocks[-1].append(place)
-        left -= 2 + _widest(cells[place])
     return "\n\n".join(
-        _block([cells[place] for place in own], [numeric[place] for place in own]) for own in blocks or [[0]]
+        "\n".join(_aligned([(row[place], widths[place], numeric[place]) for place in own]) for row in cells)
+        for own in blocks
     )
 
 
-def _broken(cell: str, most: int, *, anywhere: bool, indent: str = "") -> list[str]:
-    if len(cell) <= most or isinstance(cell, Verbatim):
+def _lines(cell: str, most: int | None) -> list[str]:
+    if most is None or isinstance(cell, Verbatim):
         return [cell]
-    return textwrap.wrap(
-        cell, most, subsequent_indent=indent, break_long_words=anywhere, break_on_hyphens=False
-    ) or [""]  # fmt: skip
+    return textwrap.wrap(cell, most, subsequent_indent="  ", break_on_hyphens=False) or [""]
 
 
-def _widest(column: Sequence[Sequence[str]]) -> int:
-    return max(len(line) for cell in column for line in cell)
-
-
-def _block(columns: Sequence[Sequence[Sequence[str]]], numeric: Sequence[bool]) -> str:
-    """Put columns of cells, each of several lines, beside each other."""
-    lines = []
-    widths = [_widest(column) for column in columns]
-    for row in zip(*columns, strict=True):
-        for place in range(max(map(len, row))):
-            parts = [cell[place] if place < len(cell) else "" for cell in row]
-            lines.append(
-                "  ".join(
-                    part.rjust(width) if right else part.ljust(width)
-                    for part, width, right in zip(parts, widths, numeric, strict=True)
-                ).rstrip()
-            )
-    return "\n".join(lines)
+def _aligned(row: Sequence[tuple[list[str], int, bool]]) -> str:
+    """Cells of several lines each, beside each other."""
+    lines = zip_longest(*(lines for lines, _, _ in row), fillvalue="")
+    return "\n".join(
+        "  ".join(
+            part.rjust(width) if right else part.ljust(width) for part, (_, width, right) in zip(line, row, strict=True)
+        ).rstrip()
+        for line in lines
+    )

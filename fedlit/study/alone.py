@@ -12,7 +12,7 @@ from fedlit.tasks import TASKS, Task
 from fedlit.tasks.any_model import AnyModel, is_any_model
 from fedlit.tasks.go_alone import LINEAR, TREES, TREES_AND_LINEAR, GoAlone
 
-__all__ = ["LABELS", "check_alone", "check_models", "default_models", "means_of", "model_for", "without_parts"]
+__all__ = ["LABELS", "check_alone", "default_models", "is_any_model", "means_of", "model_for"]
 
 Models = Mapping[str, Mapping[str, Any] | None]
 
@@ -20,28 +20,25 @@ LABELS = {name: model.label for task in TASKS.values() for name, model in task.g
 LABELS[TREES_AND_LINEAR] = "Trees and linear, mean"
 
 
-def check_alone(baselines: Models, blends: Mapping[str, Sequence[str]], methods: Iterable[str]) -> None:
-    """Refuse names that are taken or unknown, and keys of a class that there are not.
+def check_alone(
+    baselines: Models, blends: Mapping[str, Sequence[str]], methods: Iterable[str], tasks: Mapping[str, type[Task]]
+) -> None:
+    """Refuse go-alone models that no client can have, and names that are taken.
+
+    Args:
+        baselines: of the study.
+        blends: of the study.
+        methods: their names.
+        tasks: client → its task.
 
     Raises:
         ConfigError: one of them.
     """
-    own = {name for name, found in baselines.items() if is_any_model(found)}
-    must_be_known("baselines", [name for name in baselines if name not in own], LABELS)
-    if baselines.get(TREES_AND_LINEAR):
-        raise ConfigError(
-            f"baselines.{TREES_AND_LINEAR}: expected nothing behind it, for it is the mean of what the chosen trees "
-            f"and the chosen linear model predict, found {baselines[TREES_AND_LINEAR]!r}; give their settings to them"
-        )
-    for name, found in baselines.items():
-        if name in own:
-            AnyModel.read(name, found or {})
-            continue
-        for key, values in (found or {}).items():
-            if not isinstance(values, list) or not values:
-                raise ConfigError(f"baselines.{name}.{key}: expected a list of at least one value, found {values!r}")
-    taken = {*methods, *LABELS}
-    for key, names in (("baselines", own), ("blends", blends)):
+    kinds = {task.name: task for task in tasks.values()}
+    known = dict.fromkeys([*(name for task in kinds.values() for name in task.go_alone), TREES_AND_LINEAR])
+    own = [name for name, found in baselines.items() if is_any_model(found)]
+    taken = set(LABELS)
+    for key, names in (("methods", methods), ("baselines", own), ("blends", blends)):
         for name in names:
             if not NAME.fullmatch(name) or name in taken:
                 raise ConfigError(
@@ -49,6 +46,28 @@ def check_alone(baselines: Models, blends: Mapping[str, Sequence[str]], methods:
                     f"{name!r}"
                 )
         taken |= set(names)
+    must_be_known("baselines", [name for name in baselines if name not in own], known)
+    for name, found in baselines.items():
+        if name in own:
+            if all(model_for(name, found, task) is None for task in kinds.values()):
+                kind = AnyModel.read(name, found or {}).kind.lower()
+                raise ConfigError(f"baselines.{name}: expected a model for {' or '.join(kinds)}, found a {kind}")
+            continue
+        for key, values in (found or {}).items():
+            if not isinstance(values, list) or not values or name == TREES_AND_LINEAR:
+                such = "nothing: give settings to its parts" if name == TREES_AND_LINEAR else "a list of values"
+                raise ConfigError(f"baselines.{name}.{key}: expected {such}, found {values!r}")
+    if "lightgbm" in baselines and importlib.util.find_spec("lightgbm") is None:
+        raise ConfigError(
+            "baselines.lightgbm: expected LightGBM to be installed, found it missing; pip install 'fedlit[lightgbm]', "
+            "or leave the model out"
+        )
+    if TREES_AND_LINEAR in baselines and not all(means_of(baselines)):
+        linear = [name for name in LINEAR if name in known]
+        raise ConfigError(
+            f"baselines.{TREES_AND_LINEAR}: expected {TREES[0]} and {' or '.join(linear)} beside it, of which it is "
+            "the mean, found one of them missing; add it, or leave the mean out"
+        )
     for name, parts in blends.items():
         if len(parts) < 2 or len(set(parts)) < len(parts):
             raise ConfigError(
@@ -62,40 +81,6 @@ def default_models(tasks: Iterable[type[Task]]) -> dict[str, None]:
     """
     found = dict.fromkeys(name for task in tasks for name, model in task.go_alone.items() if not model.asked)
     return {**found, TREES_AND_LINEAR: None} if all(means_of(found)) else found
-
-
-def check_models(baselines: Models, tasks: Mapping[str, type[Task]]) -> None:
-    """Refuse models that no client can have.
-
-    Args:
-        baselines: of the study.
-        tasks: client → its task.
-
-    Raises:
-        ConfigError: no client's task has it, it is not installed, or the mean lacks what it is of.
-    """
-    kinds = {task.name: task for task in tasks.values()}
-    known = dict.fromkeys([*(name for task in kinds.values() for name in task.go_alone), TREES_AND_LINEAR])
-    for name, found in baselines.items():
-        if not is_any_model(found):
-            must_be_known("baselines", [name], known)
-        elif all(model_for(name, found, task) is None for task in kinds.values()):
-            raise ConfigError(
-                f"baselines.{name}: expected a model for {' or '.join(kinds)}, which the clients' tasks are, found "
-                f"{(found or {})['class_path']}, a {AnyModel.read(name, found or {}).kind.lower()}"
-            )
-    if "lightgbm" in baselines and importlib.util.find_spec("lightgbm") is None:
-        raise ConfigError(
-            "baselines.lightgbm: expected LightGBM to be installed, found it missing; pip install 'fedlit[lightgbm]', "
-            "or leave the model out"
-        )
-    if TREES_AND_LINEAR in baselines and not all(means_of(baselines)):
-        linear = [name for name in LINEAR if name in known]
-        raise ConfigError(
-            f"baselines.{TREES_AND_LINEAR}: expected {TREES[0]} and {' or '.join(linear)} beside it, of which it is "
-            f"the mean, found {', '.join(name for name in baselines if name != TREES_AND_LINEAR) or 'neither'}; add "
-            "them, or leave it out"
-        )
 
 
 def means_of(baselines: Iterable[str]) -> list[list[str]]:
@@ -115,9 +100,3 @@ def model_for(name: str, found: Mapping[str, Any] | None, task: type[Task] | Tas
     if is_any_model(found):
         return AnyModel.read(name, found or {}).for_task(task.name)
     return task.go_alone.get(name)
-
-
-def without_parts(blends: Mapping[str, Sequence[str]], known: Iterable[str]) -> dict[str, list[str]]:
-    """The blends all of whose parts are there."""
-    there = set(known)
-    return {name: list(parts) for name, parts in blends.items() if set(parts) <= there}

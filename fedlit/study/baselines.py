@@ -13,18 +13,18 @@ from typing import Any
 
 import pandas as pd
 import sklearn
-import torch
 from filelock import FileLock
 
 from fedlit.data.encoding import EncodedClient
-from fedlit.explain.judge import read_records
+from fedlit.files import read_named
+from fedlit.mixture.alone import maker
 from fedlit.run.load import load
 from fedlit.study.alone import model_for
-from fedlit.study.job import FORMAT, PREDICTIONS, SCORE_FILE, Job, digest_of, score_rows, tidy
+from fedlit.study.job import FORMAT, PREDICTIONS, SCORE_FILE, FitAlone, Job, digest_of, score_rows, tidy
 from fedlit.study.out_of_fold import Judging, choose_settings, scores_on
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
-from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
+from fedlit.tasks.go_alone import GoAlone
 
 __all__ = ["fit_baseline"]
 
@@ -39,8 +39,9 @@ def fit_baseline(job: Job) -> Fitted:
         Predictions and scores of the chosen models, and for the record which settings were chosen, and which clients go
         without this model.
     """
-    assert job.grid is not None
-    data = load(job.config, *job.arguments, f"--seed={job.seed}").data
+    work = job.work
+    assert isinstance(work, FitAlone)
+    data = load(work.config, *work.arguments, f"--seed={job.seed}").data
     if data.categories in (None, "auto"):
         data.categories = "codes"  # trees take categories as such, and linear models a column for each
     data.setup()
@@ -48,11 +49,11 @@ def fit_baseline(job: Job) -> Fitted:
     predictions, scores, chosen, without = [], [], {}, []
     for client in data.clients:
         task, name = client.spec.task, client.spec.name
-        model = model_for(job.method, job.model, task)
-        if model is None or task.name not in job.grid:
+        model = model_for(job.method, work.model, task)
+        if model is None or task.name not in work.grid:
             without.append(name)
             continue
-        fitted = _cached(job, client, model, job.grid[task.name], cache)
+        fitted = _cached(job, work, client, model, work.grid[task.name], cache)
         predictions.append(fitted[0])
         scores.append(fitted[1])
         chosen[name] = fitted[2]
@@ -61,10 +62,12 @@ def fit_baseline(job: Job) -> Fitted:
     return pd.concat(predictions, ignore_index=True), pd.concat(scores, ignore_index=True), details
 
 
-def _cached(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], cache: Path) -> Fitted:
-    judging = Judging.of(client, job.folds, job.small, job.seed)
+def _cached(
+    job: Job, work: FitAlone, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], cache: Path
+) -> Fitted:
+    judging = Judging.of(client, work.folds, work.small, job.seed)
     made_of = [client.fingerprint(), client.categorical, job.method, grid, job.choose, sklearn.__version__, FORMAT]
-    made_of += [job.model, judging.folds, judging.few, judging.seed]
+    made_of += [work.model, judging.folds, judging.few, judging.seed]
     made_of += [version("lightgbm")] if job.method == "lightgbm" else []
     made_of += [] if model.seedless else [job.seed]
     folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"
@@ -90,7 +93,7 @@ def _cached(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, 
 def _read(folder: Path) -> Fitted:
     return (
         pd.read_parquet(folder / PREDICTIONS),
-        read_records(folder / SCORE_FILE),
+        read_named(folder / SCORE_FILE),
         json.loads((folder / "settings.json").read_text(encoding="utf-8")),
     )
 
@@ -98,15 +101,8 @@ def _read(folder: Path) -> Fitted:
 def _choose(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], judging: Judging) -> Fitted:
     """Predictions and scores of the model with the best settings."""
     site, task = client.spec.name, client.spec.task
-    categorical = [position for position, name in enumerate(client.spec.features) if name in client.categorical]
-    known = [client.train, client.sites[site]["validation"]] if judging.folds else [client.train]
-    most = torch.cat([rows.x for rows in known]).amax(0)
-    wide = [position for position in categorical if most[position] >= MOST_CATEGORIES]
-    seed = 0 if model.seedless else job.seed
-
-    def make(settings: Mapping[str, Any]) -> Any:
-        return model.make(settings, categorical, seed, torch.get_num_threads(), wide)
-
+    known = [client.sites[site]["validation"]] if judging.folds else []
+    make = maker(model, client, job.seed, *known)
     chosen = choose_settings(client, make, grid, COMPARED[choice_of(job.choose, site)], judging)
     predictions, scores = [], []
     for split, (rows, predicted) in chosen.predictions.items():

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import RunError
-from fedlit.study.job import DONE, PREDICTIONS, Job, score_rows, tidy
+from fedlit.mixture.weigh import Predicted
+from fedlit.score.mixed import aligned
+from fedlit.study.job import DONE, PREDICTIONS, Average, Job
+from fedlit.study.mixtures import Frames
 from fedlit.study.out_of_fold import OUT_OF_FOLD
 from fedlit.tasks import read_predictions
 
@@ -33,9 +35,10 @@ def mean_of_models(job: Job) -> Computed:
     Raises:
         RunError: a part has no predictions, for its run failed, or parts predicted other test rows.
     """
-    groups = [[(Path(folder).parent.name, _read(job, folder)) for folder in group] for group in job.parts or ()]
+    assert isinstance(job.work, Average)
+    groups = [[(Path(folder).parent.name, _read(job, folder)) for folder in group] for group in job.work.parts]
     names = dict.fromkeys(client for group in groups for _, own in group for client in own["client"].unique())
-    predictions, scores, without, parts = [], [], [], {}
+    seen, without, parts = Frames(), list[str](), dict[str, list[str]]()
     for client in (str(name) for name in names if name != UNION_SITE):
         chosen = [
             next(((name, own) for name, own in group if (own["client"] == client).any()), None) for group in groups
@@ -46,42 +49,31 @@ def mean_of_models(job: Job) -> Computed:
             continue
         parts[client] = [name for name, _ in found]
         for split in (OUT_OF_FOLD, "validation", "test"):
-            frames = [own[(own["client"] == client) & (own["split"] == split)] for _, own in found]
-            if not all(map(len, frames)):
-                continue
-            mean, scored = _mean(job, client, split, frames, parts[client])
-            predictions.append(mean)
-            scores += score_rows(scored, client, split)
-    if not predictions:
+            frames = {name: own[(own["client"] == client) & (own["split"] == split)] for name, own in found}
+            if all(map(len, frames.values())):
+                rows = _together(job, client, split, frames)
+                seen.add(client, split, rows, rows.mixed(dict.fromkeys(frames, 1.0)))
+    if not parts:
         raise RunError(f"{job.name}: expected a client that has all of its parts, found none")
     details = {"mean_of": parts, "train_rows": _train_rows(job), **({"without": without} if without else {})}
-    return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), details
+    return seen.predictions, seen.scores, details
 
 
-def _mean(
-    job: Job, client: str, split: str, frames: Sequence[pd.DataFrame], names: Sequence[str]
-) -> tuple[pd.DataFrame, dict[str, float]]:
-    """Of one split: mean predictions and their scores."""
-    shared = set.intersection(*(set(own["row"]) for own in frames))
-    if split == "test" and any(len(own) != len(shared) for own in frames):
-        counts = ", ".join(f"{len(own)} of {name}" for name, own in zip(names, frames, strict=True))
+def _together(job: Job, client: str, split: str, frames: Mapping[str, pd.DataFrame]) -> Predicted:
+    """What models predict of the rows of a split that all of them predicted."""
+    shared = set.intersection(*(set(own["row"]) for own in frames.values()))
+    if split == "test" and any(len(own) != len(shared) for own in frames.values()):
+        counts = ", ".join(f"{len(own)} of {name}" for name, own in frames.items())
         raise RunError(
             f"{job.name}, client {client!r}: expected predictions of the same test rows, found {counts}, of which "
             f"{len(shared)} are the same; run the parts again"
         )
-    order = frames[0].loc[frames[0]["row"].isin(shared), "row"]
-    read = [read_predictions(own.set_index("row", drop=False).loc[order]) for own in frames]
-    task, first, y = read[0]
-    made = [first]
-    for other, predicted, _ in read[1:]:
-        if other.classes != task.classes:  # the same labels in another order
-            predicted = predicted[:, [other.classes.index(label) for label in task.classes]]
-        made.append(predicted)
-    mean = torch.stack([own.double() for own in made]).mean(0).to(first.dtype)
-    scored = {name: float(value) for name, value in task.evaluate(mean, y).items()}
-    scored |= task.evaluate_once(mean, y) if split == "test" else {}
-    frame = task.frame(order.to_numpy(), y, mean).assign(task=task.name)
-    return tidy(frame, client, split), scored
+    first = next(iter(frames.values()))
+    order = first.loc[first["row"].isin(shared), "row"]
+    read = {name: read_predictions(own.set_index("row", drop=False).loc[order]) for name, own in frames.items()}
+    task, _, y = next(iter(read.values()))
+    parts = {name: aligned(own.numpy(), other.classes, task.classes) for name, (other, own, _) in read.items()}
+    return Predicted(task, order.to_numpy(), y, parts)
 
 
 def _read(job: Job, folder: str) -> pd.DataFrame:

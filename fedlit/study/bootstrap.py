@@ -11,36 +11,33 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedlit.seeding import derive_seed
-from fedlit.tasks import read_predictions
+from fedlit.study.explained import Tested
 
 __all__ = ["bootstrap_scores"]
 
 Numbers = NDArray[np.float64]
 
 
-def bootstrap_scores(test: pd.DataFrame, resamples: int) -> pd.DataFrame:
+def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
     """The scores of rows drawn with replacement, by the client's task: all but those that take too long.
 
     The draws are a function of the client's name, its number of rows and the resample: two models that are scored on
     the same rows are scored on the same draws, so that their difference can be taken draw by draw.
 
     Args:
-        test: columns ``client``, ``row``, ``target``, ``predicted``, ``task``, and of classifiers
-            ``probability_<label>`` (all missing where a client does not have the class); see
-            :func:`~fedlit.tasks.read_predictions`.
+        tested: as :func:`~fedlit.study.explained.read_tested` gives it.
         resamples: how many draws.
 
     Returns:
         One row per draw; the columns are (client, metric).
     """
     columns: dict[tuple[str, str], Numbers] = {}
-    for client, own in test.groupby("client", observed=True):
-        task, predictions, y = read_predictions(own.sort_values("row", kind="stable"))
+    for client, (task, predictions, y) in tested.items():
         scorer = task.scorer(predictions, y)
-        draws = [scorer(counts) for counts in _draws(str(client), len(own), resamples)]
+        draws = [scorer(counts) for counts in _draws(client, len(y), resamples)]
         for score in task.scores if draws else ():
             if score.name in draws[0] and not score.context:
-                columns[str(client), score.name] = np.array([float(draw[score.name]) for draw in draws])
+                columns[client, score.name] = np.array([float(draw[score.name]) for draw in draws])
     return pd.DataFrame(columns, columns=pd.MultiIndex.from_tuples(list(columns), names=["client", "metric"]))
 
 

@@ -1,4 +1,4 @@
-"""What each client would have chosen on its validation rows, and the results of what was chosen."""
+"""What each client would have chosen on its validation rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedlit.study.out_of_fold import OUT_OF_FOLD
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
 
-__all__ = ["best_in_hindsight", "best_on_validation", "bootstrap_of", "scores_of"]
+__all__ = ["best_in_hindsight", "best_on_validation"]
 
 
 def best_on_validation(
@@ -109,27 +109,3 @@ def best_in_hindsight(
         if len(means):
             found += [(seed, client, means.idxmax()) for seed in wide.index[runs.reindex(wide.index)]]
     return pd.DataFrame(found, columns=["seed", "client", "method"])
-
-
-def scores_of(name: str, chosen: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Of scores or curves those of what was chosen (seed, client, method), under a name of their own."""
-    if frame.empty:  # its columns have no types to be merged by
-        return frame
-    return frame.merge(chosen, on=["seed", "client", "method"]).assign(method=name)
-
-
-def bootstrap_of(
-    name: str, chosen: pd.DataFrame, bootstrap: Mapping[tuple[str, int], pd.DataFrame]
-) -> dict[tuple[str, int], pd.DataFrame]:
-    """The same of resamples, for the seeds of which there are all."""
-    found = {}
-    for seed in chosen["seed"].unique().tolist():
-        picks = chosen[chosen["seed"] == seed]
-        parts = {
-            client: bootstrap[method, seed][client]
-            for method, client in picks[["method", "client"]].itertuples(index=False)
-            if (method, seed) in bootstrap
-        }
-        if len(parts) == len(picks):
-            found[name, seed] = pd.concat(parts, axis=1)
-    return found

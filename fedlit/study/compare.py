@@ -12,75 +12,34 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
 from fedlit.show.shown import Grid, Shown
-from fedlit.statistics import ALONE, JOIN
-from fedlit.study.answer import answer_cards, answer_lines, shown, summary
+from fedlit.study.answer import answers, summary
 from fedlit.study.collect import Collected, collect
-from fedlit.study.findings import Findings
+from fedlit.study.findings import MANY, Findings
 from fedlit.study.job import check_format
-from fedlit.study.leave_one_out import FILE, cost_of_leaving_out
-from fedlit.study.leave_one_out import leave_one_out as others_by_client
-from fedlit.study.lift import Scores, answers, estimates, lifts
-from fedlit.study.markdown import markdown_tables
+from fedlit.study.lift import LEFT_OUT, Scores, estimates, lifts
+from fedlit.study.lift import leave_one_out as others_by_client
 from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs, reference_tables, tasks_of, training_notes
-from fedlit.study.report import write_report
+from fedlit.study.report import sections, title_of_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
+from fedlit.study.sections import html, markdown, terminal
 from fedlit.study.seeds import parse_seeds
-from fedlit.study.settle import SETTLED, settle
-from fedlit.study.study import HINDSIGHT, Study
-from fedlit.study.tables import cluster_table, lift_table, score_table
-from fedlit.study.units import in_unit, lift_unit
-from fedlit.study.words import guard_notes, one_class_notes, provenance
+from fedlit.study.study import Study
+from fedlit.study.tune import TUNED, tune
+from fedlit.study.words import cost_of_leaving_out, guard_notes, one_class_notes
 
 __all__ = ["Comparison", "compare"]
-
-_MOST_PRINTED = 12  # methods in a table beside the main ones
 
 
 class Comparison(Shown, Findings):
     """What a study found; as text, what a terminal shows of it."""
 
-    def parts(self) -> list[str | Grid]:
-        """The main score, its lifts, who belongs together, and each client's answer."""
-        score, below = self.scores[0], dict[str, str]()
-        tables = [(in_unit(score), score_table(self.study, self.estimates, score, self.clients, short=True))]
-        for reference in self.lift["reference"].unique():
-            title = f"Lift over {self.study.labels[reference]}, {lift_unit(score)}"
-            tables.append((title, lift_table(self.study, self.lift, score, reference, self.clients)))
-            if reference == HINDSIGHT:
-                below[title] = "(best by mean test score, which nobody can choose beforehand: the stricter bar)"
-        together = cluster_table(self.study, self.collected)
-        if together is not None and len(together.rows) <= _MOST_PRINTED:
-            tables.append(("Who belongs together", together))
-        legends = self._legends()
-        parts: list[str | Grid] = []
-        for place, (title, table) in enumerate(tables):
-            parts += [
-                f"{title}:",
-                "",
-                *table.parts(),
-                *([legends[place]] if place < len(legends) else []),
-                *([below[title]] if title in below else []),
-                "",
-            ]
-        answers: list[str | Grid] = []
-        cards = answer_cards(self)
-        for card in shown(self, cards):
-            title, text = answer_lines(card)
-            answers += [f"{card.client}: {title}.", f"  {text}."]
-        notes: list[str | Grid] = [f"Note: {note}." for note in self.notes]
-        parts = [*parts, "Should this client join?", "", *answers] if answers else parts[:-1]
-        parts = [f"{verdict}.", "", *parts] if (verdict := summary(cards)) else parts
-        return [*parts, "", *notes] if notes else parts
-
-    def _legends(self) -> list[str]:
-        """Below the first table, and the first of lifts, what their signs mean; only signs that occur."""
-        own = ["(± standard deviation over seeds)" if len(self.seeds) > 1 else ""]
-        lift = self.lift[self.lift["metric"] == self.scores[0].name]
-        if lift["low"].notna().any():
-            clear = f"; * {JOIN}, or {ALONE}" if lift["verdict"].isin([JOIN, ALONE]).any() else ""
-            own.append(f"(in brackets the 95 % interval{clear})")
-        return own
+    def parts(self) -> Iterable[str | Grid]:
+        """A sentence over all clients, the main score, its lifts, who belongs together, and each client's answer."""
+        if cards := self.cards:
+            yield from (f"{summary(cards, few=len(cards) <= MANY)}.", "")
+        yield from terminal(sections(self))
+        yield from (f"Note: {note}." for note in self.notes)
 
 
 def compare(
@@ -131,7 +90,7 @@ def compare(
         >>> study = Study({"local": local}, seeds=[1], baselines=models, metrics=["auroc"])
         >>> found = compare(study, out=tempfile.mkdtemp(), jobs=1, quiet=True)
         >>> sorted(found.collected.results["method"].unique())
-        ['best_alone', 'best_alone_in_hindsight', 'local', 'logistic_regression']
+        ['local', 'logistic_regression']
     """
     study = load_study(study) if isinstance(study, str) else study
     study, folder = _placed(study, scenario, out)
@@ -146,9 +105,7 @@ def compare(
         check_format(folder)
         tables = reference_tables(study)
         study = study.for_tasks(tasks_of(tables))
-        study, settled = settle(
-            study, folder, tables, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say
-        )
+        study, tuned = tune(study, folder, tables, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
         planned = plan_jobs(study, numbers, folder, tables)
         if study.leave_one_out and not quiet:
             say(cost_of_leaving_out(len(tables), sum(job.left_out is not None for job in planned)))
@@ -161,8 +118,8 @@ def compare(
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
         found = _found(study, numbers, collect(study, planned), failures, folder, tables, notes)
         _write(found)
-        if len(settled):
-            write_frames({folder / SETTLED: settled})
+        if len(tuned):
+            write_frames({folder / TUNED: tuned})
     return found
 
 
@@ -187,22 +144,19 @@ def _found(
     notes: Sequence[str],
 ) -> Comparison:
     scores = Scores(collected)
+    of_scores, of_lifts = estimates(study, scores), lifts(study, scores)
     return Comparison(
         study=study,
         seeds=seeds,
         collected=collected,
-        estimates=estimates(study, scores),
-        lift=lifts(study, scores),
-        answers=answers(study, scores),
+        estimates=of_scores,
+        lift=of_lifts,
+        answers=answers(study, collected, of_scores, of_lifts),
         failures=failures,
         folder=folder,
         predicted={table.name: _predicted(table) for table in tables},
         left_out=others_by_client(study, scores),
-        notes=[
-            *notes,
-            *one_class_notes(study, collected),
-            *guard_notes(study, collected),
-        ],
+        notes=[*notes, *one_class_notes(study, collected), *guard_notes(study, collected)],
     )
 
 
@@ -218,16 +172,22 @@ def _predicted(table: ClientTable) -> str:
 
 
 def _write(found: Comparison) -> None:
-    results, folder = found.collected.results, found.folder
+    collected, folder = found.collected, found.folder
+    order = {name: place for place, name in enumerate(found.study.labels)}
+    results = collected.scores[collected.scores["without"] == ""].sort_values(
+        ["method", "seed", "client", "split", "metric"],
+        key=lambda column: column.map(order) if column.name == "method" else column,
+    )
+    results = results[["study", "method", "seed", "client", "split", "metric", "value"]]
     tables = {"results.csv": results, "results.parquet": results, "lift.csv": found.lift}
-    collected = found.collected
-    for name, frame in (("tuned.csv", collected.tuned), (CLUSTERS, collected.clusters), (FILE, found.left_out)):
+    tuned = collected.tuned[collected.tuned["without"] == ""]
+    tuned = tuned[["best", "seed", "client", "settings"]].rename(columns={"best": "method"})
+    for name, frame in (("tuned.csv", tuned), (CLUSTERS, collected.clusters), (LEFT_OUT, found.left_out)):
         if len(frame):
             tables[name] = frame
         else:
             (folder / name).unlink(missing_ok=True)  # of the study before it was changed
     write_frames({folder / name: frame for name, frame in tables.items()})
-    lines = provenance(found)
-    text = markdown_tables(found, lines)
-    write_text(text, folder / "tables.md")
-    write_report(found, folder / "report.html", lines)
+    told, title = sections(found), title_of_report(found)
+    write_text(markdown(title, told), folder / "tables.md")
+    write_text(html(title, told), folder / "report.html")

@@ -1,7 +1,8 @@
-"""What a run's predictions are worth beside their scores: whether they come true, and where to draw the line."""
+"""Whether what a run predicts comes true."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,21 +10,28 @@ import pandas as pd
 from torch import Tensor
 
 from fedlit.tasks import Classification, Task, read_predictions
-from fedlit.tasks.curves import at_threshold, best_threshold, binned, brier
+from fedlit.tasks.curves import binned
 
-__all__ = ["BINS", "CALIBRATION", "FILES", "IMPORTANCE", "JUDGED", "LEAST_OF_CLASS", "calibration", "judged"]
+__all__ = ["BINS", "CALIBRATION", "FILES", "IMPORTANCE", "Tested", "calibration", "read_tested"]
 
-IMPORTANCE, CALIBRATION, JUDGED = "importance.csv", "calibration.csv", "judged.csv"
-FILES = (IMPORTANCE, CALIBRATION, JUDGED)
+IMPORTANCE, CALIBRATION = "importance.csv", "calibration.csv"
+FILES = (IMPORTANCE, CALIBRATION)
 BINS = 10
-LEAST_OF_CLASS = 10  # rows of either class, without which a threshold is not chosen or judged
+Tested = Mapping[str, tuple[Task, Tensor, Tensor]]
+"""Client → its task, the predictions of its test rows, their targets."""
 
 
-def calibration(predictions: pd.DataFrame) -> pd.DataFrame:
+def read_tested(predictions: pd.DataFrame) -> Tested:
+    """The test rows of ``predictions.parquet`` as tensors, in the order of their numbers."""
+    test = predictions[predictions["split"] == "test"].sort_values("row", kind="stable")
+    return {str(client): read_predictions(own) for client, own in test.groupby("client", observed=True)}
+
+
+def calibration(tested: Tested) -> pd.DataFrame:
     """How what was predicted of test rows compares with what was true, over :data:`BINS` bins.
 
     Args:
-        predictions: rows of ``predictions.parquet``.
+        tested: as :func:`read_tested` gives it.
 
     Returns:
         One row per client and bin that has rows: ``of`` (``class``: the probability of the second of two classes
@@ -33,8 +41,8 @@ def calibration(predictions: pd.DataFrame) -> pd.DataFrame:
         ``predicted``, ``true``, ``rows``.
     """
     found: list[dict[str, Any]] = []
-    for client, own in predictions[predictions["split"] == "test"].groupby("client", observed=True):
-        what, label, place, first, second = _compared(*read_predictions(own))
+    for client, own in tested.items():
+        what, label, place, first, second = _compared(*own)
         for number, predicted, true, rows in zip(*binned(place, first, second), strict=True):
             row = {"client": client, "of": what, "label": label, "bin": number}
             found.append({**row, "predicted": predicted, "true": true, "rows": rows})
@@ -61,57 +69,3 @@ def _compared(task: Task, predictions: Tensor, y: Tensor) -> tuple[str, str, np.
         what, label = "labels", ""
         happened, probability = (np.concatenate(parts) for parts in zip(*ranked.values(), strict=True))
     return what, label, np.clip((probability * BINS).astype(int), 0, BINS - 1), probability, happened
-
-
-def judged(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Brier's score of test rows, and of clients with two classes a threshold and what comes of it.
-
-    The threshold is chosen on validation rows, where balanced accuracy is largest; sensitivity, specificity and
-    precision are of test rows, at it (``chosen``) and at 0.5 (``half``).
-
-    Args:
-        predictions: rows of ``predictions.parquet``.
-
-    Returns:
-        Columns ``client``, ``label`` (the positive class), ``name``, ``value``: ``rows``, ``classes``, ``brier``,
-        ``brier_share`` (of who always predicts the classes' shares among these rows), ``threshold``,
-        ``chosen/sensitivity``, …; without thresholds where a split has fewer than :data:`LEAST_OF_CLASS` rows of a
-        class.
-    """
-    found: list[dict[str, Any]] = []
-    for client, own in predictions.groupby("client", observed=True):
-        for label, name, value in _of_client(own):
-            found.append({"client": client, "label": label, "name": name, "value": value})
-    return pd.DataFrame(found, columns=["client", "label", "name", "value"])
-
-
-def _of_client(own: pd.DataFrame) -> list[tuple[str, str, float]]:
-    test = own[own["split"] == "test"]
-    if test.empty:
-        return []
-    task, predictions, y = read_predictions(test)
-    found = [("", "rows", float(len(test)))]
-    if not isinstance(task, Classification) or not np.isfinite(predictions.numpy()).all():
-        return found
-    labels, given = y.numpy(), predictions.double().numpy()
-    shares = np.bincount(labels[labels >= 0], minlength=len(task.classes)) / len(labels)
-    always = np.repeat(shares[None], len(labels), axis=0)
-    found.append(("", "classes", float(len(task.classes))))
-    found += [("", "brier", brier(labels, given)), ("", "brier_share", brier(labels, always))]
-    validation = own[own["split"] == "validation"]
-    if len(task.classes) != 2 or validation.empty:
-        return found
-    asked = task.ranked(predictions, y), task.ranked(*read_predictions(validation)[1:])
-    if not all(ranked and _enough(next(iter(ranked.values()))[0]) for ranked in asked):
-        return found
-    (label, (positive, probability)), chooser = next(iter(asked[0].items())), next(iter(asked[1].values()))
-    threshold = best_threshold(*chooser)
-    found.append((label, "threshold", threshold))
-    for place, value in (("chosen", threshold), ("half", 0.5)):
-        scores = at_threshold(positive, probability, value)
-        found += [(label, f"{place}/{name}", score) for name, score in scores.items()]
-    return found
-
-
-def _enough(positive: np.ndarray) -> bool:
-    return bool(min(positive.sum(), (~positive).sum()) >= LEAST_OF_CLASS)

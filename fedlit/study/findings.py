@@ -1,16 +1,18 @@
-"""What a study found: what its tables, words, figures and report are made of."""
+"""What a study found: what its tables, sentences, figures and report are made of."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 
+from fedlit.study.answer import Answer, Card, answer_card
 from fedlit.study.collect import Collected
-from fedlit.study.lift import MEAN, WORST, Answer
+from fedlit.study.lift import MEAN, WORST
 from fedlit.study.study import Study
 from fedlit.tasks import COMPARED, Score
 
@@ -20,21 +22,21 @@ MANY, _MOST = 12, 3
 """Clients up to which all have a column and an answer of their own; of more, so many at each end."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Findings:
     """What a study found.
 
     Attributes:
         study: what was compared.
         seeds: with which seeds.
-        collected: results, records, curves.
+        collected: results and records.
         estimates: one row per metric, method and client.
         lift: one row per metric, reference, method and client.
         answers: for each client, whether federation pays.
         failures: run → its error.
         folder: where the files are.
         predicted: client → what is predicted, in words; without those of whom that is not known.
-        left_out: what the others gain by each client (:func:`fedlit.study.leave_one_out.leave_one_out`).
+        left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`).
         notes: what a reader must know before comparing methods.
     """
 
@@ -51,11 +53,6 @@ class Findings:
     notes: Sequence[str] = ()
 
     @property
-    def clients(self) -> list[str]:
-        """Of tables: the clients, and of several their mean and the worst; of many :attr:`extremes` alone."""
-        return self._with_all(self.extremes)
-
-    @property
     def extremes(self) -> list[str]:
         """The clients that are shown: all, or of more than :data:`MANY` the three that gain least by the best federated
         method and the three that gain most, in this order.
@@ -63,9 +60,15 @@ class Findings:
         every = self.collected.clients
         if len(every) <= MANY:
             return every
-        gains = {own.client: own.lift.mean for own in self.answers if math.isfinite(own.lift.mean)}
+        gains = {own.client: own.lift["mean"] for own in self.answers if math.isfinite(own.lift["mean"])}
         order = sorted(gains, key=lambda client: gains[client]) or every
         return list(dict.fromkeys([*order[:_MOST], *order[-_MOST:]]))
+
+    @cached_property
+    def cards(self) -> list[Card]:
+        """All clients' answers in words."""
+        records = self.collected.records.to_dict("records")
+        return [answer_card(self.study, own, self.left_out, records) for own in self.answers]
 
     @property
     def scores(self) -> list[Score]:
@@ -77,19 +80,16 @@ class Findings:
         """Those by which clients choose."""
         return [COMPARED[name] for name in self.study.choices]
 
+    @property
+    def clients(self) -> list[str]:
+        """Of tables: :attr:`extremes`, and of several clients their mean and the worst."""
+        return self._with_all(self.extremes)
+
     def clients_of(self, score: Score) -> list[str]:
         """Those of :attr:`clients` that have a score; without their mean and worst, unless all have it."""
-        own = self.collected.clients_of(score.name)
-        return self._with_all(own) if len(own) == len(self.collected.clients) else own
+        every = self.collected.clients_of(score.name)
+        own = [client for client in self.extremes if client in every]
+        return self._with_all(own) if len(every) == len(self.collected.clients) else own
 
     def _with_all(self, clients: list[str]) -> list[str]:
         return [*clients, MEAN, WORST] if len(self.collected.clients) > 1 else clients
-
-    @property
-    def finished(self) -> Study:
-        """The study without federated methods of which no run came to its end: they take no colour."""
-        known = {*self.estimates["method"], *self.study.alone}
-        known |= {self.study.trained(name) for name in self.study.methods if name in known}
-        methods = {name: own for name, own in self.study.methods.items() if name in known}
-        search = self.study.search
-        return replace(self.study, methods=methods, search=search if search and search.method in methods else None)

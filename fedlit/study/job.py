@@ -5,11 +5,9 @@
                                                      go-alone model was not trained on
                               /scores.csv            split, client, metric, value
                               /bootstrap.parquet     test scores of resampled rows
-                              /curves.csv            validation scores over epochs
                               /corrections.csv       what clients correct at the end, of methods that show it
                               /importance.csv        how much the score rests on each column, of methods
                               /calibration.csv       what was predicted against what was true, in bins
-                              /judged.csv            Brier's score, a threshold and what comes of it
                               /clusters.csv          who is together, round by round, of methods that tell clients apart
                               /pairs.csv             what they measured between clients, of methods that compare them
                               /version_0/            what every run of fedlit has: configuration, events
@@ -25,25 +23,32 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
+from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import ConfigError
+from fedlit.files import read_named
 from fedlit.study.study import Study
 from fedlit.tasks.base import of_people
 
 __all__ = [
     "BESIDE",
     "BOOTSTRAP",
-    "CURVES",
     "DONE",
     "FORMAT",
     "PREDICTIONS",
     "SCORE_FILE",
+    "Average",
+    "FitAlone",
     "Job",
+    "MixAnew",
+    "Train",
+    "TrainMixture",
+    "Work",
     "check_format",
     "digest_of",
     "each_variant",
@@ -52,6 +57,7 @@ __all__ = [
     "score_rows",
     "tidy",
     "title_of",
+    "validation_scores",
     "variant_name",
 ]
 
@@ -59,10 +65,84 @@ __all__ = [
 FORMAT = 2
 DONE = "DONE"
 BESIDE = ("loss", "classes")  # what stands beside the scores by which models are judged
-PREDICTIONS, SCORE_FILE, BOOTSTRAP, CURVES = "predictions.parquet", "scores.csv", "bootstrap.parquet", "curves.csv"
+PREDICTIONS, SCORE_FILE, BOOTSTRAP = "predictions.parquet", "scores.csv", "bootstrap.parquet"
 
 # Keys that do not change what is computed, beyond rounding.
 _FREE = ("name", "board.", "checkpoint.", "model.threads", "trainer.default_root_dir", "trainer.enable_progress_bar")
+
+
+@dataclass(frozen=True)
+class Train:
+    """A federation is trained.
+
+    Attributes:
+        config: its configuration's file.
+        arguments: changed keys, as command-line arguments.
+        checkpoint: which state is scored.
+        test: whether the test split is scored; settings that are tuned must not look at it.
+    """
+
+    config: str
+    arguments: list[str]
+    checkpoint: Literal["last", "best"] = "last"
+    test: bool = True
+
+
+@dataclass(frozen=True)
+class TrainMixture:
+    """A mixture of several parts is trained; attributes as those of :class:`Train`."""
+
+    config: str
+    arguments: list[str]
+
+
+@dataclass(frozen=True)
+class FitAlone:
+    """A go-alone model is fitted by each client whose task has it.
+
+    Attributes:
+        config: the reference's configuration, whose data it gets.
+        arguments: changed keys.
+        grid: task → settings of which the best are chosen.
+        model: of any class, what the study says of it.
+        folds: of training and validation rows, on which it is fitted; 0 for training rows alone.
+        small: validation rows below which settings are chosen by out-of-fold predictions.
+    """
+
+    config: str
+    arguments: list[str]
+    grid: dict[str, dict[str, list[Any]]]
+    model: dict[str, Any] | None = None
+    folds: int = 0
+    small: int = 0
+
+
+@dataclass(frozen=True)
+class MixAnew:
+    """The parts of a mixture are mixed in another way, from stored predictions.
+
+    Attributes:
+        source: the folder of the mixture's run.
+        mix: which parts, and with which weights.
+    """
+
+    source: str
+    mix: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Average:
+    """The mean of what models predicted.
+
+    Attributes:
+        parts: the folders of their runs, in groups of which a client has one.
+    """
+
+    parts: list[list[str]]
+
+
+Work = Train | TrainMixture | FitAlone | MixAnew | Average
+_KINDS: dict[str, type[Work]] = {kind.__name__: kind for kind in (Train, TrainMixture, FitAlone, MixAnew, Average)}
 
 
 @dataclass(frozen=True)
@@ -74,22 +154,11 @@ class Job:
         seed: the run's seed.
         folder: where it goes.
         digest: changes with whatever the run is computed from: a folder whose ``DONE`` has another one is no result.
-        config: the configuration's file; for a baseline, of the reference, whose data it gets.
-        arguments: changed keys, as command-line arguments.
+        work: what is done.
         choose: the metric to choose by, on validation, or client → its own.
-        checkpoint: which state is scored on the test split.
         bootstrap: resamples of the test rows.
-        keep_checkpoints: whether they are kept.
-        grid: a go-alone model's settings by task (clients of other tasks go without it); None for a method.
-        test: whether the test split is scored; a search must not look at it.
         settings: of a tuned method, the combination; None for any other.
         left_out: the client without which the federation is trained; None where all take part.
-        model: of a go-alone model that is any class, what the study says of it.
-        folds: of training and validation rows, on which a go-alone model is trained; 0 for training rows alone.
-        small: validation rows below which a go-alone model's settings are chosen by out-of-fold predictions.
-        parts: of a mean of models, the folders of each, in groups of which a client has one; of what another program
-            predicted, the folder of the reference, which has the rows.
-        mix: of a mixture of another method's parts, which and with which weights; that method's folder is in ``parts``.
         explain: whether it is written what the models' predictions rest on (see :mod:`fedlit.study.explained`).
     """
 
@@ -97,27 +166,29 @@ class Job:
     seed: int
     folder: str
     digest: str
-    config: str
-    arguments: list[str]
-    choose: str | dict[str, str]
-    checkpoint: Literal["last", "best"]
-    bootstrap: int
-    keep_checkpoints: bool
-    grid: dict[str, dict[str, list[Any]]] | None = None
-    test: bool = True
+    work: Work
+    choose: str | dict[str, str] = ""
+    bootstrap: int = 0
     settings: dict[str, Any] | None = None
     left_out: str | None = None
     explain: bool = False
-    model: dict[str, Any] | None = None
-    folds: int = 0
-    small: int = 0
-    parts: list[list[str]] | None = None
-    mix: dict[str, Any] | None = None
+
+    def request(self) -> dict[str, Any]:
+        """The job as plain data."""
+        return {**asdict(self), "kind": type(self.work).__name__}
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> Job:
+        """The job whose :meth:`request` it is."""
+        own = {key: value for key, value in request.items() if key != "kind"}
+        return cls(**{**own, "work": _KINDS[request["kind"]](**request["work"])})
 
     @property
     def after(self) -> list[str]:
         """The folders of the runs that it is computed from."""
-        return [folder for group in self.parts or () for folder in group]
+        if isinstance(self.work, MixAnew):
+            return [self.work.source]
+        return [folder for group in self.work.parts for folder in group] if isinstance(self.work, Average) else []
 
     @property
     def variant(self) -> str:
@@ -214,3 +285,9 @@ def tidy(predictions: pd.DataFrame, client: str, split: str) -> pd.DataFrame:
 def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dict[str, Any]]:
     """A client's scores on a split as rows of :data:`SCORE_FILE`."""
     return [{"split": split, "client": client, "metric": metric, "value": value} for metric, value in scores.items()]
+
+
+def validation_scores(job: Job) -> pd.DataFrame:
+    """A finished job's scores on validation rows, without those of the union of a pooled run's rows."""
+    scores = read_named(Path(job.folder) / SCORE_FILE)
+    return scores[(scores["split"] == "validation") & (scores["client"] != UNION_SITE)]

@@ -16,18 +16,17 @@ from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.joining import Joining, prepare
 from fedlit.run.run import Run
 from fedlit.show.shown import say as say_aside
-from fedlit.study.alone import means_of
+from fedlit.statistics import estimate
 from fedlit.study.collect import Collected, collect
-from fedlit.study.job import FORMAT, Job, digest_of
+from fedlit.study.job import Train
 from fedlit.study.joined import JOINED, LOCAL, Joined, gains
 from fedlit.study.lift import flat
 from fedlit.study.method import Method
-from fedlit.study.plan import tasks_of
+from fedlit.study.plan import Planned, jobs_of, tasks_of
 from fedlit.study.runner import nothing
 from fedlit.study.runs import best_arguments, execute, record
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
-from fedlit.tasks.go_alone import TREES_AND_LINEAR
 from fedlit.train.manifest import LAST, read_checkpoint
 
 __all__ = ["add_client"]
@@ -96,7 +95,9 @@ def add_client(
     place.mkdir()
     local = place / "local.yaml"
     local.write_text(alone.config_text or "", encoding="utf-8")
-    jobs = _jobs(study, joining, numbers, place, {JOINED: joined.folder / "config.yaml", LOCAL: local})
+    configs = {JOINED: joined.folder / "config.yaml", LOCAL: local}
+    planned = [Planned(name, Train(str(file), [], study.checkpoint), {}) for name, file in configs.items()]
+    jobs = jobs_of(study, numbers, place, tasks_of([joining.table]), planned, data=str(place))
     record(jobs[0], joined, trained)
     notes = [*joining.notes, *joined.loop.federation.notes]
     for job in jobs[1:]:
@@ -139,33 +140,11 @@ def _study(
     joining: Joining, seeds: list[int], checkpoint: str, baselines: Sequence[str] | None, bootstrap: int
 ) -> Study:
     """What is compared, as ``fedlit compare`` would; the newcomer's task says what with."""
-    methods = {JOINED: Method(JOINED, label="Joined"), LOCAL: Method(LOCAL, label="Local")}
+    methods = {name: Method(name, label=name.title()) for name in (JOINED, LOCAL)}
     models = None if baselines is None else dict.fromkeys(baselines)
     state: Literal["last", "best"] = "best" if checkpoint == "best" else "last"
-    study = Study(methods, seeds, baselines=models, checkpoint=state, bootstrap=bootstrap)
+    study = Study(methods, seeds, baselines=models, checkpoint=state, bootstrap=bootstrap, explain=False)
     return study.for_tasks(tasks_of([joining.table]))
-
-
-def _jobs(study: Study, joining: Joining, seeds: list[int], folder: Path, configs: Mapping[str, Path]) -> list[Job]:
-    """All that is trained, seed by seed; models alone get the data of the network alone."""
-    (task,) = tasks_of([joining.table]).values()
-    models = {name: task.go_alone.get(name) for name in study.baselines or ()}
-    grids = {name: {task.name: dict(model.grid)} for name, model in models.items() if model is not None}
-
-    def where(name: str, seed: int) -> str:
-        return str(folder / "runs" / name / f"seed_{seed}")
-
-    return [
-        Job(
-            name, seed, where(name, seed), digest_of([FORMAT, name, seed, str(folder)]),
-            str(configs.get(name, configs[LOCAL])), [], study.choose or "", study.checkpoint, study.bootstrap,
-            keep_checkpoints=False, grid=grids.get(name), small=study.small if name in grids else 0,
-            parts=[[where(part, seed) for part in group] for group in means_of(models)]
-            if name == TREES_AND_LINEAR else None,
-        )
-        for seed in seeds
-        for name in (JOINED, LOCAL, *sorted(models, key=lambda own: own == TREES_AND_LINEAR))
-    ]  # fmt: skip
 
 
 def _unchanged(joining: Joining, joined: Run) -> None:
@@ -207,9 +186,9 @@ def _write(found: Joined, joining: Joining, study: Study) -> None:
         "core": "federated further" if found.federated else "frozen",
         "seeds": found.seeds,
         "chosen_by": study.choice_of(found.client),
-        "joined": answer.federated.mean,
-        "best_alone": {"model": answer.usual_alone, "score": answer.alone.mean},
-        "gain": flat(answer.lift),
+        "joined": answer.federated,
+        "best_alone": {"model": answer.usual[1], "score": answer.alone},
+        "gain": {key: answer.lift[key] for key in flat(estimate([]))},
         "verdict": answer.verdict,
         "words": found.sentences,
         "notes": found.notes,

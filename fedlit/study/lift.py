@@ -1,27 +1,27 @@
-"""What federation gains per client: the study's estimates, as tables."""
+"""What federation gains per client, and what the others gain by a client: the study's estimates, as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.statistics import FEW, MIN_SEEDS, SAME, TITLES, Estimate, estimate, holm, verdict, wilcoxon
+from fedlit.statistics import FEW, MIN_SEEDS, SAME, Estimate, estimate, holm, verdict, wilcoxon
 from fedlit.study.collect import Collected
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
+from fedlit.study.study import BEST_FEDERATED, Study
 from fedlit.tasks import COMPARED
 
-__all__ = [
-    "MEAN", "WORST", "Answer", "Scores", "answers", "client_label", "count_verdicts", "estimates", "flat", "judged",
-    "lifts",
-]  # fmt: skip
+__all__ = ["LEFT_OUT", "MEAN", "OTHERS", "WORST", "Scores", "client_label", "estimates", "flat", "judged",
+           "leave_one_out", "lifts"]  # fmt: skip
 
 # No client can have these names.
-MEAN, WORST = "(mean)", "(worst)"
+MEAN, WORST, OTHERS = "(mean)", "(worst)", "(others)"
+LEFT_OUT = "leave_one_out.csv"
+Numbers = NDArray[np.float64]
+Who = str | tuple[str, ...]
 
 
 def client_label(name: str) -> str:
@@ -30,8 +30,8 @@ def client_label(name: str) -> str:
 
 
 class Scores:
-    """Test scores of a study by method, client and metric; besides clients there are their mean and the worst of each
-    seed.
+    """Test scores of a study by method, client and metric. Besides a client one may ask for the mean over all
+    (:data:`MEAN`), for the worst of each seed (:data:`WORST`), and for the mean over some, given as a tuple.
 
     Args:
         collected: the study's results.
@@ -40,85 +40,109 @@ class Scores:
     def __init__(self, collected: Collected) -> None:
         self.collected = collected
         self.clients = [*collected.clients, MEAN, WORST]
-        self._wide: dict[str, pd.DataFrame] = {}
-        self._values: dict[tuple[str, str, str], pd.Series] = {}
-        own = collected.results
+        self._known: dict[tuple[Any, ...], pd.Series] = {}
+        self._drawn: dict[tuple[Any, ...], Numbers | None] = {}
+        self._bootstrap: dict[tuple[str, int, str], dict[Any, Numbers]] = {
+            run: dict(zip(frame.columns, frame.to_numpy(float).T, strict=True))
+            for run, frame in collected.bootstrap.items()
+        }
+        own = collected.scores
         own = own[(own["split"] == "test") & own["metric"].isin(list(COMPARED))]
-        # Where there is no score at all, predictions were not finite.
-        without = own["value"].isna().groupby([own["seed"], own["method"], own["client"]]).all()
-        self._lost = without.unstack(["method", "client"], fill_value=False)
+        # where there is no score at all, predictions were not finite
+        keys = [own[key] for key in ("without", "method", "client", "seed")]
+        without_score = own["value"].isna().groupby(keys).all()
+        self._lost = set(without_score[without_score].index)
+        self._by_metric = {
+            key: frame.set_index(["method", "client", "seed"])["value"].sort_index()
+            for key, frame in own.groupby(["metric", "without"])
+        }
 
-    def values(self, method: str, client: str, metric: str) -> pd.Series:
+    def _clients(self, who: Who) -> list[str]:
+        return [*who] if isinstance(who, tuple) else self.collected.clients if who in (MEAN, WORST) else [who]
+
+    def values(self, method: str, who: Who, metric: str, without: str = "") -> pd.Series:
         """By seed, without seeds for which the score is undefined; NaN for seeds whose predictions were not finite.
         These are not left out: a method would look better for the seeds that it lost.
         """
-        key = (method, client, metric)
-        if key not in self._values:
-            self._values[key] = self._of_seeds(*key)
-        return self._values[key]
+        key = (method, who, metric, without)
+        if key not in self._known:
+            self._known[key] = self._values(*key)
+        return self._known[key]
 
-    def _of_seeds(self, method: str, client: str, metric: str) -> pd.Series:
-        if metric not in self._wide:
-            self._wide[metric] = self.collected.values(metric)
-        wide = self._wide[metric]
-        names = self.collected.clients if client in (MEAN, WORST) else [client]
-        own = [(method, name) for name in names]
-        if not set(own) <= set(wide.columns):
+    def _values(self, method: str, who: Who, metric: str, without: str) -> pd.Series:
+        table = self._wide(method, metric, without)
+        clients = self._clients(who)
+        if table is None or not set(clients) <= set(table.columns):
             return pd.Series(dtype=float)
-        score = COMPARED[metric]
+        score, table = COMPARED[metric], table[clients]
         # the gain over nothing: the worst has the least, whichever way the score counts
-        values = score.gain(score.gain(wide[own], 0.0).min(axis=1), 0.0) if client == WORST else wide[own].mean(axis=1)
-        lost = self._lost.reindex(index=wide.index, columns=own, fill_value=False).any(axis=1)
-        return values.where(~lost)[values.notna() | lost]
+        own = score.gain(score.gain(table, 0.0).min(axis=1), 0.0) if who == WORST else table.mean(axis=1)
+        keys = [any((without, method, client, seed) in self._lost for client in clients) for seed in table.index]
+        lost = pd.Series(keys, table.index, dtype=bool)
+        return own.where(~lost)[own.notna() | lost]
 
-    def resamples(self, method: str, client: str, metric: str, seeds: Sequence[int]) -> NDArray[np.float64] | None:
+    def _wide(self, method: str, metric: str, without: str) -> pd.DataFrame | None:
+        frame = self._by_metric.get((metric, without))
+        return None if frame is None or method not in frame.index else pd.DataFrame(frame.loc[method].unstack("client"))
+
+    def resamples(self, method: str, who: Who, metric: str, seeds: Sequence[int], without: str = "") -> Numbers | None:
         """(B,) mean over seeds on resampled test rows; None where a seed has none."""
-        drawn = [self._resampled(method, seed, client, metric) for seed in seeds]
-        found = [own for own in drawn if own is not None]
-        return np.mean(found, axis=0) if found and len(found) == len(drawn) else None
+        key = (method, who, metric, tuple(seeds), without)
+        if key not in self._drawn:
+            drawn = [self._resampled(method, seed, who, metric, without) for seed in seeds]
+            found = [own for own in drawn if own is not None]
+            self._drawn[key] = np.mean(found, axis=0) if found and len(found) == len(drawn) else None
+        return self._drawn[key]
 
-    def _resampled(self, method: str, seed: int, client: str, metric: str) -> NDArray[np.float64] | None:
-        frame = self.collected.bootstrap.get((method, seed))
-        if frame is None:
-            return None
-        if client not in (MEAN, WORST):
-            return frame[client, metric].to_numpy() if (client, metric) in frame else None
-        own = [frame.get((name, metric)) for name in self.collected.clients]
-        if any(part is None for part in own):
-            return None
-        score, drawn = COMPARED[metric], np.array(own)
-        worst: NDArray[np.float64] = score.gain(np.min(score.gain(drawn, 0.0), axis=0), 0.0)
-        return worst if client == WORST else np.mean(drawn, axis=0)
+    def _resampled(self, method: str, seed: int, who: Who, metric: str, without: str) -> Numbers | None:
+        own = []
+        for client in self._clients(who):
+            run = self.collected.trained(method, seed, client, without)
+            drawn = self._bootstrap.get((run, seed, without), {}).get((client, metric))
+            if drawn is None:
+                return None
+            own.append(drawn)
+        score, values = COMPARED[metric], np.array(own)
+        worst: Numbers = score.gain(np.min(score.gain(values, 0.0), axis=0), 0.0)
+        return worst if who == WORST else np.mean(values, axis=0)
 
-    def ratio(self, client: str) -> float | None:
-        """Test rows / training rows where seeds draw splits anew, else None. For the mean over clients the mean, for
-        the worst the largest.
+    def ratio(self, who: Who) -> float | None:
+        """Test rows / training rows where seeds draw splits anew, else None. For a mean over clients the mean, for the
+        worst the largest.
         """
         if self.collected.fixed:
             return None
-        own = self.collected.ratio
-        return own[client] if client in own else float((np.mean if client == MEAN else np.max)(list(own.values())))
+        own = [self.collected.ratio[client] for client in self._clients(who)]
+        return float(np.max(own) if who == WORST else np.mean(own))
 
-    def estimate(self, method: str, client: str, metric: str) -> Estimate:
+    def estimate(self, method: str, who: Who, metric: str) -> Estimate:
         """Of a method's score."""
-        own = self.values(method, client, metric)
-        resamples = self.resamples(method, client, metric, list(own.index))
-        return estimate(own.to_numpy(), ratio=self.ratio(client), resamples=resamples)
+        own = self.values(method, who, metric)
+        resamples = self.resamples(method, who, metric, list(own.index))
+        return estimate(own.to_numpy(), ratio=self.ratio(who), resamples=resamples)
 
-    def least(self, reference: str, client: str, metric: str, matters: float) -> float:
+    def least(self, reference: str, who: Who, metric: str, matters: float, without: str = "") -> float:
         """The smallest lift over a reference that matters (see :meth:`fedlit.tasks.Score.least_lift`)."""
-        return COMPARED[metric].least_lift(matters, float(self.values(reference, client, metric).mean()))
+        return COMPARED[metric].least_lift(matters, float(self.values(reference, who, metric, without).mean()))
 
-    def lift(self, method: str, reference: str, client: str, metric: str) -> tuple[Estimate, NDArray[np.float64]]:
-        """Of the differences by seed (how much better the method is than the reference), and these."""
+    def lift(self, method: str, reference: str, who: Who, metric: str, without: str = "") -> tuple[Estimate, Numbers]:
+        """Of the differences by seed (how much better the method is than the reference), and these.
+
+        Args:
+            method: trained with all clients.
+            reference: against which.
+            who: a client, or several.
+            metric: by which.
+            without: the client without which the reference was trained; "" for none.
+        """
         score = COMPARED[metric]
-        first, second = self.values(method, client, metric), self.values(reference, client, metric)
+        first, second = self.values(method, who, metric), self.values(reference, who, metric, without)
         seeds = first.index.intersection(second.index)
         differences = score.gain(first[seeds], second[seeds]).to_numpy(float)
-        mine = self.resamples(method, client, metric, list(seeds))
-        theirs = self.resamples(reference, client, metric, list(seeds))
+        mine = self.resamples(method, who, metric, list(seeds))
+        theirs = self.resamples(reference, who, metric, list(seeds), without)
         resamples = None if mine is None or theirs is None else score.gain(mine, theirs)
-        return estimate(differences, ratio=self.ratio(client), resamples=resamples), differences
+        return estimate(differences, ratio=self.ratio(who), resamples=resamples), differences
 
 
 def estimates(study: Study, scores: Scores) -> pd.DataFrame:
@@ -139,105 +163,79 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
 
 def lifts(study: Study, scores: Scores) -> pd.DataFrame:
     """One row per metric, reference, federated method and client: the lift over its own reference, over the best
-    go-alone model, over the best in hindsight and over what other programs did, its intervals, p by Wilcoxon's test
-    and after Holm's correction (over the methods and clients of one metric and reference), the verdict.
+    go-alone model and over the best in hindsight, its intervals, p by Wilcoxon's test and after Holm's correction (over
+    the methods and clients of one metric and reference), the verdict.
     """
     rows: list[dict[str, Any]] = []
     methods = [*study.federated, *([BEST_FEDERATED] if BEST_FEDERATED in study.labels else [])]
     references = dict.fromkeys([study.reference, *map(study.reference_of, methods), *study.bars])
     for metric in study.all_metrics:
         for reference in references:
-            family: list[dict[str, Any]] = []
-            for method in methods:
-                if reference not in (study.reference_of(method), *study.bars):
-                    continue
-                for client in scores.clients:
-                    own, differences = scores.lift(method, reference, client, metric)
-                    if not own.n:
-                        continue
-                    key = {"metric": metric, "reference": reference, "method": method, "client": client}
-                    p = wilcoxon(differences)
-                    family.append(
-                        {
-                            **key,
-                            **flat(own),
-                            "p": p,
-                            "verdict": judged(own, scores.least(reference, client, metric, study.matters)),
-                        }
-                    )
-            # mean and worst of the same clients, and the best of the same methods, are no further questions
-            repeats = [row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family]
-            counted = [float("nan") if repeat else row["p"] for repeat, row in zip(repeats, family, strict=True)]
-            for row, adjusted in zip(family, holm(counted), strict=True):
-                row["p_holm"] = adjusted
-            rows += family
+            own = [method for method in methods if reference in (study.reference_of(method), *study.bars)]
+            rows += _family(scores, metric, reference, own, study.matters)
     columns = ["metric", "reference", "method", "client", *flat(estimate([])), "p", "p_holm", "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Whether federation pays for one client, by the metric to choose by.
+def _family(
+    scores: Scores, metric: str, reference: str, methods: Sequence[str], matters: float
+) -> list[dict[str, Any]]:
+    family: list[dict[str, Any]] = []
+    for method in methods:
+        for client in scores.clients:
+            own, differences = scores.lift(method, reference, client, metric)
+            if own.n:
+                least = scores.least(reference, client, metric, matters)
+                key = {"metric": metric, "reference": reference, "method": method, "client": client}
+                family.append({**key, **flat(own), "p": wilcoxon(differences), "verdict": judged(own, least)})
+    # mean and worst of the same clients, and the best of the same methods, are no further questions
+    repeats = [row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family]
+    counted = [float("nan") if repeat else row["p"] for repeat, row in zip(repeats, family, strict=True)]
+    return [{**row, "p_holm": adjusted} for row, adjusted in zip(family, holm(counted), strict=True)]
 
-    Attributes:
-        client: whose question it is.
-        federated: test score of the federated method that is best for it on validation, chosen per seed.
-        usual_federated: the one that was chosen most often.
-        alone: test score of what it would do alone, chosen in the same way.
-        usual_alone: the go-alone model that was chosen most often.
-        lift: of the first over the second.
-        verdict: of the lift.
-        hindsight: the go-alone model that is best in hindsight, its test score, and the lift of the federated method
-            over it; None where there is one model alone.
-        varied: whether seeds chose different federated methods, and different go-alone models.
+
+def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
+    """One row per metric, federated method, client that joins and client that feels it: how much better the second is
+    for the first being there, seed by seed, with the same intervals and verdicts as lifts.
+
+    Args:
+        study: completed by its clients' tasks.
+        scores: of its runs.
+
+    Returns:
+        Columns ``metric``, ``method``, ``joins`` (the client that is there or not), ``client`` (who is scored: the
+        client itself, whose row is its lift over going alone; another; or ``(others)``, the mean over all others that
+        have the metric), ``n``, ``mean``, ``sd``, ``low``, ``high``, … as in ``lift.csv``, in the score's unit (of a
+        score in percent 0.01 is a percentage point), ``verdict``. Empty where nothing was asked.
     """
+    rows: list[dict[str, Any]] = []
+    for metric in study.all_metrics if study.leave_one_out else ():
+        for client in scores.collected.clients_of(metric):
+            for method, felt, own, least in _felt(study, scores, metric, client):
+                if own.n:
+                    row = {"metric": metric, "method": method, "joins": client, "client": felt}
+                    rows.append({**row, **flat(own), "verdict": judged(own, least)})
+    columns = ["metric", "method", "joins", "client", *flat(estimate([])), "verdict"]
+    return pd.DataFrame(rows, columns=columns)
 
-    client: str
-    federated: Estimate
-    usual_federated: str | None
-    alone: Estimate
-    usual_alone: str | None
-    lift: Estimate
-    verdict: str
-    hindsight: tuple[str, float, Estimate] | None = None
-    varied: tuple[bool, bool] = (False, False)
 
-
-def answers(study: Study, scores: Scores) -> list[Answer]:
-    """For each client, its best federated method against its best model alone, both chosen per seed on validation.
-    None where the study has no federated method that leaves rows where they are.
+def _felt(study: Study, scores: Scores, metric: str, client: str) -> Iterator[tuple[str, str, Estimate, float]]:
+    """(method, who, how much better off, the least that matters): the client itself, then the mean over the others,
+    then each of them.
     """
-    if not study.candidates:
-        return []
-    found = []
-    for client in scores.collected.clients:
-        metric, chosen = study.choice_of(client), scores.collected.chosen
-        lift, _ = scores.lift(BEST_FEDERATED, study.best_alone, client, metric)
-        mine = scores.estimate(BEST_FEDERATED, client, metric)
-        theirs = scores.estimate(study.best_alone, client, metric)
-        least = scores.least(study.best_alone, client, metric, study.matters)
-        found.append(
-            Answer(
-                client,
-                mine,
-                _usual(chosen, BEST_FEDERATED, client),
-                theirs,
-                _usual(chosen, BEST_ALONE, client),
-                lift,
-                judged(lift, least),
-                _in_hindsight(scores, client, metric),
-                (_varied(chosen, BEST_FEDERATED, client), _varied(chosen, BEST_ALONE, client)),
-            )
-        )
-    return found
-
-
-def _in_hindsight(scores: Scores, client: str, metric: str) -> tuple[str, float, Estimate] | None:
-    name = _usual(scores.collected.chosen, HINDSIGHT, client)
-    if name is None:
-        return None
-    lift, _ = scores.lift(BEST_FEDERATED, HINDSIGHT, client, metric)
-    return name, scores.estimate(HINDSIGHT, client, metric).mean, lift
+    collected = scores.collected
+    others = [name for name in collected.clients_of(metric) if name != client]
+    two = len(collected.clients) == 2
+    for method in (BEST_FEDERATED, *study.candidates):
+        alone = study.best_alone if method == BEST_FEDERATED else study.reference_of(method)
+        least = scores.least(alone, client, metric, study.matters)
+        yield method, client, scores.lift(method, alone, client, metric)[0], least
+        # of two clients, the one that is left goes alone
+        reference, without = (alone, "") if two else (method, client)
+        everyone: list[tuple[str, Who]] = [(OTHERS, tuple(others)), *((name, name) for name in others)]
+        for name, who in everyone if others else ():
+            least = scores.least(reference, who, metric, study.matters, without)
+            yield method, name, scores.lift(method, reference, who, metric, without)[0], least
 
 
 def judged(lift: Estimate, least: float) -> str:
@@ -252,19 +250,6 @@ def judged(lift: Estimate, least: float) -> str:
     return SAME if lift.mean == 0.0 == lift.sd else verdict(lift.mean, lift.interval, least)
 
 
-def _usual(chosen: pd.DataFrame, best: str, client: str) -> str | None:
-    own = _choices(chosen, best, client)
-    return str(own.value_counts().idxmax()) if len(own) else None
-
-
-def _varied(chosen: pd.DataFrame, best: str, client: str) -> bool:
-    return bool(_choices(chosen, best, client).nunique() > 1)
-
-
-def _choices(chosen: pd.DataFrame, best: str, client: str) -> pd.Series:
-    return chosen.loc[(chosen["best"] == best) & (chosen["client"] == client), "method"]
-
-
 def flat(own: Estimate) -> dict[str, float]:
     """An estimate as columns of a table."""
     low, high = own.interval
@@ -272,10 +257,3 @@ def flat(own: Estimate) -> dict[str, float]:
         "n": own.n, "mean": own.mean, "sd": own.sd, "low": low, "high": high,
         "seeds_low": own.seeds[0], "seeds_high": own.seeds[1], "rows_low": own.rows[0], "rows_high": own.rows[1],
     }  # fmt: skip
-
-
-def count_verdicts(lift: pd.DataFrame, metric: str, reference: str) -> pd.DataFrame:
-    """How many clients have which verdict; index: method, columns: those of :data:`fedlit.statistics.TITLES`."""
-    own = lift[(lift["metric"] == metric) & (lift["reference"] == reference) & ~lift["client"].isin([MEAN, WORST])]
-    table = own.groupby("method", sort=False)["verdict"].value_counts().unstack(fill_value=0)
-    return table.reindex(columns=list(TITLES), fill_value=0).reindex(own["method"].unique())

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fedlit.composite.settings import WEIGHTS
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.mixture.settings import Mixing
 from fedlit.run.config import typed_value
 
-__all__ = ["NAME", "Method", "Paper", "Scenario", "Search", "coded_choices", "must_be_known",
-           "must_have_reference", "refuse_row_key"]  # fmt: skip
+__all__ = [
+    "NAME", "Method", "Paper", "Scenario", "Search", "check_tuned", "coded_choices", "must_be_known", "plain",
+    "refuse_row_key",
+]  # fmt: skip
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -69,19 +70,12 @@ class Method:
             )
         if self.of and (self.set or self.tune):
             raise ConfigError("expected set and tune at the method that is trained, found them beside of; drop them")
-        if isinstance(self.weights, str) and self.weights not in WEIGHTS:
-            raise ConfigError(f"weights: expected one of {', '.join(WEIGHTS)}, or part: weight, found {self.weights!r}")
-        given = list(self.weights.values()) if isinstance(self.weights, dict) else [1.0]
-        if not (all(0 <= value < math.inf for value in given) and sum(given) > 0):
-            raise ConfigError(f"weights: expected numbers of at least 0, not all of them 0, found {self.weights}")
-        if not self.shrink >= 0:
-            raise ConfigError(f"shrink: expected a number of rows of at least 0, found {self.shrink}")
+        Mixing(self.weights, self.shrink, self.admit)  # refuses what cannot be meant
+        check_tuned(self.tune, self.set)
 
     @property
-    def mix(self) -> dict[str, Any] | None:
-        """How parts of another method are mixed; None for one that is trained."""
-        if self.of is None:
-            return None
+    def mix(self) -> dict[str, Any]:
+        """How parts of another method are mixed."""
         return {name: getattr(self, name) for name in ("parts", "weights", "admit", "shrink")}
 
     def arguments(self, settings: Mapping[str, Any] | None = None) -> list[str]:
@@ -172,19 +166,6 @@ def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
             )
 
 
-def must_have_reference(reference: str, methods: Iterable[str]) -> None:
-    """Refuse a study without the method that lifts are over.
-
-    Raises:
-        ConfigError: there is none of this name.
-    """
-    if reference not in methods:
-        raise ConfigError(
-            f"reference: expected a method named {reference}, in which each client trains alone, found only "
-            f"{', '.join(methods)}; add it, or say reference: NAME.{did_you_mean(reference, methods)}"
-        )
-
-
 def refuse_row_key(key: str) -> None:
     """Refuse a key with which values could not be compared on validation.
 
@@ -194,10 +175,7 @@ def refuse_row_key(key: str) -> None:
     if not isinstance(key, str) or key.startswith(
         ("seed", "data.source", "data.mutations", "data.pool", "data.leave_out")
     ):
-        raise ConfigError(
-            "expected a key of the configuration that leaves the rows alone, found one that draws other validation "
-            f"rows, or none ({key!r}); drop it"
-        )
+        raise ConfigError(f"expected a key of the configuration that leaves the rows alone, found {key!r}; drop it")
 
 
 def coded_choices(found: Any) -> list[str]:
@@ -213,3 +191,28 @@ def coded_choices(found: Any) -> list[str]:
     if not coded or len(set(coded)) < len(coded):
         raise ConfigError(f"expected a list of at least one value and none twice, found {found!r}")
     return coded
+
+
+def plain(key: str) -> str:
+    """A dotted key as people write it, who may leave out ``init_args``."""
+    return str(key).replace(".init_args", "")
+
+
+def check_tuned(tuned: Mapping[str, Any], changed: Iterable[str] = ()) -> None:
+    """Refuse what cannot be tuned.
+
+    Args:
+        tuned: dotted key → values.
+        changed: keys that are changed anyway.
+
+    Raises:
+        ConfigError: one of the keys, or its values.
+    """
+    for key, values in tuned.items():
+        try:
+            refuse_row_key(key)
+            coded_choices(values)
+            if plain(key) in map(plain, changed):
+                raise ConfigError("expected a key that is not in set, found it there too; drop one of them")
+        except ConfigError as error:
+            raise ConfigError(f"tune.{key}: {error}") from error

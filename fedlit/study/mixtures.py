@@ -1,4 +1,4 @@
-"""Mixtures in studies: a run of several parts, and what other mixtures of its parts would give.
+"""Mixtures in studies: trained once, and what other mixtures of the same parts would give.
 
 A method whose configuration has ``mixture:`` is trained once. Methods that are ``of`` it mix its stored predictions
 anew: they cost no training.
@@ -16,25 +16,22 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from fedlit.composite.folders import newest
-from fedlit.composite.mixture import Mixture
-from fedlit.composite.parts import Part
-from fedlit.composite.scoring import Predicted, from_held_out, predicted
-from fedlit.composite.settings import MixtureSettings, PartSettings, is_mixture, settings_of, typed_pairs
 from fedlit.errors import ConfigError, RunError
-from fedlit.mix.admission import admitted
-from fedlit.mix.losses import Judge, row_loss
-from fedlit.mix.together import choose_together
-from fedlit.mix.weights import mixed_parts, weights_of
+from fedlit.mixture.combine import combine
+from fedlit.mixture.folders import newest
+from fedlit.mixture.mixture import Mixture
+from fedlit.mixture.parts import Part, predicted
+from fedlit.mixture.settings import Mixing, MixtureSettings, PartSettings, is_mixture, settings_of, typed_pairs
+from fedlit.mixture.weigh import Predicted
 from fedlit.run.load import load
-from fedlit.study.job import DONE, Job, is_free, score_rows, tidy
+from fedlit.study.job import DONE, Job, MixAnew, TrainMixture, is_free, score_rows, tidy
 from fedlit.study.method import must_be_known
 from fedlit.study.out_of_fold import OUT_OF_FOLD
-from fedlit.study.study import Study, choice_of
-from fedlit.tasks import Task, read_predictions
+from fedlit.study.study import Study
+from fedlit.tasks import read_predictions
 
-__all__ = ["PARTS", "mixed_anew", "mixture_settings", "must_have_parts", "refuse_hidden_sharing", "train_mixture",
-           "trained_with"]  # fmt: skip
+__all__ = ["PARTS", "Frames", "mixed_anew", "mixture_settings", "must_have_parts", "refuse_hidden_sharing",
+           "train_mixture", "trained_with"]  # fmt: skip
 
 PARTS = "parts.parquet"
 """What each part predicts of rows that it has not seen; rows as predictions have them, and the part's name."""
@@ -108,152 +105,122 @@ def trained_with(mixture: MixtureSettings) -> dict[str, Any]:
         own = load(str(part.config), *part.arguments).settings or {}
         kept = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
         parts[name] = [kept, part.checkpoint, part.go_alone, part.grid]
-    mixing = [mixture.weights, mixture.shrink, mixture.admit, mixture.by]
-    return {"folds": mixture.folds, "parts": parts, "mixing": mixing}
+    mixing = mixture.mixing
+    how = [mixing.weights, mixing.shrink, mixing.admit, mixing.by]
+    return {"folds": mixture.folds, "parts": parts, "mixing": how}
 
 
-def train_mixture(job: Job, folder: Path) -> Computed:
+def train_mixture(job: Job) -> Computed:
     """Train a mixture to its end, and predict.
 
     Returns:
         Its predictions and scores: of test rows, of all held-out rows (``out_of_fold``; there are none without folds)
         and of validation rows; and for the record which parts are each client's own, and the weights.
     """
+    assert isinstance(job.work, TrainMixture)
+    folder = Path(job.folder)
     arguments = [
-        *job.arguments, f"--seed={job.seed}", f"--name={folder.name}", f"--trainer.default_root_dir={folder.parent}",
+        *job.work.arguments, f"--seed={job.seed}", f"--name={folder.name}",
+        f"--trainer.default_root_dir={folder.parent}",
     ]  # fmt: skip
-    mixture = Mixture(mixture_settings(Path(job.config), arguments))
+    mixture = Mixture(mixture_settings(Path(job.work.config), arguments))
     try:
-        mixture.fit("last" if newest(folder.parent, folder.name) is not None else None, quiet=True)
+        fitted = mixture.fit("last" if newest(mixture.runs) is not None else None, quiet=True)
     except ConfigError:  # begun with other settings: what was trained with them stays, in a folder beside
-        mixture.folder = None
-        mixture.fit(quiet=True)
-    assert mixture.folder is not None
-    settings = mixture.settings
-    clients = json.loads((mixture.folder / "mixture.json").read_text(encoding="utf-8"))["clients"]
-    parts = Part.of(settings, mixture.folder)
-    dealt = _dealt_rows(parts)
-    validation = {client: own["validation"] for client, own in dealt.items()}
-    held, test = from_held_out(parts, clients), predicted(parts, mixture.folder, settings, clients)
-    seen = _Frames()
-    each = []
-    for client in held:
-        splits = [("validation", held[client], validation[client]), ("test", test[client], None)]
-        splits += [(OUT_OF_FOLD, held[client], None)] if settings.folds else []
-        for split, made, rows in splits:
-            seen.add(client, split, made, made.mixture, rows)
-            if split != "validation" or not settings.folds:
-                each += [_part(client, split, made, name, own) for name, own in made.parts.items()]
+        fitted = mixture.fit(quiet=True)
+    folds, parts = mixture.settings.folds, Part.of(mixture.settings, mixture.folder or folder)
+    weights = {client: own["weights"] for client, own in fitted.clients.items()}
+    dealt, test, seen, each = _dealt_rows(parts), predicted(parts, "test"), Frames(), list[pd.DataFrame]()
+    for client, held in mixture.held.items():
+        if folds:
+            seen.validation(client, held, held.mixed(weights[client]), dealt[client]["validation"])
+        for split, own in {"test": test[client], OUT_OF_FOLD if folds else "validation": held}.items():
+            seen.add(client, split, own, own.mixed(weights[client]))
+            for name in own.parts:
+                frame = own.task.frame(own.row, own.y, own.mixed({name: 1.0})).assign(task=own.task.name, part=name)
+                each.append(tidy(frame, client, split))
     pd.concat(each, ignore_index=True).to_parquet(folder / PARTS, index=False)
-    train_rows = {client: len(held[client].row if settings.folds else dealt[client]["train"]) for client in held}
-    weights = {client: own["recipe"]["weights"] for client, own in clients.items()}
-    own = list(mixture.describe().own)
-    known = {name: found.tolist() for name, found in validation.items()}
-    details = {"train_rows": train_rows, "own": own, "weights": weights, "validation": known}
+    details = {
+        "train_rows": {
+            client: len(held.row if folds else dealt[client]["train"]) for client, held in mixture.held.items()
+        },
+        "own": mixture.plan.own,
+        "networks": mixture.plan.networks,
+        "weights": weights,
+        "validation": {client: own["validation"].tolist() for client, own in dealt.items()},
+    }
     return seen.predictions, seen.scores, details
 
 
 def mixed_anew(job: Job) -> Computed:
     """Another mixture of some of a mixture's parts, from stored predictions."""
-    assert job.mix is not None
-    (source,) = map(Path, job.after)
+    assert isinstance(job.work, MixAnew)
+    source, mix = Path(job.work.source), job.work.mix
     try:
         record = json.loads((source / DONE).read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"{job.name}: expected the run of {source.parent.name}, found none: it failed") from error
     frame = pd.read_parquet(source / PARTS)
-    names = list(job.mix["parts"] or dict.fromkeys(frame["part"]))
-    seen, without = _Frames(), []
-    by_client: dict[str, dict[Any, Any]] = {}
+    names = list(mix["parts"] or dict.fromkeys(frame["part"]))
+    splits, without = dict[str, dict[str, Predicted]](), []
     for client, own in frame[frame["part"].isin(names)].groupby("client"):
-        if set(own["part"]) != set(names):
+        if set(own["part"]) == set(names):
+            splits[str(client)] = {str(split): _read(rows, names) for split, rows in own.groupby("split")}
+        else:
             without.append(str(client))
-            continue
-        by_client[str(client)] = {split: _arrays(rows, names) for split, rows in own.groupby("split")}
-    held = {client: judged.get(OUT_OF_FOLD) or judged["validation"] for client, judged in by_client.items()}
-    weights = _all_weights(job, held, record["own"])
-    for client, judged in by_client.items():
-        found = weights[client]
-        for split, (task, row, y, parts) in judged.items():
-            mixture = torch.from_numpy(mixed_parts(parts, found))
-            mixture = mixture.float() if task.classes else mixture
-            made = Predicted(task, row, y, parts, mixture)
-            seen.add(client, str(split), made, mixture, None)
-            if split == OUT_OF_FOLD:
-                seen.add(client, "validation", made, mixture, np.asarray(record["validation"][client]))
-    if not weights:
+    if not splits:
         raise RunError(f"{job.name}: expected clients that have all of {', '.join(names)}, found none; name fewer")
+    held = {client: own.get(OUT_OF_FOLD) or own["validation"] for client, own in splits.items()}
+    mixing, seen = Mixing(mix["weights"], mix["shrink"], mix["admit"], job.choose), Frames()
+    weights = {name: own.weights for name, own in combine(held, record["own"], mixing, record["networks"]).items()}
+    for client, each in splits.items():
+        for split, rows in each.items():
+            mixture = rows.mixed(weights[client])
+            seen.add(client, split, rows, mixture)
+            if split == OUT_OF_FOLD:
+                seen.validation(client, rows, mixture, record["validation"][client])
     details = {"train_rows": record["train_rows"], "weights": weights, **({"without": without} if without else {})}
     return seen.predictions, seen.scores, details
 
 
-def _all_weights(job: Job, held: Mapping[str, Any], own: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Client → part → weight."""
-    assert job.mix is not None
-    if job.mix["weights"] == "together":
-        rows = {client: (task, y, parts) for client, (task, _, y, parts) in held.items()}
-        return {name: dict(own.weights) for name, own in choose_together(rows, own, job.mix["shrink"]).items()}
-    return {
-        client: _weights(job.mix, parts, own, task, y, choice_of(job.choose, client))
-        for client, (task, _, y, parts) in held.items()
-    }
-
-
-def _weights(
-    mix: Mapping[str, Any], parts: Mapping[str, np.ndarray], own: Sequence[str], task: Task, y: Tensor, metric: str
-) -> dict[str, float]:
-    mine, how, shrink = [name for name in parts if name in own], mix["weights"], mix["shrink"]
-    if isinstance(how, Mapping):
-        return {name: float(how[name]) for name in parts if how.get(name)}
-    loss = row_loss(task, y)
-    if not mix["admit"]:
-        return dict(weights_of(how, parts, mine, loss, shrink))
-    judge = Judge(task, y, metric)
-    return dict(admitted(parts, mine, judge, judge.higher_is_better, how, loss, shrink).weights)
-
-
-class _Frames:
+class Frames:
     """Predictions and scores as a study keeps them."""
 
     def __init__(self) -> None:
         self._predictions: list[pd.DataFrame] = []
         self._scores: list[dict[str, Any]] = []
 
-    def add(self, client: str, split: str, made: Predicted, mixture: Tensor, rows: np.ndarray | None) -> None:
-        """A split of a client; of ``rows`` alone if they are given."""
-        chosen = np.arange(len(made.row)) if rows is None else np.flatnonzero(np.isin(made.row, rows))
-        if not len(chosen):
-            return
-        place = torch.from_numpy(chosen)
-        y, own = made.y[place], mixture[place]
-        scored = {name: float(value) for name, value in made.task.evaluate(own, y).items()}
-        scored |= made.task.evaluate_once(own, y) if split == "test" else {}
-        frame = made.task.frame(made.row[chosen], y, own).assign(task=made.task.name)
+    def add(self, client: str, split: str, rows: Predicted, mixture: Tensor) -> None:
+        """What is predicted of a client's rows."""
+        scored = {name: float(value) for name, value in rows.task.evaluate(mixture, rows.y).items()}
+        scored |= rows.task.evaluate_once(mixture, rows.y) if split == "test" else {}
+        frame = rows.task.frame(rows.row, rows.y, mixture).assign(task=rows.task.name)
         self._predictions.append(tidy(frame, client, split))
         self._scores += score_rows(scored, client, split)
 
+    def validation(self, client: str, rows: Predicted, mixture: Tensor, wanted: Sequence[int] | np.ndarray) -> None:
+        """Of out-of-fold rows those that would be validation rows without folds."""
+        chosen = np.isin(rows.row, wanted)
+        if chosen.any():
+            self.add(client, "validation", rows.some(chosen), mixture[torch.from_numpy(chosen)])
+
     @property
     def predictions(self) -> pd.DataFrame:
+        """Of all that was added."""
         return pd.concat(self._predictions, ignore_index=True)
 
     @property
     def scores(self) -> pd.DataFrame:
+        """Likewise."""
         return pd.DataFrame(self._scores)
 
 
-def _part(client: str, split: str, made: Predicted, name: str, predictions: np.ndarray) -> pd.DataFrame:
-    frame = made.task.frame(made.row, made.y, torch.from_numpy(np.ascontiguousarray(predictions)).float())
-    return tidy(frame.assign(task=made.task.name), client, split).assign(part=name)
-
-
-def _arrays(rows: pd.DataFrame, names: Sequence[str]) -> tuple[Task, np.ndarray, Tensor, dict[str, np.ndarray]]:
-    """Task, row numbers, target, and each part's predictions, of a client's split."""
-    found: dict[str, np.ndarray] = {}
-    for name in names:
-        own = rows[rows["part"] == name].drop(columns=["part"])
-        task, predictions, y = read_predictions(own)
-        found[name] = predictions.double().numpy()
-    return task, own["row"].to_numpy(), y, found
+def _read(rows: pd.DataFrame, names: Sequence[str]) -> Predicted:
+    """A client's split."""
+    read = {name: read_predictions(rows[rows["part"] == name]) for name in names}
+    task, _, y = read[names[0]]
+    row = rows.loc[rows["part"] == names[0], "row"].to_numpy()
+    return Predicted(task, row, y, {name: own.double().numpy() for name, (_, own, _) in read.items()})
 
 
 def _dealt_rows(parts: Mapping[str, Part]) -> dict[str, dict[str, np.ndarray]]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.model_selection import ParameterGrid
 from torch import Tensor
 
-from fedlit.composite.alone import fit_rows
 from fedlit.data.encoding import EncodedClient, Rows
 from fedlit.data.folds import fold_of, together
+from fedlit.mixture.alone import Fold, fit_alone, fit_rows
 from fedlit.tasks import Score, Task
 
 __all__ = ["FEW_FOLDS", "OUT_OF_FOLD", "Chosen", "Judging", "choose_settings", "scores_on"]
@@ -55,7 +52,9 @@ class Judging:
         if folds:
             return cls(folds=folds, seed=seed)
         validation = len(client.sites[client.spec.name]["validation"])
-        few = min(FEW_FOLDS, len(client.train)) if validation < small else 0
+        groups = client.groups_of(client.train)
+        most = len(client.train) if groups is None else len(set(groups))
+        few = min(FEW_FOLDS, most) if validation < small else 0
         return cls(few=few if few > 1 else 0)
 
 
@@ -85,34 +84,23 @@ def choose_settings(
         judging: on which rows.
     """
     task, splits = client.spec.task, client.sites[client.spec.name]
-    rows, folds = _folds(client, judging)
-    best: tuple[float, dict[str, Any], list[Any], Tensor | None] | None = None
-    for settings in ParameterGrid(dict(grid)):
-        models: list[Any] = []
-        unseen = None
-        if rows is not None:
-            models, unseen = _crossed(task, partial(make, settings), rows, folds)
-            value = scores_on(task, unseen, rows)[score.name]
-        else:
-            models = [fit_rows(task, make(settings), client.train)]
-            known = splits["validation"]
-            value = scores_on(task, _mean(task, models, known), known)[score.name] if len(known) else math.nan
-        if best is None or score.gain(value, best[0]) > 0 or (math.isnan(best[0]) and not math.isnan(value)):
-            best = value, dict(settings), models, unseen
-    assert best is not None
-    _, settings, models, unseen = best
+    whole, folds = _folds(client, make, judging)
+    fitted = fit_alone(folds, grid, score)
+    models, rows, unseen = fitted.models, None, torch.zeros(0)
+    if whole is not None:  # in the order of row numbers
+        places = torch.from_numpy(np.searchsorted(whole.row, np.concatenate([own.held.row for own in folds])))
+        rows, unseen = whole, torch.cat(fitted.held)[torch.argsort(places)]
     if judging.few:
-        models = [fit_rows(task, make(settings), client.train)]
-    predictions: dict[str, Predicted] = {}
-    if rows is not None and unseen is not None:
-        predictions[OUT_OF_FOLD] = rows, unseen
+        models = [fit_rows(task, make(fitted.settings), client.train)]
+    predictions: dict[str, Predicted] = {} if rows is None else {OUT_OF_FOLD: (rows, unseen)}
     for split in ("validation", "test"):
         own = splits[split]
         if len(own):
-            seen = split == "validation" and judging.folds  # by all models but one
-            made = _those_of(own, rows, unseen) if seen else _mean(task, models, own)
+            made = _mean(task, models, own)
+            if rows is not None and judging.folds and split == "validation":  # seen by all models but one
+                made = unseen[torch.from_numpy(np.searchsorted(rows.row, own.row))]
             predictions[split] = own, made
-    return Chosen(settings, predictions)
+    return Chosen(fitted.settings, predictions)
 
 
 def scores_on(task: Task, predicted: Tensor, rows: Rows) -> dict[str, float]:
@@ -120,35 +108,26 @@ def scores_on(task: Task, predicted: Tensor, rows: Rows) -> dict[str, float]:
     return {name: float(value) for name, value in task.evaluate(predicted, rows.y).items()}
 
 
-def _folds(client: EncodedClient, judging: Judging) -> tuple[Rows | None, np.ndarray]:
-    """The rows that are in folds, and in which."""
+def _folds(client: EncodedClient, make: Make, judging: Judging) -> tuple[Rows | None, list[Fold]]:
+    """The rows that are in folds, and the folds; without folds the training rows, and validation rows to judge by."""
+    name, task = client.spec.name, client.spec.task
+    validation = client.sites[name]["validation"]
     if not (count := judging.folds or judging.few):
-        return None, np.zeros(0, np.int64)
-    name = client.spec.name
+        return None, [Fold(task, make, client.train, validation)]
     nobody = Rows(client.train.x[:0], client.train.y[:0], client.train.row[:0])
-    rows = together(client.train, client.sites[name]["validation"] if judging.folds else nobody)
-    return rows, fold_of(rows.y.numpy(), count, judging.seed, name)
+    rows = together(client.train, validation if judging.folds else nobody)
+    fold = fold_of(rows.y.numpy(), count, judging.seed, name, client.groups_of(rows))
+    return rows, [
+        Fold(task, make, _some(rows, fold != number), _some(rows, fold == number))
+        for number in range(int(fold.max()) + 1)
+    ]
 
 
-def _crossed(task: Task, make: Callable[[], Any], rows: Rows, folds: np.ndarray) -> tuple[list[Any], Tensor]:
-    """A model for each fold, trained on the others, and what it predicts of its own."""
-    models, made = [], None
-    for fold in range(int(folds.max()) + 1):
-        own = torch.from_numpy(folds == fold)
-        others = Rows(rows.x[~own], rows.y[~own], rows.row[folds != fold])
-        models.append(fit_rows(task, make(), others))
-        predicted = task.of_model(models[-1], rows.x[own].numpy())
-        made = predicted.new_zeros(len(rows), predicted.shape[1]) if made is None else made
-        made[own] = predicted
-    assert made is not None
-    return models, made
+def _some(rows: Rows, chosen: np.ndarray) -> Rows:
+    place = torch.from_numpy(chosen)
+    return Rows(rows.x[place], rows.y[place], rows.row[chosen])
 
 
 def _mean(task: Task, models: list[Any], rows: Rows) -> Tensor:
     made = [task.of_model(model, rows.x.numpy()) for model in models]
     return made[0] if len(made) == 1 else torch.stack(made).mean(0)
-
-
-def _those_of(own: Rows, rows: Rows | None, unseen: Tensor | None) -> Tensor:
-    assert rows is not None and unseen is not None
-    return unseen[torch.from_numpy(np.searchsorted(rows.row, own.row))]

@@ -1,20 +1,26 @@
-"""A study from its file: one YAML."""
+"""A study from its file: one YAML. Imports nothing heavy: what is misspelt is answered at once."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.mixture.settings import is_mixture, settings_of
 from fedlit.run.catalogue import cards, find_method
-from fedlit.run.config import find_config, read_yaml
-from fedlit.study.check import check_study
+from fedlit.run.config import find_config, read_yaml, shown
+from fedlit.run.keys import check_class_paths, check_file, check_key
+from fedlit.run.messages import misfit
+from fedlit.study.method import Method, Paper, Scenario, Search
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 
-__all__ = ["load_study"]
+__all__ = ["KEYS", "load_study"]
+
+KEYS: dict[str, Any] = {key: kind for key, kind in get_type_hints(Study).items() if key not in ("name", "folder")}
+"""The keys of a study in a file, with their types."""
 
 
 def load_study(name: str) -> Study:
@@ -24,65 +30,98 @@ def load_study(name: str) -> Study:
         name: a path, or the name of a YAML in this folder, in ``configs/studies/``, or of those that came with fedlit.
 
     Raises:
-        ConfigError: there is none, or it is not valid.
+        ConfigError: there is none, or it is not valid; with its file and the key.
 
     Example:
         >>> sorted(load_study("quickstart").methods)
         ['gl', 'gl_step', 'local']
     """
     path = find_config(name, studies=True)
-    content = read_yaml(path)
-    check_study({key: value for key, value in content.items() if key not in ("name", "folder")}, path)
     try:
-        return _parse(content, path)
+        return _study(read_yaml(path), path)
     except ConfigError as error:
-        raise error if str(error).startswith(str(path)) else ConfigError(f"{path}: {error}") from error
+        where = shown(path)
+        raise error if where in str(error) else ConfigError(f"{where}: {error}") from error
 
 
-def _parse(content: Mapping[str, Any], path: Path) -> Study:
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--study", type=Study)
-    content = dict(content)
-    for part in (content, content.get("search")):
-        for key in ("seeds", "tune_seeds"):
-            if isinstance(part, dict) and part.get(key) is not None:
-                part[key] = parse_seeds(part[key])
-    if isinstance(content.get("baselines"), list):
-        content["baselines"] = dict.fromkeys(content["baselines"])
-    tune = content.pop("tune", None) or {}
-    models = content.pop("baselines", None)  # what stands behind a class path is left as it is written
-    # Left out of the parsing, which would complete a class_path inside with defaults that are not the configuration's.
-    changes: dict[tuple[str, str], dict[str, Any]] = {}
+def _study(content: Mapping[str, Any], path: Path) -> Study:
+    for key in content:
+        if key not in KEYS:
+            raise ConfigError(
+                f"{key}: expected a key of a study ({', '.join(KEYS)}), found none of this name."
+                + did_you_mean(str(key), KEYS)
+            )
+    for key in ("methods", "seeds"):
+        if content.get(key) in (None, {}, [], ""):
+            raise ConfigError(f"expected {key}, without which there is no study, found nothing")
+    own = _with_seeds(content)
+    if isinstance(own.get("baselines"), list):
+        own["baselines"] = dict.fromkeys(own["baselines"])
+    if isinstance(own.get("search"), Mapping):
+        own["search"] = _with_seeds(own["search"])
     for group in ("methods", "scenarios"):
-        if isinstance(content.get(group), dict):
-            content[group] = dict(content[group])
-            for name, own in content[group].items():
-                if isinstance(own, dict):
-                    kept = {key: own[key] for key in ("set", "tune") if isinstance(own.get(key), dict)}
-                    content[group][name] = {key: own[key] for key in own if key not in kept}
-                    changes[group, name] = kept
-    for key in ("name", "folder"):
-        if key in content:
-            raise ConfigError(f"{path}: expected no key {key!r}, found one; a study is named after its file")
+        for name, value in (own.get(group) or {}).items() if isinstance(own.get(group), Mapping) else ():
+            if not isinstance(value, Mapping):
+                raise ConfigError(
+                    f"{group}.{name}: expected keys and values, found {value!r}. Did you mean {{config: quickstart}}?"
+                )
+    if problem := misfit(own, KEYS, path):
+        raise ConfigError(problem)
+    where = shown(path)
+    made: dict[str, dict[str, Any]] = {"methods": {}, "scenarios": {}}
+    for group, kind in (("methods", Method), ("scenarios", Scenario)):
+        for name, value in (own.get(group) or {}).items():
+            _check_changes(value, path, f"{where}: {group}.{name}")
+            made[group][name] = _made(kind, {**value, **_placed(value, path)}, f"{group}.{name}")
+    _check_keys((own.get("search") or {}).get("space"), f"{where}: search.space.")
+    _check_keys(own.get("tune"), f"{where}: tune.")
+    study: Study = _made(Study, {**own, **made, "name": path.stem, "folder": str(path.parent)}, "")
+    return study
+
+
+def _with_seeds(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Seeds as numbers: ``8:28`` is no list yet."""
+    read = {key: parse_seeds(content[key], key) for key in ("seeds", "tune_seeds") if content.get(key) is not None}
+    return {**content, **read}
+
+
+def _made(kind: Any, content: Mapping[str, Any], key: str) -> Any:
+    """A dataclass of keys whose types are right."""
+    inner = {name: own for name, own in (("search", Search), ("paper", Paper)) if content.get(name) is not None}
     try:
-        study: Study = parser.instantiate(
-            parser.parse_object({"study": {**content, "name": path.stem, "folder": str(path.parent)}})
-        ).study
-    except ConfigError:
-        raise
-    except Exception as error:  # jsonargparse raises many kinds
-        reason = " ".join(str(error).split()).removeprefix('Parser key "study": ')
-        raise ConfigError(f"{path}: expected a study, found: {reason}") from error
-    methods = {
-        name: replace(own, method=_placed(own.method, path), **changes.get(("methods", name), {}))
-        for name, own in study.methods.items()
-    }
-    scenarios = {name: replace(own, **changes.get(("scenarios", name), {})) for name, own in study.scenarios.items()}
-    return replace(study, methods=methods, scenarios=scenarios, baselines=models, tune=tune)
+        return kind(**{**content, **{name: _made(own, content[name], name) for name, own in inner.items()}})
+    except ConfigError as error:
+        told = str(error)
+        between = "" if not key else ": " if told.startswith("expected") else "."
+        raise ConfigError(f"{key}{between}{told}") from error
 
 
-def _placed(method: str, study: Path) -> str:
-    """A method's name as it is; the file of one of the user's own by its path, for it may lie beside the study."""
-    return method if method in ("", *cards()) else str(find_method(method, also=study.parent))
+def _placed(method: Mapping[str, Any], study: Path) -> dict[str, str]:
+    """A method that is a file of the user's own, by its path, for it may lie beside the study."""
+    name = method.get("method") or ""
+    return {} if name in ("", *cards()) else {"method": str(find_method(name, also=study.parent))}
+
+
+def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
+    """Of a method or a scenario: its configuration, and the keys that it changes."""
+    if own.get("method"):
+        found = find_method(str(own["method"]), also=path.parent, what=f"{key}.method:")
+        check_file(read_yaml(found), shown(found))
+    for name in {"config", "method"} & set(own.get("tune") or {}):
+        raise ConfigError(
+            f"{key}.tune.{name}: expected a key of a configuration, found {name}; write one line of methods for each"
+        )
+    if own.get("config"):
+        found = find_config(own["config"], also=path.parent, what=f"{key}.config:")
+        if is_mixture(found):
+            settings_of(found, {str(name): json.dumps(value) for name, value in (own.get("set") or {}).items()})
+            return
+        check_file(read_yaml(found), shown(found))
+    for part in ("set", "tune"):
+        _check_keys(own.get(part), f"{key}.{part}.")
+
+
+def _check_keys(changes: Mapping[str, Any] | None, where: str) -> None:
+    for key, value in (changes or {}).items():
+        check_key(str(key), where)
+        check_class_paths(str(key), value, where)

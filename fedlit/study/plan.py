@@ -12,22 +12,36 @@ from typing import Any
 
 import pandas as pd
 
-from fedlit.composite.settings import MixtureSettings, is_mixture
 from fedlit.data.table import ClientTable, leave_out
 from fedlit.data.target import own_task
 from fedlit.errors import ConfigError
+from fedlit.mixture.settings import is_mixture
 from fedlit.run.load import load
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
 from fedlit.study.alone import means_of, model_for
-from fedlit.study.job import FORMAT, Job, digest_of, each_variant, is_free, title_of, variant_name
+from fedlit.study.job import (
+    FORMAT,
+    Average,
+    FitAlone,
+    Job,
+    MixAnew,
+    Train,
+    TrainMixture,
+    Work,
+    digest_of,
+    each_variant,
+    is_free,
+    title_of,
+    variant_name,
+)
 from fedlit.study.mixtures import mixture_settings, must_have_parts, refuse_hidden_sharing, trained_with
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.any_model import is_any_model
 from fedlit.tasks.go_alone import TREES_AND_LINEAR
 
-__all__ = ["left_out", "plan_jobs", "reference_tables", "tasks_of", "training_notes"]
+__all__ = ["Planned", "jobs_of", "left_out", "plan_jobs", "reference_tables", "tasks_of", "training_notes"]
 
 _TRAINING = tuple(
     f"trainer.{key}"
@@ -38,33 +52,39 @@ _ROWS = ("data.source", _LEFT_OUT)  # keys that say whose rows there are
 
 
 @dataclass(frozen=True)
-class _Planned:
-    """What is run with every seed."""
+class Planned:
+    """What is run with every seed.
+
+    Attributes:
+        method: name of the method, or of the baseline.
+        work: what is done.
+        made_of: the keys of the configuration that say what is computed.
+        settings: of a tuned method, the combination.
+        left_out: the client without which it is trained.
+    """
 
     method: str
-    config: str
-    arguments: list[str]
-    made_of: list[Any]
+    work: Work
+    made_of: dict[str, Any]
     settings: dict[str, Any] | None = None
-    grid: dict[str, dict[str, list[Any]]] | None = None
     left_out: str | None = None
-    model: dict[str, Any] | None = None
-
-    def without(self, client: str) -> _Planned:
-        """The same without a client."""
-        settings, *rest = self.made_of
-        gone = [*settings.get(_LEFT_OUT, ()), client]
-        arguments = [*self.arguments, f"--{_LEFT_OUT}={json.dumps(gone)}"]
-        return replace(self, arguments=arguments, made_of=[{**settings, _LEFT_OUT: gone}, *rest], left_out=client)
 
     @property
     def title(self) -> str:
+        """As people read it."""
         return title_of(self.method, self.settings)
+
+    def without(self, client: str) -> Planned:
+        """The same without a client."""
+        assert isinstance(self.work, Train)
+        gone = [*self.made_of.get(_LEFT_OUT, ()), client]
+        work = replace(self.work, arguments=[*self.work.arguments, f"--{_LEFT_OUT}={json.dumps(gone)}"])
+        return replace(self, work=work, made_of={**self.made_of, _LEFT_OUT: gone}, left_out=client)
 
 
 def reference_tables(study: Study) -> list[ClientTable]:
     """The tables that all methods of a study are trained on, as a first seed deals them."""
-    data = _loaded(study, study.reference, _first(study)).data
+    data = _loaded(study, study.reference, study.methods[study.reference].combinations[0]).data
     tables = data.source.tables(0)
     return leave_out(tables, data.leave_out, [table.name for table in tables])
 
@@ -90,63 +110,91 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
     tables = reference_tables(study) if tables is None else tables
     tasks = tasks_of(tables)
     study = study.for_tasks(tasks)
-    checkpoint = [study.checkpoint, study.choose if study.checkpoint == "best" else ""]
-    planned: list[_Planned] = []
+    planned: list[Planned] = []
     for name, tuned in each_variant(study):
-        if study.methods[name].of is not None:
+        if study.methods[name].of is None:
+            planned.append(_planned(study, name, tuned))
+            _refuse_alike(planned)
+        else:
             must_have_parts(study, name)
-            continue
-        settings = _settings(study, name, tuned)
-        arguments = study.methods[name].arguments(tuned)
-        own = _Planned(name, str(study.config(name)), arguments, [settings, *checkpoint], tuned or None)
-        _refuse_alike(own, planned)
-        planned.append(own)
-    # Baselines get the data of the reference; where it is tuned, of its first combination: their rows are the same.
     reference = next(own for own in planned if own.method == study.trained(study.reference))
     _refuse_other_rows(planned, reference)
-    data = {key: value for key, value in reference.made_of[0].items() if key.startswith("data.")}
-    planned += _baselines(study, tasks, reference, data)
     # last: a study that is cut short has its answers, but for who should join
-    without = [
+    gone = [
         own.without(client)
         for client in left_out(study, tables)
         for own in planned
-        if own.method in study.candidates and not is_mixture(Path(own.config))
+        if own.method in study.candidates and isinstance(own.work, Train)
     ]
-    fingerprint = _fingerprint(tables)
+    return jobs_of(study, seeds, out, tasks, planned, gone, _fingerprint(tables))
 
-    def job(own: _Planned, seed: int) -> Job:
+
+def jobs_of(
+    study: Study,
+    seeds: Sequence[int],
+    out: Path,
+    tasks: Mapping[str, type[Task]],
+    planned: Sequence[Planned],
+    gone: Sequence[Planned] = (),
+    data: str = "",
+) -> list[Job]:
+    """The jobs of methods that are planned, and of the study's go-alone models and means.
+
+    Args:
+        study: completed by its clients' tasks.
+        seeds: of the runs.
+        out: the study's folder.
+        tasks: client → its task.
+        planned: all that is trained; go-alone models get the data of the reference. Where it is tuned, of its first
+            combination: their rows are the same.
+        gone: the same without a client.
+        data: changes with any row.
+    """
+    reference = next(own for own in planned if own.method == study.trained(study.reference))
+    every = [*planned, *_alone(study, tasks, reference)]
+
+    def job(own: Planned, seed: int) -> Job:
+        explain = study.explain and own.left_out is None
+        choose = study.choose if isinstance(own.work, FitAlone) or study.checkpoint == "best" else ""
+        kept = {key: value for key, value in vars(own.work).items() if key not in ("config", "arguments", "test")}
+        made_of = [FORMAT, own.method, seed, study.bootstrap, data, own.made_of, kept, choose, explain]
+        folder = out / "runs" / variant_name(own.method, own.settings, own.left_out) / f"seed_{seed}"
         return Job(
-            own.method,
-            seed,
-            str(out / "runs" / variant_name(own.method, own.settings, own.left_out) / f"seed_{seed}"),
-            digest_of([FORMAT, own.method, seed, study.bootstrap, fingerprint, *own.made_of, *_explained(study, own)]),
-            own.config,
-            own.arguments,
-            choose=study.choose or "",
-            checkpoint=study.checkpoint,
-            bootstrap=study.bootstrap,
-            keep_checkpoints=study.keep_checkpoints,
-            grid=own.grid,
-            settings=own.settings,
-            left_out=own.left_out,
-            explain=bool(_explained(study, own)),
-            model=own.model,
-            folds=study.folds if own.grid is not None else 0,
-            small=study.small if own.grid is not None else 0,
-        )
+            own.method, seed, str(folder), digest_of(made_of), own.work, study.choose or "", study.bootstrap,
+            own.settings, own.left_out, explain,
+        )  # fmt: skip
 
     jobs = []
     for seed in seeds:
-        trained = [job(own, seed) for own in planned]
-        jobs += [*trained, *_computed(study, seed, trained)]
-    return [*jobs, *(job(own, seed) for seed in seeds for own in without)]
+        trained = [job(own, seed) for own in every]
+        jobs += [*trained, *_computed(study, trained)]
+    return [*jobs, *(job(own, seed) for seed in seeds for own in gone)]
 
 
-def _baselines(
-    study: Study, tasks: Mapping[str, type[Task]], reference: _Planned, data: Mapping[str, Any]
-) -> list[_Planned]:
+def _planned(study: Study, name: str, tuned: dict[str, Any]) -> Planned:
+    """A method with a combination of settings."""
+    method, config, loaded = study.methods[name], study.config(name), _loaded(study, name, tuned)
+    arguments = method.arguments(tuned)
+    keys = {key: value for key, value in (loaded.settings or {}).items() if key != "seed" and not is_free(key)}
+    if is_mixture(config):
+        parts = mixture_settings(config, arguments)
+        refuse_hidden_sharing(study, name, parts.parts)
+        keys = {key: value for key, value in keys.items() if key.startswith(_ROWS)}
+        keys["mixture"] = trained_with(parts)
+        return Planned(name, TrainMixture(str(config), arguments), keys, tuned or None)
+    if not loaded.exchange.on and not (name == study.reference or method.alone or method.pooled):
+        raise ConfigError(
+            f"methods.{title_of(name, tuned)}: expected something in exchange.federated, found that nothing is shared; "
+            "set alone: true (each client by itself) or pooled: true (all rows in one place)"
+        )
+    return Planned(name, Train(str(config), arguments, study.checkpoint), keys, tuned or None)
+
+
+def _alone(study: Study, tasks: Mapping[str, type[Task]], reference: Planned) -> list[Planned]:
     """The go-alone models that are fitted."""
+    assert isinstance(reference.work, Train | TrainMixture)
+    config, arguments = reference.work.config, reference.work.arguments
+    data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}
     planned = []
     for name, found in (study.baselines or {}).items():
         if name == TREES_AND_LINEAR:
@@ -158,35 +206,33 @@ def _baselines(
             for task, model in models.items()
             if model is not None
         }
-        made_of = [data, grids, study.choose, own, study.folds, study.small]
-        planned.append(replace(reference, method=name, settings=None, grid=grids, made_of=made_of, model=own))
+        planned.append(Planned(name, FitAlone(config, arguments, grids, own, study.folds, study.small), data))
     return planned
 
 
-def _computed(study: Study, seed: int, trained: Sequence[Job]) -> list[Job]:
+def _computed(study: Study, trained: Sequence[Job]) -> list[Job]:
     """What is computed of a seed's predictions: mixtures, and means of models."""
-    jobs, found = {own.method: own for own in trained}, []
+    jobs = {own.method: own for own in trained}
+    first, found = trained[0], list[Job]()
+
+    def add(name: str, work: Work, source: Job, made_of: list[Any]) -> None:
+        folder = str(Path(source.folder).parent.parent / name / f"seed_{source.seed}")
+        digest = digest_of([name, *made_of])
+        jobs[name] = replace(source, method=name, folder=folder, digest=digest, work=work, settings=None)
+        found.append(jobs[name])
+
     for name, method in study.methods.items():
         if method.of is not None:
             source = jobs[method.of]
-            new = _computed_job(source, name, digest_of([name, source.digest, method.mix, study.choose]))
-            found.append(replace(new, parts=[[source.folder]], mix=method.mix))
-            jobs[name] = found[-1]
-    means = {TREES_AND_LINEAR: means_of(study.baselines or ())} if TREES_AND_LINEAR in (study.baselines or ()) else {}
-    means |= {name: [[part] for part in parts] for name, parts in study.blends.items()}
-    first = jobs[study.reference]
-    for name, groups in sorted(means.items(), key=lambda own: own[0] != TREES_AND_LINEAR):
+            add(name, MixAnew(source.folder, method.mix), source, [source.digest, method.mix, study.choose])
+    means = {name: [[part] for part in parts] for name, parts in study.blends.items()}
+    if TREES_AND_LINEAR in (study.baselines or ()):
+        means = {TREES_AND_LINEAR: means_of(study.baselines or ()), **means}
+    for name, groups in means.items():
         parts = [[jobs[part] for part in group] for group in groups]
-        made_of = [name, [[part.digest for part in group] for group in parts]]
-        new = _computed_job(first, name, digest_of(made_of))
-        found.append(replace(new, parts=[[part.folder for part in group] for group in parts]))
-        jobs[name] = found[-1]
+        work = Average([[part.folder for part in group] for group in parts])
+        add(name, work, first, [[[part.digest for part in group] for group in parts]])
     return found
-
-
-def _computed_job(first: Job, name: str, digest: str) -> Job:
-    folder = Path(first.folder).parent.parent / name / f"seed_{first.seed}"
-    return replace(first, method=name, folder=str(folder), digest=digest, settings=None, mix=None)
 
 
 def training_notes(study: Study) -> list[str]:
@@ -198,8 +244,7 @@ def training_notes(study: Study) -> list[str]:
     """
     found: dict[str, dict[str, list[str]]] = {key: {} for key in _TRAINING}
     for name, tuned in each_variant(study):
-        method = study.methods[name]
-        if method.of is not None or is_mixture(study.config(name)):  # parts are trained as each needs it
+        if study.methods[name].of is not None or is_mixture(study.config(name)):  # parts are trained as each needs it
             continue
         settings = _loaded(study, name, tuned).settings or {}
         for key, values in found.items():
@@ -207,20 +252,13 @@ def training_notes(study: Study) -> list[str]:
             labels = values.setdefault(said, [])
             if study.labels[name] not in labels:
                 labels.append(study.labels[name])
-    notes = []
-    for key, values in found.items():
-        if len(values) > 1:
-            each = "; ".join(f"{said} for {shorten(labels)}" for said, labels in values.items())
-            notes.append(
-                f"Methods are not trained alike: {key} is {each}. What looks like a gain may be one of training; give "
-                "all methods the same"
-            )
-    return notes
-
-
-def _explained(study: Study, own: _Planned) -> list[str]:
-    """What changes the digest of a run that is explained; a federation that lacks a client is not."""
-    return ["explain"] if study.explain and own.left_out is None else []
+    return [
+        f"Methods are not trained alike: {key} is "
+        + "; ".join(f"{said} for {shorten(labels)}" for said, labels in values.items())
+        + ". What looks like a gain may be one of training; give all methods the same"
+        for key, values in found.items()
+        if len(values) > 1
+    ]
 
 
 def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
@@ -236,25 +274,18 @@ def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
             f"leave_one_out: expected two clients or more, found {tables[0].name} alone; leave the key out"
         )
     if not study.candidates:
-        raise ConfigError(
-            "leave_one_out: expected a federated method, without which nobody joins, found none; add one to methods, "
-            "or leave the key out"
-        )
+        raise ConfigError("leave_one_out: expected a federated method, found none; add one, or leave the key out")
     return [table.name for table in tables] if len(tables) > 2 else []
-
-
-def _first(study: Study) -> dict[str, Any]:
-    return study.methods[study.reference].combinations[0]
 
 
 def _loaded(study: Study, name: str, tuned: Mapping[str, Any]) -> Run:
     name = study.trained(name)
+    config, arguments = study.config(name), study.methods[name].arguments(tuned)
     try:
-        if is_mixture(study.config(name)):  # all parts read the same rows
-            first = next(iter(_parts(study, name, tuned).parts.values()))
-            return _read(first.config, Path(first.config).stat().st_mtime_ns, Path.cwd(), *first.arguments)
-        config = study.config(name)
-        return _read(config, config.stat().st_mtime_ns, Path.cwd(), *study.methods[name].arguments(tuned))
+        if is_mixture(config):  # all parts read the same rows
+            first = next(iter(mixture_settings(config, arguments).parts.values()))
+            config, arguments = Path(first.config), first.arguments
+        return _read(config, config.stat().st_mtime_ns, Path.cwd(), *arguments)
     except ConfigError as error:
         if not tuned:
             raise
@@ -267,31 +298,9 @@ def _read(config: Path, changed: int, here: Path, *arguments: str) -> Run:
     return load(str(config), *arguments)
 
 
-def _settings(study: Study, name: str, tuned: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a configuration that say what is computed."""
-    loaded = _loaded(study, name, tuned)
-    own = loaded.settings or {}
-    if is_mixture(study.config(name)):
-        parts = _parts(study, name, tuned)
-        refuse_hidden_sharing(study, name, parts.parts)
-        rows = {key: value for key, value in own.items() if key.startswith(_ROWS)}
-        return {**rows, "mixture": trained_with(parts)}
-    settings = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
-    method = study.methods[name]
-    if not loaded.exchange.on and not (name == study.reference or method.alone or method.pooled):
-        raise ConfigError(
-            f"methods.{title_of(name, tuned)}: expected something in exchange.federated, found that nothing is shared; "
-            "set alone: true (each client by itself) or pooled: true (all rows in one place)"
-        )
-    return settings
-
-
-def _parts(study: Study, name: str, tuned: Mapping[str, Any]) -> MixtureSettings:
-    return mixture_settings(study.config(name), study.methods[name].arguments(tuned))
-
-
-def _refuse_alike(own: _Planned, planned: Sequence[_Planned]) -> None:
-    for other in planned:
+def _refuse_alike(planned: Sequence[Planned]) -> None:
+    *others, own = planned
+    for other in others:
         if other.method == own.method and other.made_of == own.made_of:  # 1 and 1.0, or a key that changes no result
             raise ConfigError(
                 f"methods.{own.method}.tune: expected combinations that differ in what is trained, found "
@@ -299,12 +308,11 @@ def _refuse_alike(own: _Planned, planned: Sequence[_Planned]) -> None:
             )
 
 
-def _refuse_other_rows(planned: Sequence[_Planned], reference: _Planned) -> None:
-    expected = reference.made_of[0]
+def _refuse_other_rows(planned: Sequence[Planned], reference: Planned) -> None:
+    expected = reference.made_of
     for own in planned:
-        found = own.made_of[0]
-        keys = dict.fromkeys((*found, _LEFT_OUT))
-        different = [key for key in keys if key.startswith(_ROWS) and found.get(key) != expected.get(key)]
+        keys = dict.fromkeys((*own.made_of, _LEFT_OUT))
+        different = [key for key in keys if key.startswith(_ROWS) and own.made_of.get(key) != expected.get(key)]
         if different:
             raise ConfigError(
                 f"methods.{own.title}: expected the rows of {reference.method}, found another {', '.join(different)}; "

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
 
 from fedlit.errors import ConfigError
 from fedlit.files import advice, reason
@@ -18,7 +17,7 @@ from fedlit.run.worker import WorkerProcess, cores
 from fedlit.study.job import DONE, Job, finished
 from fedlit.study.progress import Progress
 
-__all__ = ["default_jobs", "locked", "nothing", "run_jobs"]
+__all__ = ["Pool", "default_jobs", "locked", "nothing", "run_jobs"]
 
 
 def default_jobs() -> int:
@@ -49,29 +48,80 @@ class _Worker(WorkerProcess):
 
     def run(self, job: Job) -> str:
         """Run a job; the error that ended it, or the empty string."""
-        return self.call("fedlit.study.runs:serve", asdict(job), Path(job.folder).with_suffix(".log"))
+        return self.call("fedlit.study.runs:serve", job.request(), Path(job.folder).with_suffix(".log"))
 
 
 def nothing(text: str) -> None:
     """Where nobody listens."""
 
 
+class Pool:
+    """Worker processes, each with its share of the cores; one that dies takes only its job with it.
+
+    Args:
+        slots: how many.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = max(1, slots)
+        self._workers = [_Worker(max(1, cores() // self.slots)) for _ in range(self.slots)]
+        self._idle = SimpleQueue[_Worker]()
+        for worker in self._workers:
+            self._idle.put(worker)
+        self._threads = ThreadPoolExecutor(self.slots)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for worker in self._workers:
+            worker.stop()
+
+    def run(self, jobs: Sequence[Job], begin: Callable[[Job], None]) -> Iterator[tuple[Job, str, float]]:
+        """Run jobs; of each that ends the error that ended it, or the empty string, and its seconds.
+
+        Args:
+            jobs: those that another one is computed from stand before it.
+            begin: is called when a job begins.
+        """
+        ended = {job.folder: Event() for job in jobs}
+
+        def work(job: Job) -> tuple[str, float]:
+            for folder in job.after:
+                if folder in ended:
+                    ended[folder].wait()
+            worker = self._idle.get()
+            begin(job)
+            begun = time.monotonic()
+            try:
+                return worker.run(job), time.monotonic() - begun
+            finally:
+                self._idle.put(worker)
+                ended[job.folder].set()
+
+        running: dict[Future[tuple[str, float]], Job] = {self._threads.submit(work, job): job for job in jobs}
+        while running:
+            # a wait without end could not be interrupted on every system
+            for future in wait(running, timeout=1, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), *future.result()
+
+
 def run_jobs(
-    jobs: Sequence[Job], slots: int, *, quiet: bool = False, say: Callable[[str], None] = nothing
+    jobs: Sequence[Job], pool: Pool | int, *, quiet: bool = False, say: Callable[[str], None] = nothing
 ) -> dict[str, str]:
     """Run what is not done yet.
 
     Args:
         jobs: all jobs of the study.
-        slots: how many at once; each gets its share of the cores.
+        pool: of worker processes, or how many.
         quiet: no progress.
         say: where messages go.
 
     Returns:
         Name of each run that failed → its error.
     """
-    records = {job.name: finished(job) for job in jobs}
-    left = deque(job for job in jobs if records[job.name] is None)
+    left = [job for job in jobs if finished(job) is None]
     other = sum((Path(job.folder) / DONE).exists() for job in left)
     if len(left) < len(jobs):
         say(f"{len(jobs) - len(left)} of {len(jobs)} runs are done already")
@@ -79,56 +129,17 @@ def run_jobs(
         say(f"{other} runs were made with another configuration or data, or are damaged: they are run again")
     if not left:
         return {}
-    slots = max(1, min(slots, len(left)))
-    seconds: dict[str, list[float]] = {}
-    for record in records.values():
-        if record is not None and record.get("seconds"):
-            seconds.setdefault(record["method"], []).append(record["seconds"])
-    progress = Progress(jobs, left, seconds, slots, quiet)
-    workers = [_Worker(max(1, cores() // slots)) for _ in range(slots)]
-    events: queue.SimpleQueue[tuple[Job, tuple[str, float] | None]] = queue.SimpleQueue()  # None: it begins
-    unfinished, ended = {job.folder for job in left}, threading.Condition()
+    if isinstance(pool, int):
+        with Pool(min(pool, len(left))) as own:
+            return _run(jobs, left, own, quiet)
+    return _run(jobs, left, pool, quiet)
 
-    def serve(worker: _Worker) -> None:
-        while True:
-            try:
-                job = left.popleft()
-            except IndexError:
-                return
-            with ended:  # those that it is computed from stand before it, so a worker has them already
-                while unfinished.intersection(job.after):
-                    ended.wait()
-            begun = time.monotonic()
-            events.put((job, None))
-            error = worker.run(job)
-            with ended:
-                unfinished.discard(job.folder)
-                ended.notify_all()
-            events.put((job, (error, time.monotonic() - begun)))
 
-    failures: dict[str, str] = {}
-    count = len(left)
-    threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in workers]
-    try:
-        for thread in threads:
-            thread.start()
-        while count:
-            try:  # a wait without end could not be interrupted on every system
-                job, end = events.get(timeout=1)
-            except queue.Empty:
-                progress.show()
-                continue
-            if end is None:
-                progress.begin(job)
-                continue
-            count -= 1
-            error, took = end
+def _run(jobs: Sequence[Job], left: Sequence[Job], pool: Pool, quiet: bool) -> dict[str, str]:
+    failures = {}
+    with Progress(len(jobs), len(left), quiet) as progress:
+        for job, error, seconds in pool.run(left, progress.begin):
             if error:
                 failures[job.name] = error
-            progress.done(job, took, bool(error))
-    finally:
-        left.clear()
-        for worker in workers:
-            worker.stop()
-        progress.close()
+            progress.done(job, seconds, bool(error))
     return failures

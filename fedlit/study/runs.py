@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import pandas as pd
 import torch
 import yaml
 
-from fedlit.composite.settings import is_mixture
 from fedlit.errors import FedlitError
 from fedlit.explain.clusters import CLUSTERS, PAIRS
 from fedlit.explain.judge import CORRECTIONS
@@ -31,18 +30,22 @@ from fedlit.run.run import Run
 from fedlit.study.baselines import fit_baseline
 from fedlit.study.blends import mean_of_models
 from fedlit.study.bootstrap import bootstrap_scores
-from fedlit.study.curves import read_curves, training_seconds
-from fedlit.study.explained import CALIBRATION, IMPORTANCE, JUDGED, calibration, judged
+from fedlit.study.explained import CALIBRATION, IMPORTANCE, calibration, read_tested
 from fedlit.study.importance import column_importance
 from fedlit.study.job import (
     BESIDE,
     BOOTSTRAP,
-    CURVES,
     DONE,
     FORMAT,
     PREDICTIONS,
     SCORE_FILE,
+    Average,
+    FitAlone,
     Job,
+    MixAnew,
+    Train,
+    TrainMixture,
+    Work,
     is_free,
     score_rows,
     tidy,
@@ -55,30 +58,36 @@ from fedlit.train.results import Results
 __all__ = ["best_arguments", "execute", "record", "serve"]
 
 
+Computed = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
+"""Predictions, scores, and what the record of a job says beside what all say."""
+
+
 def execute(job: Job) -> None:
     """Run one job to the end, and mark its folder as done.
 
     A method's run that was cut short goes on from its last checkpoint, if it was of this configuration.
     """
+    compute: dict[type[Work], Callable[[Job], Computed]] = {
+        Train: _train,
+        TrainMixture: train_mixture,
+        FitAlone: fit_baseline,
+        MixAnew: mixed_anew,
+        Average: mean_of_models,
+    }
     folder = Path(job.folder)
     begun = time.perf_counter()
-    compute = mixed_anew if job.mix is not None else mean_of_models if job.parts else None
-    if job.grid is not None or compute is not None:
+    if not isinstance(job.work, Train | TrainMixture):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        predictions, scores, details = (compute or fit_baseline)(job)
+    predictions, scores, details = compute[type(job.work)](job)
+    if not details.get("resumed"):  # else it is the time of a part
         details["seconds"] = time.perf_counter() - begun
-    elif is_mixture(Path(job.config)):
-        predictions, scores, details = train_mixture(job, folder)
-        details["seconds"] = time.perf_counter() - begun
-    else:
-        predictions, scores, details = _train(job, folder)
     _write(job, folder, predictions, scores, details)
 
 
 def serve(request: Mapping[str, Any]) -> None:
     """:func:`execute` in a process of its own."""
-    execute(Job(**request))
+    execute(Job.of(request))
 
 
 def record(job: Job, run: Run, trained: Results) -> None:
@@ -91,23 +100,21 @@ def record(job: Job, run: Run, trained: Results) -> None:
     """
     folder = Path(job.folder)
     folder.mkdir(parents=True)
-    _write(job, folder, *_scored(job, run, trained, folder, resumed=False))
+    _write(job, folder, *_scored(job, run, trained, resumed=False))
 
 
 def _write(job: Job, folder: Path, predictions: pd.DataFrame, scores: pd.DataFrame, details: Mapping[str, Any]) -> None:
     """All that a job leaves, the mark of its end last."""
     predictions.to_parquet(folder / PREDICTIONS, index=False)
     scores.to_csv(folder / SCORE_FILE, index=False)
-    test = predictions[predictions["split"] == "test"]
+    tested = read_tested(predictions) if job.explain or job.bootstrap else {}
     if job.explain:
-        calibration(predictions).to_csv(folder / CALIBRATION, index=False)
-        judged(predictions).to_csv(folder / JUDGED, index=False)
+        calibration(tested).to_csv(folder / CALIBRATION, index=False)
     if job.bootstrap:
-        bootstrap_scores(test, job.bootstrap).to_parquet(folder / BOOTSTRAP)
-    _mark(folder, {**_record(job, folder, predictions), **details})
-    if not job.keep_checkpoints:
-        for checkpoints in folder.glob("version_*/checkpoints"):
-            shutil.rmtree(checkpoints)
+        bootstrap_scores(tested, job.bootstrap).to_parquet(folder / BOOTSTRAP)
+    write_text(json.dumps({**_record(job, folder, predictions), **details}, indent=2) + "\n", folder / DONE)
+    for checkpoints in folder.glob("version_*/checkpoints"):
+        shutil.rmtree(checkpoints)
 
 
 def _record(job: Job, folder: Path, predictions: pd.DataFrame) -> dict[str, Any]:
@@ -139,10 +146,6 @@ def _one_class(predictions: pd.DataFrame) -> dict[str, str]:
     return found
 
 
-def _mark(folder: Path, record: Mapping[str, Any]) -> None:
-    write_text(json.dumps(record, indent=2) + "\n", folder / DONE)
-
-
 def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     """What tells whether two runs were scored on the same rows."""
     found: dict[str, Any] = {}
@@ -156,13 +159,14 @@ def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    best = best_arguments(job.checkpoint, job.choose)
+def _train(job: Job) -> Computed:
+    assert isinstance(job.work, Train)
+    folder, best = Path(job.folder), best_arguments(job.work.checkpoint, job.choose)
     run = load(
-        job.config,
+        job.work.config,
         "--board.curves=false",  # pictures of every run would take as long as a short training
         "--board.confusion_matrices=0",
-        *job.arguments,
+        *job.work.arguments,
         f"--seed={job.seed}",
         f"--name={folder.name}",
         f"--trainer.default_root_dir={folder.parent}",
@@ -176,15 +180,15 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
         shutil.rmtree(folder, ignore_errors=True)
         begun = None
     trained = run.fit("last" if begun is not None else None, quiet=True)
-    return _scored(job, run, trained, folder, resumed=begun is not None)
+    return _scored(job, run, trained, resumed=begun is not None)
 
 
-def _scored(
-    job: Job, run: Run, trained: Results, folder: Path, *, resumed: bool
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> Computed:
     """Predictions and scores of a run's clients, and what its record says."""
-    validation = run.validate("best", quiet=True) if job.checkpoint == "best" else trained
-    splits = [validation, run.test(job.checkpoint, quiet=True)] if job.test else [validation]
+    assert isinstance(job.work, Train)
+    folder, checkpoint = Path(job.folder), job.work.checkpoint
+    validation = run.validate("best", quiet=True) if checkpoint == "best" else trained
+    splits = [validation, run.test(checkpoint, quiet=True)] if job.work.test else [validation]
     predictions, scores = [], []
     for results in splits:
         for client, frame in scored_predictions(run.loop, run.data, results.split).items():
@@ -194,11 +198,11 @@ def _scored(
             scores += score_rows(known, client, results.split)
     if job.explain:
         column_importance(run, job.choose).to_csv(folder / IMPORTANCE, index=False)
-    curves = _keep(run, folder, list(splits[-1].scores))
+    _keep(run, folder)
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
     exchange = run.exchange
     details = {
-        "seconds": training_seconds(curves),
+        "seconds": None,
         "exchange": {"rounds": exchange.rounds, "bytes": exchange.bytes, "seconds": exchange.seconds},
         "leaves": {
             "patterns": list(exchange.federated),
@@ -227,17 +231,14 @@ def best_arguments(checkpoint: str, choose: str | Mapping[str, str]) -> list[str
     return [f"--checkpoint.monitor=val/{choose}", f"--checkpoint.mode={mode}", "--checkpoint.best=1"]
 
 
-def _keep(run: Run, folder: Path, clients: Sequence[str]) -> pd.DataFrame:
-    """Copy what the run's own folder has for a study; its learning curves."""
+def _keep(run: Run, folder: Path) -> None:
+    """Copy what the run's own folder has for a study."""
     assert run.folder is not None
-    curves = read_curves(run.folder, clients)
-    curves.to_csv(folder / CURVES, index=False)
     if (run.folder / CORRECTIONS).is_file():
         read_corrections(run.folder)[0].to_csv(folder / CORRECTIONS, index=False)
     for name in (CLUSTERS, PAIRS):
         if (run.folder / name).is_file():
             shutil.copyfile(run.folder / name, folder / name)
-    return curves
 
 
 def _same(folder: Path, run: Run, best: Sequence[str]) -> bool:

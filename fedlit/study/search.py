@@ -1,41 +1,67 @@
 """``fedlit search``: what to federate, how often, how much, and with which hyperparameters, chosen on validation rows.
 
-<out>/journal.log                   Optuna's record of all trials: a search goes on from it
-     /runs/trial_<n>/seed_<s>/      a run each, as :mod:`fedlit.study.runs` says, without test rows
-     /trials/trial_<n>/             parameters and value for TensorBoard's HParams tab
+<out>/trials.db                         Optuna's record of all trials: a search goes on from it
+     /runs/<method>@<settings>/seed_<s>/    a run each, as :mod:`fedlit.study.runs` says, without test rows
+     /trials/trial_<n>/                 parameters and value for TensorBoard's HParams tab
 """
 
 from __future__ import annotations
 
 import json
-import math
 import shlex
-from collections.abc import Iterable
+import shutil
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
 from tqdm import tqdm
 
+from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, RunError
+from fedlit.mixture.settings import is_mixture
 from fedlit.run.config import known_configs
+from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown
-from fedlit.show.table import NOTHING
 from fedlit.show.text import Verbatim
-from fedlit.study.job import check_format
-from fedlit.study.method import Method
+from fedlit.study.job import check_format, digest_of
+from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
 from fedlit.study.parse import load_study
 from fedlit.study.plan import reference_tables, tasks_of
-from fedlit.study.runner import default_jobs, locked
+from fedlit.study.runner import Pool, default_jobs, locked
 from fedlit.study.seeds import parse_seeds
-from fedlit.study.space import distributions
 from fedlit.study.study import Study
-from fedlit.study.trials import Trial, Trials, search_of, text
-from fedlit.study.units import heading, points
+from fedlit.study.tune import judged, tuning_jobs
+from fedlit.study.units import heading
 from fedlit.tasks import COMPARED, Score
 
 __all__ = ["Found", "Trial", "search"]
 
 MOST_TRIALS = 10  # of the printed table
+STARTUP = 10  # trials that the Bayesian sampler draws at random before it learns from them
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One point of the space.
+
+    Attributes:
+        number: from 0.
+        params: dotted key → value.
+        value: mean over seeds of what trials are judged by; None if it failed.
+        clients: client → mean over seeds of the metric.
+        error: why it failed.
+    """
+
+    number: int
+    params: dict[str, Any]
+    value: float | None
+    clients: dict[str, float]
+    error: str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,12 +72,14 @@ class Found(Shown):
         study: what was searched.
         seeds: with which seeds each trial was trained.
         trials: all that have ended, by number.
+        own: the value of the configuration's own settings; None if they failed.
         folder: where the files are.
     """
 
     study: Study
     seeds: list[int]
     trials: list[Trial]
+    own: float | None
     folder: Path
 
     @property
@@ -62,13 +90,8 @@ class Found(Shown):
     @property
     def ranked(self) -> list[Trial]:
         """Those that have a value, the best first; of equals the earlier."""
-        return sorted((trial for trial in self.trials if trial.value is not None), key=self._loss)
-
-    def _loss(self, trial: Trial) -> float:
-        return math.inf if trial.value is None else -float(self.score.gain(trial.value, 0.0))
-
-    def _value(self, trial: Trial) -> str:
-        return NOTHING if trial.value is None else self.score.text(trial.value)
+        known = [trial for trial in self.trials if trial.value is not None]
+        return sorted(known, key=lambda trial: -float(self.score.gain(trial.value, 0.0)))
 
     @property
     def best(self) -> Trial:
@@ -76,58 +99,40 @@ class Found(Shown):
         return self.ranked[0]
 
     @property
-    def own(self) -> Trial | None:
-        """The configuration's own settings, None if the space does not hold them or they failed."""
-        return next((trial for trial in self.ranked if trial.own), None)
-
-    @property
     def failures(self) -> dict[str, str]:
         """Trial → its error."""
-        return {trial.name: trial.error for trial in self.trials if trial.error}
+        return {f"trial {trial.number}": trial.error for trial in self.trials if trial.error}
 
     @property
     def method(self) -> Method:
         """The best trial as a method of a study."""
-        searched = self.study.methods[search_of(self.study).method]
+        searched = self.study.methods[_search_of(self.study).method]
         return replace(searched, label="", set={**searched.set, **self.best.params}, tune={})
 
     def parts(self) -> list[str | Grid]:
         """The best trials, what was gained, and the commands that go on from here."""
-        what, score = search_of(self.study), self.score
-        ranked, own = self.ranked, self.own
-        shown = ranked[:MOST_TRIALS] + [one for one in ranked[MOST_TRIALS:] if one is own]
-        rows = [[str(one.number), self._value(one), *map(text, one.params.values()), "own" * one.own] for one in shown]
-        judged = "mean over clients" if what.judge == "mean" else "worst client"
-        method = self.method
-        shares_nothing = self.best.params.get("exchange.federated", ...) == []
+        what, score, method = _search_of(self.study), self.score, self.method
+        rows = [
+            [str(one.number), score.text(one.value or 0.0), *map(_text, one.params.values())]
+            for one in self.ranked[:MOST_TRIALS]
+        ]
+        own = "no value, for they failed" if self.own is None else score.text(self.own)
+        of = "mean over clients" if what.judge == "mean" else "worst client"
         config = method.config if method.config in known_configs() else str(self.study.config(what.method))
-        command = ["fedlit", "fit", "--config", config, *method.arguments()]
         snippet = json.dumps({"config": method.config, "set": method.set}, ensure_ascii=False)
         return [
-            f"{what.method}: {len(ranked)} trials, seeds {', '.join(map(str, self.seeds))}; "
-            f"{heading(score)} on validation rows{' in %' * score.percent}, {judged}:",
-            Grid(["trial", "value", *what.space, ""], rows),
-            self._comparison(),
+            f"{what.method}: {len(self.ranked)} trials, seeds {', '.join(map(str, self.seeds))}; {heading(score)} on "
+            f"validation rows{' in %' * score.percent}, {of}:",
+            Grid(["trial", "value", *what.space], rows),
+            f"The configuration's own settings: {own}.",
             "",
-            Verbatim(f"Train the best: {shlex.join(command)}"),
+            Verbatim(f"Train the best: {shlex.join(['fedlit', 'fit', '--config', config, *method.arguments()])}"),
             Verbatim(f"As a method of a study: best: {snippet}"),
             Verbatim(f"Trials: tensorboard --logdir {shlex.quote(str(self.folder / 'trials'))} (tab HParams)"),
-            Verbatim(f"Curves of every run: tensorboard --logdir {shlex.quote(str(self.folder / 'runs'))}"),
-            *(["The best trial shares nothing: each client by itself."] if shares_nothing else []),
-            "Note: the best of many trials flatters itself on the rows that it was chosen by. No test rows were "
-            "scored: put it into a study as a method, let fedlit compare say what it is worth, with other seeds "
-            "than these. (Where seeds draw splits anew, even those share rows with the ones it was chosen by.)",
+            "Note: the best of many trials flatters itself on the rows that it was chosen by. Put it into a study as a "
+            "method, and let fedlit compare say what it is worth on test rows, with other seeds than these.",
             *(f"FAILED {name}: {error}" for name, error in self.failures.items()),
         ]
-
-    def _comparison(self) -> str:
-        if self.own is None:
-            return "The configuration's own settings have no value here: they failed, or the space does not hold them."
-        if self.best.own:
-            return f"No trial was better than the configuration's own settings, {self._value(self.own)}."
-        gain = self.score.text(self._loss(self.own) - self._loss(self.best))
-        way = f"{points(self.score).lstrip()} above" if self.score.higher_is_better else "lower"
-        return f"The configuration's own settings: {self._value(self.own)}; the best trial is {gain} {way.lstrip()}."
 
 
 def search(
@@ -141,8 +146,8 @@ def search(
 ) -> Found:
     """Look through the space of a study's ``search`` for what does best on validation rows.
 
-    The first trial is the configuration's own settings, if the space holds them. Started again, a search goes on until
-    it has this many trials in all; trials that were cut short go on where they were.
+    The configuration's own settings are tried, too. Started again, a search goes on until it has this many trials in
+    all; trials that were cut short go on where they were. If the search has changed meanwhile, it begins anew.
 
     Args:
         study: its name, its path, or a :class:`~fedlit.study.study.Study`.
@@ -160,11 +165,11 @@ def search(
     for option, number in (("--trials", trials), ("--jobs", jobs)):
         if number is not None and number < 1:
             raise ConfigError(f"{option}: expected at least 1, found {number}")
-    numbers = search_of(study).seeds if seeds is None else parse_seeds(seeds)
+    what = _search_of(study)
+    numbers = what.seeds if seeds is None else parse_seeds(seeds)
     folder = Path(out if out is not None else Path("lightning_logs", "studies", f"{study.name}_search")).absolute()
-    space = distributions(search_of(study).space)
-    slots = jobs or default_jobs()
-    with locked(folder):
+    space, slots = distributions(what.space), jobs or default_jobs()
+    with locked(folder), Pool(slots) as pool:
         check_format(folder)
         tables = reference_tables(study)
         study = study.for_tasks(tasks_of(tables))
@@ -173,13 +178,135 @@ def search(
                 f"choose: expected one metric by which trials are judged, found {', '.join(study.choices)}, for "
                 "clients have different tasks; name one"
             )
-        work = Trials(study, numbers, space, folder, tables)
-        with tqdm(total=trials, initial=len(work.ended()), disable=quiet, unit="trial", dynamic_ncols=True) as bar:
-            while (left := trials - len(work.ended())) > 0:
-                work.run(work.ask(min(left, work.batch(slots))), slots)
-                bar.update(len(work.ended()) - bar.n)
-        found = Found(study, numbers, work.ended(), folder)
+        drawn, score = _opened(study, numbers, folder, tables), COMPARED[study.choices[0]]
+        (own,) = judged(study, [(what.method, {})], numbers, folder, tables, pool, by=what.judge)
+        with tqdm(total=trials, initial=len(_ended(drawn)), disable=quiet, unit="trial", dynamic_ncols=True) as bar:
+            while (left := trials - len(_ended(drawn))) > 0:
+                asked = [_ask(drawn, space, what.sampler) for _ in range(min(slots, left))]
+                settings = [(what.method, _decoded(space, one.params)) for one in asked]
+                results = judged(study, settings, numbers, folder, tables, pool, by=what.judge)
+                for one, (_, params), result in zip(asked, settings, results, strict=True):
+                    one.set_user_attr("clients", result.clients)
+                    one.set_user_attr("error", result.error)  # before it ends: one without was cut short
+                    drawn.tell(one, None if result.error else result.gain, TrialState.FAIL if result.error else None)
+                    if not result.error:
+                        _show(folder, one.number, params, score.gain(result.gain, 0.0), result.clients)
+                    bar.update()
+        ended = [_trial(one, space, score) for one in _ended(drawn)]
+        found = Found(study, numbers, ended, None if own.error else score.gain(own.gain, 0.0), folder)
     if not found.ranked:
         reasons = "\n".join(f"{name}: {error}" for name, error in found.failures.items())
         raise RunError(f"expected at least one trial that came to its end, found none:\n{reasons}")
     return found
+
+
+def _search_of(study: Study) -> Search:
+    """What a study's search varies."""
+    if study.search is None:
+        raise ConfigError(f"{study.name}: expected a study with search: (method, space), found none; add it")
+    method = study.search.method
+    if is_mixture(study.config(method)):
+        raise ConfigError(
+            f"search.method: expected a method of one configuration, found {method}, a mixture of several; search the "
+            "settings of one of its parts, in a study whose method is that part"
+        )
+    return study.search
+
+
+def distributions(space: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistribution]:
+    """Where each key's values are drawn from; choices as JSON, for Optuna takes no lists.
+
+    Raises:
+        ConfigError: the space is empty or not valid; names all problems.
+
+    Example:
+        >>> distributions({"exchange.rate": {"low": 0.5, "high": 1.0}})
+        {'exchange.rate': FloatDistribution(high=1.0, log=False, low=0.5, step=None)}
+    """
+    made: dict[str, BaseDistribution] = {}
+    problems = [] if space else ["search.space: expected at least one key, found none"]
+    for key, entry in space.items():
+        try:
+            refuse_row_key(key)
+            made[key] = _distribution(entry)
+        except (ConfigError, TypeError, ValueError) as error:
+            problems.append(f"search.space.{key}: {error}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return made
+
+
+def _distribution(entry: Mapping[str, Any]) -> BaseDistribution:
+    if set(entry) == {"choices"}:
+        return CategoricalDistribution(coded_choices(entry["choices"]))
+    kinds = {type(entry.get("low")), type(entry.get("high"))}
+    if not kinds <= {int, float} or not set(entry) <= {"low", "high", "log"}:
+        raise ConfigError(
+            "expected {choices: [...]}, or {low: a, high: b} with log: true for a logarithmic scale, "
+            f"found {dict(entry)}"
+        )
+    return (IntDistribution if kinds == {int} else FloatDistribution)(**entry)
+
+
+# ---------------------------------------------------------------------- Optuna's record
+
+
+def _opened(study: Study, seeds: Sequence[int], folder: Path, tables: Sequence[ClientTable]) -> optuna.Study:
+    """The trials of a folder that were made of the same."""
+    what = _search_of(study)
+    first = tuning_jobs(study, what.method, {}, seeds, folder, tables)[0]
+    made_of = [what.space, what.judge, what.sampler, study.choose, list(seeds), first.digest]
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    drawn = optuna.create_study(
+        storage=f"sqlite:///{folder / 'trials.db'}", study_name=digest_of(made_of), direction="maximize",
+        load_if_exists=True,
+    )  # fmt: skip
+    if not _ended(drawn):
+        shutil.rmtree(folder / "trials", ignore_errors=True)
+    for one in drawn.get_trials(deepcopy=False, states=[TrialState.RUNNING]):  # cut short: their runs go on
+        drawn.enqueue_trial(one.params)
+        drawn.tell(one.number, state=TrialState.FAIL)
+    return drawn
+
+
+def _ask(drawn: optuna.Study, space: Mapping[str, BaseDistribution], sampler: str) -> optuna.Trial:
+    # anew for each trial: with one fixed seed, a search that goes on would draw the points that it began with
+    seed = derive_seed(0, "search", len(drawn.get_trials(deepcopy=False))) % 2**32
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        bayesian = optuna.samplers.TPESampler(n_startup_trials=STARTUP, constant_liar=True, seed=seed)
+    drawn.sampler = bayesian if sampler == "bayesian" else optuna.samplers.RandomSampler(seed)
+    return drawn.ask(dict(space))
+
+
+def _ended(drawn: optuna.Study) -> list[FrozenTrial]:
+    """By number; without those that were cut short."""
+    return [one for one in drawn.get_trials(deepcopy=False) if one.state.is_finished() and "error" in one.user_attrs]
+
+
+def _trial(one: FrozenTrial, space: Mapping[str, BaseDistribution], score: Score) -> Trial:
+    value = None if one.value is None else float(score.gain(one.value, 0.0))
+    return Trial(one.number, _decoded(space, one.params), value, one.user_attrs["clients"], one.user_attrs["error"])
+
+
+def _decoded(space: Mapping[str, BaseDistribution], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in the order of the space."""
+    coded = {key for key, own in space.items() if isinstance(own, CategoricalDistribution)}
+    return {key: json.loads(params[key]) if key in coded else params[key] for key in space}
+
+
+def _show(folder: Path, number: int, params: Mapping[str, Any], value: float, clients: Mapping[str, float]) -> None:
+    """Write a trial for TensorBoard's HParams tab, in a folder beside the runs, which have records of all settings."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    metrics = {"search/value": value, **{f"client/{name}": own for name, own in clients.items()}}
+    flat = {key: own if isinstance(own, bool | int | float) else _text(own) for key, own in params.items()}
+    with SummaryWriter(str(folder / "trials")) as writer:
+        writer.add_hparams(flat, metrics, run_name=f"trial_{number}", global_step=number)
+
+
+def _text(value: Any) -> str:
+    """A setting as people read it."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.data.folds import check_folds
 from fedlit.errors import ConfigError
 from fedlit.run.catalogue import cards
 from fedlit.run.config import find_config
 from fedlit.statistics import MATTERS
-from fedlit.study.alone import LABELS, check_alone, check_models, default_models, without_parts
-from fedlit.study.method import (
-    NAME,
-    Method,
-    Paper,
-    Scenario,
-    Search,
-    coded_choices,
-    must_be_known,
-    must_have_reference,
-    refuse_row_key,
-)
+from fedlit.study.method import NAME, Method, Paper, Scenario, Search, check_tuned, must_be_known, plain
 from fedlit.study.seeds import parse_seeds
-from fedlit.tasks import COMPARED, Task
-from fedlit.tasks.any_model import is_any_model
+
+if TYPE_CHECKING:
+    from fedlit.tasks import Task
 
 __all__ = ["BEST_ALONE", "BEST_FEDERATED", "HINDSIGHT", "Study", "choice_of"]
 
@@ -68,7 +57,6 @@ class Study:
             seeds draw splits anew, they are not used).
         matters: the smallest lift that matters: percentage points, or, of a score that is not in percent, percent of
             what is to be bettered. A smaller one is no verdict.
-        keep_checkpoints: whether runs keep theirs.
         leave_one_out: whether every federation is also trained without each of its clients in turn, with the same
             seeds and settings: what the others gain or lose by that client. Training takes as many times longer as
             there are clients.
@@ -99,7 +87,6 @@ class Study:
     metrics: list[str] | None = None
     bootstrap: int = 300
     matters: float = MATTERS
-    keep_checkpoints: bool = False
     leave_one_out: bool = False
     explain: bool = True
     paper: Paper | None = None
@@ -111,72 +98,46 @@ class Study:
     folder: str = ""
 
     def __post_init__(self) -> None:
-        if not self.methods:
-            raise ConfigError("methods: expected at least one, found none")
-        for name in self.methods:
-            if not NAME.fullmatch(name) or name in (*LABELS, BEST_ALONE, HINDSIGHT, BEST_FEDERATED):
-                raise ConfigError(
-                    f"methods: expected names of letters, digits, '_' and '-' that no baseline has, found {name!r}"
-                )
         object.__setattr__(self, "seeds", parse_seeds(self.seeds))
-        self._complete_tuning()
-        whole = [name for name, method in self.methods.items() if method.of is None]
-        for name, method in self.methods.items():
-            if method.of is not None:
-                must_be_known(f"methods.{name}.of", [method.of], whole)
-                if self.methods[method.of].tune:
-                    raise ConfigError(
-                        f"methods.{name}.of: expected a method whose settings are not tuned, found {method.of}; write "
-                        "the best settings into its set"
-                    )
-        must_have_reference(self.reference, self.methods)
-        for name, method in self.methods.items():
-            alone = [self.reference, *(other for other, own in self.methods.items() if own.alone)]
-            must_be_known(f"methods.{name}.reference", [method.reference or self.reference], alone)
-            plain = {str(other).replace(".init_args", "") for other in method.set}
-            for key, values in method.tune.items():
-                try:
-                    refuse_row_key(key)
-                    coded_choices(values)
-                    if key.replace(".init_args", "") in plain:
-                        raise ConfigError("expected a key that is not in set, found it there too; drop one of them")
-                except ConfigError as error:
-                    raise ConfigError(f"methods.{name}.tune.{key}: {error}") from error
-        check_alone(self.baselines or {}, self.blends, self.methods)
-        check_folds(self.folds)
-        must_be_known("choose", self.choices, [name for name, score in COMPARED.items() if not score.test_only])
-        must_be_known("metrics", self.metrics or (), COMPARED)
-        if self.metrics == []:
-            raise ConfigError(f"metrics: expected at least one of {', '.join(COMPARED)}, found none")
-        for key, what in (("bootstrap", "resamples"), ("small", "validation rows")):
-            if (found := getattr(self, key)) < 0:
-                raise ConfigError(f"{key}: expected a number of {what}, 0 for none, found {found}")
-        if not 0 <= self.matters < 100:
-            raise ConfigError(f"matters: expected a number from 0 to below 100, found {self.matters}")
-        if self.search is not None:
-            must_be_known("search.method", [self.search.method], self.methods)
-        for name in self.scenarios:
-            if not NAME.fullmatch(name):
-                raise ConfigError(f"scenarios: expected names of letters, digits, '_' and '-', found {name!r}")
-
-    def _complete_tuning(self) -> None:
-        """Hand on what all tune, and refuse to settle on seeds that are reported."""
         if self.tune_seeds is not None:
             object.__setattr__(self, "tune_seeds", parse_seeds(self.tune_seeds, "tune_seeds"))
-            if both := sorted({*self.seeds} & {*(self.tune_seeds or ())}):
+            if both := sorted({*self.seeds} & {*self.tune_seeds}):
                 raise ConfigError(
                     f"tune_seeds: expected seeds that are not among seeds, for those would flatter what was chosen on "
                     f"them, found {', '.join(map(str, both))} in both; take others"
                 )
-        tuned = {}
-        for name, own in self.methods.items():
-            said = {key.replace(".init_args", "") for key in own.set}
-            also = {key: found for key, found in self.tune.items() if key.replace(".init_args", "") not in said}
-            tuned[name] = own if own.of is not None else replace(own, tune={**also, **own.tune})
-        object.__setattr__(self, "methods", tuned)
+        for key, names in (("methods", self.methods), ("scenarios", self.scenarios), ("blends", self.blends)):
+            for name in names:
+                if not NAME.fullmatch(name) or name in (BEST_ALONE, HINDSIGHT, BEST_FEDERATED):
+                    raise ConfigError(f"{key}: expected names of letters, digits, '_' and '-', found {name!r}")
+        must_be_known("reference", [self.reference], self.methods)
+        alone = [self.reference, *(name for name, method in self.methods.items() if method.alone)]
+        for name, method in self.methods.items():
+            must_be_known(f"methods.{name}.reference", [method.reference or self.reference], alone)
+            if method.of is not None:
+                whole = [other for other, own in self.methods.items() if own.of is None]
+                must_be_known(f"methods.{name}.of", [method.of], whole)
+                self._refuse_tuned(f"methods.{name}.of", method.of)
+        check_tuned(self.tune)
+        if self.search is not None:
+            must_be_known("search.method", [self.search.method], self.methods)
+        for key, low, high in (("bootstrap", 0, 10**6), ("small", 0, 10**9), ("folds", 0, 1000), ("matters", 0, 100)):
+            if not low <= float(getattr(self, key)) < high:
+                raise ConfigError(f"{key}: expected a number from {low} to below {high}, found {getattr(self, key)}")
+        if self.folds == 1:
+            raise ConfigError("folds: expected 2 folds or more, 0 for none, found 1; 4 or 8 are usual")
+        if self.metrics == []:
+            raise ConfigError("metrics: expected at least one, found none")
+
+    def _refuse_tuned(self, key: str, method: str) -> None:
+        if self.methods[method].tune:
+            raise ConfigError(
+                f"{key}: expected a method whose settings are not tuned, found {method}; write the best settings into "
+                "its set"
+            )
 
     def for_tasks(self, tasks: Mapping[str, type[Task]]) -> Study:
-        """The study with what it leaves out: metrics, what is chosen by, go-alone models.
+        """The study with what it leaves out: metrics, what is chosen by, go-alone models, what each method tunes.
 
         Args:
             tasks: client → its task.
@@ -185,6 +146,9 @@ class Study:
             ConfigError: a metric or go-alone model that no client's task has; best checkpoints, where clients choose by
                 different metrics.
         """
+        from fedlit.study.alone import check_alone, default_models
+        from fedlit.tasks import COMPARED
+
         kinds = {task.name: task for task in tasks.values()}
         scores = {score.name: score for task in kinds.values() for score in task.scores if score.name in COMPARED}
         shown = [
@@ -198,11 +162,16 @@ class Study:
             choose=self.choose or (main if len(kinds) > 1 else next(iter(main.values()))),
             metrics=self.metrics or list(dict.fromkeys(shown)),
             baselines=dict(default_models(kinds.values())) if self.baselines is None else self.baselines,
+            methods={name: method if method.of else self._tuned(method) for name, method in self.methods.items()},
+            tune={},
         )
         must_be_known("choose", own.choices, [name for name, score in scores.items() if not score.test_only])
         must_be_known("metrics", own.metrics or (), scores)
-        check_models(own.baselines or {}, tasks)
-        own._check_blends()
+        check_alone(own.baselines or {}, own.blends, own.methods, tasks)
+        for name, parts in own.blends.items():
+            must_be_known(f"blends.{name}", parts, [one for one in own.alone if one not in own.blends])
+            for part in set(parts) & set(own.methods):
+                own._refuse_tuned(f"blends.{name}", part)
         if isinstance(own.choose, dict):
             must_be_known("choose (a metric for each client)", tasks, own.choose)
             if own.checkpoint == "best":
@@ -212,16 +181,11 @@ class Study:
                 )
         return own
 
-    def _check_blends(self) -> None:
-        single = [name for name in self.alone if name not in self.blends]
-        for name, parts in self.blends.items():
-            must_be_known(f"blends.{name}", parts, single)
-            for part in parts:
-                if part in self.methods and self.methods[part].tune:
-                    raise ConfigError(
-                        f"blends.{name}: expected models whose settings are not tuned, found {part}; write the best "
-                        "settings into set"
-                    )
+    def _tuned(self, method: Method) -> Method:
+        """A method with what all tune, where it does not set it itself."""
+        said = {plain(key) for key in method.set}
+        return replace(method, tune={**{key: own for key, own in self.tune.items() if plain(key) not in said},
+                                     **method.tune})  # fmt: skip
 
     @property
     def choices(self) -> list[str]:
@@ -241,6 +205,8 @@ class Study:
     @property
     def labels(self) -> dict[str, str]:
         """Name → label, of methods, baselines and the best of both kinds, in the order of tables."""
+        from fedlit.study.alone import LABELS, is_any_model
+
         known = cards()
         methods = {
             name: method.label or (known[method.method].title if method.method in known else name)
@@ -323,7 +289,6 @@ class Study:
                     method,
                     config=own.config or method.config,
                     set={**own.set, **method.set},
-                    tune={key: found for key, found in method.tune.items() if self.tune.get(key) != found},
                 )
                 for name, method in self.methods.items()
             },
@@ -341,6 +306,8 @@ class Study:
         Raises:
             ConfigError: a name that the study does not have.
         """
+        from fedlit.study.alone import LABELS
+
         chosen = list(self.methods if methods is None else methods)
         alone = None if baselines is None else list(baselines)
         known: dict[str, Any] = dict.fromkeys(LABELS) if self.baselines is None else self.baselines
@@ -353,7 +320,7 @@ class Study:
         if alone is not None and set(alone) < set(known):
             left.append(f"of go-alone models {', '.join(alone)} only" if alone else "without go-alone models")
         models = known if alone is None else {name: known[name] for name in known if name in alone}
-        blends = without_parts(self.blends, [*kept, *models])
+        blends = {name: parts for name, parts in self.blends.items() if set(parts) <= {*kept, *models}}
         if gone := [name for name in self.blends if name not in blends]:
             left.append(f"without {', '.join(gone)}, which lack a part")
         part = f"Part of the study: {'; '.join(left)}." if left else ""

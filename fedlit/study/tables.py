@@ -1,52 +1,51 @@
-"""A study's tables, for Markdown, terminal and report alike: scores, lifts, choices, clusters."""
+"""A study's tables as frames of texts, for terminal, Markdown and report alike: scores, lifts, choices, clusters."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedlit.show.table import NOTHING, Cell, Table
-from fedlit.statistics import ALONE, JOIN
+from fedlit.statistics import ALONE, JOIN, TITLES
 from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
 from fedlit.study.job import each_variant, title_of
-from fedlit.study.leave_one_out import OTHERS
-from fedlit.study.lift import client_label, count_verdicts
+from fedlit.study.lift import MEAN, OTHERS, WORST, client_label
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.units import drawn, lift_unit, printed
 from fedlit.tasks import Score
 
-__all__ = ["chosen_table", "cluster_table", "joining_tables", "lift_table", "score_table", "tuned_lines"]
+__all__ = ["MARKS", "NOTHING", "chosen_table", "cluster_table", "joining_tables", "lift_table", "score_table",
+           "tuned_lines"]  # fmt: skip
+
+NOTHING = "–"
+MARKS = {JOIN: "▲ ", ALONE: "▼ "}
+"""Before a lift: its verdict, where that is to join or to stay alone."""
+_Rows = list[tuple[str, list[str]]]
 
 
-def _interval(score: Score, own: Mapping[str, Any], signed: bool = False) -> str:
-    low, high = own["low"], own["high"]
-    if not math.isfinite(low + high):
-        return ""
-    return f"({score.text(low, signed=signed)} to {score.text(high, signed=signed)})"
+def _frame(head: Sequence[str], rows: _Rows) -> pd.DataFrame:
+    return pd.DataFrame([cells for _, cells in rows], [label for label, _ in rows], list(head), dtype=object)
 
 
-def _p(value: float) -> str:
-    return "p < 0.001" if value < 0.001 else f"p {value:.3f}"
-
-
-def _cells(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+def _by_client(frame: pd.DataFrame) -> dict[tuple[str, str], Mapping[Any, Any]]:
     """(method, client) → its row."""
-    records: list[dict[str, Any]] = [
-        {str(key): value for key, value in own.items()} for own in frame.to_dict("records")
-    ]
-    return {(own["method"], own["client"]): own for own in records}
+    return {(own["method"], own["client"]): own for own in frame.to_dict("records")}
+
+
+def _interval(score: Score, own: Mapping[Any, Any], signed: bool) -> str:
+    low, high = own["low"], own["high"]
+    known = math.isfinite(low + high)
+    return f"({score.text(low, signed=signed)} to {score.text(high, signed=signed)})" if known else ""
 
 
 def score_table(
     study: Study, estimates: pd.DataFrame, score: Score, clients: Sequence[str], *, short: bool = False
-) -> Table:
+) -> pd.DataFrame:
     """Methods by clients: mean ± sd over seeds (95 % interval), and the paper's number with ours minus the paper's.
 
     Args:
@@ -56,26 +55,31 @@ def score_table(
         clients: the columns.
         short: mean ± sd only.
     """
-    most = estimates["n"].max()
-    found = _cells(estimates[estimates["metric"] == score.name])
-    rows = []
-    for method, label in study.labels.items():
-        cells = []
-        for client in clients:
-            own = found.get((method, client))
-            if own is None:
-                cells.append(Cell())
-                continue
-            spread = f"± {score.text(own['sd'])}" if math.isfinite(own["sd"]) else ""
-            spread = spread if math.isfinite(own["mean"]) else "not finite"
-            if not short:
-                spread = f"{spread} {_interval(score, own)}".strip()
-            paper = "" if short else _beside_paper(study, method, client, score, own["mean"])
-            spread += f" n = {own['n']}" if own["n"] < most else ""
-            cells.append(Cell(score.text(own["mean"]), spread, paper))
-        if any(cell != Cell() for cell in cells):
-            rows.append((label, cells))
-    return Table([client_label(client) for client in clients], rows)
+    most, found = estimates["n"].max(), _by_client(estimates[estimates["metric"] == score.name])
+
+    def cell(method: str, client: str) -> str:
+        own = found.get((method, client))
+        if own is None:
+            return NOTHING
+        parts = [score.text(own["mean"])]
+        if not math.isfinite(own["mean"]):
+            parts.append("not finite")
+        elif math.isfinite(own["sd"]):
+            parts.append(f"± {score.text(own['sd'])}")
+        if not short:
+            parts.append(_interval(score, own, signed=False))
+        parts.append(f"n = {own['n']}" if own["n"] < most else "")
+        if not short:
+            parts.append(_beside_paper(study, method, client, score, own["mean"]))
+        return " ".join(filter(None, parts))
+
+    known = {method for method, client in found if client in clients}
+    rows = [
+        (label, [cell(method, client) for client in clients])
+        for method, label in study.labels.items()
+        if method in known
+    ]
+    return _frame([client_label(client) for client in clients], rows)
 
 
 def _beside_paper(study: Study, method: str, client: str, score: Score, mean: float) -> str:
@@ -85,69 +89,68 @@ def _beside_paper(study: Study, method: str, client: str, score: Score, mean: fl
     return f"paper {printed(score, value)}{difference}" + ("†" if method in study.paper.remarks else "")
 
 
-def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, clients: Sequence[str]) -> Table:
+def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, clients: Sequence[str]) -> pd.DataFrame:
     """Federated methods by clients: lift over the reference (95 % interval), p; how many clients have which verdict."""
     own = lift[(lift["metric"] == score.name) & (lift["reference"] == reference)]
-    found, counts, most = _cells(own), count_verdicts(lift, score.name, reference), own["n"].max()
+    found, most = _by_client(own), own["n"].max()
+    verdicts = own[~own["client"].isin([MEAN, WORST])].groupby("method")["verdict"].value_counts().to_dict()
     rows = []
     for method in own["method"].unique():
-        cells = []
-        for client in clients:
-            cell = found.get((method, client))
-            if cell is None:
-                cells.append(Cell())
-                continue
-            p = _p(cell["p_holm"]) if math.isfinite(cell["p_holm"]) else ""
-            fewer = f"n = {cell['n']}" if cell["n"] < most else ""
-            spread = ", ".join(part for part in (_interval(score, cell, signed=True), p, fewer) if part)
-            clear = cell["verdict"] in (JOIN, ALONE)
-            cells.append(Cell(score.text(cell["mean"], signed=True), spread, marked=clear, kind=cell["verdict"]))
-        cells.append(Cell(" / ".join(str(own) for own in counts.loc[method])))
-        rows.append((study.labels[method], cells))
-    return Table([*map(client_label, clients), " / ".join(counts.columns)], rows)
+        cells = [_lift_cell(score, found.get((method, client)), most) for client in clients]
+        counts = " / ".join(str(verdicts.get((method, kind), 0)) for kind in TITLES)
+        rows.append((study.labels[method], [*cells, counts]))
+    return _frame([*map(client_label, clients), " / ".join(TITLES)], rows)
 
 
-def joining_tables(found: Findings) -> list[tuple[str, Table]]:
-    """Title and table for each score to choose by and each federated method, the best first: who joins by who feels it,
+def _lift_cell(score: Score, own: Mapping[Any, Any] | None, most: int) -> str:
+    if own is None:
+        return NOTHING
+    p = own.get("p_holm", math.nan)
+    told = "" if not math.isfinite(p) else "p < 0.001" if p < 0.001 else f"p {p:.3f}"
+    fewer = f"n = {own['n']}" if own["n"] < most else ""
+    beside = ", ".join(filter(None, [_interval(score, own, signed=True), told, fewer]))
+    return f"{MARKS.get(own['verdict'], '')}{score.text(own['mean'], signed=True)} {beside}".rstrip()
+
+
+def joining_tables(found: Findings) -> dict[str, pd.DataFrame]:
+    """Title → table, for each score to choose by and each federated method, the best first: who joins by who feels it,
     the lift of the client itself and what the others gain, with 95 % intervals; none where nobody asked.
     """
-    study, left_out, tables = found.study, found.left_out, []
+    study, left_out, tables = found.study, found.left_out, {}
     for score in found.choices if len(left_out) else ():
-        clients = found.collected.clients_of(score.name)
+        clients = [client for client in found.extremes if client in found.collected.clients_of(score.name)]
         of_score = left_out[left_out["metric"] == score.name]
         for method in (BEST_FEDERATED, *(study.candidates if len(study.candidates) > 1 else ())):
-            own, rows = of_score[of_score["method"] == method], []
-            for client in own["joins"].unique():
-                felt = {row["client"]: row for row in own[own["joins"] == client].to_dict("records")}
-                order = [client, OTHERS, *("" if name == client else name for name in clients)]
-                rows.append((f"{client} joins", [_gain(score, felt.get(name)) for name in order]))
-            if rows:
+            felt = {
+                (own["joins"], own["client"]): own for own in of_score[of_score["method"] == method].to_dict("records")
+            }
+            rows = [
+                (f"{client} joins", [
+                    _lift_cell(score, felt.get((client, who)), 0)
+                    for who in (client, OTHERS, *("" if name == client else name for name in clients))
+                ])
+                for client in clients
+            ]  # fmt: skip
+            if felt:
                 title = f"{study.labels[method]}: {score.label}, {lift_unit(score)}"
-                tables.append((title, Table(["itself", "the others, mean", *clients], rows)))
+                tables[title] = _frame(["itself", "the others, mean", *clients], rows)
     return tables
 
 
-def _gain(score: Score, own: Mapping[Any, Any] | None) -> Cell:
-    if own is None:
-        return Cell()
-    clear = own["verdict"] in (JOIN, ALONE)
-    spread = _interval(score, {str(key): value for key, value in own.items()}, signed=True)
-    return Cell(score.text(own["mean"], signed=True), spread, marked=clear, kind=own["verdict"])
-
-
-def chosen_table(study: Study, chosen: pd.DataFrame) -> Table:
+def chosen_table(study: Study, chosen: pd.DataFrame, clients: Sequence[str]) -> pd.DataFrame:
     """How often each model was a client's best of its kind on validation."""
-    clients = sorted(chosen["client"].unique())
-    rows = []
-    for best, kind in ((BEST_ALONE, "alone"), (BEST_FEDERATED, "federated")):
-        counts = chosen[chosen["best"] == best].groupby(["method", "client"]).size().to_dict()
-        for method in study.alone if best == BEST_ALONE else study.candidates:
-            cells = [Cell(str(counts.get((method, client), 0))) for client in clients]
-            rows.append((f"{kind}: {study.labels[method]}", cells))
-    return Table([str(client) for client in clients], rows)
+    counts = chosen[chosen["without"] == ""].groupby(["best", "method", "client"]).size().to_dict()
+    kinds = ((BEST_ALONE, "alone", study.alone), (BEST_FEDERATED, "federated", study.candidates))
+    rows = [
+        (f"{kind}: {study.labels[method]}", [str(counts.get((best, method, client), 0)) for client in clients])
+        for best, kind, methods in kinds
+        if best in study.labels
+        for method in methods
+    ]
+    return _frame(clients, rows)
 
 
-def cluster_table(study: Study, collected: Collected) -> Table | None:
+def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
     """What methods that tell clients apart found at the end, and what exchanges cost, of all methods; None where no
     method tells clients apart.
     """
@@ -176,8 +179,8 @@ def cluster_table(study: Study, collected: Collected) -> Table | None:
             _mean([exchange["bytes"] / exchange["rounds"] / 1e6 for exchange in exchanges], ".3g"),
             _mean([record["seconds"] for record in own], ".1f"),
         ]
-        rows.append((title_of(study.labels[name], tuned), [Cell(value) for value in values]))
-    return Table(head, rows)
+        rows.append((title_of(study.labels[name], tuned), values))
+    return _frame(head, rows)
 
 
 def _mean(values: Any, form: str, unit: str = "") -> str:
@@ -187,20 +190,10 @@ def _mean(values: Any, form: str, unit: str = "") -> str:
 
 
 def tuned_lines(study: Study, collected: Collected) -> list[str]:
-    """Of each tuned method and key, for how many clients and seeds each value was the best on validation."""
-    lines = []
-    for name, method in study.methods.items():
-        own = collected.tuned[(collected.tuned["method"] == name) & collected.tuned["client"].isin(collected.clients)]
-        settings = [json.loads(text) for text in own["settings"]]
-        if not settings:  # it is not tuned, or its runs failed
-            continue
-        last = [key.rpartition(".")[2] for key in method.tune]
-        for key, short in zip(method.tune, last, strict=True):
-            # by its value in JSON: 1 is not true
-            counts = Counter(json.dumps(one[key]) for one in settings)
-            values = ", ".join(
-                f"{value if isinstance(value, str) else json.dumps(value)} {counts[json.dumps(value)]}x"
-                for value in method.tune[key]
-            )
-            lines.append(f"{study.labels[name]}: {short if last.count(short) == 1 else key} {values}")
-    return lines
+    """Of each tuned method and its settings, for how many clients and seeds these were the best on validation."""
+    own = collected.tuned[(collected.tuned["without"] == "") & collected.tuned["client"].isin(collected.clients)]
+    return [
+        f"{title_of(study.labels[str(method)], json.loads(str(settings)))}: {count}x"
+        for method, chosen in own.groupby("best", sort=False)["settings"]
+        for settings, count in chosen.value_counts().items()
+    ]

@@ -5,9 +5,10 @@ made.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from pathlib import Path
+
+import pandas as pd
 
 from fedlit.exchange import named
 from fedlit.show.text import shorten
@@ -18,69 +19,47 @@ from fedlit.study.seeds import seed_words
 from fedlit.study.study import Study
 
 __all__ = [
-    "about_joining", "context", "each_of", "glossary", "guard_notes", "one_class_notes", "paper_notes", "provenance",
+    "about_joining", "clients_table", "cost_of_leaving_out", "glossary", "guard_notes", "one_class_notes",
+    "paper_notes", "provenance", "times",
 ]  # fmt: skip
 
 _MOST_NAMED = 6  # methods in one line
-_MOST_CLIENTS = 6  # whose rows are told one by one
 
 
-def context(found: Findings) -> list[str]:
-    """What is predicted, and each client's rows: what a reader must know before any score."""
-    lines, clients = [], found.collected.clients
-    told = {client: found.predicted[client] for client in clients if client in found.predicted}
-    if len(set(told.values())) == 1:
-        lines.append(f"Predicted: {next(iter(told.values()))}")
-    elif told and len(told) <= _MOST_CLIENTS:
-        lines.append("Predicted: " + "; ".join(f"{client}: {what}" for client, what in told.items()))
-    known, first = _rows(found), "" if found.collected.fixed else ", first seed"
-    if known and len(known) <= _MOST_CLIENTS:
-        each = "; ".join(f"{client}: {' / '.join(f'{count:,}' for count in own)}" for client, own in known.items())
-        lines.append(f"Rows (training / validation / test{first}) – {each}")
-    elif known:
-        ends = [(min(own), max(own)) for own in zip(*known.values(), strict=True)]
-        each = " / ".join(f"{low:,}–{high:,}" if low < high else f"{low:,}" for low, high in ends)
-        lines.append(f"{len(known)} clients with rows (training / validation / test{first}): {each}")
-    return lines
-
-
-def _rows(found: Findings) -> dict[str, tuple[int, ...]]:
-    """Client → training, validation, test rows of the reference's first run; empty where records do not tell."""
+def clients_table(found: Findings) -> pd.DataFrame:
+    """What is predicted, and each client's rows (of the first seed): what a reader must know before any score."""
     records = found.collected.records.to_dict("records")
     own = next((record for record in records if record["method"] == found.study.reference), {})
     splits, trained = own.get("rows"), own.get("train_rows")
-    if not isinstance(splits, dict) or not isinstance(trained, dict):
-        return {}
-    return {
-        client: (trained[client], *(splits[client].get(split, {"rows": 0})["rows"] for split in ("validation", "test")))
-        for client in found.collected.clients
-        if client in splits and client in trained
-    }
+    rows = []
+    for client in found.extremes:
+        counts = ["–"] * 3
+        if isinstance(splits, dict) and isinstance(trained, dict) and client in splits:
+            tested = [splits[client].get(split, {"rows": 0})["rows"] for split in ("validation", "test")]
+            counts = [f"{count:,}" for count in (trained[client], *tested)]
+        rows.append([found.predicted.get(client, "–"), *counts])
+    return pd.DataFrame(rows, found.extremes, ["predicted", "training rows", "validation rows", "test rows"])
 
 
-def glossary() -> dict[str, str]:
-    """Word → what it means, as the page ``docs/glossary.md`` has it.
+def glossary() -> list[str]:
+    """What the words of tables mean, as the page ``docs/glossary.md`` has it: a term in bold, and a text.
 
     Example:
-        >>> "negative transfer" in glossary()["join, stay alone"]
-        True
+        >>> next(line for line in glossary() if line.startswith("**lift**"))[:31]
+        '**lift**: the score of a method'
     """
     here = Path(__file__)
     shipped = here.with_name("glossary.md")  # in a wheel
     page = shipped if shipped.is_file() else here.parents[2] / "docs" / "glossary.md"
-    meaning = {}
-    for line in page.read_text(encoding="utf-8").splitlines():
-        if line.startswith("- **"):
-            head, _, text = line.removeprefix("- ").partition(": ")
-            meaning[re.sub(r"\*\*|`", "", head)] = text.replace("`", "")
-    return meaning
+    lines = page.read_text(encoding="utf-8").splitlines()
+    return [line.removeprefix("- ") for line in lines if line.startswith("- **")]
 
 
-def _judged(found: Findings) -> str:
+def _judged(found: Findings) -> list[str]:
     """By which rows models alone were chosen, where these were not validation rows alone."""
     study, results = found.study, found.collected.results
     if not (results["split"] == OUT_OF_FOLD).any():
-        return ""
+        return []
     if study.folds:
         rows = f"trained on {study.folds} folds of training and validation rows, and chosen by out-of-fold predictions"
     else:
@@ -89,7 +68,7 @@ def _judged(found: Findings) -> str:
             f"chosen by out-of-fold predictions on training rows ({FEW_FOLDS} folds) at {', '.join(own)}, with fewer "
             f"than {study.small} validation rows"
         )
-    return f"Go-alone models were {rows}; the best of them is compared with networks alone on validation rows"
+    return [f"Go-alone models were {rows}; the best of them is compared with networks alone on validation rows"]
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:
@@ -139,6 +118,16 @@ def about_joining(found: Findings) -> str:
     )
 
 
+def cost_of_leaving_out(clients: int, runs: int) -> str:
+    """What ``leave_one_out`` will train, before it does."""
+    if clients == 2:
+        return (
+            "leave_one_out: there are two clients, and without one of them the other goes alone. No federation is "
+            "trained for it: what the other gains is its lift over going alone"
+        )
+    return f"leave_one_out: {runs} further runs, each federation without one of its {clients} clients in turn"
+
+
 def one_class_notes(study: Study, collected: Collected) -> list[str]:
     """Models that predict one class for all test rows of a client: its scores then say little."""
     runs: Counter[tuple[str, str]] = Counter()
@@ -174,41 +163,44 @@ def paper_notes(study: Study) -> list[str]:
     return [source, *([remarks["all"]] if "all" in remarks else []), *own]
 
 
-def each_of(study: Study, method: str) -> str:
+def _each(study: Study, method: str) -> str:
     """What the mean time of a run is of, where a method's training takes several per seed."""
     count = len(study.methods[method].combinations) if method in study.methods else 1
     return f" for each of {count} combinations" if count > 1 else ""
 
 
 def provenance(found: Findings) -> list[str]:
-    """When, with what, on what, how long: one line each."""
-    records = found.collected.records
+    """When, with what, on what: one line each."""
+    records, lacking = found.collected.records, found.collected.lacking
     versions = [", ".join(f"{name} {number}" for name, number in own.items()) for own in records["versions"]]
-    machines = [
-        f"{own['processor']}, {own['cores']} cores" + "".join(f", {gpu}" for gpu in own["gpus"])
-        for own in records["machine"]
-    ]
+    machines = [", ".join([own["processor"], f"{own['cores']} cores", *own["gpus"]]) for own in records["machine"]]
     first, last = min(records["finished"])[:10], max(records["finished"])[:10]
-    lacking = len(found.collected.lacking)
     done = len(records) + lacking
     lines = [f"{done} of {done + len(found.failures)} runs, finished {first} to {last}"]
     lines += [f"{lacking} of these were federations without one of their clients (leave_one_out)"] if lacking else []
-    lines += [own] if (own := _judged(found)) else []
+    lines += _judged(found)
     lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
     lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
-    times = records["seconds"].astype(float).groupby(records["method"], sort=False).mean()
-    shown = [
-        f"{found.study.labels[str(method)]} {seconds:.1f} s{each_of(found.study, str(method))}"
-        for method, seconds in times.items()
-        if math.isfinite(seconds)
-    ]
-    lines.append(
-        "Mean time of a run (training; for go-alone models fitting, choosing and scoring): " + ", ".join(shown)
-    )
     if "without" in records:
         without = records.dropna(subset="without").groupby("method", sort=False)["without"].first()
         lines += [
             f"{found.study.labels[str(name)]}: not for the task of {', '.join(own)}" for name, own in without.items()
         ]
-    lines += [f"FAILED {name}: {error}" for name, error in found.failures.items()]
     return lines
+
+
+def times(found: Findings) -> pd.DataFrame:
+    """Of each method: the mean time of a run, and how many there were."""
+    by_method = found.collected.records.astype({"seconds": float}).groupby("method")["seconds"]
+    means, counts = by_method.mean(), by_method.size()
+    labels = {method: label for method, label in found.study.labels.items() if method in counts}
+    return pd.DataFrame(
+        {
+            "mean time of a run": [
+                f"{means[name]:.1f} s{_each(found.study, name)}" if math.isfinite(means[name]) else "–"
+                for name in labels
+            ],
+            "runs": [str(counts[name]) for name in labels],
+        },
+        index=list(labels.values()),
+    )

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from fedlit.tasks.base import Score, Task, by_name
 from fedlit.tasks.classification import Classification
-from fedlit.tasks.counts import Counts
 from fedlit.tasks.multi_label import MultiLabel
-from fedlit.tasks.regression import Regression
+from fedlit.tasks.number import Counts, Regression
 from fedlit.tasks.sequence_labelling import SequenceLabelling
 
 if TYPE_CHECKING:

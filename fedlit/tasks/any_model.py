@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pydoc import locate
 from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
@@ -13,7 +13,7 @@ from fedlit.tasks.go_alone import GoAlone, OneEach, prepared
 
 __all__ = ["AnyModel", "is_any_model"]
 
-_KEYS = ("class_path", "init_args", "grid", "scale", "label")
+_KINDS = {"class_path": str, "init_args": dict, "grid": dict, "scale": bool, "label": str}
 _OF_TASK = {
     "classification": "Classifier", "multi_label": "Classifier", "regression": "Regressor", "counts": "Regressor",
 }  # fmt: skip
@@ -37,12 +37,9 @@ class AnyModel:
         label: as people read it.
 
     Example:
-        >>> own = {"class_path": "sklearn.svm.SVC", "init_args": {"probability": False}, "scale": True}
+        >>> own = {"class_path": "sklearn.svm.SVC", "init_args": {"probability": True}, "scale": True}
         >>> AnyModel.read("my_svm", own).kind
-        Traceback (most recent call last):
-        ...
-        fedlit.errors.ConfigError: baselines.my_svm: expected a classifier with predict_proba, found sklearn.svm.SVC \
-without it; give probability: true in init_args, or take another class
+        'Classifier'
     """
 
     name: str
@@ -59,21 +56,18 @@ without it; give probability: true in init_args, or take another class
         Raises:
             ConfigError: another key, or a value of another kind.
         """
-        where = f"baselines.{name}"
-        for key in found:
-            if key not in _KEYS:
-                raise ConfigError(f"{where}: expected some of {', '.join(_KEYS)}, found {key!r}." + _near(key))
-        own = cls(name, found["class_path"], found.get("init_args") or {}, found.get("grid") or {},
-                  found.get("scale", False), found.get("label") or name)  # fmt: skip
-        kinds = {"class_path": str, "init_args": dict, "grid": dict, "scale": bool, "label": str}
-        for key, kind in kinds.items():
-            if not isinstance(getattr(own, key), kind):
-                said = {"dict": "keys and values", "str": "text", "bool": "true or false"}[kind.__name__]
-                raise ConfigError(f"{where}.{key}: expected {said}, found {found[key]!r}")
-        for key, values in own.grid.items():
+        for key, value in found.items():
+            if key not in _KINDS:
+                raise ConfigError(
+                    f"baselines.{name}: expected some of {', '.join(_KINDS)}, found {key!r}."
+                    + did_you_mean(str(key), _KINDS)
+                )
+            if not isinstance(value, _KINDS[key]):
+                raise ConfigError(f"baselines.{name}.{key}: expected a {_KINDS[key].__name__}, found {value!r}")
+        for key, values in found.get("grid", {}).items():
             if not isinstance(values, list) or not values:
-                raise ConfigError(f"{where}.grid.{key}: expected a list of at least one value, found {values!r}")
-        return own
+                raise ConfigError(f"baselines.{name}.grid.{key}: expected a list of values, found {values!r}")
+        return cls(**{"label": name, **found, "name": name})
 
     @property
     def kind(self) -> str:
@@ -85,65 +79,49 @@ without it; give probability: true in init_args, or take another class
         from sklearn.base import is_classifier, is_regressor
 
         model = self._made({key: values[0] for key, values in self.grid.items() if key != "categories"})
-        where = f"baselines.{self.name}"
-        if is_classifier(model):
-            if not hasattr(model, "predict_proba"):
-                hint = "give probability: true in init_args, or " if "probability" in self._parameters() else ""
-                raise ConfigError(
-                    f"{where}: expected a classifier with predict_proba, found {self.class_path} without it; {hint}"
-                    "take another class"
-                )
-            return "Classifier"
         if is_regressor(model):
             return "Regressor"
-        raise ConfigError(
-            f"{where}.class_path: expected a classifier or regressor as scikit-learn has them, found "
-            f"{self.class_path}, which is neither"
-        )
+        if not is_classifier(model) or not hasattr(model, "predict_proba"):
+            raise ConfigError(
+                f"baselines.{self.name}: expected a regressor, or a classifier with predict_proba, as scikit-learn has "
+                f"them, found {self.class_path}; take another class (or probability: true in init_args of an SVC)"
+            )
+        return "Classifier"
 
     def for_task(self, task: str) -> GoAlone | None:
         """The model for a task, by the task's name; None where the class predicts something else."""
-        kind = _OF_TASK[task]
-        if kind != self.kind:
+        kind = self.kind
+        if _OF_TASK.get(task) != kind:
             return None
+        known = inspect.signature(self._class()).parameters
 
         def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
             one_hot = settings.pop("categories", "codes") == "one_hot"
-            known = self._parameters()
             given = {"random_state": seed, "n_jobs": threads}
             own = {key: value for key, value in given.items() if key in known and key not in self.init_args}
             model = prepared(self._made({**own, **settings}), categorical if one_hot else [], scale=self.scale)
             return OneEach(model, kind) if task in ("multi_label", "counts") else model
 
-        return GoAlone(self.name, self.label, self.grid, build, seedless="random_state" not in self._parameters())
+        return GoAlone(self.name, self.label, self.grid, build, seedless="random_state" not in known)
 
     def _class(self) -> Any:
-        module, _, name = self.class_path.rpartition(".")
-        where = f"baselines.{self.name}.class_path"
+        where, module = f"baselines.{self.name}.class_path", self.class_path.rpartition(".")[0]
         try:
-            found = importlib.import_module(module)
-        except (ImportError, ValueError) as error:
+            found = locate(self.class_path)
+        except Exception as error:  # whatever a module does when it is imported
+            raise ConfigError(f"{where}: expected the path of a class, found {self.class_path!r}: {error}") from error
+        if not inspect.isclass(found):
+            around = locate(module) if module else None
+            classes = [name for name, own in vars(around).items() if inspect.isclass(own)] if around else []
             raise ConfigError(
-                f"{where}: expected the path of a class, such as sklearn.svm.SVC, found {self.class_path!r}, whose "
-                f"module {module or '(none)'} cannot be imported; install it, or correct the path"
-            ) from error
-        own = getattr(found, name, None)
-        if not inspect.isclass(own):
-            classes = [key for key, value in vars(found).items() if inspect.isclass(value)]
-            raise ConfigError(
-                f"{where}: expected a class of {module}, found none named {name!r}." + did_you_mean(name, classes)
+                f"{where}: expected the path of a class, such as sklearn.svm.SVC, found {self.class_path!r}."
+                + did_you_mean(self.class_path.rpartition(".")[2], classes, f"{module}.")
             )
-        return own
+        return found
 
     def _built(self, value: Any) -> Any:
         """A value of ``init_args``; another model where it has a class path of its own."""
-        if not is_any_model(value):
-            return value
-        found = {key: own for key, own in value.items() if key in ("class_path", "init_args")}
-        return AnyModel.read(self.name, found)._made({})
-
-    def _parameters(self) -> list[str]:
-        return list(inspect.signature(self._class()).parameters)
+        return AnyModel.read(self.name, value)._made({}) if is_any_model(value) else value
 
     def _made(self, settings: Mapping[str, Any]) -> Any:
         own = self._class()
@@ -152,10 +130,6 @@ without it; give probability: true in init_args, or take another class
             return model.set_params(**settings) if settings else model
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"baselines.{self.name}: expected settings of {self.class_path} ({', '.join(self._parameters())}), "
-                f"found {', '.join(map(str, {**self.init_args, **settings}))}; {error}"
+                f"baselines.{self.name}: expected settings of {self.class_path}, found "
+                f"{', '.join(map(str, {**self.init_args, **settings}))}; {error}"
             ) from error
-
-
-def _near(key: object) -> str:
-    return did_you_mean(str(key), _KEYS)

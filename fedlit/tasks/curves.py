@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 __all__ = [
-    "Line", "Ranked", "at_threshold", "best_threshold", "binned", "brier", "largest", "precision_recall", "reliability",
-    "roc",
+    "Line", "Ranked", "binned", "largest", "precision_recall", "reliability", "roc",
 ]  # fmt: skip
 
 Line = tuple[np.ndarray, np.ndarray]
@@ -98,64 +95,3 @@ def binned(
     known = np.flatnonzero(rows)
     before, behind = (np.bincount(place, own)[known] / rows[known] for own in (first, second))
     return known, before, behind, rows[known]
-
-
-def brier(label: np.ndarray, probability: np.ndarray) -> float:
-    """Brier's score: the mean squared distance of the probabilities from what happened; 0 is best. Of two classes it is
-    that of the second one's probability, from 0 to 1, as scikit-learn has it; of more the sum over classes (Brier
-    1950), from 0 to 2.
-
-    Args:
-        label: (n,) int, positions of the true classes; −1 for one that is not among them.
-        probability: (n, classes), each row sums to 1.
-
-    Example:
-        >>> brier(np.array([1, 0]), np.array([[0.2, 0.8], [1.0, 0.0]])), brier(np.array([2]), np.eye(3)[[0]])
-        (0.02, 2.0)
-    """
-    happened = label[:, None] == np.arange(probability.shape[1])
-    squares = (probability - happened) ** 2
-    own = squares[:, 1] if probability.shape[1] == 2 else squares.sum(1)
-    return round(float(own.mean()), 12)
-
-
-def best_threshold(positive: np.ndarray, probability: np.ndarray) -> float:
-    """From which probability on a row is best called positive: where balanced accuracy is largest. It is 0.5 where none
-    is better; else it lies halfway between two probabilities that occur, next to 0.5 where several are as good. See
-    :data:`Ranked` for the arguments.
-
-    Example:
-        >>> best_threshold(np.array([False, True, True]), np.array([0.1, 0.3, 0.9]))
-        0.2
-        >>> best_threshold(np.array([False, True, True]), np.array([0.1, 0.8, 0.9]))
-        0.5
-    """
-    from sklearn.metrics import roc_curve
-
-    false, true, upper = roc_curve(positive, probability, drop_intermediate=False)
-    lower, gain = np.append(upper[1:], 0.0), true - false
-    best = np.isfinite(upper) & (gain >= gain.max() - 1e-12)  # the first is infinite: no row is positive
-    if ((lower < 0.5) & (upper >= 0.5))[best].any():
-        return 0.5
-    among = (lower[best] + upper[best]) / 2
-    return float(among[np.abs(among - 0.5).argmin()])
-
-
-def at_threshold(positive: np.ndarray, probability: np.ndarray, threshold: float) -> dict[str, float]:
-    """Sensitivity, specificity and precision where rows from a probability on are called positive; NaN where there is
-    nothing to divide by. See :data:`Ranked` for the first two arguments.
-
-    Example:
-        >>> at_threshold(np.array([False, True, True]), np.array([0.6, 0.2, 0.9]), 0.5)
-        {'sensitivity': 0.5, 'specificity': 0.0, 'precision': 0.5}
-    """
-    called = probability >= threshold
-
-    def share(part: np.ndarray, whole: np.ndarray) -> float:
-        return float((part & whole).sum() / whole.sum()) if whole.any() else math.nan
-
-    return {
-        "sensitivity": share(called, positive),
-        "specificity": share(~called, ~positive),
-        "precision": share(positive, called),
-    }

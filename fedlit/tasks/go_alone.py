@@ -189,60 +189,43 @@ def _lightgbm(kind: str, **fixed: Any) -> GoAlone:
     return GoAlone("lightgbm", "LightGBM", grid, build, asked=True)
 
 
+_TREES: Grid = {"n_estimators": [300], "min_samples_leaf": [1, 3]}
 _BOOSTING: Grid = {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]}
-_CATEGORIES = ["codes", "one_hot"]
+_CATEGORIES = {"categories": ["codes", "one_hot"]}
 
-CLASSIFIERS = {
-    "extra_trees": GoAlone(
-        "extra_trees",
-        "Extra trees",
-        {"n_estimators": [300], "min_samples_leaf": [1, 3], "max_features": ["sqrt", None]},
-        _trees("Classifier"),
-    ),
-    "gradient_boosting": GoAlone(
-        "gradient_boosting", "Gradient boosting", _BOOSTING, _boosting("Classifier"), seedless=True
-    ),
-    "logistic_regression": GoAlone(
-        "logistic_regression",
-        "Logistic regression",
-        {"C": [0.01, 0.05, 0.2, 1.0, 10.0], "categories": _CATEGORIES},
-        _linear("LogisticRegression", max_iter=2000),
-        seedless=True,
-    ),
-    "lightgbm": _lightgbm("Classifier"),
-}
-REGRESSORS = {
-    "extra_trees": GoAlone(
-        "extra_trees",
-        "Extra trees",
-        {"n_estimators": [300], "min_samples_leaf": [1, 3], "max_features": [1.0, "sqrt"]},
-        _trees("Regressor"),
-    ),
-    "gradient_boosting": GoAlone(
-        "gradient_boosting", "Gradient boosting", _BOOSTING, _boosting("Regressor"), seedless=True
-    ),
-    "ridge": GoAlone(
-        "ridge",
-        "Ridge",
-        {"alpha": [0.1, 1.0, 10.0, 100.0, 1000.0], "categories": _CATEGORIES},
-        _linear("Ridge"),
-        seedless=True,
-    ),
-    "lightgbm": _lightgbm("Regressor"),
-}
-LABELLERS = _one_each(CLASSIFIERS, "Classifier")
-COUNTERS = _one_each(
-    {
-        "extra_trees": replace(REGRESSORS["extra_trees"], build=_trees("Regressor", criterion="poisson")),
-        "gradient_boosting": replace(REGRESSORS["gradient_boosting"], build=_boosting("Regressor", loss="poisson")),
-        "poisson_regression": GoAlone(
-            "poisson_regression",
-            "Poisson regression",
-            {"alpha": [0.0001, 0.01, 0.1, 1.0, 10.0], "categories": _CATEGORIES},
-            _linear("PoissonRegressor", seeded=False, max_iter=2000),
-            seedless=True,
-        ),
-        "lightgbm": _lightgbm("Regressor", objective="poisson"),
-    },
-    "Regressor",
+
+def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = False) -> dict[str, GoAlone]:
+    """Trees, boosting, a linear model and LightGBM, by name.
+
+    Args:
+        kind: ``Classifier`` or ``Regressor``.
+        features: ``max_features`` of the trees.
+        linear: which linear model.
+        poisson: whether the others minimise Poisson's deviance.
+    """
+    criterion, loss, objective = ({key: "poisson"} if poisson else {} for key in ("criterion", "loss", "objective"))
+    models = (
+        GoAlone("extra_trees", "Extra trees", {**_TREES, "max_features": features}, _trees(kind, **criterion)),
+        GoAlone("gradient_boosting", "Gradient boosting", _BOOSTING, _boosting(kind, **loss), seedless=True),
+        linear,
+        _lightgbm(kind, **objective),
+    )
+    return {model.name: model for model in models}
+
+
+_LOGISTIC = GoAlone(
+    "logistic_regression", "Logistic regression", {"C": [0.01, 0.05, 0.2, 1.0, 10.0], **_CATEGORIES},
+    _linear("LogisticRegression", max_iter=2000), seedless=True,
+)  # fmt: skip
+_RIDGE = GoAlone(
+    "ridge", "Ridge", {"alpha": [0.1, 1.0, 10.0, 100.0, 1000.0], **_CATEGORIES}, _linear("Ridge"), seedless=True
 )
+_POISSON = GoAlone(
+    "poisson_regression", "Poisson regression", {"alpha": [0.0001, 0.01, 0.1, 1.0, 10.0], **_CATEGORIES},
+    _linear("PoissonRegressor", seeded=False, max_iter=2000), seedless=True,
+)  # fmt: skip
+
+CLASSIFIERS = _models("Classifier", ["sqrt", None], _LOGISTIC)
+REGRESSORS = _models("Regressor", [1.0, "sqrt"], _RIDGE)
+LABELLERS = _one_each(CLASSIFIERS, "Classifier")
+COUNTERS = _one_each(_models("Regressor", [1.0, "sqrt"], _POISSON, poisson=True), "Regressor")

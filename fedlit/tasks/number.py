@@ -1,34 +1,75 @@
-"""What tasks that predict a number have in common."""
+"""A number is predicted: a measurement, standardised for the network, or a count, by a rate for each row."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import Score, Task
+from fedlit.tasks.base import LOSS, Score, Scorer, Task
 from fedlit.tasks.curves import Line
+from fedlit.tasks.go_alone import COUNTERS, REGRESSORS, GoAlone
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MAE", "RMSE", "Number", "numbers_of"]
+__all__ = ["MAE", "RMSE", "Counts", "Number", "Regression"]
 
 RMSE = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0, always=True)
 MAE = Score("mae", "MAE", higher_is_better=False, percent=False, low=0.0)
+
+_FURTHEST = 1e15
+"""How many scales a target may be from the mean: sums of its squares are still within float32."""
+_MOST = 2**24
+"""Counts up to this one are whole numbers in float32."""
 
 
 class Number(Task):
     """A task with one output, which is 0 at the mean and of the size of 1.
 
     Attributes:
+        mean: of the target, over the training rows of the client, or of all clients (``targets: pooled``).
         target: what the number is called.
     """
 
+    mean: float
     target: str
+
+    @classmethod
+    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+        """Count of rows, and the mean of their target."""
+        values = cls._values(target)
+        return {"task": cls.name, "target": target.name, "count": len(values), "mean": float(values.mean())}
+
+    @classmethod
+    def _values(cls, target: pd.Series, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
+        """A target as float64.
+
+        Raises:
+            DataError: not numbers, or not finite; with one that is at fault.
+        """
+        import pandas as pd
+
+        if target.dtype.kind not in "iuf":
+            numbers = pd.to_numeric(target.astype(str), errors="coerce")
+            wrong, values = (numbers.isna() if numbers.isna().any() else target == target).to_numpy(), target.to_numpy()
+            expected = f"numbers for task: {cls.name}"
+        else:
+            values = target.to_numpy(np.float64)
+            wrong = ~(np.abs(values - mean) <= _FURTHEST * scale)
+            expected = f"finite numbers within {_FURTHEST * scale:g} of {mean:g}"
+        _refuse(
+            target, values, wrong, expected, "mend or drop those rows, name another target, or task: classification"
+        )
+        return values
 
     @property
     def outputs(self) -> int:
@@ -53,37 +94,276 @@ class Number(Task):
     def true(self, y: Tensor) -> Tensor:
         """The target (n,) as ``encode`` gave it, in the user's units: float64, on the CPU."""
 
+    @abstractmethod
+    def more_scores(self, true: Tensor, found: Tensor) -> dict[str, Tensor]:
+        """Scores beside RMSE and MAE; NaN where one is not defined.
+
+        Args:
+            true: (n,) float64.
+            found: (n,) float64, what is predicted; finite.
+        """
+
+    def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
+        """RMSE, MAE and what :meth:`more_scores` gives, in float64."""
+        true, found = self.true(y), predictions[:, 0].cpu().double()
+        finite = len(y) > 0 and bool(torch.isfinite(found).all())
+        names = [score.name for score in self.scores if score is not LOSS]
+
+        def score(counts: Tensor | None) -> dict[str, Tensor]:
+            # rows are repeated, not weighted: a sum of repeated numbers is the only one that has its bits
+            own, made = (x if counts is None else x.repeat_interleave(counts.cpu()) for x in (true, found))
+            if not finite or not len(own):
+                return dict.fromkeys(names, own.new_tensor(math.nan))
+            rmse, mae = (made - own).square().mean().sqrt(), (made - own).abs().mean()
+            known = {"rmse": rmse, "mae": mae, **self.more_scores(own, made)}
+            return {name: known[name] for name in names}
+
+        return score
+
     def numbers(self, predictions: Tensor, y: Tensor) -> Line | None:
         """In the user's units."""
         true, found = self.true(y).numpy(), predictions[:, 0].cpu().double().numpy()
         return (true, found) if len(true) and np.isfinite(found).all() else None
 
+    @abstractmethod
+    def written(self, y: Tensor) -> np.ndarray:
+        """The target (n,) as people read it in files."""
 
-_FURTHEST = 1e15
-"""How many scales a target may be from the mean: sums of its squares are still within float32."""
+    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
+        """``row``, ``target``, ``predicted``, in the user's units."""
+        import pandas as pd
+
+        return pd.DataFrame({"row": row, "target": self.written(y), **self.outcome.columns(predictions.numpy())})
+
+    @classmethod
+    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
+        """In the user's units."""
+        target, predicted = (frame[name].astype("float64").to_numpy() for name in ("target", "predicted"))
+        return cls(), torch.tensor(predicted)[:, None], torch.tensor(target)
 
 
-def numbers_of(target: pd.Series, task: str, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
-    """A target as float64, for a task of this name.
+@dataclass(frozen=True)
+class Regression(Number):
+    """A number.
 
-    Raises:
-        DataError: not numbers, or not finite; with one that is at fault.
+    Networks see (target − mean) / scale; predictions, RMSE and MAE are in the user's units, the loss is not.
+
+    Attributes:
+        kind: what is minimised: the ``squared`` error, or ``huber``'s, which grows linearly beyond one scale.
+        mean: of the target, over the training rows of the client, or of all clients (``targets: pooled``).
+        scale: its standard deviation there.
+        target: what the number is called.
+
+    Example:
+        >>> import pandas as pd
+        >>> task = Regression(mean=10.0, scale=2.0)
+        >>> y = task.encode(pd.Series([10.0, 14.0]))
+        >>> y, task.predict(torch.tensor([[0.0], [1.0]]))
+        (tensor([0., 2.]), tensor([[10.],
+                [12.]], dtype=torch.float64))
+        >>> {name: value.item() for name, value in task.evaluate(torch.tensor([[10.0], [12.0]]), y).items()}
+        {'rmse': 1.4142135623730951, 'mae': 1.0, 'r2': 0.5}
     """
-    import pandas as pd
 
-    if target.dtype.kind not in "iuf":
-        no_number = pd.to_numeric(target.astype(str), errors="coerce").isna()
-        found = [target[no_number].iloc[0], int(no_number.sum())] if no_number.any() else [target.iloc[0], len(target)]
-        raise DataError(
-            f"target {target.name!r}: expected numbers for task: {task}, found {found[1]} others of {len(target)}, "
-            f"such as {str(found[0])!r}; mend them, name another target, or task: classification"
-        )
-    values = target.to_numpy(np.float64)
-    wrong = ~(np.abs(values - mean) <= _FURTHEST * scale)
+    kind: str = "squared"
+    mean: float = 0.0
+    scale: float = 1.0
+    target: str = "target"
+
+    name: ClassVar[str] = "regression"
+    scores: ClassVar[tuple[Score, ...]] = (RMSE, MAE, Score("r2", "R²", percent=False, high=1.0), LOSS)
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"loss": ("squared", "huber"), "targets": ("client", "pooled")}
+    go_alone: ClassVar[Mapping[str, GoAlone]] = REGRESSORS
+
+    @classmethod
+    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+        """Count, mean and variance of the target."""
+        told, variance = super().facts(target, settings), float(cls._values(target).var())
+        return {**told, "loss": settings.get("loss", "squared"), "variance": variance}
+
+    @classmethod
+    def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
+        """Standardised by the rows of all."""
+        told = [facts[name] for name in sorted(facts)]
+        count, means, variances = (np.array([own[key] for own in told]) for key in ("count", "mean", "variance"))
+        mean = (count * means).sum() / count.sum()
+        variance = (count * (variances + (means - mean) ** 2)).sum() / count.sum()
+        # a constant target is learnt in its own unit; what rounding leaves of its variance is none
+        scale = math.sqrt(variance) if variance > (1e-12 * mean) ** 2 else 1.0
+        return cls(facts[client]["loss"], float(mean), scale, str(facts[client]["target"]))
+
+    def encode(self, target: pd.Series) -> Tensor:
+        """(n,) float32, standardised.
+
+        Raises:
+            DataError: values that are no finite numbers.
+        """
+        values = self._values(target, self.mean, self.scale)
+        return torch.from_numpy(((values - self.mean) / self.scale).astype(np.float32))
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """Which numbers 0 and 1 stand for."""
+        return (f"{self.target} with 0 for {self.mean:.6g}", f"1 for {self.mean + self.scale:.6g}")
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What is predicted, and how it is standardised."""
+        return {"classes": [], "task": self.name, "target": self.target, "mean": self.mean, "scale": self.scale}
+
+    @property
+    def alike(self) -> tuple[str, str]:
+        """Those of one loss."""
+        return self.name, self.kind
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Mean squared or Huber error, in units of the scale."""
+        measure = functional.mse_loss if self.kind == "squared" else functional.huber_loss
+        return measure(outputs[:, 0], y.to(outputs.dtype))
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """(n, 1) float64, in the user's units: beside a large mean, float32 would lose what is predicted."""
+        return outputs.double() * self.scale + self.mean
+
+    def more_scores(self, true: Tensor, found: Tensor) -> dict[str, Tensor]:
+        """R², which is undefined where the target does not vary."""
+        r2 = 1 - (found - true).square().sum() / (true - true.mean()).square().sum()
+        return {"r2": r2 if true.min() < true.max() else true.new_tensor(math.nan)}
+
+    def true(self, y: Tensor) -> Tensor:
+        """In the user's units."""
+        return y.cpu().double() * self.scale + self.mean
+
+    def written(self, y: Tensor) -> np.ndarray:
+        """To a millionth of the scale, as a standardised float32 has it."""
+        return np.round(self.true(y).numpy(), 6 - math.ceil(math.log10(self.scale))) + 0.0
+
+
+@dataclass(frozen=True)
+class Counts(Number):
+    """How often something happens: a non-negative whole number, taken for Poisson distributed.
+
+    Networks put out the logarithm of rate / mean, so that 0 stands for the mean; predictions are rates, the counts that
+    are expected. The loss is the Poisson negative log-likelihood.
+
+    Attributes:
+        mean: of the counts, over the training rows of the client, or of all clients (``targets: pooled``).
+        target: what is counted.
+
+    Example:
+        >>> import pandas as pd
+        >>> task = Counts(mean=2.0)
+        >>> y = task.encode(pd.Series([0, 4]))
+        >>> y, task.predict(torch.tensor([[0.0], [math.log(2)]]))
+        (tensor([0., 4.]), tensor([[2.0000],
+                [4.0000]], dtype=torch.float64))
+        >>> scores = task.evaluate(torch.tensor([[2.0], [4.0]]), y)
+        >>> {name: round(value.item(), 4) for name, value in scores.items()}
+        {'deviance': 2.0, 'd2': 0.2787, 'rmse': 1.4142, 'mae': 1.0}
+    """
+
+    mean: float = 1.0
+    target: str = "target"
+
+    name: ClassVar[str] = "counts"
+    scores: ClassVar[tuple[Score, ...]] = (
+        Score("deviance", "Poisson deviance", higher_is_better=False, percent=False, low=0.0),
+        Score("d2", "D²", percent=False, high=1.0),
+        RMSE,
+        MAE,
+        LOSS,
+    )
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"targets": ("client", "pooled")}
+    go_alone: ClassVar[Mapping[str, GoAlone]] = COUNTERS
+
+    @classmethod
+    def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
+        """Centred at the mean of the rows of all."""
+        told = [facts[name] for name in sorted(facts)]
+        count, means = (np.array([own[key] for own in told]) for key in ("count", "mean"))
+        mean = float((count * means).sum() / count.sum())
+        if mean == 0:
+            raise DataError(
+                f"client {client!r}, target {str(facts[client]['target'])!r}: expected a count above 0 in its training "
+                f"rows, found 0 in all {count.sum():,}; leave the client out, or let clients share their mean with "
+                "task: {name: counts, targets: pooled}"
+            )
+        return cls(mean, str(facts[client]["target"]))
+
+    @classmethod
+    def _values(cls, target: pd.Series, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
+        values = super()._values(target, mean, scale)
+        wrong = (values < 0) | (values % 1 != 0) | (values > _MOST)
+        expected = f"counts (whole numbers from 0 to {_MOST:,}) for task: counts"
+        _refuse(target, values, wrong, expected, "mend or drop those rows, or take task: regression")
+        return values
+
+    def encode(self, target: pd.Series) -> Tensor:
+        """(n,) float32, the counts themselves.
+
+        Raises:
+            DataError: values that are no counts.
+        """
+        return torch.from_numpy(self._values(target).astype(np.float32))
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """Which rate 0 stands for."""
+        return (f"log rate of {self.target} with 0 for {self.mean:.6g}",)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What is counted, and its mean."""
+        return {"classes": [], "task": self.name, "target": self.target, "mean": self.mean}
+
+    @property
+    def alike(self) -> tuple[str, float]:
+        """Those of one mean."""
+        return self.name, self.mean
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Mean Poisson negative log-likelihood, in nats; of log y! as Stirling's formula has it, so that losses of
+        large and small counts are of one size.
+        """
+        return functional.poisson_nll_loss(outputs[:, 0] + math.log(self.mean), y.to(outputs.dtype), full=True)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """(n, 1) float64: the rate, in the user's units."""
+        return outputs.double().exp() * self.mean
+
+    def of_members(self, outputs: Tensor) -> Tensor:
+        """See :class:`~fedlit.tasks.base.Task`."""
+        return outputs.logsumexp(1) - math.log(outputs.shape[1])
+
+    def more_scores(self, true: Tensor, found: Tensor) -> dict[str, Tensor]:
+        """Mean Poisson deviance; D², 1 − deviance / that of the scored rows' mean, which is undefined where counts do
+        not vary.
+        """
+        deviance, least = _deviance(true, found), _deviance(true, true.mean().expand_as(true))
+        return {
+            "deviance": deviance,
+            "d2": 1 - deviance / least if true.min() < true.max() else true.new_tensor(math.nan),
+        }
+
+    def true(self, y: Tensor) -> Tensor:
+        """The counts themselves."""
+        return y.cpu().double()
+
+    def written(self, y: Tensor) -> np.ndarray:
+        """The counts themselves."""
+        return y.long().numpy()
+
+
+def _deviance(count: Tensor, rate: Tensor) -> Tensor:
+    """Mean Poisson deviance: 2 (y log(y / μ) − y + μ); infinite where a rate of 0 meets a count."""
+    return 2 * (torch.where(count > 0, count * (count / rate).log(), 0.0) - count + rate).mean()
+
+
+def _refuse(target: pd.Series, values: np.ndarray, wrong: np.ndarray, expected: str, do: str) -> None:
     if wrong.any():
+        first = values[wrong][0]
+        told = f"{first:g}" if isinstance(first, np.floating) else repr(str(first))
         raise DataError(
-            f"target {target.name!r}: expected finite numbers within {_FURTHEST * scale:g} of {mean:g}, found "
-            f"{int(wrong.sum())} others of {len(values)}, such as {values[wrong][0]:g} in row "
-            f"{target.index[wrong][0]}; mend or drop those rows"
+            f"target {target.name!r}: expected {expected}, found {int(wrong.sum())} others of {len(values)}, such as "
+            f"{told} in row {target.index[wrong][0]}; {do}"
         )
-    return values

@@ -76,30 +76,19 @@ class SequenceLabelling(Task):
         """The labels, sorted, and how many positions a sequence has."""
         where = f"target {target.name!r}"
         texts = _texts(target, where)
-        lengths = dict(zip(map(len, texts), target.index, strict=True))
-        if len(lengths) != 1:
-            found = " and ".join(f"{length} (row {row})" for length, row in list(lengths.items())[:2])
-            raise DataError(
-                f"{where}: expected as many labels in each row, found {found}; fill short ones up with {NO_LABEL}"
-            )
         labels = sorted(set().union(*texts) - {NO_LABEL})
-        if UNSEEN in labels:
-            raise DataError(
-                f"{where}: expected labels other than {UNSEEN!r}, which predictions need; use another letter"
-            )
-        if not labels:
-            raise DataError(f"{where}: expected a label at some position of training rows, found {NO_LABEL} alone")
-        return {"task": cls.name, "target": str(target.name), "labels": labels, "length": next(iter(lengths))}
+        if not labels or UNSEEN in labels:
+            raise DataError(f"{where}: expected labels in training rows, other than {UNSEEN!r}; found {labels}.")
+        return {"task": cls.name, "target": str(target.name), "labels": labels, "length": len(texts[0])}
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Of the labels of all."""
-        lengths = {own["length"]: name for name, own in facts.items()}
-        if len(lengths) > 1:
-            found = " and ".join(f"{length} at {name!r}" for length, name in lengths.items())
+        lengths = {name: own["length"] for name, own in facts.items()}
+        if len({*lengths.values()}) > 1:
             raise DataError(
-                f"target {facts[client]['target']!r}: expected as many positions at all clients, found {found}; cut or "
-                "fill up sequences, or leave labels apart with data.align: none or features"
+                f"target {facts[client]['target']!r}: expected as many positions at all clients, found {lengths}; cut "
+                "sequences, or leave labels apart with data.align: none or features"
             )
         classes = sorted({label for own in facts.values() for label in own["labels"]})
         if len(classes) < 2:
@@ -115,14 +104,7 @@ class SequenceLabelling(Task):
         Raises:
             DataError: a row that has another number of positions.
         """
-        where = f"target {target.name!r}"
-        texts = _texts(target, where)
-        for row, text in zip(target.index, texts, strict=True):
-            if len(text) != self.length:
-                raise DataError(
-                    f"{where}, row {row}: expected {self.length} labels, one for each position ({NO_LABEL} where there "
-                    f"is none), found {len(text)}"
-                )
+        texts = _texts(target, f"target {target.name!r}", self.length)
         points = np.array(texts, dtype=f"U{self.length}").view(np.uint32).reshape(len(texts), self.length)
         codes = np.full(points.shape, -1, np.int64)
         for code, label in ((IGNORED, NO_LABEL), *enumerate(self.classes)):
@@ -279,12 +261,13 @@ class SequenceLabelling(Task):
         return task, predictions, task.encode(frame["target"])
 
 
-def _texts(target: pd.Series, where: str) -> list[str]:
+def _texts(target: pd.Series, where: str, length: int | None = None) -> list[str]:
     texts: list[str] = target.tolist()
     for row, text in zip(target.index, texts, strict=True):
-        if not isinstance(text, str) or not text:
+        length = length or len(str(text))
+        if not isinstance(text, str) or len(text) != length or not text:
             raise DataError(
-                f"{where}, row {row}: expected a text of one label for each position, found {text!r}; task: "
-                f"{SequenceLabelling.name} predicts such texts"
+                f"{where}, row {row}: expected a text of {length} labels, one for each position ({NO_LABEL} where "
+                f"there is none), found {text!r}."
             )
     return texts

@@ -157,11 +157,6 @@ class FederatedLoop(LightningModule):
         if begun is not None:
             begun.apply(federation)
 
-    def reset(self) -> None:
-        """Forget the clients; the next ``build`` makes new ones, untrained."""
-        self.federations = [Federation(self.federation.training)]
-        self.clients = nn.ModuleDict()
-
     @property
     def engine(self) -> Engine:
         """What executes the clients' steps; made when first used, with the checkpoint's settings if there is one."""

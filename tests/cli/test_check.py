@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from fedlit.__main__ import main
-from fedlit.run.config import parse_yaml
 
 CONFIG = """
 seed: 1
@@ -58,24 +57,27 @@ def told(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
     return found
 
 
-def kinds(page: dict[str, Any]) -> list[str]:
-    return [own["kind"] for own in page["findings"]]
-
-
-def test_what_is_suggested_can_be_pasted(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In place of the keys of its names: then nothing is found any more, and what was said before still holds."""
+def test_what_is_suggested_settles_what_was_found(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By hand, note by note: then nothing is found any more, and what was written before still holds."""
     page = told(capsys)
-    assert kinds(page) == ["leak", "missing", "date", "positive", "positive", "name"]
+    settled = [own for own in page["notes"] if own["fix"] and own["kind"] != "read"]
+    assert [own["kind"] for own in settled] == ["leak", "missing", "date", "positive", "positive", "name"]
     assert main(["check", "--config", "mine.yaml"]) == 0
     text = capsys.readouterr().out
-    block = text[text.index("\ndata:\n") :]
-    change = parse_yaml(block, "what was printed")
-    assert change == page["change"]
+    assert "  Write: files: {south: {rename: {AGE_YEARS: age}}}\n" in text
+    assert max(map(len, text.splitlines())) <= 80
     config = yaml.safe_load(CONFIG)
-    config["data"]["source"]["init_args"] |= change["data"]["source"]["init_args"]
+    settings = config["data"]["source"]["init_args"]
+    settings["files"]["north"] = {"path": settings["files"]["north"]}
+    for client, fix in [pair for note in settled for pair in note["fix"].items()]:
+        for key, value in fix.items():
+            of_file = key in ("rename", "missing", "types")
+            (settings["files"][client] if of_file else settings.setdefault(key, {})).update(
+                {key: value} if of_file else {client: value}
+            )
     Path("mine.yaml").write_text(yaml.safe_dump(config))
     after = told(capsys)
-    assert after["findings"] == [] and after["change"] == {}
+    assert not [own for own in after["notes"] if own["fix"]]
     columns = {own["client"]: own["columns"] for own in after["clients"]}
     assert set(columns["north"]) == {"age", "ward", "bmi"}  # the leak is dropped
     assert set(columns["south"]) == {"age", "bmi", "seen"}  # renamed, and ward is still dropped
@@ -84,20 +86,11 @@ def test_what_is_suggested_can_be_pasted(tables: Path, capsys: pytest.CaptureFix
     assert {own["positive"] for own in after["clients"]} == {"ill"}
 
 
-def test_what_is_suggested_serves_as_a_second_file(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("changes.yaml").write_text(yaml.safe_dump(told(capsys)["change"]))
-    assert told(capsys, "--config", "changes.yaml")["findings"] == []
-
-
-def test_the_exit_status_is_asked_for(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--config", "mine.yaml", "--strict"]) == 1
+def test_the_exit_status_and_columns_are_asked_for(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--config", "mine.yaml", "--strict", "--columns", "--seed", "3"]) == 1
+    assert "from 20 to 89, median" in capsys.readouterr().out
     assert main(["check", "--config", "quickstart", "--strict"]) == 0
     assert "breast_cancer" in capsys.readouterr().out
-
-
-def test_columns_are_shown_when_asked_for(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--config", "mine.yaml", "--columns", "--seed", "3"]) == 0
-    assert "from 20 to 89, median" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -105,7 +98,7 @@ def test_columns_are_shown_when_asked_for(tables: Path, capsys: pytest.CaptureFi
     [
         (["check"], "expected --config NAME, found none"),
         (["chekc", "--config", "mine.yaml"], "Did you mean 'check'"),
-        (["check", "--config", "mine.yaml", "--format", "jsn"], "expected one of text, json, found 'jsn'"),
+        (["check", "--config", "mine.yaml", "--format", "jsn"], "--format"),
         (["check", "--config", "mne.yaml"], "Did you mean 'mine.yaml'"),
         (["check", "--config", "mine.yaml", "--sed", "3"], "--sed"),
         (["check", "--config", "broken.yaml"], "targt"),
@@ -119,9 +112,7 @@ def test_mistakes_are_one_message(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_sources_of_sources_are_looked_at_too(
-    tables: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sources_of_sources_are_looked_at_too(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of others than own tables columns can be left out by pattern."""
     config = yaml.safe_load(CONFIG)
     own = config["data"]["source"]
@@ -129,11 +120,11 @@ def test_sources_of_sources_are_looked_at_too(
     del own["init_args"]["drop"]
     config["data"]["source"] = {"class_path": "fedlit.Partition", "init_args": {"source": own, "clients": 2}}
     Path("mine.yaml").write_text(yaml.safe_dump(config))
-    page = told(capsys)
-    assert page["change"] == {"data": {"columns": ["!code"]}}
-    config["data"] |= page["change"]["data"]
+    assert main(["check", "--config", "mine.yaml"]) == 0
+    assert "  Write: data: {columns: ['!code']}\n" in capsys.readouterr().out
+    config["data"]["columns"] = ["!code"]
     Path("mine.yaml").write_text(yaml.safe_dump(config))
-    assert "leak" not in kinds(told(capsys))
+    assert "leak" not in [note["kind"] for note in told(capsys)["notes"]]
 
 
 def test_describe_points_to_the_page(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:

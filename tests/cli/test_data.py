@@ -120,9 +120,9 @@ def test_fetch_of_a_source_without_files(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["fetch", "covertpye"], "found 'covertpye'. Did you mean 'covertype'?"),
         (["show", "nothing"], f"expected a source among {', '.join(SOURCES)}; found 'nothing'."),
-        (["fetch"], "expected name, found nothing of the kind"),
+        (["fetch"], "required: name"),
         (["lst"], "expected one of list, fetch, show, found 'lst'. Did you mean 'list'?"),
-        (["list", "heart"], "expected nothing more, found heart"),
+        (["list", "heart"], "arguments: heart"),
     ],
 )
 def test_a_wrong_command_is_one_line_and_status_2(

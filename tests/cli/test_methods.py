@@ -35,9 +35,9 @@ def test_one_is_shown_with_equation_configuration_and_what_to_tune(
     ("typed", "message"),
     [
         (["show", "fedavgg"], "Did you mean 'fedavg'"),
-        (["show"], "expected name, found nothing"),
+        (["show"], "required: name"),
         (["shw"], "expected one of list, show, found 'shw'"),
-        (["list", "fedavg"], "expected nothing more"),
+        (["list", "fedavg"], "arguments: fedavg"),
     ],
 )
 def test_what_is_not_there(typed: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,31 +1,27 @@
-"""What a beginner mistypes, each answered by one message: at once where no class has to be known, else before data is
-read.
+"""What a beginner mistypes: exit status 2, one message that names the key and what may have been meant. At once
+where no class has to be known, else before data is read.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import fcntl
 import json
 import os
 import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedlit.__main__ import main
+from fedlit.cli.commands import COMMANDS
 from fedlit.errors import ConfigError
-from fedlit.run.arguments import read
 from fedlit.run.config import find_config
 from fedlit.run.keys import FILE
 from fedlit.run.load import keys_of_parser
-from fedlit.study.check import KEYS
 
 Q = ["fit", "--config", "quickstart"]
 TABLES = ["--data.source", "fedlit.Tables", "--data.source.target", "y"]
@@ -58,158 +54,120 @@ FILES = {
     "plain.yaml": "seed: 8\ndata: {batches: 4}\n",
 }
 
-# Answered without torch: arguments → what the message says.
+# Answered without torch: command → what its message names.
 LIGHT = {
-    "ftt --config quickstart": "expected a command, found 'ftt'.*Did you mean 'fit'",
-    "--config quickstart": "expected a command, found '--config'",
-    "fit": "expected --config NAME, found none",
-    "fit quikstart": "--config quikstart: expected a YAML file, found none .*Did you mean 'quickstart'",
-    "check quikstart": "--config quikstart: expected a YAML file, found none .*Did you mean 'quickstart'",
-    "fit --seed 3 quickstart": "found 'quickstart' without a key. Did you mean --config quickstart?",
-    "fit --confg quickstart": "--confg: .*Did you mean '--config'",
-    "fit -config quickstart": "found -config. Did you mean --config?",
-    "fit --config": "--config: expected a configuration behind it, found nothing",
-    "fit --config quikstart": "--config quikstart: expected a YAML file, found none .*Did you mean 'quickstart'",
-    "fit --config .": "--config .: expected a YAML file, found a folder",
-    "fit --config covertype": "covertype is a study: fedlit compare covertype",
-    "fit --config tab.yaml": "tab.yaml, line 3: expected YAML, found: a tab; indent with spaces",
-    "fit --config empty.yaml": "empty.yaml: expected keys and values such as seed: 8, found an empty file",
-    "fit --config list.yaml": "list.yaml: expected keys and values such as seed: 8, found a list",
-    "fit --config unclosed.yaml": "unclosed.yaml, line 2: expected YAML, .*begins in line 1",
-    "fit --config twice.yaml": "twice.yaml: .*'seed' stands twice.*line 2",
-    "fit --config flat.yaml": "flat.yaml: trainer: expected keys and values such as accelerator: …, found 3",
-    "fit --config group.yaml": "group.yaml: exchnge: .*Did you mean 'exchange'",
-    "fit --config key.yaml": "key.yaml: trainer.max_epoch: .*Did you mean 'trainer.max_epochs'",
-    "fit --config class.yaml": "class.yaml: model.client: .*Did you mean 'fedlit.FederatedClient'",
-    "fit --config study.yaml": "expected a configuration, found a study .*fedlit compare study.yaml",
-    "--verison": "found '--verison'.*Did you mean '--version'",
-    "fit --helpp": "--helpp: expected a key .*Did you mean '--help'",
-    "fit --config=": "--config: expected a configuration .*found nothing",
-    "fit --config quickstart --config quickstart": "--config quickstart: expected each configuration once",
-    "test --config quickstart --format json": "--format: .*found it with test, where it would be ignored",
-    "fit --config quickstart --sed 3": "--sed: .*Did you mean '--seed'",
-    "fit --config quickstart --lr 0.1": "--lr: .*Did you mean '--model.optimizer.lr'",
-    "fit --config quickstart --max_epochs 3": "--max_epochs: .*Did you mean '--trainer.max_epochs'",
-    "fit --config quickstart --model.lr 0.1": "--model.lr: .*Did you mean '--model.optimizer.lr'",
-    "fit --config quickstart --seed": "--seed: expected a value behind it, found nothing",
-    "fit --config quickstart --seed --name x": "--seed: expected a value behind it, found the next key, --name",
-    "fit --config quickstart seed=3": "found 'seed=3' without a key. Did you mean --seed=3?",
-    "fit --config quickstart --trainer 3": "--trainer: .*such as --trainer.accelerator, found '3'",
-    "fit --config quickstart --model.client fedlit.FedPrx": "--model.client: .*Did you mean 'fedlit.FedProx'",
-    "fit --config quickstart --ckpt_path lst": "--ckpt_path: .*found no file .*lst",
-    "test --config quickstart": "test: expected a trained run in .*run fit first",
-    "test --config quickstart --ckpt_path bset": "--ckpt_path: .*found no file .*bset",
-    "describe --config quickstart --format jsn": "--format: expected table or json, found 'jsn'. Did you mean 'json'",
-    "predict --config quickstart --format xml": "--format: expected csv or parquet, found 'xml'",
-    "compare": "expected study, found nothing of the kind",
-    "compare quikstart": "study quikstart: .*Did you mean 'quickstart'",
-    "compare plain.yaml": "plain.yaml: expected a study .*found a configuration. Did you mean: fedlit fit",
-    "compare methds.yaml": "methds.yaml: methds: .*Did you mean 'methods'",
-    "compare sett.yaml": "sett.yaml: methods.local.sett.a: expected what its class takes .*Did you mean 'set'",
-    "compare name.yaml": r"name.yaml: methods.b: expected keys .*'na.yaml'. Did you mean \{config: na.yaml\}",
-    "compare none.yaml": "none.yaml: baselines: expected .*found 'none'",
-    "compare evry.yaml": "evry.yaml: methods.local.set.exchange.evry: .*Did you mean 'exchange.every'",
-    "compare there.yaml": "there.yaml: methods.local.config: nothere.yaml: expected a YAML file, found none",
-    "compare core.yaml": "core.yaml: reference: expected a method named local, .*or say reference: NAME",
-    "compare kind.yaml": "kind.yaml: methods.local.alone: expected true or false, found '3'",
-    "search space.yaml": "space.yaml: search.space.x.y: expected a key",
-    "compare quickstart --seed 3": "found --seed. Did you mean '--seeds'",
-    "compare quickstart --seeds x": "seeds: expected such as 8:28 .*found 'x'",
-    "compare quickstart --jobs 0": "--jobs: expected at least 1, found 0",
-    "compare quickstart --jobs two": "--jobs: expected a whole number, found 'two'",
-    "compare quickstart --methods gll": "--methods: expected some of local, gl, .*found 'gll'. Did you mean 'gl'",
-    "search quickstart --trials 0": "--trials: expected at least 1, found 0",
-    "explain --rum x": "found --rum. Did you mean '--run'",
-    "explain --run quickstart": "--run: expected a run's folder, .*found none",
-    "explain --run x --against other": "--against: expected one of others, all, found 'other'. Did you mean 'others'",
-    "chek --config quickstart": "found 'chek'.*Did you mean 'check'",
-    "check --config quikstart": "Did you mean 'quickstart'",
-    "check --config quickstart --formt json": "found --formt. Did you mean '--format'",
-    "init nowhere --ot x.yaml": "found --ot. Did you mean '--out'",
-    "data fetsh heart": "found 'fetsh'. Did you mean 'fetch'",
-    "data fetch hart": "found 'hart'. Did you mean 'heart'",
-    "data --list": "fedlit data: .*found --list",
-    "partition descrbe": "found 'descrbe'. Did you mean 'describe'",
-    "partition describe --config nope": "--config nope: expected a YAML file, found none",
+    "ftt --config quickstart": ["'ftt'", "Did you mean 'fit'"],
+    "--verison": ["'--verison'", "Did you mean '--version'"],
+    "fit": ["expected --config NAME"],
+    "fit quikstart": ["--config quikstart:", "Did you mean 'quickstart'"],
+    "check quikstart": ["--config quikstart:", "Did you mean 'quickstart'"],
+    "fit --seed 3 quickstart": ["'quickstart'", "Did you mean --config quickstart"],
+    "fit --confg quickstart": ["--confg:", "Did you mean '--config'"],
+    "fit -config quickstart": ["-config", "Did you mean --config"],
+    "fit --config": ["--config:", "found nothing"],
+    "fit --config=": ["--config:", "found nothing"],
+    "fit --config .": ["--config .:", "found a folder"],
+    "fit --config covertype": ["fedlit compare covertype"],
+    "fit --config tab.yaml": ["tab.yaml, line 3:", "a tab"],
+    "fit --config empty.yaml": ["empty.yaml:", "an empty file"],
+    "fit --config list.yaml": ["list.yaml:", "found a list"],
+    "fit --config unclosed.yaml": ["unclosed.yaml, line 2:", "line 1"],
+    "fit --config twice.yaml": ["twice.yaml:", "'seed'", "line 2"],
+    "fit --config flat.yaml": ["flat.yaml: trainer:", "found 3"],
+    "fit --config group.yaml": ["group.yaml: exchnge:", "Did you mean 'exchange'"],
+    "fit --config key.yaml": ["key.yaml: trainer.max_epoch:", "Did you mean 'trainer.max_epochs'"],
+    "fit --config class.yaml": ["class.yaml: model.client:", "Did you mean 'fedlit.FederatedClient'"],
+    "fit --config study.yaml": ["study.yaml:", "fedlit compare study.yaml"],
+    "fit --config quickstart --config quickstart": ["--config quickstart:", "twice"],
+    "fit --config quickstart --lr 0.1": ["--lr:", "Did you mean '--model.optimizer.lr'"],
+    "fit --config quickstart --max_epochs 3": ["--max_epochs:", "Did you mean '--trainer.max_epochs'"],
+    "fit --config quickstart --seed": ["--seed:", "found nothing"],
+    "fit --config quickstart --seed --name x": ["--seed:", "--name"],
+    "fit --config quickstart seed=3": ["'seed=3'", "Did you mean --seed=3"],
+    "fit --config quickstart --trainer 3": ["--trainer:", "--trainer.accelerator", "'3'"],
+    "fit --config quickstart --model.client fedlit.FedPrx": ["--model.client:", "Did you mean 'fedlit.FedProx'"],
+    "fit --config quickstart --ckpt_path lst": ["--ckpt_path:", "lst"],
+    "test --config quickstart": ["test:", "run fit first"],
+    "test --config quickstart --format json": ["--format:", "test"],
+    "describe --config quickstart --format jsn": ["--format:", "Did you mean 'json'"],
+    "compare": ["study"],
+    "compare quikstart": ["study quikstart:", "Did you mean 'quickstart'"],
+    "compare plain.yaml": ["plain.yaml:", "fedlit fit"],
+    "compare methds.yaml": ["methds.yaml: methds:", "Did you mean 'methods'"],
+    "compare sett.yaml": ["sett.yaml: methods.local.sett", "Did you mean 'set'"],
+    "compare name.yaml": ["name.yaml: methods.b:"],
+    "compare none.yaml": ["none.yaml: baselines:", "'none'"],
+    "compare evry.yaml": ["evry.yaml: methods.local.set.exchange.evry:", "Did you mean 'exchange.every'"],
+    "compare there.yaml": ["there.yaml: methods.local.config: nothere.yaml:"],
+    "compare core.yaml": ["core.yaml: reference:"],
+    "compare kind.yaml": ["kind.yaml: methods.local.alone:", "'3'"],
+    "search space.yaml": ["space.yaml: search.space.x.y:"],
+    "compare quickstart --seed 3": ["--seed", "Did you mean '--seeds'"],
+    "compare quickstart --seeds x": ["seeds:", "'x'"],
+    "compare quickstart --jobs 0": ["--jobs:", "0"],
+    "compare quickstart --jobs two": ["--jobs:", "'two'"],
+    "compare quickstart --methods gll": ["--methods:", "Did you mean 'gl'"],
+    "search quickstart --trials 0": ["--trials:", "0"],
+    "explain --rum x": ["--rum", "Did you mean '--run'"],
+    "explain --run quickstart": ["--run:"],
+    "check --config quickstart --formt json": ["--formt", "Did you mean '--format'"],
+    "init nowhere --ot x.yaml": ["--ot", "Did you mean '--out'"],
+    "data fetsh heart": ["'fetsh'", "Did you mean 'fetch'"],
+    "data fetch hart": ["'hart'", "Did you mean 'heart'"],
+    "data --list": ["--list"],
+    "partition describe --config nope": ["--config nope:"],
 }
 
-# Answered by types, before data is read: arguments after fit --config quickstart → what the message says.
-TYPED = [
-    (["--seed", "eight"], "--seed: expected a whole number, found 'eight'"),
-    (["--seed", "-1"], "seed: expected a number from 0 to .*found -1"),
+# Answered by types, before data is read: words after fit --config quickstart → what the message names.
+TYPED: list[tuple[list[str], list[str]]] = [
+    (["--seed", "eight"], ["--seed:", "'eight'"]),
+    (["--seed", "-1"], ["seed:", "-1"]),
+    (["--exchange.every", "epcoh"], ["--exchange.every:", "Did you mean 'epoch'"]),
+    (["--exchange.every", "{epoch: 5}"], ["exchange.every:", "Did you mean 'epochs'"]),
+    (["--exchange.rule", "fedlit.IFCA", "--exchange.rule.clusters", "0"], ["exchange.rule: IFCA: clusters:", "0"]),
+    (["--exchange.rule", "lacks_own.Lacks"], ["--exchange.rule:", "lacks_own.Lacks", "It lacks __call__"]),
+    (["--exchange.rule", "fedlit.MLP"], ["--exchange.rule:", "Rule", "fedlit.MLP"]),
+    (["--exchange.rule.weights", "many"], ["--exchange.rule.weights:", "uniform or rows", "'many'"]),
+    (["--exchange.rate", "-1"], ["exchange.rate:", "-1"]),
+    (["--exchange.federated", "core"], ["--exchange.federated:", "Did you mean [core]"]),
+    (["--data.mutations", "[{kind: flip, client: wine, by: 5}]"], ["data.mutations: flip:", "5"]),
+    (["--model.client", "FedPrx"], ["--model.client:", "Did you mean 'fedlit.FedProx'"]),
+    (["--model.client", "fedlit.FedProx", "--model.client.mue", "1"], ["--model.client.mue:", "Did you mean 'mu'"]),
+    (["--model.client", "mine.Mine"], ["--model.client:", "'mine.Mine'"]),
+    (["--model.client", "broken_own.Mine"], ["--model.client:", "ZeroDivisionError", "broken_own.py, line 2"]),
+    (["--model.client", "wrong_own.Mine"], ["--model.client:", "SyntaxError", "line 1"]),
+    (["--model.client", "imports_own.Mine"], ["--model.client:", "nothing_there", "'imports_own.Mine'"]),
+    (["--model.client.network.hidden", "[64, a]"], ["--model.client.network.hidden:", "'a'"]),
+    (["--model.client.network", "5"], ["--model.client.network:", "'5'"]),
+    (["--model.optimizer", "torch.optim.Adamm"], ["--model.optimizer:", "Did you mean 'torch.optim.Adam'"]),
+    (["--model.optimizer.lr", "fast"], ["--model.optimizer.lr:", "a number", "'fast'"]),
+    (["--model.gradient_clip_val", "0"], ["model.gradient_clip_val:", "0.0"]),
+    (["--model.engine", "thread"], ["--model.engine:", "Did you mean 'threads'"]),
+    (["--data.pool", "maybe"], ["--data.pool:", "true or false", "'maybe'"]),
+    (TABLES, ["--data.source:", "files"]),
+    ([*TABLES, "--data.source.files", "{a: a.csv}", "--data.source.task", "[3]"], ["--data.source.task:", "text"]),
+    (["--trainer.max_epochs", "ten"], ["--trainer.max_epochs:", "a whole number or null", "'ten'"]),
+    (["--trainer.logger", "CSVLoger"], ["--trainer.logger:", "Did you mean 'CSVLogger'"]),
     (
-        ["--exchange.every", "epcoh"],
-        "--exchange.every: expected step, epoch .*'epcoh'. Did you mean 'epoch'",
+        ["--trainer.logger", "{class_path: CSVLogger, init_args: {save_dr: x}}"],
+        ["--trainer.logger.save_dr:", "Did you mean 'save_dir'"],
     ),
-    (["--exchange.every", "5"], "--exchange.every: expected step, epoch .*found '5'"),
-    (["--exchange.every", "{epoch: 5}"], "exchange.every: expected step, .*Did you mean 'epochs'"),
-    (["--exchange.rule", "fedlit.IFCA", "--exchange.rule.clusters", "0"], "exchange.rule: IFCA: clusters: .*found 0$"),
-    (
-        ["--exchange.rule", "fedlit.Agglomerative", "--exchange.rule.clusters", "0"],
-        "Agglomerative: clusters: .*found 0$",
-    ),
-    (
-        ["--exchange.rule", "lacks_own.Lacks"],
-        "--exchange.rule: .*lacks_own.Lacks.*__call__.*Did you mean __call__ by its call",
-    ),
-    (["--data.mutations", "[{kind: flip, client: wine, by: 5}]"], "data.mutations: flip: expected no by, found 5"),
-    (["--exchange.rate", "much"], "--exchange.rate: expected a number, found 'much'"),
-    (["--exchange.rate", "-1"], r"exchange.rate: expected a share in \(0, 1\], found -1"),
-    (["--exchange.federated", "core"], r"--exchange.federated: expected a list .*Did you mean \[core\]"),
-    (["--exchange.rule", "fedlit.MLP"], "--exchange.rule: .*Rule.*found 'fedlit.MLP'"),
-    (["--exchange.rule.weights", "many"], "--exchange.rule.weights: expected uniform or rows, found 'many'"),
-    (["--model.client", "FedPrx"], "--model.client: .*'FedPrx'. Did you mean 'fedlit.FedProx'"),
-    (["--model.client", "fedlit.FedProx", "--model.client.mue", "1"], "--model.client.mue: .*Did you mean 'mu'"),
-    (["--model.client", "mine.Mine"], "--model.client: .*'mine'.*found 'mine.Mine'"),
-    (["--model.client", "broken_own.Mine"], r"error in broken_own: ZeroDivisionError: .*\(broken_own.py, line 2\)"),
-    (["--model.client", "wrong_own.Mine"], "error in wrong_own: SyntaxError: .*line 1"),
-    (["--model.client", "imports_own.Mine"], "--model.client: .*'nothing_there'.*found 'imports_own.Mine'"),
-    (
-        ["--model.client.network.hidden", "64"],
-        r"network.hidden: expected a list .*\[64\]",
-    ),
-    (["--model.client.network.hidden", "[64, a]"], r"network.hidden: expected a whole number, found 'a'"),
-    (
-        ["--model.client.network", "5"],
-        "--model.client.network: expected .*class or null, found '5'",
-    ),
-    (["--model.optimizer", "torch.optim.Adamm"], "--model.optimizer: .*Did you mean 'torch.optim.Adam'"),
-    (["--model.optimizer.lr", "fast"], "--model.optimizer.lr: expected a number .*found 'fast'"),
-    (["--model.gradient_clip_val", "-1"], "model.gradient_clip_val: expected a norm above 0, found -1.0; leave it out"),
-    (["--model.gradient_clip_val", "0"], "model.gradient_clip_val: expected a norm above 0, found 0.0; leave it out"),
-    (["--model.overrides", "{wine: {gradient_clip_val: -1}}"], "model.overrides: gradient_clip_val: .*found -1"),
-    (["--model.engine", "thread"], "--model.engine: expected auto, plain or threads, .*Did you mean 'threads'"),
-    (["--model.threads", "two"], "--model.threads: expected a whole number or null, found 'two'"),
-    (["--data.pool", "maybe"], "--data.pool: expected true or false, found 'maybe'"),
-    (TABLES, "--data.source: expected files, .*found nothing"),
-    ([*TABLES, "--data.source.files", "{a: a.csv}", "--data.source.task", "[3]"], "--data.source.task: expected text"),
-    (["--trainer.max_epochs", "ten"], "--trainer.max_epochs: expected a whole number or null, found 'ten'"),
-    (["--trainer.max_epochs", ""], "--trainer.max_epochs: expected a whole number or null, found ''"),
-    (["--trainer.logger", "CSVLoger"], "--trainer.logger: .*Did you mean 'CSVLogger'"),
-    (["--trainer.logger", "[CSVLogger, Nope]"], "--trainer.logger: expected .*Logger.*Nope"),
-    (["--trainer.logger", "{class_path: CSVLogger, init_args: {save_dr: x}}"], "logger.save_dr: .*mean 'save_dir'"),
     (
         ["--trainer.callbacks", "[{class_path: EarlyStopping, init_args: {monitor: val/auroc, mode: mx}}]"],
-        "trainer.callbacks: expected what its class accepts, .*`mode` can be min, max, got mx",
+        ["trainer.callbacks:", "got mx"],
     ),
-    (["--trainer.precision", "33"], "--trainer.precision: expected 64, 32, 16, .*found '33'"),
-    (["--trainer.accelerator", "gpuu"], "trainer.accelerator: expected one of .*Did you mean 'gpu'"),
-    (["--trainer.callbacks", "EarlyStoping"], "--trainer.callbacks: .*Did you mean 'EarlyStopping'"),
-    (["--trainer.overfit_batches", "1"], "overfit_batches would score a part as the whole"),
-    (["--checkpoint.mode", "best"], "--checkpoint.mode: expected min, max or null, found 'best'"),
+    (["--trainer.callbacks", "EarlyStoping"], ["--trainer.callbacks:", "Did you mean 'EarlyStopping'"]),
+    (["--trainer.accelerator", "gpuu"], ["trainer.accelerator:", "Did you mean 'gpu'"]),
+    (["--trainer.overfit_batches", "1"], ["trainer.overfit_batches:"]),
+    (["--trainer.devices", "2"], ["trainer.devices:", "torchrun"]),
 ]
 
-# The same in a file: what stands in quickstart.yaml → what is written in its place, and the message.
+# The same in a file: what stands in quickstart.yaml → what is written in its place, and what the message names.
 WRITTEN = [
-    ("every: epoch", "every: epcoh", "own.yaml: exchange.every: expected step, epoch.*Did you mean 'epoch'"),
-    ("lr: 0.001", "lrr: 0.001", "own.yaml: model.optimizer.lrr: expected what its class takes .*Did you mean 'lr'"),
-    ("class_path: fedlit.MLP", "classpath: fedlit.MLP", "own.yaml: model.client.network: .*Did you mean 'class_path'"),
-    (
-        "class_path: fedlit.Bundled",
-        "class_path: fedlit.Bundled\n    init_args: {task: 3}",
-        "data.source.task: .*found '3'",
-    ),
-    ("max_epochs: 30", "callbacks: EarlyStopping", "own.yaml: trainer.callbacks: expected monitor"),
+    ("every: epoch", "every: epcoh", ["own.yaml: exchange.every:", "Did you mean 'epoch'"]),
+    ("lr: 0.001", "lrr: 0.001", ["own.yaml: model.optimizer.lrr:", "Did you mean 'lr'"]),
+    ("class_path: fedlit.MLP", "classpath: fedlit.MLP", ["own.yaml: model.client.network:"]),
+    ("max_epochs: 30", "callbacks: EarlyStopping", ["own.yaml: trainer.callbacks:", "monitor"]),
 ]
 
 
@@ -239,17 +197,17 @@ json.dump(told, sys.stdout)
         [sys.executable, "-c", code], cwd=tmp_path, input=json.dumps(list(LIGHT)), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    for (line, pattern), (status, message, seconds, heavy) in zip(LIGHT.items(), json.loads(done.stdout), strict=True):
+    for (line, names), (status, message, seconds, heavy) in zip(LIGHT.items(), json.loads(done.stdout), strict=True):
         assert (status, heavy) == (2, []), (line, message)
-        one_message(message, pattern)
+        one_message(message, names)
         assert seconds < 1, line
     assert not (tmp_path / "lightning_logs").exists()
 
 
-def one_message(message: str, pattern: str) -> None:
+def one_message(message: str, names: list[str]) -> None:
     assert message.count("fedlit: error:") == 1 and message.startswith("fedlit: error:"), message
     assert message.count("\n") == 1 and not FOREIGN.search(message), message
-    assert re.search(pattern, message), message
+    assert all(name in message for name in names), (message, names)
 
 
 @pytest.fixture
@@ -268,15 +226,15 @@ def test_values_are_held_against_types_before_data_is_read(
     (here / "wrong_own.py").write_text("def f(:\n")
     (here / "imports_own.py").write_text("import nothing_there\n")
     (here / "lacks_own.py").write_text("import fedlit\nclass Lacks(fedlit.Rule):\n    def call(self, round): ...\n")
-    for args, pattern in TYPED:
+    for args, names in TYPED:
         assert main([*Q, *args]) == 2, args
-        one_message(capsys.readouterr().err, pattern)
+        one_message(capsys.readouterr().err, names)
     quickstart = find_config("quickstart").read_text()
-    for known, wrong, pattern in WRITTEN:
+    for known, wrong, names in WRITTEN:
         assert known in quickstart
         (here / "own.yaml").write_text(quickstart.replace(known, wrong))
         assert main(["fit", "--config", "own.yaml"]) == 2, wrong
-        one_message(capsys.readouterr().err, pattern)
+        one_message(capsys.readouterr().err, names)
     assert not (here / "lightning_logs").exists()
 
 
@@ -295,10 +253,6 @@ def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
 def test_the_list_of_keys_is_that_of_the_parser(here: Path) -> None:
     assert json.loads(FILE.read_text()) == keys_of_parser()
 
-    from fedlit.study.study import Study
-
-    assert {*KEYS, "name", "folder"} == {field.name for field in dataclasses.fields(Study)}
-
 
 def test_from_python_the_name_is_said_as_it_was_given(here: Path) -> None:
     import fedlit
@@ -309,23 +263,30 @@ def test_from_python_the_name_is_said_as_it_was_given(here: Path) -> None:
         fedlit.FedPrx  # noqa: B018
 
 
-def test_lines_keep_to_a_narrow_terminal(here: Path) -> None:
+def test_all_help_fits_80_columns_and_colour_comes_with_a_terminal(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    own = ("fit", "describe", "validate", "test", "predict")  # of those the whole parser: tests/run/test_help.py
+    for line in ["", "--help", "site", *(f"{name} --help" for name in COMMANDS if name not in own)]:
+        with suppress(SystemExit):
+            assert main(line.replace(" --run", " --run x").split()) == 0
+        told = capsys.readouterr()
+        assert told.out and not told.err and max(map(len, told.out.splitlines())) <= 80, line
+        assert "python -m" not in told.out and "\x1b" not in told.out
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
-    env = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | {"NO_COLOR": "1"}
-    told = b""
-    for args in (["fit", "--config", "quickstart", "--sed", "3"], ["compare", "--help"], ["explain", "--help"]):
-        subprocess.run([sys.executable, "-m", "fedlit", *args], stdout=slave, stderr=slave, stdin=slave, env=env)
-        told += os.read(master, 65536)
-    lines = told.decode().replace("\r", "").split("\n")
-    assert len(lines) > 40 and max(map(len, lines)) <= 40
-    assert lines[0] == "fedlit: error: --sed: expected a key"
+    env = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {"COLUMNS": "80", "TERM": "xterm"}
+    subprocess.run([sys.executable, "-m", "fedlit", "--sed"], stdout=slave, stderr=slave, stdin=slave, env=env)
+    assert b"\x1b[31mfedlit: error:" in os.read(master, 65536)
 
 
 def test_settings_that_a_class_refuses_are_no_failed_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for args, message in (
-        (["--model.optimizer", "SGD", "--model.optimizer.lr", "-1"], "model.optimizer: .*Invalid learning rate"),
-        (["--model.scheduler", "StepLR", "--model.scheduler.step_size", "0"], "model.scheduler: .*ZeroDivisionError"),
+        (["--model.optimizer", "SGD", "--model.optimizer.lr", "-1"], ["model.optimizer: ", "Invalid learning rate"]),
+        (
+            ["--model.scheduler", "StepLR", "--model.scheduler.step_size", "0"],
+            ["model.scheduler: ", "ZeroDivisionError"],
+        ),
     ):
         assert main([*Q, *args, "--data.batches", "2", "--trainer.max_epochs", "1"]) == 2
         one_message(capsys.readouterr().err, message)
@@ -366,14 +327,3 @@ def test_two_configurations_are_put_together_and_found_again(here: Path, capsys:
     assert "quickstart+more/version_0" in capsys.readouterr().err
     assert main(["test", "--config", "quickstart"]) == 2
     assert "expected a trained run" in capsys.readouterr().err
-    (here / "whole.yaml").write_text(find_config("quickstart").read_text())
-    read("describe", ["--config", "quickstart", "--config", "whole.yaml"])
-    assert "quickstart.yaml and whole.yaml are whole configurations" in capsys.readouterr().err
-
-
-def test_the_main_scores_are_shown_unless_all_are_asked_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", "quickstart", "--trainer.max_epochs", "1"]) == 0
-    capsys.readouterr()
-    for flags, columns in (([], ["auroc", "loss", "accuracy"]), (["--all"], ["loss", "auroc", "auprc"])):
-        assert main(["test", "quickstart", *flags]) == 0
-        assert capsys.readouterr().out.split()[2:5] == columns

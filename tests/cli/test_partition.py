@@ -76,12 +76,6 @@ def test_concepts_and_shares_are_told_whatever_the_order() -> None:
     assert distances.lines[0].get_xdata() == pytest.approx([one.distances.to_whole[t.name] for t in tables])
 
 
-def test_a_wrong_action(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["partition", "descrbe", "--config", "quickstart.yaml"]) == 2
-    assert "expected one of describe, found 'descrbe'. Did you mean 'describe'?" in capsys.readouterr().err
-    assert main(["partition", "describe"]) == 2
-
-
 def test_a_number_to_predict_has_no_classes_to_deal_or_compare_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,12 +1,10 @@
-"""``fedlit recommend``: who should join, with what, within a budget."""
+"""``fedlit recommend``: who should join, with what, within a time."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,22 +12,18 @@ import pytest
 import torch
 
 from fedlit.__main__ import main
-from fedlit.composite.advice import BLEND, advise
-from fedlit.composite.asked import Asked
-from fedlit.composite.budget import Cost, choose
-from fedlit.composite.candidates import Candidate, candidates_of
-from fedlit.composite.recommend import recommend
-from fedlit.composite.recommended import Recommendation
-from fedlit.composite.settings import MixtureSettings, PartSettings, settings_of
-from fedlit.composite.survey import Survey
-from fedlit.composite.weigh import HeldOut
 from fedlit.errors import ConfigError
-from fedlit.mix.verdict import Common
-from fedlit.run.load import load
-from fedlit.tasks import Classification
+from fedlit.mixture import candidates
+from fedlit.mixture.advice import BLEND, advise, gain_interval
+from fedlit.mixture.candidates import Survey, candidates_of
+from fedlit.mixture.recommend import Recommendation, recommend
+from fedlit.mixture.settings import Mixing, settings_of
+from fedlit.mixture.weigh import Predicted
+from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES
+from fedlit.tasks import Classification, Score
 from fedlit.train.loop import FederatedLoop
 
-COLUMNS, BUDGET = 20, 300.0  # enough on a busy machine, too
+COLUMNS = 20
 CONFIG = """
 seed: 3
 data:
@@ -56,8 +50,15 @@ def write(folder: Path, *, other_test_labels: bool = False) -> None:
     (folder / "mine.yaml").write_text(CONFIG)
 
 
-def ask(**changes: Any) -> Recommendation:
-    return recommend(replace(Asked.of("mine.yaml", budget=BUDGET, folds=2), **changes), tell=lambda line: None)
+def ask(budget: float = 1e6, **changes: int) -> Recommendation:
+    return recommend("mine.yaml", budget=budget, folds=2, tell=lambda line: None, **changes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "_EPOCHS", (5, 5))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -73,69 +74,73 @@ def found(place: Path) -> Recommendation:
         return ask()
 
 
-def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(found: Recommendation) -> None:
+def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(found: Recommendation, place: Path) -> None:
     small, odd = found.clients["small"], found.clients["odd"]
-    assert small.join and small.interval[0] > 0 and small.verdict.sentence.startswith("Join with ")
-    assert not odd.join and found.wanted
-    assert found.seconds < BUDGET
+    assert small.verdict == JOIN and small.interval[0] > 0 and small.sentence.startswith("Join with ")
+    assert odd.verdict != JOIN and found.wanted
     text = found.text(80)
     assert max(map(len, text.split("What would leave")[0].splitlines())) <= 80
     for part in found.wanted:
         assert f"{part}: Before training, once: each client tells" in text
+    best = settings_of(place / found.best)
+    assert set(best.parts) == {*found.mixture.plan.own, *found.wanted} and best.mixing == Mixing("fitted")
+    written = json.loads((place / "recommended/mine/recommend.json").read_text())
+    assert written["clients"]["small"]["join"] and set(written["leaves"]) == set(found.wanted)
+    mixed = json.loads((place / "recommended/mine/trained/version_0/mixture.json").read_text())["clients"]
+    used = {name for own in mixed.values() for name in own["weights"]}
+    assert used <= set(best.parts)  # the mixture that was trained predicts with these, too
 
 
-def test_what_it_writes_can_be_fitted(
+def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(
     found: Recommendation, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place)
-    best = settings_of(found.best)
-    assert set(best.parts) == {*found.own, *found.wanted}
-    for part in best.parts.values():
-        assert sorted(load(str(part.config)).describe().clients) == ["large", "odd", "small"]
-    short = [f"--parts.{name}.trainer.max_epochs=1" for name in found.wanted]
-    assert main(["fit", "--config", str(found.best), *short, "--parts.trees.grid.n_estimators=[3]"]) == 0
-    assert f"{'client':<6}" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match=r"found an earlier recommendation; give --out, or --force"):
-        ask()
-    with pytest.raises(ConfigError, match="found changed seed"):
-        (found.best.parent / "recommend.json").rename(place / "kept.json")
-        try:
-            ask(seed=4)
-        finally:
-            (place / "kept.json").rename(found.best.parent / "recommend.json")
+    assert main(["recommend", "--config", "mine", "--budget", "0", "--folds", "2", "--out", "little"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"small: {TITLES[FEW]}: no federated part was tried." in told and "Nothing would leave a site" in told
+    assert "Missing: tabm: no time was left for it; give a larger --budget." in told
+    written = json.loads(Path("little/recommend.json").read_text())
+    assert written["clients"]["small"]["alone"] == pytest.approx(found.clients["small"].alone)
+    for arguments, expected in (
+        (["--config", "quickstart_best"], "found a mixture"),
+        (["--config", "mine", "--folds", "1"], "--folds: expected at least 2, found 1"),
+        (["--config", "mine", "--buget", "9"], "Did you mean"),
+        (["--config", "mine", "--out", "."], "with other contents"),
+        (["--config", "mine"], "found an earlier recommendation; give --out, or --force"),
+    ):
+        assert main(["recommend", *arguments]) == 2
+        assert expected in capsys.readouterr().err
 
 
 @pytest.mark.full
 def test_killed_and_continued_it_says_the_same_whatever_test_rows_are(
-    found: Recommendation, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Begun anew with the same choice of epochs, but with other labels of test rows."""
-    write(tmp_path, other_test_labels=True)
-    monkeypatch.chdir(tmp_path)
-    begun = Path("recommended/mine")
-    begun.mkdir(parents=True)
-    shutil.copy(place / begun / "progress.json", begun)
-    done, ends = begun / "trained/parts/linear/fold_1/DONE", FederatedLoop.on_train_epoch_end
+    said = []
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, other_test_labels=name == "killed")
+        monkeypatch.chdir(tmp_path / name)
+        done = Path("recommended/mine/trained/version_0/parts/logistic/fold_1/DONE")
+        ends = FederatedLoop.on_train_epoch_end
 
-    def killed(loop: FederatedLoop) -> None:
-        ends(loop)
-        if done.is_file():
-            raise KeyboardInterrupt
+        def killed(loop: FederatedLoop, ends=ends, done=done) -> None:  # type: ignore[no-untyped-def]
+            ends(loop)
+            if done.is_file():
+                raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(FederatedLoop, "on_train_epoch_end", killed)
-        with pytest.raises(KeyboardInterrupt):
-            ask()
-    before = done.stat().st_mtime_ns
-    again = ask()
-    assert done.stat().st_mtime_ns == before
-    first, second = (json.loads(json.dumps(own.to_dict())) for own in (found, again))
-    for own in (first, second):
-        del own["seconds"]
-    assert first == second
+        if name == "killed":
+            with monkeypatch.context() as patch:
+                patch.setattr(FederatedLoop, "on_train_epoch_end", killed)
+                with pytest.raises(KeyboardInterrupt):
+                    ask()
+            before = done.stat().st_mtime_ns
+        said.append(json.loads(json.dumps(ask().to_dict())))
+        del said[-1]["seconds"], said[-1]["config"]
+    assert done.stat().st_mtime_ns == before and said[0] == said[1]
 
 
-def held(seed: int, shift: float, rows: int = 80) -> HeldOut:
+def rows_of(seed: int, shift: float, rows: int = 80) -> Predicted:
     """Own parts that know nothing, and a federated one that is right as far as ``shift`` says."""
     draw = np.random.default_rng(seed)
     y = np.arange(rows) % 2
@@ -143,56 +148,51 @@ def held(seed: int, shift: float, rows: int = 80) -> HeldOut:
     for name, own in {"trees": 0.0, "linear": 0.0, "forest": shift, "logistic": 0.0}.items():
         yes = 1 / (1 + np.exp(-(own * (2 * y - 1) + draw.normal(size=rows))))
         parts[name] = np.column_stack([1 - yes, yes])
-    return HeldOut(Classification((0, 1)), torch.from_numpy(y), np.arange(rows), parts)
+    return Predicted(Classification((0, 1)), np.arange(rows), torch.from_numpy(y), parts)
 
 
-def test_what_rows_chose_is_not_taken_for_a_gain(tmp_path: Path) -> None:
+def test_what_rows_chose_is_not_taken_for_a_gain() -> None:
     """All parts are noise: nobody is told to join, though the best of them are chosen by the rows that judge."""
-    settings = MixtureSettings({"trees": PartSettings(tmp_path)}, "x", weights="equal")
-    common, labels = Common(["age"], 1, 2, 2, 120), {"forest": "the forest", "logistic": "the pooled linear model"}
-    noise = [advise("a", held(seed, 0.0), ["trees", "linear"], settings, common, labels) for seed in range(5)]
-    assert abs(np.mean([own.lift for own in noise])) < 0.04
-    assert not any(own.join for own in noise)
-    clear = advise("a", held(1, 1.5), ["trees", "linear"], settings, common, labels)
-    assert clear.join and "forest" in clear.parts and clear.best in ("trees", "linear", BLEND)
-    alone = advise("a", held(1, 1.5), ["trees", "linear", "forest", "logistic"], settings, common, {}, nobody=True)
-    assert alone.verdict.kind == "no difference" and alone.lift == 0
+    own, labels = ["trees", "linear"], {"forest": "the forest", "logistic": "the pooled linear model"}
+    noise = [advise("a", rows_of(seed, 0.0), own, Mixing(), labels) for seed in range(5)]
+    assert abs(np.mean([got.lift for got in noise])) < 0.04
+    assert not any(got.verdict == JOIN for got in noise)
+    clear = advise("a", rows_of(1, 1.5), own, Mixing(), labels)
+    assert clear.verdict == JOIN and "forest" in clear.parts and clear.best in (*own, BLEND) and clear.optimism != 0
+    far = advise("a", rows_of(1, 1.5), ["trees", "forest"], Mixing(), {"linear": "it"})
+    assert far.verdict in (SAME, FEW, ALONE) and far.lift <= 0.01
 
 
-def test_a_budget_that_is_too_small_is_refused_and_a_small_one_leaves_out_what_takes_most() -> None:
-    trees, forest = Candidate("trees", "", "extra_trees"), Candidate("forest", "", epochs=8)
-    tabm = Candidate("tabm", "", epochs=60)
-    costs = {"trees": Cost(1.0), "forest": Cost(2.0, 1.0), "tabm": Cost(5.0, 3.0)}
-    made = choose([trees, forest, tabm], costs, 60.0, 4)
-    assert made.folds == 4 and made.epochs == {"trees": 0, "forest": 8} and "tabm" in made.out
-    assert sum(made.seconds.values()) <= 60
-    with pytest.raises(
-        ConfigError, match=r"--budget: expected time for each client's own models, some 11 s .* --folds 2"
-    ):
-        choose([trees], {"trees": Cost(3.0)}, 3.0, 4)
+def test_the_bootstraps_interval_is_the_closed_form_of_a_mean() -> None:
+    rng = np.random.default_rng(0)
+    first, second, lower = rng.normal(0.1, 1, 500), rng.normal(0, 1, 500), Score("loss", "Loss", higher_is_better=False)
+
+    def mean(values: np.ndarray):  # type: ignore[no-untyped-def]
+        return lambda counts: float(np.average(values, weights=counts))
+
+    gain, (low, high) = gain_interval(mean(first), mean(second), 500, Score("accuracy", "Accuracy"), 2000)
+    error = (first - second).std() / np.sqrt(500)
+    assert gain == pytest.approx((first - second).mean())
+    assert (low, high) == pytest.approx((gain - 1.96 * error, gain + 1.96 * error), abs=0.2 * error)
+    assert gain_interval(mean(second), mean(first), 500, lower, 2000)[0] == gain
 
 
-def test_one_client_and_what_is_no_table_of_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.yaml").write_text(CONFIG.replace("large: large.csv, odd: odd.csv, ", ""))
-    assert main(["recommend", "--config", "mine", "--budget", "120", "--folds", "2"]) == 0
-    told = capsys.readouterr().out
-    assert "small: No difference that matters: there is no other client to share with." in told
-    assert "Nothing would leave a site" in told
-    for arguments, expected in (
-        (["--config", "quickstart_best"], "found a mixture"),
-        (["--config", "mine", "--folds", "1"], "--folds: expected at least 2, found 1"),
-        (["--config", "mine", "--buget", "9"], "Did you mean"),
-        (["--config", "mine", "--out", "."], "with other contents"),
-    ):
-        assert main(["recommend", *arguments]) == 2
-        assert expected in capsys.readouterr().err
-
-
-def test_a_task_without_go_alone_models_is_refused() -> None:
-    found = Survey({}, {"north": "sequence_labelling"}, frozenset())
-    with pytest.raises(ConfigError, match=r"found sequence_labelling: this task has no go-alone models"):
-        candidates_of({}, found)
+@pytest.mark.parametrize(
+    ("rows", "shared", "tasks", "tried", "missing"),
+    [
+        ({"a": 80, "b": 80}, 3, {"classification"}, "linear trees logistic forest tabm", "network"),
+        ({"a": 800, "b": 80}, 3, {"regression"}, "linear trees logistic forest tabm network", ""),
+        ({"a": 80, "b": 80}, 0, {"classification"}, "linear trees tabm", "logistic, forest network"),
+        ({"a": 80, "b": 80}, 3, {"counts", "regression"}, "linear trees tabm", "logistic, forest network"),
+        ({"a": 80}, 0, {"classification"}, "linear trees", "logistic, forest, tabm network"),
+    ],
+)
+def test_what_is_worth_a_try(rows: dict[str, int], shared: int, tasks: set[str], tried: str, missing: str) -> None:
+    counts = dict.fromkeys(rows, shared)
+    survey = Survey(rows, counts, counts, frozenset(tasks), frozenset({"extra_trees", "ridge", "lightgbm"}))
+    made, out = candidates_of({"data": {"source": "s", "leave_out": ["c"]}}, survey)
+    assert " ".join(made) == tried and " ".join(out) == missing
+    if "network" in made:
+        assert made["network"].content is not None and made["network"].content["data"]["leave_out"] == ["c", "b"]
+    with pytest.raises(ConfigError, match="no go-alone models"):
+        candidates_of({}, Survey(rows, counts, counts, frozenset({"sequence_labelling"}), frozenset()))

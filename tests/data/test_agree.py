@@ -123,12 +123,12 @@ def test_nothing_is_told_where_nothing_is_common() -> None:
 def test_names_and_kinds_alone_are_told_of_columns_that_nobody_else_has() -> None:
     told, _ = over_the_wire(small_tables(), Terms("features"))
     assert told["a"] == {
-        "columns": {"c": "text categories", "z": "numbers"},
+        "columns": {"c": "categorical", "z": "numeric"},
         "categories": {"c": ["p", "s"]},
     }
     assert floats(told) == []  # no number of anybody
     lone = [table("a", {"town": ["Bonn", "Ulm"] * 10}, categorical=["town"]), table("b", {"x": numbers()})]
-    assert over_the_wire(lone, Terms("features"))[0]["a"] == {"columns": {"town": "text categories"}}
+    assert over_the_wire(lone, Terms("features"))[0]["a"] == {"columns": {"town": "categorical"}}
     # an input's name says the category, and all clients have all inputs
     told, _ = over_the_wire(lone, Terms("features", "client", "indicators"))
     assert told["a"]["categories"] == {"town": ["Bonn", "Ulm"]}
@@ -148,7 +148,7 @@ def test_moments_are_told_where_scaling_is_pooled() -> None:
     moments = agreement.columns["x"].moments
     assert moments is not None and moments.count == 24
     listed, _ = over_the_wire(small_tables(), Terms(scaling="pooled", common=["x"]))
-    assert listed["a"] == {} and listed["b"]["columns"] == {"x": "numbers"} and len(listed["d"]["moments"]["x"]) == 3
+    assert listed["a"] == {} and listed["b"]["columns"] == {"x": "numeric"} and len(listed["d"]["moments"]["x"]) == 3
 
 
 def test_only_training_rows_are_told_of() -> None:
@@ -185,14 +185,14 @@ def test_true_and_one_are_not_the_same_category() -> None:
         table("b", {"ill": [1, 0] * 10, "x": numbers()}, categorical=["ill"]),
     ]
     message = (
-        "column 'ill': expected one kind on all clients that share it, found true/false categories at 'a' and numeric "
-        "categories at 'b'; rename one of the two, or write it alike in both tables (0 and 1)"
+        "column 'ill': expected one kind on all clients that share it, found boolean at 'a' and coded "
+        "at 'b'; rename one of the two, or write it alike in both tables (0 and 1)"
     )
     for terms in ({"align": "both"}, {"common": ["ill"]}, {"scaling": "pooled"}):
         with pytest.raises(ConfigError, match=re.escape(message)):
             encode(tables, **terms)
     assert negotiate(tables, Terms(common="all")).apart == (
-        "ill is not taken for common, for it is of several kinds: true/false categories at a, numeric categories at b",
+        "ill is not taken for common, for it is of several kinds: boolean at a, coded at b",
     )
     gap = table("b", {"ill": np.array([None, True, False, True] * 5, dtype=object)}, categorical=["ill"])
     assert encode([tables[0], gap], align="features")[1].train.x.unique().tolist() in ([-1, 0, 1], [0, 1])

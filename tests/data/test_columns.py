@@ -114,10 +114,10 @@ def test_declared_categories_are_those_of_all_clients() -> None:
     """Whatever training rows hold; and their codes are as those of plain text."""
     declared = pd.CategoricalDtype(["A", "C", "G"])
     train = pd.Series(["C", None, "C"], dtype=declared)
-    assert categories_of(train, "text categories") == ["A", "C", "G"]
-    assert categories_of(train.astype(object), "text categories") == ["C"]
+    assert categories_of(train, "categorical") == ["A", "C", "G"]
+    assert categories_of(train.astype(object), "categorical") == ["C"]
     for gap in (False, True):
-        column = ColumnEncoder("p1", "text categories", None, ("A", "C", "G"), gap=gap)
+        column = ColumnEncoder("p1", "categorical", None, ("A", "C", "G"), gap=gap)
         rows = pd.Series(["G", None, "A"], dtype=declared)
         for made, plain in zip(
             column.transform(rows, "client", "codes", "here"),
@@ -125,5 +125,5 @@ def test_declared_categories_are_those_of_all_clients() -> None:
             strict=True,
         ):
             assert made.tolist() == plain.tolist()
-    other = ColumnEncoder("p1", "text categories", None, ("C", "G"))
+    other = ColumnEncoder("p1", "categorical", None, ("C", "G"))
     assert other.transform(rows, "client", "codes", "here")[0].tolist() == [1, -1, -1]

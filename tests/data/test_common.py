@@ -66,12 +66,10 @@ def test_listed_groups_have_the_clients_that_have_all_their_columns() -> None:
 def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> None:
     odd = [table("a", age=NUMBERS, bmi=NUMBERS), table("b", ("bmi",), age=NUMBERS, bmi=["low", "high"])]
     assert find_groups(odd, "all")[0].columns == ("age",)
-    with pytest.raises(
-        ConfigError, match=r"'bmi': expected one kind .* found numbers at 'a' and text categories at 'b'"
-    ):
+    with pytest.raises(ConfigError, match=r"'bmi': expected one kind .* found numeric at 'a' and categorical at 'b'"):
         find_groups(odd, ["bmi"])
     assert agreement(odd, common="all").apart == (
-        "bmi is not taken for common, for it is of several kinds: numbers at a, text categories at b",
+        "bmi is not taken for common, for it is of several kinds: numeric at a, categorical at b",
     )
     empty = [table("a", age=NUMBERS), table("b", age=[np.nan])]  # no value says nothing about the kind
     assert find_groups(empty, "all")[0].columns == ("age",)

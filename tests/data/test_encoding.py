@@ -413,7 +413,7 @@ def test_kind_of_a_column_is_the_clients_own() -> None:
 
 @pytest.mark.parametrize(
     ("other", "categorical", "found"),
-    [(numbers(), (), "numbers"), ([1, 2] * (N // 2), ("c",), "numeric categories")],
+    [(numbers(), (), "numeric"), ([1, 2] * (N // 2), ("c",), "coded")],
 )
 def test_kinds_that_clash_are_refused(other: Any, categorical: tuple[str, ...], found: str) -> None:
     tables = [
@@ -421,7 +421,7 @@ def test_kinds_that_clash_are_refused(other: Any, categorical: tuple[str, ...], 
         table("b", {"c": other}, categorical=categorical),
     ]
     text = (
-        "column 'c': expected one kind on all clients that share it, found text categories at 'a' and "
+        "column 'c': expected one kind on all clients that share it, found categorical at 'a' and "
         f"{found} at 'b'; rename one of the two, or list it under categorical for both"
     )
     for options in ({"align": "features"}, {"align": "both"}, {"scaling": "pooled"}):

@@ -1,13 +1,18 @@
-"""Rows into folds: complete, stratified, a function of its arguments, and said where it cannot be."""
+"""Folds: complete, stratified, groups in one, a function of their arguments; every row of a table is held out once."""
 
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from fedlit.data.folds import check_folds, fold_of
+from fedlit.data.folds import check_folds, fold_of, together
+from fedlit.data.module import FederatedData
+from fedlit.data.sources import Bundled, Tables
 from fedlit.errors import ConfigError, DataError
 
 
@@ -71,3 +76,60 @@ def test_fewer_rows_or_groups_than_folds_are_refused_with_the_client() -> None:
         fold_of(np.zeros(3, int), 4, 8, "a")
     with pytest.raises(DataError, match=r"client 'a': expected 4 .*groups of rows.*found 2"):
         fold_of(np.zeros(9, int), 4, 8, "a", np.arange(9) % 2)
+
+
+def made(fold: int, folds: int = 4, source: Any = None, **changes: Any) -> FederatedData:
+    source = source or Bundled(clients=["wine", "breast_cancer"])
+    data = FederatedData(source, batches=4, folds=folds, fold=fold, seed=8, **changes)
+    data.setup()
+    return data
+
+
+def test_each_row_is_held_out_once_and_learnt_from_by_all_others() -> None:
+    whole, parts = made(0, 0), [made(fold) for fold in range(4)]
+    assert "dealt into 4 folds; fold 2" in parts[2].notes[0] and not any("folds" in note for note in whole.notes)
+    for place, client in enumerate(whole.clients):
+        name = client.spec.name
+        both = together(client.train, client.sites[name]["validation"])
+        expected = fold_of(both.y.numpy(), 4, 8, name)
+        for fold, part in enumerate(parts):
+            own = part.clients[place]
+            held = own.sites[name]["validation"]
+            np.testing.assert_array_equal(held.row, both.row[expected == fold])
+            np.testing.assert_array_equal(own.train.row, both.row[expected != fold])
+            np.testing.assert_array_equal(own.sites[name]["test"].row, client.sites[name]["test"].row)
+
+
+def test_rows_of_a_group_are_in_one_fold_of_a_table_and_of_a_study(tmp_path: Path) -> None:
+    people = [f"p{n // 3}" for n in range(120)]
+    frame = pd.DataFrame(
+        {"x": [n * 7 % 50 / 4 for n in range(120)], "person": people, "y": [n % 2 for n in range(120)]}
+    )
+    frame.to_csv(tmp_path / "north.csv", index=False)
+    source = Tables({"north": str(tmp_path / "north.csv")}, "y", split={"group": "person"})
+    held = []
+    for fold in range(4):
+        (client,) = made(fold, source=source).clients
+        own = client.sites["north"]
+        sides = [{people[row] for row in rows.row} for rows in own.values()]
+        assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
+        held += [*own["validation"].row]
+        groups = client.groups_of(client.train)
+        assert groups is not None and groups.tolist() == [people[row] for row in client.train.row]
+    assert sorted(held) == sorted(row for row in range(120) if row not in own["test"].row)
+
+
+def test_pooled_rows_have_the_folds_that_clients_have() -> None:
+    data, apart = made(1, align="both", pool=True), made(1, align="both")
+    assert sorted(data.clients[0].train.row) == sorted(np.concatenate([own.train.row for own in apart.clients]))
+
+
+@pytest.mark.parametrize(("folds", "fold"), [(1, 0), (-2, 0), (4, 4), (4, -1), (0, 1)])
+def test_a_fold_that_there_is_not_is_refused(folds: int, fold: int) -> None:
+    with pytest.raises(ConfigError, match=r"data\.fold.*expected .* found"):
+        made(fold, folds)
+
+
+def test_more_folds_than_rows_are_refused_with_the_client() -> None:
+    with pytest.raises(DataError, match="client 'wine': expected 200 training and validation rows"):
+        made(0, 200)

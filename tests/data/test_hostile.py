@@ -3,12 +3,8 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import sqlite3
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,20 +52,6 @@ def parquet(frame: pd.DataFrame) -> bytes:
     return stream.getvalue()
 
 
-def zipped(**files: bytes) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(f"{name}.csv", content)
-    return stream.getvalue()
-
-
-def database() -> bytes:
-    with sqlite3.connect(":memory:") as connection:
-        table().to_sql("rows", connection, index=False)
-        return connection.serialize()
-
-
 def wide(columns: int) -> bytes:
     rng = np.random.default_rng(0)
     rows = [",".join(map(str, [*rng.integers(0, 99, columns), n % 2])) for n in range(30)]
@@ -85,49 +67,12 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "plain": ("", GOOD, {}),
     "windows line ends": ("", GOOD.replace(b"\n", b"\r\n"), {}),
     "bare carriage returns": ("", GOOD.replace(b"\n", b"\r"), {}),
-    "byte order mark": ("", b"\xef\xbb\xbf" + GOOD, {}),
-    "UTF-16": ("note:UTF-16|utf-16", GOOD.decode().encode("utf-16"), {}),
-    "latin-1": ("note:encod", lines("x,größe,y").decode().encode("latin-1"), {}),
-    "gzip named csv": ("note:gzip", gzip.compress(GOOD), {}),
-    "bzip2 named csv": ("note:bz", bz2.compress(GOOD), {}),
-    "zip named csv": ("note:zip", zipped(a=GOOD), {}),
-    "zip of two": ("error:zip.*a\\.csv.*b\\.csv", zipped(a=GOOD, b=GOOD), {}),
-    "zip bomb": ("error:max_bytes", zipped(a=b"x,y\n" + b"1,0\n" * 3_000_000), {"read": {"max_bytes": 1_000_000}}),
-    "gzip bomb": ("error:max_bytes", gzip.compress(b"x,y\n" + b"1,0\n" * 3_000_000), {"read": {"max_bytes": 10**6}}),
-    "too many rows": ("error:max_rows", GOOD, {"read": {"max_rows": 20}}),
-    "parquet named csv": ("note:first bytes say: parquet", parquet(PLAIN), {}),
-    "sqlite named csv": ("error:sqlite", database(), {}),
-    "pdf": ("error:PDF", b"%PDF-1.7\n" + b"x" * 500, {}),
-    "png": ("error:PNG", b"\x89PNG\r\n\x1a\n" + b"\0" * 500, {}),
-    "html": ("error:", b"<!DOCTYPE html><html><body>Not found</body></html>\n", {}),
-    "json": ("error:", b'[{"x": 1, "y": 0}, {"x": 2, "y": 1}]\n', {}),
-    "NUL bytes": ("error:NUL|null|zero byte", GOOD.replace(b"7,1,1", b"7,\x00,1"), {}),
     "random bytes": ("error:", np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8).tobytes(), {}),
-    "cut gzip": ("error:cut|damaged", gzip.compress(GOOD * 40)[:-30], {}),
-    "cut parquet": ("error:parquet|Parquet", parquet(PLAIN)[:-40], {}),
-    "empty": ("error:empty", b"", {}),
-    "blank lines only": ("error:", b"\n\n\n", {}),
-    "header only": ("error:expected rows of data, found none", b"x,y\n", {}),
     # ---- shape
-    "sep= line": ("note:sep=", b"sep=;\n" + GOOD.replace(b",", b";"), {}),
-    "semicolons": ("note:semicolon", GOOD.replace(b",", b";"), {}),
-    "tabs": ("note:tab", GOOD.replace(b",", b"\t"), {}),
-    "bars": ("note:bar", GOOD.replace(b",", b"|"), {}),
-    "short line": ("error:line 63: expected 3 fields", GOOD + b"\n1,2\n", {}),
-    "long line": ("error:expected 3 fields", GOOD + b"1,2,1,4\n", {}),
-    "comma too many everywhere": ("note:", lines("x,z,y,", "{n},{m},{y},"), {}),
-    "open quote": ("error:quot", GOOD + b'1,"2,1\n3,4,0\n', {}),
-    "swallowed rows": ("note:line ends", GOOD.replace(b"\n7,1,1\n", b'\n"7\n14,2,0\n",1,1\n'), {}),
-    "double names": ("error:2 columns are called 'x'", lines("x,x,y"), {}),
-    "names that differ by blanks": ("error:2 columns are called 'x'", lines("x, x ,y"), {}),
-    "blanks around names": ("note:blank", lines("x , z,y"), {}),
-    "no name": ("note:unnamed_2", lines("x,,y"), {}),
     "no header": ("error:expected a column 'y'", lines("1,2,0"), {}),
     "no header, named": ("", lines("1,2,0"), {"read": {"names": ["x", "z", "y"]}}),
     "numbers as names": ("note:most names of columns are numbers", lines("1,2,y"), {}),
     "integer names in parquet": ("", parquet(PLAIN.rename(columns={"x": 0, "z": 1})), {}),
-    "title above": ("error:skiprows|fields", b"Report of 2024\n" + GOOD, {}),
-    "title above, skipped": ("", b"Report of 2024\n" + GOOD, {"read": {"skiprows": 1}}),
     "one column": ("error:at least one feature column", b"y\n" + b"0\n1\n" * 30, {}),
     "two rows": ("error:2 rows cannot be split", b"x,y\n1,0\n2,1\n", {}),
     "500 columns": ("", wide(500), {}),
@@ -139,10 +84,10 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "units": ("note:z: 60 cells with mg", text(table(z=lambda n: f"{n * 7 % 60} mg")), {}),
     "two units": ("note:z: left out: .*several units \\(g, mg\\)", text(table(z=lambda n: f"{n} {'mg' if n % 2 else 'g'}")), {}),
     "thousands": ("note:z: '1,000' is read as 1000; if not, say decimal", text(table(z=lambda n: f"1,{n * 7 % 60:03d}")), {}),
-    "decimal commas": ("note:z: .*decimal comma", text(table(z=lambda n: f"{n},5"), sep=";"), {}),
-    "decimal comma said": ("note:z: .*decimal comma", text(table(z=lambda n: f"1,{n:03d}"), sep=";"), {"read": {"decimal": ","}}),
-    "minus of print": ("note:z: .*minus of print", text(table(z=lambda n: f"−{n + 1}")), {}),
-    "no-break spaces": ("note:z: .*blanks between thousands", text(table(z=lambda n: f"1\u00a0{n * 7 % 60:03d}")), {}),
+    "decimal commas": ("note:z: .*with a comma", text(table(z=lambda n: f"{n},5"), sep=";"), {}),
+    "decimal comma said": ("note:z: .*with a comma", text(table(z=lambda n: f"1,{n:03d}"), sep=";"), {"read": {"decimal": ","}}),
+    "minus of print": ("note:z: .*cells with −", text(table(z=lambda n: f"−{n + 1}")), {}),
+    "no-break spaces": ("note:z: .*blanks or points", text(table(z=lambda n: f"1\u00a0{n * 7 % 60:03d}")), {}),
     "numbers as text in parquet": ("", parquet(table(z=lambda n: str(n * 7 % 60))), {}),
     "infinite": ("error:column 'z': expected finite numbers", text(table(z=lambda n: "inf" if n == 3 else n % 7)), {}),
     "huge": ("error:column 'z' is not finite", text(table(z=lambda n: 1e300 if n % 2 else -1e300)), {}),
@@ -191,7 +136,7 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "labels missing, dropped": ("note:30 of 60 rows have no label", text(table(y=lambda n: n // 2 % 3 if n % 2 else "")), {"unlabelled": "drop"}),
     "no label at all": ("error:without one of 60", text(table(y=lambda n: "")), {}),
     "one class": ("error:expected at least two classes", text(table(y=lambda n: 1)), {}),
-    "a rare class": ("note:class 2 has 1 rows", text(table(y=lambda n: 2 if n == 5 else n % 2)), {}),
+    "a rare class": ("note:never scored: 2 \\(1\\)", text(table(y=lambda n: 2 if n == 5 else n % 2)), {}),
     "1 : 200": ("note:1 row of 1 for", b"x,z,y\n" + b"".join(b"%d,%d,%d\n" % (n * 7 % 997, n % 5, n % 200 == 0) for n in range(1200)), {}),
     "many whole numbers": ("note:20 different whole numbers", text(table(y=lambda n: n % 20)), {}),
     "very many whole numbers": ("error:Say task: regression", text(table(y=lambda n: n)), {}),
@@ -201,16 +146,14 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "text to predict as a number": ("error:expected numbers for task: regression", text(table(y=lambda n: "ab"[n % 2])), {"task": "regression"}),
     "counts": ("", text(table(y=lambda n: n % 7)), {"task": "counts"}),
     "counts below zero": ("error:", text(table(y=lambda n: n % 7 - 3)), {"task": "counts"}),
-    "lists as target": ("error:found list values|found ndarray values", parquet(table(y=lambda n: [n % 2])), {}),
-    "bytes as target": ("error:found bytes values", parquet(table(y=lambda n: bytes([n % 2]))), {}),
+    "lists as target": ("error:found nested values", parquet(table(y=lambda n: [n % 2])), {}),
+    "bytes as target": ("error:found binary values", parquet(table(y=lambda n: bytes([n % 2]))), {}),
     "dates as target": ("error:target 'y'", parquet(table(y=lambda n: pd.Timestamp(2024, 1, n % 2 + 1))), {}),
     "the target twice": ("note:|^$", text(table(z=lambda n: n % 2)), {}),
     "rows in two splits": ("note:stand in training rows word for word", text(table(x=lambda n: n % 3, z=lambda n: n % 2)), {}),
     "another positive class": ("error:positive: expected one of", text(table(y=lambda n: "ab"[n % 2])), {"positive": "c"}),
     # ---- settings
     "rename": ("", lines("x,z,label"), {"read": {"rename": {"label": "y"}}}),
-    "rename of nothing": ("error:rename", GOOD, {"read": {"rename": {"labl": "y"}}}),
-    "keep": ("", GOOD, {"read": {"keep": ["x", "y"]}}),
     "drop of nothing": ("error:drop", GOOD, {"drop": ["w"]}),
     "types of nothing": ("error:types: no client has a column 'w'", GOOD, {"types": {"w": "numeric"}}),
     "numeric that is text": ("error:column 'z': expected numbers, found 60 other cells of 60", text(table(z=lambda n: "abc"[n % 3])), {"types": {"z": "numeric"}}),
@@ -273,7 +216,7 @@ def test_ten_thousand_columns_take_a_minute(tmp_path: Path) -> None:
 
 PLACES = {
     "nowhere": ("{folder}/none.csv", "expected a file"),
-    "a folder": ("{folder}", "expected a file, found the folder"),
+    "a folder": ("{folder}", "found a folder"),
     "5,000 letters": ("{folder}/" + "a/" * 2500 + "b.csv", "north"),
     "a name of 5,000 letters": ("{folder}/" + "a" * 5000, "north"),
     "a NUL": ("{folder}/a\0b.csv", "north"),

@@ -11,88 +11,66 @@ from fedlit.data.labels import Labels, read_target
 from fedlit.errors import DataError
 
 
-def read(values: list[Any], task: str | None = None, **rest: Any) -> Labels:
-    return read_target("north", pd.Series(values, name="y"), task, **rest)
+def read(values: Any, task: str | None = None, **rest: Any) -> Labels:
+    raw = values if isinstance(values, pd.DataFrame) else pd.Series(values, name="y")
+    return read_target("north", raw, task, **rest)
 
 
-def test_spellings_are_one_class_and_said() -> None:
-    made = read(["yes", "Yes", "yes ", "no", "NO", "yes"] * 5, positive="no")
-    assert made.target.tolist() == ["yes", "yes", "yes", "no", "no", "yes"] * 5
-    assert made.notes == ("north: y: spellings that are one class: 'yes' = 'Yes', 'no' = 'NO'",)
-    assert made.positive == "no"
+# name → cells, settings, the labels that come of them, what a note says
+TARGETS: dict[str, tuple[Any, dict[str, Any], list[Any], str]] = {
+    "spellings": (["yes", "Yes", "yes ", "no", "NO", "yes"], {}, ["yes"] * 3 + ["no"] * 2 + ["yes"], "= 'Yes'"),
+    "whole": (["0", "1", "1.0"], {}, [0, 1, 1], ""),
+    "not 0": (["1.0", "2.0", "2"], {}, [1, 2, 2], ""),
+    "floats": ([0.0, 1.0, 1.0], {}, [0, 1, 1], ""),
+    "truth": (["True", "FALSE", "true"], {}, [True, False, True], ""),
+    "nullable": (pd.array([1, 2, None], dtype="Int64"), {"unlabelled": "drop"}, [1, 2], "1 of 3 rows have no label"),
+    "nullable truth": (pd.array([True, None, False], "boolean"), {"unlabelled": "drop"}, [True, False], "no label"),
+    "words": (["none", "unknown", "-"], {}, ["none", "unknown", "-"], "a class, or no label?"),
+    "bounds": (["<5", ">=5"], {}, ["<5", ">=5"], "AUROC and AUPRC are of '>=5'"),
+    "gaps": (["a", None, "b", "?", "", "a", "NA"], {"unlabelled": "drop"}, ["a", "b", "a"], "4 of 7 rows"),
+    "codes": (["010", "10"], {}, ["010", "10"], ""),
+    "long codes": ([str(2**53), str(2**53 + 1)], {}, [str(2**53), str(2**53 + 1)], ""),
+    "one for many": (["a"] * 400 + ["b"] * 2, {}, ["a"] * 400 + ["b"] * 2, "1 row of 'b' for 200 of 'a'"),
+    "many numbers": ([*range(15)], {}, [*range(15)], "15 different whole numbers are taken for classes"),
+    "money": (["€ 1,200.50", "€ 7", "(3)"], {"task": "regression"}, [1200.5, 7.0, -3.0], "read as numbers"),
+    "no number": ([1.5, -9.0], {"task": "counts", "unlabelled": "drop", "missing": {"y": (-9.0,)}}, [1.5], "no label"),
+    "pending": (["ill", "pending"], {"unlabelled": "drop", "missing": {"y": ("pending",)}}, ["ill"], "no label"),
+    "several": (
+        pd.DataFrame({"a": ["yes", "Yes", None], "b": [0, None, None]}), {"unlabelled": "drop"},
+        [("yes", 0), ("yes", None)], "'yes' = 'Yes'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_targets_are_what_they_say(name: str) -> None:
+    cells, given, expected, said = TARGETS[name]
+    made = read(cells, **given)
+    assert made.target.tolist() == expected
+    assert [type(label) for label in made.target.tolist()] == [type(label) for label in expected]
+    assert made.labelled.sum() == len(expected) and any(said in note for note in ("", *made.notes))
+    assert all(note.kind and note.startswith("north: ") for note in made.notes)
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("cells", "given", "message"),
     [
-        (["0", "1", "1.0"], [0, 1, 1]),
-        (["1.0", "2.0", "2"], [1, 2, 2]),
-        ([0.0, 1.0, 1.0], [0, 1, 1]),
-        (["True", "FALSE", "true"], [True, False, True]),
-        (pd.array([1, 2, 2], dtype="Int64").tolist(), [1, 2, 2]),
-        (["none", "unknown", "-"], ["none", "unknown", "-"]),  # words that may be classes
+        (["a", None, "b", "?", ""], {}, "expected a label in every row, found 3 rows without one of 5. .* drop"),
+        ([None, "?"], {"unlabelled": "drop"}, "expected labels, found none"),
+        (["1.5", "2"], {}, r"expected class labels, found numbers such as 1\.5"),
+        ([f"{n},5" for n in range(20)], {}, r"expected class labels, found numbers such as 0\.5"),
+        ([[1, 2]] * 4, {}, "expected labels or numbers, found nested values"),
+        ([b"x"] * 4, {}, "expected labels or numbers, found binary values"),
+        (["no", "yes"], {"positive": "maybe"}, "positive: expected one of 'no', 'yes', found 'maybe'"),
     ],
 )
-def test_labels_of_text_are_what_they_say(values: list[Any], expected: list[Any]) -> None:
-    assert read(values).target.tolist() == expected
-    assert [type(label) for label in read(values).target.tolist()] == [type(label) for label in expected]
-
-
-def test_rows_without_a_label() -> None:
-    values = ["a", None, "b", "?", "", "a", "NA", "n/a"]
-    with pytest.raises(
-        DataError,
-        match=r"client 'north', target 'y': expected a label in every row, found 5 rows without one of 8. .* drop",
-    ):
-        read(values)
-    made = read(values, unlabelled="drop")
-    assert made.target.to_dict() == {0: "a", 2: "b", 5: "a"}
-    assert "north: 5 of 8 rows have no label in y and were left out" in made.notes
-    with pytest.raises(DataError, match="expected labels, found none"):
-        read([None, "?"], unlabelled="drop")
-
-
-def test_numbers_to_predict() -> None:
-    made = read(["€ 1,200.50", "€ 7", "(3)"], "regression")
-    assert made.target.tolist() == [1200.5, 7.0, -3.0]
-    assert any("read as numbers" in note for note in made.notes)
-    with pytest.raises(DataError, match=r"expected class labels, found numbers such as 1\.5"):
-        read(["1.5", "2"])
-
-
-def test_what_is_noted_and_asked() -> None:
-    assert any("1 row of 'b' for 200 of 'a'" in note for note in read(["a"] * 400 + ["b"] * 2).notes)
-    assert any("15 different whole numbers are taken for classes" in note for note in read([*range(15)] * 4).notes)
-    assert any("AUROC and AUPRC are of 'yes'" in note for note in read(["no", "yes"] * 9).notes)
-    assert read([0, 1] * 9).notes == ()
+def test_what_is_no_target_is_refused(cells: list[Any], given: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=f"client 'north', target 'y': {message}"):
+        read(cells, **given)
 
 
 def test_the_positive_label_as_yaml_says_it() -> None:
     assert read(["no", "yes"] * 3, positive=True).positive == "yes"
     assert read(["no", "yes"] * 3, positive="NO").positive == "no"
     assert read([0, 1] * 3, positive="0").positive == 0
-    with pytest.raises(DataError, match="positive: expected one of 'no', 'yes', found 'maybe'"):
-        read(["no", "yes"] * 3, positive="maybe")
-
-
-@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, b"x"])
-def test_no_labels(value: Any) -> None:
-    with pytest.raises(
-        DataError, match=r"client 'north', target 'y': expected labels or numbers, found (list|dict|bytes) values"
-    ):
-        read([value] * 4)
-
-
-def test_codes_are_not_merged_and_words_are_asked_about() -> None:
-    assert read(["010", "10"] * 5).target.tolist() == ["010", "10"] * 5
-    assert read([str(2**53), str(2**53 + 1)] * 3).target.nunique() == 2
-    assert any("'unknown' (5): a class, or no label?" in note for note in read(["ill", "well", "unknown"] * 5).notes)
-    with pytest.raises(DataError, match=r"expected class labels, found numbers such as 0\.5"):
-        read([f"{n},5" for n in range(20)])
-
-
-def test_words_and_numbers_that_stand_for_no_label() -> None:
-    made = read([1.5, -999.0, 2.5], "regression", unlabelled="drop", missing={"y": (-999.0,)})
-    assert made.target.tolist() == [1.5, 2.5]
-    made = read(["ill", "pending", "well"], unlabelled="drop", missing={"y": ("pending",)})
-    assert made.target.tolist() == ["ill", "well"]
+    assert read([0, 1] * 9).notes == ()

@@ -59,7 +59,7 @@ def test_columns_that_the_run_does_not_know_are_left_out_and_categories_counted(
         (
             table("thun", {"age": ["a", "b"] * 10}, categorical=["age"]),
             DataError,
-            "'age': expected numbers.*found text",
+            "'age': expected numeric.*found categorical",
         ),
         (table("thun", {"bmi": numbers()}), ConfigError, "expected a column that clients of the run have.*age"),
     ],

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import LogNorm
 
-from fedlit.explain.clusters import adjusted_rand, concepts_of, judged, read_clusters, read_pairs, stable_numbers
+from fedlit.explain.clusters import adjusted_rand, concepts_of, judged, stable_numbers
+from fedlit.files import read_named
 from fedlit.names import Clusters
 from fedlit.show.canvas import svg_text
 from fedlit.show.clusters import membership_figure, pairs_figure
@@ -176,7 +177,7 @@ def test_two_measures_have_a_panel_each_and_many_clients_no_numbers() -> None:
 def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "clusters.csv").write_text("round,epoch,client,cluster,concept\n1,1,NA,1,\n1,1,07,2,3\n")
     (tmp_path / "pairs.csv").write_text("round,first,second,measure,value\n1,07,NA,barrier,inf\n2,07,NA,barrier,\n")
-    clusters, pairs = read_clusters(tmp_path / "clusters.csv"), read_pairs(tmp_path / "pairs.csv")
+    clusters, pairs = read_named(tmp_path / "clusters.csv"), read_named(tmp_path / "pairs.csv")
     assert clusters["client"].tolist() == ["NA", "07"] and concepts_of(clusters) == {"07": "3"}
     assert judged(clusters) == (("07",), ("NA",))
     assert pairs["first"].tolist() == ["07", "07"] and np.isinf(pairs["value"][0]) and np.isnan(pairs["value"][1])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedlit.errors import ConfigError
-from fedlit.explain.judge import COLUMNS, chances, distances, judge, read_records
+from fedlit.explain.judge import COLUMNS, chances, distances, judge
+from fedlit.files import read_named
 
 PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
 
@@ -29,23 +30,12 @@ def test_distances_equal_numpy(clients: int, seed: int) -> None:
     for k in range(clients):
         others = np.delete(values, k, 0)
         assert distances(values)[k] == pytest.approx((values[k] - others.mean(0)) / others.std(0, ddof=1))
-    assert distances(values, "all") == pytest.approx((values - values.mean(0)) / values.std(0, ddof=1))
-
-
-@PROPERTY
-@given(st.integers(2, 40), st.integers(0, 10_000), st.floats(-1e6, 1e6))
-def test_with_itself_among_them_no_value_is_further_than_the_bound(clients: int, seed: int, outlier: float) -> None:
-    values = np.random.default_rng(seed).normal(0, 1, (clients, 1))
-    values[0] = outlier
-    largest = np.nanmax(np.abs(np.append(distances(values, "all"), 0)))
-    assert largest <= (clients - 1) / np.sqrt(clients) + 1e-9
 
 
 def test_five_clients_have_a_mark_by_the_others_only() -> None:
     table = {f"s{k}": [1 + 0.01 * k, 1 - 0.02 * k, 1 + 0.015 * k, 1.0] for k in range(5)}
     table["s0"][1] = 10.0
     values = frame(table, ("a", "b", "c", "d"))
-    assert judge(values, against="all").cells["marked"].sum() == 0
     cells = judge(values).cells.set_index(["client", "feature"])
     assert cells.loc[("s0", "b"), "marked"] and cells.loc[("s0", "b"), "finding"]
 
@@ -85,15 +75,6 @@ def test_findings_in_words_the_reversed_first() -> None:
     assert words[0] == "s07 turns output 1 round (times -0.4, the other clients 1 on average). Are its labels flipped?"
     assert words[1].startswith("s03 multiplies column chol by 0.1, the other clients by ")
     assert "Clients differ on chol far more than on other columns." in words[1] and len(words) == 2
-    assert judged.outliers["client"].tolist()[:2] == ["s07", "s03"] or judged.outliers["client"].iloc[0] == "s03"
-    assert int(judged.outliers.set_index("client").loc["s03", "findings"]) == 1
-
-
-def test_the_average_outlier_score_is_one() -> None:
-    rng = np.random.default_rng(1)
-    judged = judge(frame({f"s{k}": list(rng.normal(1, 0.1, 6)) for k in range(9)}, tuple("abcdef")))
-    # the squares of distances from the mean of all sum to K − 1 in each column
-    assert (judged.outliers["score"] ** 2).mean() == pytest.approx(8 / 9)
 
 
 def test_a_marked_feature_is_one_whose_spread_is_far_above_the_others() -> None:
@@ -157,6 +138,6 @@ def test_names_that_are_read_back_are_text(tmp_path: Path) -> None:
     names = ["NA", "null", "None", "nan", "inf", "1", "01", "True", ""]
     table = pd.DataFrame({"split": "test", "client": names, "metric": names, "value": [1.0, np.inf, np.nan, *range(6)]})
     table.to_csv(tmp_path / "scores.csv", index=False)
-    found = read_records(tmp_path / "scores.csv")
+    found = read_named(tmp_path / "scores.csv")
     assert found["client"].tolist() == found["metric"].tolist() == names
     np.testing.assert_array_equal(found["value"], table["value"])

@@ -11,11 +11,11 @@ import pytest
 import torch
 from federations import Made, different, make_run, weights
 
-from fedlit.composite.export import export_scorer
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
 from fedlit.exchange.rules import GrowForest
 from fedlit.methods import Forest
+from fedlit.mixture.export import export_scorer
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Regression

@@ -22,7 +22,7 @@ from fedlit.exchange.rules import MixedEffects
 from fedlit.explain.effects import intraclass
 from fedlit.methods import MixedModel
 from fedlit.reml import lower
-from fedlit.run.effects import explain_effects
+from fedlit.run.explanation import explain_effects
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Regression
@@ -315,14 +315,14 @@ def test_explain_shows_effects_variances_and_sites(tmp_path: Path) -> None:
         path.stat().st_size for path in found.files
     )
     assert {path.stem for path in found.files} == {"effects", "intercepts", "slopes_age"}
-    own = found.effects[found.effects["part"] == "own"]
+    own = found.table[found.table["part"] == "own"]
     assert len(own) == 60 and own["error"].gt(0).all()
     for row in own[own["column"] == "age"].itertuples():
         assert row.value == pytest.approx(said(run, str(row.client), "own")[1])
-    variances = found.effects[found.effects["part"] == "variance"].set_index("column")["value"]
+    variances = found.table[found.table["part"] == "variance"].set_index("column")["value"]
     share = variances["(intercept)"] / (variances["(intercept)"] + variances["residual"])
-    assert intraclass(found.effects)["outcome (number)"] == pytest.approx(share)
-    effects = found.effects[found.effects["part"] == "effect"]
+    assert intraclass(found.table)["outcome (number)"] == pytest.approx(share)
+    effects = found.table[found.table["part"] == "effect"]
     assert sorted(effects["column"]) == [
         "(intercept)",
         "age",

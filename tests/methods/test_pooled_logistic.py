@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.client.client import FederatedClient
-from fedlit.composite.export import export_scorer
 from fedlit.data.sources.base import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
 from fedlit.exchange.rules import Mean, Newton
 from fedlit.methods import PooledLogistic
 from fedlit.methods.penalised import INTERCEPT
+from fedlit.mixture.export import export_scorer
 from fedlit.nn import MLP
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec

@@ -125,5 +125,5 @@ def test_inputs_that_are_no_codes_and_outputs_that_do_not_fit_are_refused() -> N
         FederatedClient(spec((Input("p1", "p1", ("A", "C")),)), network=BiLSTM)
     with pytest.raises(ValueError, match=r"two outputs or more for each of 9 positions, found 9 in all"):
         BiLSTM(9, 9)
-    with pytest.raises(ValueError, match=r"expected at least 1 of hidden"):
+    with pytest.raises(ValueError, match=r"at least 1 of hidden"):
         BiLSTM(9, 18, layers=0)

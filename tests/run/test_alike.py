@@ -26,7 +26,7 @@ def said_by(how: str, folder: Path) -> tuple[int, str, str]:
 def test_ranks_of_different_settings_are_refused_with_each_one_s(tmp_path: Path) -> None:
     status, said, _ = said_by("settings", tmp_path)
     assert status != 0
-    assert "found trainer.max_epochs: 1 at rank 0, 2 at rank 1; loop.gradient_clip_val: 1.0 at rank 0, 2.0" in said
+    assert "- trainer.max_epochs: 1; + trainer.max_epochs: 2; - loop.gradient_clip_val: 1.0; + " in said
     assert not list(tmp_path.iterdir())  # nothing was begun
 
 
@@ -46,18 +46,15 @@ def test_training_goes_on_at_all_ranks_where_a_checkpoint_cannot_be_written(tmp_
 
 
 def test_what_is_asked_for_is_compared_by_value_and_objects_by_their_class(tmp_path: Path) -> None:
-    def asked(lr: float, command: str = "fit") -> dict[str, object]:
+    def asked(lr: float, command: str = "fit", rate: float = 1) -> str:
         settings = {"model.optimizer.init_args.lr": lr, "trainer.callbacks": [{"class_path": "A"}], "none": None}
-        return asked_of(make_run(tmp_path, settings=settings, callbacks=[torch.nn.Identity()]), command)
+        own = {"settings": settings} if lr else {"exchange": {"federated": ["core"], "rate": rate}}
+        return asked_of(make_run(tmp_path, callbacks=[torch.nn.Identity()], **own), command)
 
-    assert differences([asked(0.1), asked(0.1)]) == ""
-    assert differences([asked(0.1), asked(0.2, "test")]) == (
-        'command: "fit" at rank 0, "test" at rank 1; model.optimizer.init_args.lr: 0.1 at rank 0, 0.2 at rank 1'
-    )
-    one, two = (
-        asked_of(make_run(tmp_path, exchange={"federated": ["core"], "rate": rate}), "fit") for rate in (1, 0.5)
-    )
-    assert differences([one, one, two]) == "exchange.rate: 1 at ranks 0, 1, 0.5 at rank 2"
+    assert asked(0.1) == asked(0.1) and asked(0) == asked(0)
+    changed = differences(asked(0.1), asked(0.2, "test"))
+    assert '- command: "fit"; + command: "test"; - model.optimizer.init_args.lr: 0.1; + ' in changed
+    assert differences(asked(0), asked(0, rate=0.5)) == "- exchange.rate: 1; + exchange.rate: 0.5"
 
 
 @pytest.mark.parametrize("away", [0, 1])

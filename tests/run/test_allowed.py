@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 import fedlit
-from fedlit.composite.settings import settings_of
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
+from fedlit.mixture.settings import settings_of
 from fedlit.run.allowed import allowed, check_allowed, take, trusting
 from fedlit.run.arguments import read
 from fedlit.run.config import find_config, parse_yaml, read_yaml
@@ -81,7 +81,7 @@ def test_the_list_is_the_one_that_is_generated() -> None:
 def test_shipped_configurations_name_nothing_else() -> None:
     for path in [*CONFIGS.glob("*.yaml"), *CONFIGS.glob("methods/*.yaml")]:
         if "mixture" not in read_yaml(path):
-            check_allowed(path)
+            check_allowed(read_yaml(path), path.name)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedlit.cli.runs import _same_run
+from fedlit.cli.runs import _again
 from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
 from fedlit.run.catalogue import FAMILIES, METHODS, PLAIN, cards, find_method
@@ -142,10 +142,14 @@ def test_nothing_of_another_method_is_left(base: Path, tmp_path: Path) -> None:
 
 def test_what_is_typed_counts_most_wherever_it_stands(base: Path) -> None:
     asked = read("describe", ["--exchange.every", "step", "--method", "fedavg", "--config", str(base)])
-    places = [asked.args.index(own) for own in (str(base), str(PLAIN), str(find_method("fedavg")))]
-    assert places == sorted(places) and asked.name == "base+fedavg"
-    run = load(str(base), "--exchange.every=step", "--method=fedavg")
-    assert run.exchange.every == "step"
+    assert [layer.where for layer in asked.layers] == [f"{base}: ", "plain.yaml: ", asked.layers[2].where, "--"]
+    assert asked.layers[2].method and asked.name == "base+fedavg"
+    for run in (
+        load(str(base), "--exchange.every=step", "--method=fedavg"),
+        load(str(base), overrides={"exchange.every": "step", "method": "fedavg"}),
+        load(str(base), "--exchange.every=epoch", overrides={"exchange": {"every": "step"}, "method": "fedavg"}),
+    ):
+        assert run.exchange.every == "step" and (run.settings or {})["exchange.rule.class_path"] == "fedlit.Mean"
 
 
 def test_a_method_of_ones_own(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,16 +159,9 @@ def test_a_method_of_ones_own(base: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert (run.exchange.federated, run.exchange.rate) == (["head"], 0.25)
 
 
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [
-        ("fedavgg", "expected the name of a method, .* found 'fedavgg'. Did you mean 'fedavg'"),
-        ("mine.yaml", "--method mine.yaml: expected a YAML file, found none"),
-        ("", "--method: expected .*"),
-    ],
-)
-def test_a_method_that_is_not_there(method: str, message: str, base: Path) -> None:
-    with pytest.raises(ConfigError, match=message):
+@pytest.mark.parametrize(("method", "found"), [("fedavgg", "'fedavg'"), ("mine.yaml", "none"), ("", "''")])
+def test_a_method_that_is_not_there(method: str, found: str, base: Path) -> None:
+    with pytest.raises(ConfigError, match=f"--method.*{found}"):
         read("describe", ["--config", str(base), f"--method={method}"])
 
 
@@ -190,8 +187,9 @@ def test_what_means_little_stands_in_the_plan(base: Path) -> None:
 
 
 def test_the_next_command_is_about_the_same_run(base: Path) -> None:
-    asked = read("fit", ["--config", str(base), "--method=fedavg", "--seed", "4"])
-    again = read("describe", shlex.split(_same_run(asked, asked.name)))
+    words = ["--config", str(base), "--method=fedavg", "--seed", "4"]
+    asked = read("fit", words)
+    again = read("describe", shlex.split(_again(asked, words, asked.name)))
     assert (again.name, again.configs) == (asked.name, asked.configs)
 
 

@@ -19,13 +19,13 @@ from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient
-from fedlit.composite.export import Exported, export_scorer, random_rows
 from fedlit.data.loader import Batch
 from fedlit.data.sources import Populations
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, RunError
 from fedlit.methods import APFL
+from fedlit.mixture.export import Exported, export_scorer, random_rows
 from fedlit.nn import CNN, MLP, BiLSTM, GlobalLayers, TabM
 from fedlit.run.run import Run
 from fedlit.score import load

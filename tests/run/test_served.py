@@ -70,15 +70,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-@pytest.mark.parametrize("client", ["north", "south"])
-def test_tables_may_be_gone(trained: Path, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_may_be_gone(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained)
-    expected = pd.read_csv(find_run("mine") / "predictions" / "test" / f"{client}.csv")
-    rows = pd.read_csv(trained / "tables" / f"{client}.csv").loc[expected["row"]]
-    runs = {"north": ("mine", "mine.yaml"), "south": ("lightning_logs/mine", trained / "lightning_logs/mine/version_0")}
-    for run in runs[client]:
+    assert fedlit.load("mine.yaml", command="predict").client("south").task.name == "regression"
+    run = trained / "lightning_logs" / "mine" / "version_0"
+    for named, client in (("mine", "north"), ("mine.yaml", "north"), ("lightning_logs/mine", "south"), (run, "south")):
+        expected = pd.read_csv(find_run("mine") / "predictions" / "test" / f"{client}.csv")
+        rows = pd.read_csv(trained / "tables" / f"{client}.csv").loc[expected["row"]]
         with trusting("doubling"):
-            found = load_run(run, client, quiet=True).predict(rows).reset_index(drop=True)
+            found = load_run(named, client, quiet=True).predict(rows).reset_index(drop=True)
         pd.testing.assert_frame_equal(found, expected.drop(columns="row"), rtol=1e-6, check_dtype=False)
 
 
@@ -88,9 +88,3 @@ def test_of_pooled_rows_a_party_is_named(tmp_path: Path) -> None:
     for name in ("centralized", "all"):
         with pytest.raises(ConfigError, match="expected one of ash, birch, cedar, whose rows were pooled"):
             run.client(name)
-
-
-def test_a_run_that_is_loaded_has_clients(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(trained)
-    run = fedlit.load("mine.yaml", command="predict")
-    assert run.client("south").task.name == "regression"

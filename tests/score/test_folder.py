@@ -199,10 +199,10 @@ def at(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text.replace('"format": 2', '"format": NaN', 1), "found: the number NaN"),
-        (lambda text: text.replace('"format": 2', '"format": 2e999', 1), "found: the number 2e999"),
-        (lambda text: text.replace('"format": 2', '"format": ' + "9" * 5000, 1), "a whole number of 5000 digits"),
-        (lambda text: text.replace('"format": 2', '"format": 2, "format": 2', 1), "the key 'format' twice"),
+        (lambda text: text.replace('"format": 3', '"format": NaN', 1), "found: the number NaN"),
+        (lambda text: text.replace('"format": 3', '"format": 2e999', 1), "found: the number 2e999"),
+        (lambda text: text.replace('"format": 3', '"format": ' + "9" * 5000, 1), "a whole number of 5000 digits"),
+        (lambda text: text.replace('"format": 3', '"format": 3, "format": 3', 1), "the key 'format' twice"),
         (lambda text: "[" * 100_000, "nested too deep|found: "),
         (lambda text: '{"nodes": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deep"),
         (lambda text: text[: len(text) // 2], "expected plain data, found: "),
@@ -214,7 +214,7 @@ def at(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
 def test_json_that_is_refused(folder: Path, change: Callable[[str], str], message: str) -> None:
     for name in ("scorer.json", "encoder.json"):
         whole = (folder / name).read_bytes()
-        text = whole.decode().replace('"scaling": "client"', '"format": 2, "scaling": "client"')  # of the encoder
+        text = whole.decode().replace('"scaling": "client"', '"format": 3, "scaling": "client"')  # of the encoder
         (folder / name).write_bytes(change(text).encode("utf-8", "surrogatepass"))
         if name != "scorer.json":
             seal(folder)
@@ -227,7 +227,7 @@ def test_json_that_is_refused(folder: Path, change: Callable[[str], str], messag
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
-        ("scorer.json", at("format", value=1), "expected format 2, found 1; export the client again"),
+        ("scorer.json", at("format", value=1), "expected format 3, found 1; export the client again"),
         ("scorer.json", at("network", value="pickle"), "found others: network 'pickle'"),
         ("scorer.json", at("code", value="import os"), "found others: code"),
         ("scorer.json", at("task", value={"name": "os.system"}), "found others"),

@@ -11,6 +11,7 @@ from fedlit.study.compare import Comparison, compare
 STUDY = """\
 about: Two small tables.
 seeds: 1:2
+leave_one_out: true  # of two clients the other goes alone: nothing more is trained
 methods:
   local: {label: Local, config: quickstart.yaml, set: {exchange.federated: [], SMALL}}
   gl: {label: "Shared <core>", config: quickstart.yaml, set: {SMALL}}

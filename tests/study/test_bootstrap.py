@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fedlit.study.bootstrap import bootstrap_scores
+from fedlit.study.explained import Tested, read_tested
 from fedlit.tasks import Classification
 
 
@@ -38,21 +39,25 @@ def predictions(seed: int, noise: float = 0.0) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def read(frame: pd.DataFrame) -> Tested:
+    return read_tested(frame.assign(split="test", row=frame["row"] if "row" in frame else range(len(frame))))
+
+
 def test_two_models_are_scored_on_the_same_draws_whatever_the_order_of_their_rows() -> None:
     first = predictions(0)
-    again = bootstrap_scores(first.sample(frac=1.0, random_state=3), 20)
-    pd.testing.assert_frame_equal(bootstrap_scores(first, 20), again)
+    again = bootstrap_scores(read(first.sample(frac=1.0, random_state=3)), 20)
+    pd.testing.assert_frame_equal(bootstrap_scores(read(first), 20), again)
     metrics = set(Classification((0, 1)).evaluate(torch.eye(2), torch.tensor([0, 1]))) - {"classes"}
     assert set(again.columns) == {(c, m) for c in ("ash", "birch") for m in metrics}
     # a model that is slightly worse on the same rows: differences vary less than either does
-    other = bootstrap_scores(predictions(0, noise=0.05), 100)["birch", "auroc"]
-    mine = bootstrap_scores(first, 100)["birch", "auroc"]
+    other = bootstrap_scores(read(predictions(0, noise=0.05)), 100)["birch", "auroc"]
+    mine = bootstrap_scores(read(first), 100)["birch", "auroc"]
     assert (mine - other).std() < 0.5 * min(mine.std(), other.std())
 
 
 def test_the_spread_is_the_standard_error_of_a_share() -> None:
     # accuracy of n rows is a share: its standard error is known
-    drawn = bootstrap_scores(predictions(0), 600)["ash", "accuracy"]
+    drawn = bootstrap_scores(read(predictions(0)), 600)["ash", "accuracy"]
     share = drawn.mean()
     assert drawn.std() == pytest.approx(math.sqrt(share * (1 - share) / 200), rel=0.1)
 
@@ -63,11 +68,11 @@ def test_labels_that_are_numbers_stay_what_they_are_beside_unknown_ones() -> Non
     )
     own = frame.astype({"target": "string", "predicted": "string"}).assign(client="ash")
     assert own["target"].tolist() == ["3", pd.NA, "7"] and own["predicted"].tolist() == ["3", "3", "7"]
-    assert bootstrap_scores(own, 50)["ash", "accuracy"].max() == 1.0
+    assert bootstrap_scores(read(own), 50)["ash", "accuracy"].max() == 1.0
 
 
 def test_predictions_that_are_not_finite_have_no_score() -> None:
     lost = predictions(0)
     lost.loc[lost["client"] == "ash", lost.columns.str.startswith("probability")] = math.nan
-    drawn = bootstrap_scores(lost, 5)
+    drawn = bootstrap_scores(read(lost), 5)
     assert drawn["ash"].isna().all(axis=None) and drawn["birch"].notna().all(axis=None)

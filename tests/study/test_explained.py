@@ -1,8 +1,9 @@
-"""What predictions rest on, and whether they come true: on tables of which it is known."""
+"""What predictions rest on, whether they come true, what others gain by a client: on tables of which it is known."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from sklearn.metrics import balanced_accuracy_score, brier_score_loss, precision_score, recall_score
 
+from fedlit.errors import ConfigError
 from fedlit.run.load import load
+from fedlit.statistics import corrected_interval
+from fedlit.study.answer import joining_line
+from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, compare
-from fedlit.study.explained import calibration, judged
+from fedlit.study.explained import calibration, read_tested
 from fedlit.study.importance import inputs_of
+from fedlit.study.lift import LEFT_OUT, OTHERS, Scores, leave_one_out
+from fedlit.study.method import Method
 from fedlit.study.parse import load_study
+from fedlit.study.plan import plan_jobs
+from fedlit.study.study import Study
 from fedlit.tasks import Classification
 
 ROWS = 500
@@ -56,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     (place / "mine.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     methods = {"local": {"config": "mine.yaml", "set": {"exchange.federated": []}}, "shared": {"config": "mine.yaml"}}
-    study = {"seeds": [1, 2], "methods": methods, "baselines": [], "bootstrap": 0}
+    study = {"seeds": [1, 2], "methods": methods, "baselines": [], "bootstrap": 0, "leave_one_out": True}
     (place / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False), encoding="utf-8")
     return place
 
@@ -79,7 +87,8 @@ def test_a_copy_of_the_label_is_what_it_rests_on_and_noise_is_nothing(found: Com
     # RMSE gets worse, which counts as a loss; a tenth of the noise is in the number
     assert number.loc["copy", "mean"] > 0.5 > 0.2 > number.loc["noise", "mean"] > abs(number.loc["kind", "mean"])
     assert set(number["metric"]) == {"rmse"} and (own["rows"] == own["of_rows"]).all()
-    results = found.collected.results.set_index(["method", "seed", "client", "split", "metric"])["value"]
+    results = found.collected.results.query("without == ''")
+    results = results.set_index(["method", "seed", "client", "split", "metric"])["value"]
     score = results["shared", 1, "plain", "validation", "auroc"]
     assert clear.size == 3 and own.loc[("plain", "copy"), "score"] == pytest.approx(score, abs=1e-6)
     score = results["shared", 1, "number", "validation", "rmse"]
@@ -98,21 +107,6 @@ def test_all_inputs_of_a_column_belong_to_it(folder: Path) -> None:
 def test_it_is_of_the_test_rows_as_scikit_learn_has_it(found: Comparison) -> None:
     predictions = pd.read_parquet(found.folder / "runs" / "shared" / "seed_1" / "predictions.parquet")
     own = predictions[(predictions["client"] == "plain") & (predictions["split"] == "test")]
-    ill, positive = own["probability_well"], own["target"] == "well"
-    table = files(found, "judged.csv")
-    value = table[table["client"] == "plain"].set_index("name")["value"]
-    assert value["brier"] == pytest.approx(brier_score_loss(positive, ill), abs=1e-6)
-    assert value["brier_share"] == pytest.approx(positive.mean() * (1 - positive.mean()), abs=1e-9)
-    called = ill >= value["threshold"]
-    assert value["chosen/sensitivity"] == recall_score(positive, called)
-    assert value["chosen/precision"] == precision_score(positive, called)
-    assert value["half/sensitivity"] == recall_score(positive, ill >= 0.5)
-    chooser = predictions[(predictions["client"] == "plain") & (predictions["split"] == "validation")]
-    reached = [
-        balanced_accuracy_score(chooser["target"] == "well", chooser["probability_well"] >= cut)
-        for cut in [value["threshold"], *np.linspace(0, 1, 200)]
-    ]
-    assert reached[0] == max(reached)
     bins = files(found, "calibration.csv")
     assert bins[bins["client"] == "plain"]["rows"].sum() == len(own)
     number = bins[bins["client"] == "number"]
@@ -124,12 +118,58 @@ def test_it_is_of_the_test_rows_as_scikit_learn_has_it(found: Comparison) -> Non
 
 def test_the_report_says_it_and_where_there_are_too_few_rows(found: Comparison) -> None:
     text = (found.folder / "report.html").read_text(encoding="utf-8")
-    own = text.split("What predictions rest on", 1)[1].split("What the words mean", 1)[0]
+    own = text.split("What predictions rest on", 2)[2].split("What the words mean", 1)[0]
     assert own.count("<svg") == 4 and "On which columns plain rests" in own and "Predicted and true" in own
-    assert "Columns: all columns, by AUROC on" in own and "by RMSE on" in own and "sensitivity" in own
-    assert own.count("too few rows to mean anything (5 validation rows, fewer than 30)") == 1
-    assert own.count("too few rows to mean anything (12 test rows, fewer than 30)") == 2
-    assert "Of columns that say the same, each looks unimportant" in own
+    assert "Columns: 3 of 3, by AUROC on" in own and "by RMSE on" in own
+    assert own.count("too few rows to mean anything") == 2
+
+
+def test_what_others_gain_is_that_of_runs_made_by_hand(found: Comparison, folder: Path, tmp_path: Path) -> None:
+    """The federation without the client ``few``, made from a source that does not have it."""
+    config = yaml.safe_load((folder / "mine.yaml").read_text(encoding="utf-8"))
+    source = config["data"]["source"]["init_args"]
+    del source["files"]["few"]
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    scores = found.collected.scores
+    whole = scores[(scores["method"] == "shared") & (scores["split"] == "test") & (scores["without"] == "")]
+    whole = whole.set_index(["metric", "client", "seed"])["value"]
+    differences = []
+    for seed in (1, 2):
+        run = load(str(tmp_path / "two.yaml"), f"--seed={seed}", f"--trainer.default_root_dir={tmp_path}",
+                   "--board.curves=false", "--board.confusion_matrices=0")  # fmt: skip
+        run.fit(quiet=True)
+        differences.append(whole["auroc", "plain", seed] - run.test("last", quiet=True).scores["plain"]["auroc"])
+    table = pd.read_csv(found.folder / LEFT_OUT).set_index(["metric", "method", "joins", "client"])
+    for client in ("plain", OTHERS):  # the other has a score of its own
+        row = table.loc[("auroc", "shared", "few", client)]
+        assert row["mean"] == pytest.approx(np.mean(differences), abs=1e-7) and row["n"] == 2
+    ratio = found.collected.ratio["plain"]
+    assert row[["low", "high"]].tolist() == pytest.approx(corrected_interval(differences, ratio), abs=1e-6)
+    lift = found.lift.set_index(["metric", "reference", "method", "client"])["mean"]
+    assert table.loc[("auroc", "shared", "few", "few"), "mean"] == lift["auroc", "local", "shared", "few"]
+    assert len(list(found.folder.glob("runs/shared~*/seed_*/DONE"))) == 6 and found.collected.lacking == 6
+    assert set(found.collected.records["method"]) == {"local", "shared"} and len(found.collected.records) == 4
+    sentence = next(line for line in found.cards[0].more if line.startswith("Should few join? For few itself: "))
+    assert f"{sentence}." in str(found) and f"{sentence}." in (found.folder / "tables.md").read_text("utf-8")
+
+
+def test_what_failed_is_not_known_and_said_so(found: Comparison) -> None:
+    jobs = plan_jobs(found.study, [1, 2], found.folder)
+    own = collect(found.study, [job for job in jobs if job.left_out != "few"])
+    assert set(own.results["without"]) == {"", "number", "plain"}
+    table = leave_one_out(found.study, Scores(own))
+    (line,) = joining_line(table, next(answer for answer in found.answers if answer.client == "few"))
+    assert line.endswith("For the others: not known (runs are missing, or nobody has this score)")
+
+
+def test_where_there_is_nobody_to_leave_out_it_is_refused(found: Comparison, tmp_path: Path) -> None:
+    study, one = found.study, {"data.source.init_args.clients": ["wine"]}
+    with pytest.raises(ConfigError, match="leave_one_out: expected a federated method"):
+        plan_jobs(replace(study, methods={"local": study.methods["local"]}), [1], tmp_path)
+    alone = Method("quickstart", set={**one, "exchange.federated": []})
+    methods = {"local": alone, "gl": Method("quickstart", set=one)}
+    with pytest.raises(ConfigError, match="leave_one_out: expected two clients or more"):
+        plan_jobs(Study(methods, [1], leave_one_out=True, baselines={}, choose="auroc"), [1], tmp_path)
 
 
 @pytest.mark.full
@@ -154,19 +194,14 @@ def frame(rows: Any, split: str = "test") -> pd.DataFrame:
     return own.assign(client="ward", split=split).astype({"target": "string", "predicted": "string"})
 
 
-def test_without_rows_of_both_classes_there_is_no_threshold_and_no_curve() -> None:
-    one = frame(([0.2, 0.7], [0, 0]))
-    assert calibration(one).empty
-    assert set(judged(pd.concat([one, frame(([0.1], [1]), "validation")]))["name"]) == {
-        "rows", "classes", "brier", "brier_share"
-    }  # fmt: skip
-    nothing = frame(([np.nan, np.nan], [0, 1]))
-    assert calibration(nothing).empty and set(judged(nothing)["name"]) == {"rows"}
+def test_without_rows_of_both_classes_there_is_no_curve() -> None:
+    for rows in (([0.2, 0.7], [0, 0]), ([np.nan, np.nan], [0, 1])):
+        assert calibration(read_tested(frame(rows))).empty
 
 
 def test_predictions_that_come_true_lie_on_the_diagonal() -> None:
     rng = np.random.default_rng(4)
     probability = rng.random(20000)
-    bins = calibration(frame((probability, (rng.random(20000) < probability) + 0)))
+    bins = calibration(read_tested(frame((probability, (rng.random(20000) < probability) + 0))))
     assert np.abs(bins["predicted"] - bins["true"]).max() < 0.04 and bins["rows"].sum() == 20000
     assert set(bins["label"]) == {"yes"}

@@ -13,9 +13,9 @@ import pytest
 from fedlit.errors import ConfigError
 from fedlit.run import load
 from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES, Estimate, estimate
-from fedlit.study.answer import answer_card, answer_cards, summary
+from fedlit.study.answer import Answer, answer_card, summary
 from fedlit.study.compare import Comparison
-from fedlit.study.lift import Answer, judged
+from fedlit.study.lift import flat, judged
 from fedlit.study.method import Method
 from fedlit.study.plan import training_notes
 from fedlit.study.study import Study
@@ -46,8 +46,7 @@ def test_a_verdict_needs_three_seeds_and_a_lift_that_matters(
     study = Study({"local": Method("quickstart.yaml")}, seeds=[1, 2], choose="auroc", matters=matters)
     lift = lift_of(*values)
     assert judged(lift, SCORES["auroc"].least_lift(matters, 0.9)) == kind
-    alone, federated = lift_of(*(0.9 for _ in values)), lift_of(*(0.9 + own for own in values))
-    card = answer_card(study, Answer("ward", federated, None, alone, None, lift, kind))
+    card = answer_card(study, Answer("ward", "auroc", 0.9 + lift.mean, 0.9, flat(lift), kind, (None, None)))
     assert card.kind == kind and card.title == TITLES[kind]
     assert ("needs 3" in card.why) == (len(values) < 3)
     assert summary([card]).startswith("Of 1 client, ") and "(ward)" in summary([card])
@@ -60,10 +59,11 @@ def test_the_smallest_lift_that_matters_must_be_one() -> None:
 
 
 def test_a_card_says_what_would_leave_the_site(compared: Comparison) -> None:
-    for card in answer_cards(compared):
-        (numbers,) = re.findall(r"\(([\d,]+) numbers\)", card.leaves)
+    for card in compared.cards:
+        leaves = " ".join(card.more)
+        (numbers,) = re.findall(r"\(([\d,]+) numbers\)", leaves)
         plan = load("quickstart.yaml").describe()
-        assert int(numbers.replace(",", "")) == plan.clients[card.client]["federated"] and "core" in card.leaves
+        assert int(numbers.replace(",", "")) == plan.clients[card.client]["federated"] and "core" in leaves
 
 
 def study(**more: Any) -> Study:

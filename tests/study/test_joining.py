@@ -15,8 +15,8 @@ import torch
 import yaml
 from torch import Tensor
 
-from fedlit.composite.export import export
 from fedlit.errors import ConfigError
+from fedlit.mixture.export import export
 from fedlit.run.allowed import trusting
 from fedlit.run.joining import prepare
 from fedlit.run.load import load

@@ -6,32 +6,29 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import optuna
 import pandas as pd
 import pytest
-from optuna.storages.journal import JournalFileBackend, JournalStorage
 
 from fedlit.errors import ConfigError
 from fedlit.statistics import FEW, SAME
+from fedlit.study.answer import answers
 from fedlit.study.baselines import fit_baseline
 from fedlit.study.choose import best_on_validation
 from fedlit.study.collect import Collected
 from fedlit.study.compare import Comparison
-from fedlit.study.figures import curves_figure
-from fedlit.study.job import Job
-from fedlit.study.lift import MEAN, WORST, Scores, answers, estimates, lifts
-from fedlit.study.markdown import markdown_tables
+from fedlit.study.job import FitAlone, Job
+from fedlit.study.lift import MEAN, WORST, Scores, estimates, lifts
 from fedlit.study.method import Method, Search
-from fedlit.study.report import write_report
+from fedlit.study.report import sections
 from fedlit.study.runs import best_arguments
-from fedlit.study.search import Found, Trial, search
+from fedlit.study.search import search
+from fedlit.study.sections import markdown
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.tables import lift_table, score_table
 from fedlit.study.words import provenance
-from fedlit.tasks import COMPARED, SCORES, Classification, Regression
+from fedlit.tasks import SCORES, Classification, Regression
 
 # RMSE on validation and on test, by method, seed and client
 VALUES = {
@@ -45,11 +42,11 @@ VALUES = {
 
 def tidy(values: dict[tuple[str, int, str], tuple[float, float]], metric: str = "rmse") -> pd.DataFrame:
     rows = [
-        ("made", *key, split, metric, value)
+        ("made", "", *key, split, metric, value)
         for key, both in values.items()
         for split, value in zip(("validation", "test"), both, strict=True)
     ]
-    return pd.DataFrame(rows, columns=["study", "method", "seed", "client", "split", "metric", "value"])
+    return pd.DataFrame(rows, columns=["study", "without", "method", "seed", "client", "split", "metric", "value"])
 
 
 def made() -> Study:
@@ -64,27 +61,24 @@ def made() -> Study:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     study = replace(made(), metrics=["rmse"])
-    results = tidy(VALUES)
-    chosen = []
-    for best, among in ((BEST_ALONE, study.alone), (BEST_FEDERATED, study.candidates)):
-        own = best_on_validation(tidy(VALUES), among, "rmse")
-        results = pd.concat([results, tidy(VALUES).merge(own, on=["seed", "client", "method"]).assign(method=best)])
-        chosen.append(own.assign(best=best))
-    curves = tidy(VALUES).query("split == 'validation'").assign(metric="val/rmse", step=10)
+    chosen = [
+        best_on_validation(tidy(VALUES), among, "rmse").assign(best=best, without="")
+        for best, among in ((BEST_ALONE, study.alone), (BEST_FEDERATED, study.candidates))
+    ]
     records = [
         {"method": name, "seed": 1, "seconds": 1.0, "versions": {"fedlit": "0"}, "finished": "2026-01-01",
          "machine": {"processor": "P", "cores": 1, "gpus": []}}
         for name in ("local", "gl", "other")
     ]  # fmt: skip
-    empty = pd.DataFrame(columns=["method", "seed", "client", "settings"])
+    tuned = pd.DataFrame(columns=["without", "seed", "client", "method", "best", "settings"])
     collected = Collected(
-        results, pd.concat(chosen), pd.DataFrame(records), {}, curves, True, {"a": 0.5, "b": 0.5}, empty, empty
+        tidy(VALUES), pd.concat(chosen), pd.DataFrame(records), {}, True, {"a": 0.5, "b": 0.5}, tuned, pd.DataFrame()
     )
     scores = Scores(collected)
+    own, lift = estimates(study, scores), lifts(study, scores)
     return Comparison(
-        study, [1, 2], collected, estimates(study, scores), lifts(study, scores), answers(study, scores), {},
-        tmp_path_factory.mktemp("made"),
-    )  # fmt: skip
+        study, [1, 2], collected, own, lift, answers(study, collected, own, lift), {}, tmp_path_factory.mktemp("made")
+    )
 
 
 def test_the_smallest_is_chosen_on_validation(found: Comparison) -> None:
@@ -102,55 +96,45 @@ def test_a_lift_is_by_how_much_lower(found: Comparison) -> None:
     # over the best alone, which is `other` for both: 2 - 3 and 1 - 3; 9 - 10.5 and 9 - 9
     assert lift.loc[(BEST_ALONE, "gl", "a"), "mean"] == -1.5 and lift.loc[(BEST_ALONE, "gl", "b"), "mean"] == -0.75
     table = lift_table(found.study, found.lift, SCORES["rmse"], "local", found.clients)
-    label, cells = table.rows[0]
-    assert label == "Shared" and [cell.value for cell in cells[:4]] == ["+1.5", "-0.25", "+0.625", "-0.25"]
+    cells = table.loc["Shared"].tolist()
+    assert [cell.partition(" ")[0] for cell in cells[:4]] == ["+1.5", "-0.25", "+0.625", "-0.25"]
     # two seeds are not enough for a verdict
-    assert cells[4].value == "0 / 0 / 0 / 2" and cells[0].spread.startswith("(-4.853 to +7.853)")
+    assert cells[4] == "0 / 0 / 0 / 2" and cells[0] == "+1.5 (-4.853 to +7.853)"
 
 
 def test_the_worst_client_has_the_largest_and_the_best_method_the_smallest(found: Comparison) -> None:
     own = found.estimates.set_index(["method", "client"])
     assert own.loc[("local", WORST), "mean"] == 9.5 and own.loc[("local", "a"), "mean"] == 4.5
     assert (own["low"].dropna() >= 0).all() and own["high"].max() > 10.5  # an interval is cut at 0 only
-    rows = dict(score_table(found.study, found.estimates, SCORES["rmse"], found.clients).rows)
-    assert [cell.value for cell in rows["Other"]] == ["1.5", "9", "5.25", "9"]
+    table = score_table(found.study, found.estimates, SCORES["rmse"], found.clients)
+    assert [cell.partition(" ")[0] for cell in table.loc["Other"]] == ["1.5", "9", "5.25", "9"]
 
 
 def test_resamples_count_the_same_way(found: Comparison) -> None:
     drawn = {("a", "rmse"): [1.0, 5.0], ("b", "rmse"): [2.0, 3.0]}
     columns = pd.MultiIndex.from_tuples(list(drawn))
     first = pd.DataFrame(np.array(list(drawn.values())).T, columns=columns)
-    scores = Scores(replace(found.collected, bootstrap={("gl", 1): first, ("local", 1): first + 1}))
+    scores = Scores(replace(found.collected, bootstrap={("gl", 1, ""): first, ("local", 1, ""): first + 1}))
     assert scores.resamples("gl", WORST, "rmse", [1]).tolist() == [2.0, 5.0]  # type: ignore[union-attr]
     assert scores.resamples("gl", MEAN, "rmse", [1]).tolist() == [1.5, 4.0]  # type: ignore[union-attr]
 
 
 def test_an_answer_is_over_the_best_alone_that_validation_chose(found: Comparison) -> None:
     first, second = found.answers
-    assert (first.client, first.usual_alone, first.lift.mean) == ("a", "other", -1.5)
-    assert second.lift.mean == -0.75
+    assert (first.client, first.usual[1], first.lift["mean"]) == ("a", "other", -1.5)
+    assert second.lift["mean"] == -0.75
 
 
-def test_everything_that_is_read_says_so(found: Comparison, tmp_path: Path) -> None:
-    text = str(found)
-    assert "RMSE, lower is better:\n" in text and "Lift over Local, by how much lower:" in text
+def test_everything_that_is_read_says_so(found: Comparison) -> None:
+    text, told = str(found), markdown("Made", sections(found))
+    for words in ("RMSE, lower is better", "Lift over Local: RMSE, by how much lower"):
+        assert words in text and words in told
     assert "RMSE (lower is better): best alone 1.5 (Other), best federated 3 (Shared); lift -1.5" in text
-    tables = markdown_tables(found, provenance(found))
-    assert "## RMSE (lower is better)" in tables and "## Lift over Local: RMSE, by how much lower" in tables
-    assert "Scores on test rows." in tables
-    write_report(found, tmp_path / "report.html", [])
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    # long labels of axes are broken into lines
-    labels = re.findall("<text[^>]*>([^<]*)</text>", "".join(re.findall("<svg.*?</svg>", page, re.DOTALL)))
-    figures = " ".join(labels)
-    for words in (
-        "RMSE, lower is better, test",
-        "RMSE, lower is better, validation",
-        "lift in RMSE, by how much lower",
-    ):
-        assert words in figures, words
-    assert "%," not in figures and "Scores are on test rows" in page
-    assert "RMSE, lower is better" in curves_figure(found.study, found.collected.curves, SCORES["rmse"], "a", 1.5)
+    assert "Scores are on test rows" in told
+    pictures = [svg for own in sections(found) if own.draw for svg in own.draw().values()]
+    figures = " ".join(re.findall("<text[^>]*>([^<]*)</text>", "".join(pictures)))
+    assert "RMSE, lower is better, test" in figures and "lift in RMSE, by how much lower" in figures
+    assert "%," not in figures
 
 
 def test_what_a_study_leaves_open_comes_from_the_tasks() -> None:
@@ -195,8 +179,8 @@ def test_clients_of_different_tasks_choose_by_their_own_and_tables_show_a_dash(f
     scores = Scores(replace(found.collected, results=results))
     own = estimates(study, scores)
     for metric, cells in (("rmse", ["3", "–", "–", "–"]), ("accuracy", ["–", "51.25", "–", "–"])):
-        rows = dict(score_table(study, own, SCORES[metric], found.clients).rows)
-        assert [cell.value for cell in rows["Shared"]] == cells
+        table = score_table(study, own, SCORES[metric], found.clients)
+        assert [cell.partition(" ")[0] for cell in table.loc["Shared"]] == cells
     mixed = replace(found, study=study, collected=scores.collected)
     assert mixed.clients_of(SCORES["rmse"]) == ["a"] and found.clients_of(SCORES["rmse"]) == ["a", "b", MEAN, WORST]
 
@@ -204,7 +188,7 @@ def test_clients_of_different_tasks_choose_by_their_own_and_tables_show_a_dash(f
 def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: Path, found: Comparison) -> None:
     clients = '--data.source.init_args.clients=["diabetes", "breast_cancer"]'
     folder, grid = str(tmp_path / "runs" / "trees" / "seed_1"), {"classification": {"n_estimators": [5]}}
-    job = Job("extra_trees", 1, folder, "d", "quickstart.yaml", [clients], "auroc", "last", 0, False, grid)
+    job = Job("extra_trees", 1, folder, "d", FitAlone("quickstart.yaml", [clients], grid), "auroc")
     predictions, _, details = fit_baseline(job)
     assert set(predictions["client"]) == {"breast_cancer"} and details["without"] == ["diabetes"]
     records = found.collected.records.assign(without=[None, ["wine"], None])
@@ -213,52 +197,13 @@ def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: 
 
 
 def test_the_best_checkpoint_is_the_one_of_the_least_error() -> None:
-    job = Job("gl", 1, "", "", "", [], "rmse", "best", 0, False)
-    assert best_arguments(job.checkpoint, job.choose) == [
+    assert best_arguments("best", "rmse") == [
         "--checkpoint.monitor=val/rmse",
         "--checkpoint.mode=min",
         "--checkpoint.best=1",
     ]
-    assert "--checkpoint.mode=max" in best_arguments(job.checkpoint, "r2")
-    assert best_arguments("last", job.choose) == []
-
-
-def test_a_search_looks_for_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMPARED, "accuracy", replace(SCORES["rmse"], name="accuracy"))
-
-    def run(jobs: list[Job], *_: Any, **__: Any) -> dict[str, str]:
-        for job in jobs:
-            rate = float(re.findall(r"exchange.rate=([\d.]+)", " ".join(job.arguments))[0])
-            rows = [("validation", client, "accuracy", 10 * rate + more) for client, more in (("wine", 0), ("iris", 1))]
-            Path(job.folder).mkdir(parents=True)
-            frame = pd.DataFrame(rows, columns=["split", "client", "metric", "value"])
-            frame.to_csv(Path(job.folder) / "scores.csv", index=False)
-        return {}
-
-    monkeypatch.setattr("fedlit.study.trials.run_jobs", run)
-    space = {"exchange.rate": {"choices": [0.5, 0.2, 1.0]}}
-    method = Method("quickstart.yaml", set={"data.source.init_args.clients": ["wine", "iris"]})
-    study = Study(
-        {"gl": method},
-        seeds=[1],
-        reference="gl",
-        baselines={},
-        choose="accuracy",
-        search=Search("gl", space, [1], "random", "worst"),
-    )
-    own = search(study, trials=6, jobs=1, out=tmp_path, quiet=True)
-    journal = JournalStorage(JournalFileBackend(str(tmp_path / "journal.log")))
-    assert optuna.load_study(study_name="search", storage=journal).direction.name == "MINIMIZE"
-    for trial in own.ranked:  # the worst client is the one of the larger error
-        assert trial.value == pytest.approx(10 * trial.params["exchange.rate"] + 1)
-    values = [trial.value for trial in own.ranked]
-    assert values == sorted(values) and own.own is not None and own.own.value == 11
-    text = str(own)
-    assert "RMSE (lower is better) on validation rows, worst client:" in text
-    assert own.best.own or f"the best trial is {11 - values[0]:.4g} lower." in text
-    first = Trial(0, {}, 3.0, {}, True, "")
-    ranked = Found(study, [1], [first, replace(first, number=1, value=2.0, own=False)], tmp_path).ranked
-    assert [trial.number for trial in ranked] == [1, 0]
+    assert "--checkpoint.mode=max" in best_arguments("best", "r2")
+    assert best_arguments("last", "rmse") == []
 
 
 def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
@@ -289,5 +234,5 @@ def test_no_difference_in_any_seed_is_known(found: Comparison) -> None:
     values |= {(*key[:1], 3, *key[2:]): both for key, both in values.items() if key[1] == 1}
     thrice = lifts(found.study, Scores(replace(found.collected, results=tidy(values))))
     assert set(thrice.query("method == 'gl' and reference == 'local'")["verdict"]) == {SAME}
-    rows = dict(lift_table(found.study, thrice, SCORES["rmse"], "local", found.clients).rows)
-    assert rows["Shared"][-1].value == "0 / 0 / 2 / 0"
+    table = lift_table(found.study, thrice, SCORES["rmse"], "local", found.clients)
+    assert table.loc["Shared"].iloc[-1] == "0 / 0 / 2 / 0"

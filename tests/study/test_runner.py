@@ -1,82 +1,125 @@
-"""The time that is left, from how long each method's runs took."""
+"""Worker processes of a study: one that dies, a study that is killed, what is said meanwhile."""
 
 from __future__ import annotations
 
 import io
-from dataclasses import replace
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from fedlit.data.encoding import UNION_SITE
-from fedlit.study.job import Job
+from fedlit.study.compare import compare
+from fedlit.study.job import Job, Train
 from fedlit.study.progress import Progress
-from fedlit.study.runner import default_jobs, locked
+from fedlit.study.runner import Pool, default_jobs, locked
+
+DIES = """\
+import os
+from pathlib import Path
+from fedlit import FedProx
+
+class Dies(FedProx):
+    def __init__(self, *args, **kwargs):
+        if Path("deadly").exists():
+            os.kill(os.getpid(), 9)
+        super().__init__(*args, **kwargs)
+"""
+SMALL = {"data.source.init_args.clients": ["wine", "iris"], "trainer.max_epochs": 3, "exchange.federated": []}
+STUDY = {
+    "seeds": "1:2",
+    "baselines": {"logistic_regression": {"C": [1.0]}},
+    "bootstrap": 0,
+    "explain": False,
+    "methods": {
+        "local": {"config": "quickstart.yaml", "set": SMALL},
+        "dies": {"config": "quickstart.yaml", "alone": True, "set": {**SMALL, "model.client.class_path": "dies.Dies"}},
+    },
+}
 
 
-def job(method: str, seed: int) -> Job:
-    return Job(method, seed, "", "", "", [], "auroc", "last", 0, False)
+def fedlit(folder: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "fedlit", "compare", "tiny.yaml", "--jobs", "2", "--out", *more]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_slow_methods_count_for_more() -> None:
-    jobs = [job(method, seed) for seed in range(3) for method in ("slow", "fast")]
-    progress = Progress(jobs, jobs, {}, slots=2, quiet=True)
-    assert progress.time_left() is None
-    progress.done(jobs[0], 100.0, failed=False)
-    assert progress.time_left() == pytest.approx((2 * 100 + 3 * 100) / 2)  # nothing is known of the fast one yet
-    progress.done(jobs[1], 2.0, failed=False)
-    assert progress.time_left() == pytest.approx((2 * 100 + 2 * 2) / 2)
-    progress.done(jobs[2], 1.0, failed=True)  # how long a failure took says nothing
-    assert progress.time_left() == pytest.approx((1 * 100 + 2 * 2) / 2)
-    progress.close()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runner")
+    (folder / "dies.py").write_text(DIES, encoding="utf-8")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(STUDY, sort_keys=False), encoding="utf-8")
+    return folder
 
 
-def test_what_was_done_before_is_known() -> None:
-    jobs = [job("slow", seed) for seed in range(4)]
-    assert Progress(jobs, jobs[3:], {"slow": [10.0, 20.0, 30.0]}, slots=1, quiet=True).time_left() == pytest.approx(20)
+def test_a_worker_that_dies_takes_its_run_with_it_and_a_killed_study_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "deadly").touch()
+    first = fedlit(folder, "out")
+    told = first.communicate(timeout=600)[0]
+    assert first.returncode == 1 and "FAILED dies, seed 1" in told and "signal 9" in told
+    done = {path.parent.parent.name for path in (folder / "out").glob("runs/*/seed_*/DONE")}
+    assert done == {"local", "logistic_regression"}, told
+    (folder / "deadly").unlink()
+    second = fedlit(folder, "out")  # what is missing alone
+    until = time.monotonic() + 500
+    while not list((folder / "out").glob("runs/dies/*/version_0")) and time.monotonic() < until:
+        time.sleep(0.02)
+    second.send_signal(signal.SIGKILL)
+    second.communicate(timeout=60)
+    third = fedlit(folder, "out")
+    told = third.communicate(timeout=600)[0]
+    assert third.returncode == 0, told
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    whole = compare("tiny.yaml", out="whole", jobs=1, quiet=True).folder  # never cut short, in this process
+    results = [pd.read_csv(out / "results.csv") for out in (folder / "out", whole)]
+    pd.testing.assert_frame_equal(*results)
 
 
 def test_a_folder_is_locked_and_let_go(tmp_path: Path) -> None:
-    with locked(tmp_path / "new"):
-        assert (tmp_path / "new").is_dir()
-    with locked(tmp_path / "new"):
-        pass
+    for _ in range(2):
+        with locked(tmp_path / "new"):
+            assert (tmp_path / "new").is_dir()
     assert 1 <= default_jobs() <= 4
 
 
-def test_a_pipe_hears_what_runs_the_scores_so_far_and_the_time_left(tmp_path: Path) -> None:
-    jobs = [job("gl", seed) for seed in range(3)]
-    jobs.append(
-        replace(jobs[0], method="a_method_of_a_very_long_name", settings={"model.optimizer.init_args.lr": 0.01})
-    )
-    jobs = [replace(own, folder=str(tmp_path / str(number))) for number, own in enumerate(jobs)]
-    for number, own in enumerate(jobs):
-        rows = [("validation", "oak", "auroc", 0.9 + number / 100), ("validation", "elm", "auroc", 0.7)]
-        rows += [
-            ("validation", UNION_SITE, "auroc", 0.0),
-            ("validation", "oak", "f1", 0.2),
-            ("test", "oak", "auroc", 0.1),
-        ]
+def job(folder: Path, seed: int) -> Job:
+    return Job("gl", seed, str(folder / str(seed)), "", Train("", []), "auroc")
+
+
+def test_a_job_waits_for_those_that_it_is_computed_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, order = job(tmp_path, 1), list[int]()
+    monkeypatch.setattr(Job, "after", property(lambda own: [begun.folder] if own.seed == 2 else []))
+    with Pool(2) as pool:
+        for worker in pool._workers:
+            monkeypatch.setattr(worker, "run", lambda own: time.sleep(0.2 * (own.seed == 1)) or "")
+        ended = list(pool.run([begun, job(tmp_path, 2), job(tmp_path, 3)], lambda own: order.append(own.seed)))
+    assert order[0] == 1 and sorted(order) == [1, 2, 3] and all(not error for _, error, _ in ended)
+
+
+def test_a_pipe_hears_the_scores_and_the_time_left(tmp_path: Path) -> None:
+    jobs = [job(tmp_path, seed) for seed in range(3)]
+    columns = ["split", "client", "metric", "value"]
+    rows = [
+        ("validation", "elm", "auroc", 0.7),
+        ("validation", UNION_SITE, "auroc", 0.0),
+        ("test", "oak", "auroc", 0.1),
+    ]
+    for place, own in enumerate(jobs):
         Path(own.folder).mkdir()
-        frame = pd.DataFrame(rows, columns=["split", "client", "metric", "value"])
+        frame = pd.DataFrame([*rows, ("validation", "oak", "auroc", 0.9 + place / 100)], columns=columns)
         frame.to_csv(Path(own.folder) / "scores.csv", index=False)
     heard = io.StringIO()
-    progress = Progress(jobs, jobs[1:], {"gl": [60.0]}, slots=1, quiet=False, stream=heard)
-    progress.begin(jobs[1])
-    progress.show()
-    progress.show()  # nothing is new
-    progress.done(jobs[1], 60.0, failed=False)
-    progress.done(jobs[2], 2.0, failed=True)
-    progress.begin(jobs[3])
-    progress.show()
+    with Progress(3, 2, quiet=False, stream=heard) as progress:
+        progress.begin(jobs[1])
+        progress.done(jobs[1], 60.0, failed=False)
+        progress.done(jobs[2], 2.0, failed=True)
     lines = heard.getvalue().splitlines()
-    assert lines[1:4] == [
-        "  1/4 runs, 3 min left (estimate); running: gl, seed 1",
-        "gl, seed 1: AUROC 80.50 (mean of 2: 80.25) (60 s)",
-        "gl, seed 2: FAILED, more at the end (2 s)",
-    ]
-    assert lines[4].startswith("  3/4 runs, 60 s left (estimate); running: a_method_of_a_very") and lines[4].endswith(
-        "…"
-    )
-    assert len(lines) == 5 and max(map(len, lines)) < 80
+    assert "[2/3" in lines[1] and "gl, seed 1: AUROC 80.50 (01:00)" in lines[1] and "[3/3]" in lines[2]
+    assert "FAILED" in lines[2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedlit.explain.clusters import judged, read_clusters, read_pairs
+from fedlit.explain.clusters import judged
+from fedlit.files import read_named
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs
-from fedlit.study.report import write_report
 from fedlit.study.runs import execute
 from fedlit.study.tables import cluster_table
 
@@ -85,19 +84,19 @@ TUNED = ["apart (model.optimizer.lr=0.1)", "apart (model.optimizer.lr=0.2)"]
 def cells(found: Comparison) -> dict[str, list[str]]:
     table = cluster_table(found.study, found.collected)
     assert table is not None
-    assert table.head[:4] == ["runs", "clusters", "adjusted Rand index", "runs with index 1"]
-    return {label: [cell.value for cell in own] for label, own in table.rows}
+    assert list(table)[:4] == ["runs", "clusters", "adjusted Rand index", "runs with index 1"]
+    return {str(label): cells.tolist() for label, cells in table.iterrows()}
 
 
 def test_a_run_keeps_its_clusters_pairs_and_what_exchanges_cost(found: Comparison) -> None:
     assert not found.failures
     folder = found.folder / "runs" / "ifca" / "seed_1"
-    clusters = read_clusters(folder / "clusters.csv")
+    clusters = read_named(folder / "clusters.csv")
     assert clusters["round"].unique().tolist() == [1, 2] and judged(clusters) == PLANTED
     assert (folder / "clusters.csv").read_bytes() == (folder / "version_0" / "clusters.csv").read_bytes()
     assert not (folder / "pairs.csv").exists()  # it compares no pairs
     for variant in found.folder.glob("runs/apart@*/seed_1"):
-        pairs = read_pairs(variant / "pairs.csv")
+        pairs = read_named(variant / "pairs.csv")
         assert set(pairs["measure"]) == {"cosine similarity"} and len(pairs) == 2 * 6
     done = json.loads((folder / "DONE").read_text(encoding="utf-8"))
     assert done["exchange"]["rounds"] == 2 and done["exchange"]["seconds"] > 0
@@ -141,28 +140,6 @@ def test_the_table_is_of_all_runs_and_says_what_is_not_known(found: Comparison) 
     assert own["IFCA <2>"] == ["2", "2.5", "0.625", "50 %", "0.375", "1", "3.0"]
     assert own["Apart (model.optimizer.lr=0.1)"] == ["1", "1.0", *5 * "–"]  # of a run before exchanges were measured
     assert own["Apart (model.optimizer.lr=0.2)"] == ["0", *6 * "–"]
-
-
-def test_the_report_draws_the_first_seeds(found: Comparison, tmp_path: Path) -> None:
-    page = (found.folder / "report.html").read_text(encoding="utf-8")
-    assert page.count("<h2>Who belongs together</h2>") == 1 and "<h3>IFCA &lt;2&gt;</h3>" in page
-    assert page.count('<figure class="wide">') == 3 + 2  # three variants, two of which compare pairs
-    assert "pairs of clients in the last round, seed 1" in page and "cosine similarity" in page
-    svg = next(own for own in re.findall("<svg.*?</svg>", page, re.DOTALL) if "who is together" in own)
-    for word in ("concept 1 │ c01", "concept 2 │ c02", ">c03<", ">A<", ">B<", "round (grey"):
-        assert word in svg, word
-    # of five seeds three are drawn, and the pairs of the first
-    folder = tmp_path / "more"
-    clusters = found.collected.clusters
-    for seed in range(1, 6):
-        for run in found.folder.glob("runs/*/seed_1"):
-            shutil.copytree(run, folder / "runs" / run.parent.name / f"seed_{seed}")
-    more = pd.concat([clusters.assign(seed=seed) for seed in range(1, 6)])
-    collected = replace(found.collected, clusters=more)
-    write_report(replace(found, folder=folder, collected=collected), tmp_path / "report.html", [])
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.count('<figure class="wide">') == 3 * 3 + 2
-    assert "IFCA &lt;2&gt;: who is together, seed 3" in page and "who is together, seed 4" not in page
 
 
 def test_without_such_a_method_nothing_of_it_appears(study: Path, found: Comparison, tmp_path: Path) -> None:

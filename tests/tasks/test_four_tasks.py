@@ -29,6 +29,7 @@ from fedlit.run.run import Run
 from fedlit.show.corrections import histogram_figure
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.compare import compare
+from fedlit.study.explained import read_tested
 from fedlit.study.runs import _one_class, _rows
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
@@ -131,7 +132,9 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
     assert all(file.stat().st_size for file in whole.predict(quiet=True, format="parquet").files.values())
 
     frames = scored_predictions(whole.loop, whole.data, "test")
-    drawn = bootstrap_scores(pd.concat([frame.assign(client=name) for name, frame in frames.items()]), 100)
+    drawn = bootstrap_scores(
+        read_tested(pd.concat([frame.assign(client=name, split="test") for name, frame in frames.items()])), 100
+    )
     for client, score in (("count", "deviance"), ("labels", "auroc"), ("number", "rmse"), ("class", "auroc")):
         assert drawn[client, score].mean() == pytest.approx(results.scores[client][score], rel=0.15)
 
@@ -159,13 +162,15 @@ def test_each_task_has_its_pictures(pictures: None, tmp_path: Path) -> None:
     ],
     ids=["fedprox", "ifedavg", "apfl", "chfl"],
 )
-def test_methods_take_the_new_tasks(client: Any, options: dict[str, Any], tmp_path: Path) -> None:
+def test_methods_take_any_task(client: Any, options: dict[str, Any], tmp_path: Path) -> None:
     federated = ("common", "!common.*.head") if options else ("core",)
-    run = run_of_four(tmp_path, client, Four(("count", "labels")), epochs=2, federated=federated, **options)
+    clients = ("count", "labels", "number")
+    run = run_of_four(tmp_path, client, Four(clients), epochs=2, federated=federated, **options)
     run.fit(quiet=True)
     scores = run.loop.results["validation"].scores
-    assert all(map(math.isfinite, [*scores["count"].values(), *scores["labels"].values()]))
+    assert all(math.isfinite(value) for name in clients for value in scores[name].values())
     if isinstance(run.loop.federation["labels"], IFedAvg):
+        assert list(run.loop.federation["number"].corrections["output shift"]) == ["price"]
         assert list(run.loop.federation["labels"].corrections["output shift"]) == ["died", "back", "rare"]
 
 
@@ -181,8 +186,8 @@ class Watched(FederatedClient):
 
 def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
     # a stack has four clients or more
-    eight = tuple(f"{kind}{number}" for kind in ("count", "labels") for number in range(1, 5))
-    source, network, runs = Four(eight, pooled=True), partial(MLP, hidden=[8, 8]), list[Run]()
+    every = tuple(f"{kind}{number}" for kind in ("count", "labels", "number") for number in range(1, 5))
+    source, network, runs = Four(every, pooled=True), partial(MLP, hidden=[8, 8]), list[Run]()
     for engine in ("plain", "stacked"):
         make = partial(Watched, class_weights="balanced")
         run = run_of_four(tmp_path / engine, make, source, network=network, engine=engine)

@@ -25,7 +25,8 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import CFL, IFCA, FedGMCC
 from fedlit.explain import PATHS
-from fedlit.explain.clusters import adjusted_rand, concepts_of, judged, read_clusters, read_pairs
+from fedlit.explain.clusters import adjusted_rand, concepts_of, judged
+from fedlit.files import read_named
 from fedlit.methods import CHFL
 from fedlit.nn import MLP, GlobalLayers
 from fedlit.run.explanation import explain_paths
@@ -57,7 +58,7 @@ def test_a_resumed_run_writes_what_the_whole_one_writes(method: str, tmp_path: P
     assert whole.folder is not None and resumed.folder is not None
     for name in ("clusters.csv", "pairs.csv"):
         assert (resumed.folder / name).read_text() == (whole.folder / name).read_text()
-    found, pairs = read_clusters(whole.folder / "clusters.csv"), read_pairs(whole.folder / "pairs.csv")
+    found, pairs = read_named(whole.folder / "clusters.csv"), read_named(whole.folder / "pairs.csv")
     rounds = whole.exchange.rounds
     assert len(found) == 3 * rounds and set(found["round"]) == set(range(1, rounds + 1))
     assert len(pairs) == 3 * rounds and list(pairs["first"][:3] + pairs["second"][:3]) == [
@@ -82,7 +83,7 @@ def test_clients_that_are_not_drawn_or_not_finite_stay_with_their_cluster(method
         assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
     assert different(weights(runs[0]), weights(runs[1])) == []
     assert runs[0].folder is not None
-    found = read_clusters(runs[0].folder / "clusters.csv")
+    found = read_named(runs[0].folder / "clusters.csv")
     last = found[found["round"] == found["round"].max()]
     assert not last["client"].duplicated().any() and len(last) >= 2
 
@@ -107,10 +108,10 @@ def test_planted_concepts_are_found_and_everything_is_told(tmp_path: Path) -> No
     )
     run.fit(quiet=True)
     assert run.folder is not None
-    found = read_clusters(run.folder / "clusters.csv")
+    found = read_named(run.folder / "clusters.csv")
     assert adjusted_rand(judged(found), concepts_of(found)) == 1.0
     assert concepts_of(found) == {spec.name: spec.concept for spec in run.data.specs}
-    pairs = read_pairs(run.folder / "pairs.csv")
+    pairs = read_named(run.folder / "pairs.csv")
     last = pairs[pairs["round"] == 12]
     concept = concepts_of(found)
     within = last["first"].map(concept) == last["second"].map(concept)
@@ -182,7 +183,7 @@ def test_global_layers_are_compared_by_their_core(tmp_path: Path) -> None:
     )
     run.fit(quiet=True)
     assert run.folder is not None
-    pairs = read_pairs(run.folder / "pairs.csv")
+    pairs = read_named(run.folder / "pairs.csv")
     assert len(pairs) == 6 and np.isfinite(pairs["value"]).all() and (pairs["value"] > 0).all()
 
 
@@ -197,5 +198,5 @@ def test_the_loss_along_paths_between_clients_is_drawn(tmp_path: Path, monkeypat
     assert (wide["bent"].mean(axis=1) <= wide["straight"].mean(axis=1) + 1e-9).all()
     assert main(["explain", "--run", str(run.folder)]) == 0
     found = explain_paths(run.folder)
-    assert all(path.stat().st_size > 1000 for path in found.files) and found.pairs == 15
-    np.testing.assert_allclose(found.losses["bent"], wide["bent"].mean(axis=0))
+    assert all(path.stat().st_size > 1000 for path in found.files)
+    np.testing.assert_allclose(found.table["bent"], wide["bent"].mean(axis=0))

@@ -2,133 +2,96 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from fedlit.data.examine.facts import is_number, quantiles_of, sampled, task_of
+from fedlit.data.examine.facts import ClientFacts, sampled
 from fedlit.data.note import Note
-from fedlit.data.table import ClientTable
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["leaks"]
 
 ALMOST = 0.98
-"""AUROC, balanced accuracy or R² of one column alone from which it is suspected."""
+"""AUROC, balanced accuracy or R² (of ranks) of one column alone from which it is suspected."""
 ROWS = 5_000
 """Training rows that are looked at; of wide tables (more than :data:`WIDE` columns) fewer."""
 WIDE, ROWS_OF_WIDE = 300, 1_500
 _FEWEST, _FEWEST_OF_CLASS = 40, 8
-_WORTH_A_TREE = 0.85  # of the first, rough look
-_BINS = 64
-_FOLDS = 5
+_WORTH_A_TREE = 0.8  # of the first, rough look
+_BINS, _FOLDS = 32, 5
 
 
-def leaks(table: ClientTable) -> list[Note]:
-    """Find the columns of a client that nearly determine its target."""
-    if getattr(table.target, "ndim", 1) != 1:
-        return []
-    wide = table.features.shape[1] > WIDE
-    rows = sampled(np.sort(table.splits["train"]), ROWS_OF_WIDE if wide else ROWS)
-    classes = task_of(table) == "classification"
-    target = table.target.iloc[rows]
-    y = _codes(target) if classes else target.to_numpy(np.float64) if is_number(target) else None
-    if y is None or not _enough(y, classes):
-        return []
-    return [
-        found
-        for name, column in table.features.iloc[rows].items()
-        if (found := _leak(table, str(name), column, target, y, classes)) is not None
-    ]
+def leaks(clients: Sequence[ClientFacts]) -> Iterator[Note]:
+    """Columns that nearly determine their client's target."""
+    for own in clients:
+        table = own.table
+        wide = table.features.shape[1] > WIDE
+        rows = sampled(np.sort(table.splits["train"]), ROWS_OF_WIDE if wide else ROWS)
+        target = table.target.iloc[rows]
+        y: np.ndarray | None = None
+        if own.classes:
+            y = target.factorize()[0].astype(np.int64)
+        elif own.quantiles:
+            y = target.rank().to_numpy(np.float64)  # so that any monotone function of the target is found
+        if y is None or not _enough(y):
+            continue
+        few = table.features.iloc[rows]
+        columns = {name: few[name].factorize()[0].astype(np.float64) for name in table.categorical}
+        numbers = [name for name in map(str, few) if name not in columns]
+        columns |= dict(zip(numbers, few[numbers].to_numpy(np.float64).T, strict=True))
+        for name in map(str, few):
+            if said := _tells(columns[name], y, name in table.categorical):
+                raw = name if table.schema is None or name in table.schema.columns else str(name).rpartition(".")[0]
+                text = f"alone tells {target.name} almost surely ({said})"
+                yield Note(text, "leak", clients=(own.client,), column=str(raw), fix={"drop": [str(raw)]})
 
 
-def _enough(y: np.ndarray, classes: bool) -> bool:
-    if len(y) < _FEWEST:
-        return False
-    if not classes:
-        return bool(np.ptp(y) > 0)
-    counts = np.bincount(y)
-    return len(counts) > 1 and bool(np.sort(counts)[-2] >= _FEWEST_OF_CLASS)
+def _enough(y: np.ndarray) -> bool:
+    if y.dtype.kind == "f":
+        return len(y) >= _FEWEST and bool(np.ptp(y) > 0)
+    counts = np.sort(np.bincount(y))
+    return len(y) >= _FEWEST and len(counts) > 1 and bool(counts[-2] >= _FEWEST_OF_CLASS)
 
 
-def _codes(values: pd.Series) -> np.ndarray:
-    codes, _ = values.factorize()
-    return codes.astype(np.int64)
+def _tells(x: np.ndarray, y: np.ndarray, codes: bool) -> str:
+    """How well a column (n,) tells classes (n,) int64 or numbers (n,) float64, if that is suspicious."""
+    x = np.unique(x, return_inverse=True)[1]  # ranks; what is missing comes last
+    if _rough(x, y) < _WORTH_A_TREE:
+        return ""
+    name, score = _cross_validated(x, y, codes)
+    return f"{name} {score:.3f}" if score >= ALMOST else ""
 
 
-def _leak(
-    table: ClientTable, name: str, column: pd.Series, target: pd.Series, y: np.ndarray, classes: bool
-) -> Note | None:
-    categories = name in table.categorical
-    x = _codes(column) if categories else column.to_numpy(np.float64, na_value=np.nan)
-    if _is_copy(x, y, classes):
-        what = f"each value goes with one {'class' if classes else 'number'} of {target.name}: a copy of the target?"
-        return _finding(table, name, what)
-    if _rough(_bins(x, categories), y, classes) < _WORTH_A_TREE:
-        return None
-    score = _cross_validated(x, y, classes, categories)
-    if score < ALMOST:
-        return None
-    kind = "R²" if not classes else "AUROC" if y.max() == 1 else "balanced accuracy"
-    return _finding(table, name, f"alone it tells {target.name} almost surely ({kind} {score:.3f})")
+def _rough(ranks: np.ndarray, y: np.ndarray) -> float:
+    """Balanced accuracy or R² of bins that half of the rows made, on the others."""
+    edges = np.unique(np.sort(ranks)[np.linspace(0, len(ranks) - 1, _BINS).astype(np.int64)])
+    bins = np.searchsorted(edges, ranks)
+    fit, rest = slice(0, None, 2), slice(1, None, 2)
+    if y.dtype.kind == "f":
+        mean = y[fit].mean()  # stands in where a bin has no row of this half
+        means = mean + np.bincount(bins[fit], y[fit] - mean, _BINS) / np.maximum(np.bincount(bins[fit], None, _BINS), 1)
+        return float(1 - np.mean((y[rest] - means[bins[rest]]) ** 2) / max(np.var(y[rest]), 1e-300))
+    classes = y.max() + 1
+    counts = np.bincount(bins[fit] * classes + y[fit], minlength=_BINS * classes).reshape(-1, classes)
+    right = (counts / np.maximum(counts.sum(0), 1)).argmax(1)[bins[rest]] == y[rest]
+    rows = np.bincount(y[rest], minlength=classes)
+    return float((np.bincount(y[rest], right, classes) / np.maximum(rows, 1))[rows > 0].mean())
 
 
-def _finding(table: ClientTable, name: str, what: str) -> Note:
-    schema = table.schema
-    raw = name if schema is None or name in schema.columns else name.rpartition(".")[0]
-    advice = "Is it known when the prediction is made? If not, drop it."
-    return Note(what, "leak", clients=(table.name,), column=raw, fix={"drop": [raw]}, advice=advice)
-
-
-def _is_copy(x: np.ndarray, y: np.ndarray, classes: bool) -> bool:
-    """Return whether values and classes go one with one; for numbers, whether their order is the same."""
-    if not classes:
-        own = np.isfinite(x)
-        if own.sum() < _FEWEST or (x[own] == x[own][0]).all() or (y[own] == y[own][0]).all():
-            return False
-        first, second = (np.unique(values[own], return_inverse=True)[1] for values in (x, y))
-        return bool(abs(np.corrcoef(first, second)[0, 1]) > 0.9999)
-    if np.isnan(x).any():
-        return False
-    values, codes = np.unique(x, return_inverse=True)
-    if len(values) != y.max() + 1:
-        return False
-    return len(np.unique(codes * (y.max() + 1) + y)) == len(values)
-
-
-def _bins(x: np.ndarray, categories: bool) -> np.ndarray:
-    """(n,) int64: values in order, in at most so many bins; a place of its own for missing ones."""
-    if categories:
-        return np.asarray(x - x.min(), np.int64)
-    missing = np.isnan(x)
-    held = np.sort(x[~missing])
-    edges = np.unique(quantiles_of(held, np.linspace(0, 1, _BINS + 1)[1:-1])) if len(held) else held
-    return np.where(missing, _BINS, np.searchsorted(edges, x, side="left")).astype(np.int64)
-
-
-def _rough(bins: np.ndarray, y: np.ndarray, classes: bool) -> float:
-    """Score bins on the rows that they were made of. That flatters them, so nothing is overlooked."""
-    if not classes:
-        sizes = np.bincount(bins)
-        means = np.bincount(bins, y) / np.maximum(sizes, 1)
-        return float(1 - np.mean((y - means[bins]) ** 2) / np.var(y))
-    number = y.max() + 1
-    table = np.bincount(bins * number + y, minlength=(bins.max() + 1) * number).reshape(-1, number)
-    return float((table / table.sum(0)).max(1).sum() / number)
-
-
-def _cross_validated(x: np.ndarray, y: np.ndarray, classes: bool, categories: bool) -> float:
-    """AUROC, balanced accuracy or R² on rows that the tree has not seen."""
+def _cross_validated(x: np.ndarray, y: np.ndarray, codes: bool) -> tuple[str, float]:
+    """A score and its value on rows that the tree has not seen."""
     from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-    if classes:
+    depth = None if codes or len(np.unique(x)) <= _BINS else 4  # each code may have a leaf of its own
+    if y.dtype.kind == "f":
+        tree: Any = DecisionTreeRegressor(max_depth=depth, random_state=0)
+        folds, score, name = KFold(_FOLDS, shuffle=True, random_state=0), "r2", "R² of ranks"
+    else:
         common = np.isin(y, np.flatnonzero(np.bincount(y) >= _FOLDS))
         x, y = x[common], np.unique(y[common], return_inverse=True)[1]
-    depth = None if categories else 3  # codes have no order: each may have a leaf of its own
-    tree: Any = (DecisionTreeClassifier if classes else DecisionTreeRegressor)(max_depth=depth, random_state=0)
-    folds = (StratifiedKFold if classes else KFold)(_FOLDS, shuffle=True, random_state=0)
-    scoring = "r2" if not classes else "roc_auc" if y.max() == 1 else "balanced_accuracy"
-    return float(cross_val_score(tree, x[:, None], y, cv=folds, scoring=scoring).mean())
+        tree = DecisionTreeClassifier(max_depth=depth, random_state=0)
+        folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=0)
+        score, name = ("roc_auc", "AUROC") if y.max() == 1 else ("balanced_accuracy", "balanced accuracy")
+    return name, float(cross_val_score(tree, x[:, None], y, cv=folds, scoring=score).mean())

@@ -1,12 +1,14 @@
-"""Names of columns that may mean the same."""
+"""Names of columns, and values of categories, that may mean the same."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from difflib import SequenceMatcher
 
-__all__ = ["alike", "normal", "pairs", "words_of"]
+from fedlit.data.schema.cells import true_or_false
+
+__all__ = ["pairs", "spelt", "words_of"]
 
 _UNITS = """
     years year yrs yr y days day d months month mo weeks mg dl mgdl kg g cm mm mmhg hg l ml mmol umol iu u
@@ -30,62 +32,92 @@ def words_of(name: str) -> list[str]:
     return [word for word in re.split(r"[\W_]+", parted.casefold()) if word]
 
 
-def normal(name: str) -> str:
+def _normal(name: str) -> str:
     """A name without what does not change its meaning: case, punctuation, units.
 
-    Example:
-        >>> normal("AGE_YEARS"), normal("Age"), normal("day")
-        ('age', 'age', 'day')
+    >>> _normal("AGE_YEARS"), _normal("Age"), _normal("day")
+    ('age', 'age', 'day')
     """
-    own = words_of(name)
-    kept = [word for word in own if word not in _UNITS.split() and word != "mm"] or own
-    joined = "".join(kept)
+    joined = "".join([word for word in words_of(name) if word not in _UNITS.split()] or words_of(name))
     return _SAME.get(joined, joined) or name
 
 
-def alike(one: str, other: str) -> bool:
-    """Return whether two names of different normal form are spelt so alike that they may mean the same.
+def _alike(one: str, other: str) -> bool:
+    """Whether two names of different normal form are spelt so alike that they may mean the same.
 
-    Example:
-        >>> alike("cholesterol", "Cholestrol"), alike("chol", "cholesterol"), alike("creatinine", "serum_creatinine")
-        (True, True, True)
-        >>> alike("x1", "x2"), alike("radius_mean", "radius_max"), alike("systolic", "diastolic")
-        (False, False, False)
+    >>> _alike("cholesterol", "Cholestrol"), _alike("chol", "cholesterol"), _alike("creatinine", "serum_creatinine")
+    (True, True, True)
+    >>> _alike("x1", "x2"), _alike("radius_mean", "radius_max"), _alike("systolic", "diastolic")
+    (False, False, False)
     """
     if re.findall(r"\d+", one) != re.findall(r"\d+", other):
         return False
-    first, second = ([word for word in words_of(own) if word not in _UNITS.split()] for own in (one, other))
+    words = ([word for word in words_of(own) if word not in _UNITS.split()] for own in (one, other))
+    first, second = sorted(words, key=len)
     if len(first) == len(second):
-        return bool(first) and all(_one_word(*pair) for pair in zip(first, second, strict=True))
-    short, long = sorted((first, second), key=len)
-    return bool(short) and len(long) == len(short) + 1 and set(short) < set(long) and max(map(len, short)) >= 2 * _LONG
+        return bool(first) and all(map(_one_word, first, second))
+    return len(second) == len(first) + 1 and set(first) < set(second) and max(map(len, first), default=0) >= 2 * _LONG
 
 
 def _one_word(one: str, other: str) -> bool:
     short, long = sorted((one, other), key=len)
     if short == long or (len(short) >= _LONG and long.startswith(short)):
         return True
-    return len(short) > _LONG and SequenceMatcher(None, short, long, autojunk=False).ratio() >= _ALIKE
+    return len(short) > _LONG and _ratio(short, long) >= _ALIKE
 
 
-def pairs(ones: Iterable[str], others: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
+def pairs(ones: Collection[str], others: Collection[str]) -> Iterator[tuple[str, str, bool]]:
     """Names of one client and of another that may mean the same, and whether they have one normal form.
 
     Args:
         ones: names that the other does not have.
         others: names that the first does not have.
+
+    Example:
+        >>> list(pairs(["age", "chol"], ["AGE_YEARS", "cholesterol", "bmi"]))
+        [('age', 'AGE_YEARS', True), ('chol', 'cholesterol', False)]
     """
-    ones, others = list(ones), list(others)
-    by_form: dict[str, list[str]] = {}
+    forms: dict[str, list[str]] = {}
     for other in others:
-        by_form.setdefault(normal(other), []).append(other)
-    left = []
+        forms.setdefault(_normal(other), []).append(other)
     for one in ones:
-        same = by_form.get(normal(one), [])
+        same = forms.get(_normal(one), [])
         yield from ((one, other, True) for other in same)
-        left += [] if same else [one]
-    if len(left) > _MOST or len(others) > _MOST:
-        return
-    forms = set(map(normal, ones))
-    rest = [other for other in others if normal(other) not in forms]
-    yield from ((one, other, False) for one in left for other in rest if alike(one, other))
+        if not same and max(len(ones), len(others)) <= _MOST:
+            yield from ((one, other, False) for other in others if _alike(one, other))
+
+
+def spelt(ones: Collection[str], others: Collection[str]) -> list[tuple[str, str]]:
+    """Values of two clients that look like one, of those that only one of them has.
+
+    Example:
+        >>> spelt({"M", "F"}, {"male", "female"}), spelt({"yes", "no"}, {"1", "0"})
+        ([('F', 'female'), ('M', 'male')], [('no', '0'), ('yes', '1')])
+        >>> spelt({"Bern"}, {"Basel", "berne"}), spelt({"A"}, {"B"})
+        ([('Bern', 'berne')], [])
+    """
+    every = [(one, other) for one in sorted(ones) for other in sorted(others)]
+    truth = [{true_or_false(own) for own in side} for side in (ones, others)]
+    if len(ones) == len(others) == 2 and truth[0] == truth[1] == {True, False}:
+        return [(one, other) for one, other in every if true_or_false(one) is true_or_false(other)]
+    begun = [(one, other) for one, other in every if _begins(one, other)]
+    least = min(len(ones), len(others))
+    if least and least == len(begun) == len({one for one, _ in begun}) == len({other for _, other in begun}):
+        return begun
+    return [(one, other) for one, other in every if _near(one, other)]
+
+
+def _near(one: str, other: str) -> bool:
+    first, second = (re.sub(r"[\W_]+", "", own.casefold()) for own in (one, other))
+    if not first or not second or re.findall(r"\d+", first) != re.findall(r"\d+", second):
+        return False
+    return first == second or (min(len(first), len(second)) >= _LONG and _ratio(first, second) >= _ALIKE)
+
+
+def _ratio(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
+
+
+def _begins(one: str, other: str) -> bool:
+    short, long = sorted((one.casefold().rstrip("."), other.casefold()), key=len)
+    return short.isalpha() and long[:1].isalpha() and len(long) >= 3 and long.startswith(short) and len(short) <= _LONG

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedlit.data.examine.alone import likely_positive
+from fedlit.data.examine.facts import sampled
 from fedlit.data.examine.names import words_of
-from fedlit.data.examine.sites import by_client
+from fedlit.data.labels import likely_positive, plain_target
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.reading.names import mostly_numbers
@@ -34,57 +35,39 @@ _SITES = """site hospital client clinic centre center branch bank region area wa
 _MOST_SITES = 50
 _TIME = {"year", "month", "date", "time", "day"}
 _FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
+_FEWEST_ROWS = 20  # of a client by default: below, its test rows are two or three
 _SEPARATORS = ",;\t|"
 _DRAWN = 20_000  # rows of which types are found
 
 
-@dataclass(frozen=True)
+@dataclass
 class Proposal:
-    """The part of a configuration for one client.
+    """What a configuration could say.
 
     Attributes:
-        client: its name.
-        path: its file.
-        options: how it is read, where that is not the default.
-        target: the column to predict.
-        why: how the target was found.
-        task: what is predicted, if no class.
-        labels: label → rows; or of a number its range, in words.
-        positive: the label that counts as positive, where a word says so.
-        unlabelled: rows without a label.
-        kinds: column → what it holds, or why it is left out.
+        settings: arguments of :class:`fedlit.Tables`.
+        notes: what a person should know, by the argument that it is about.
+        kinds: client → column → what it holds, or why it is left out.
         codes: columns of few whole numbers, that may be categories.
-        notes: what a person should know.
-        groups: columns whose rows belong in one split.
-        sites: the column that may name the client of each row, where there is one file.
-        whole: whether the labels are whole numbers, and not 0 and 1 alone.
         rows: of the smallest client, with a label.
-        federation: where ``sites`` was asked for, further keys of :class:`fedlit.Tables` that make a client of each of
-            its values.
+        sites: the column that may name the client of each row, where there is one file.
     """
 
-    client: str
-    path: str
-    options: Mapping[str, Any]
-    target: str
-    why: str
-    task: str | None
-    labels: str
-    positive: Any = None
-    unlabelled: int = 0
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    codes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    groups: tuple[Note, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    kinds: dict[str, dict[str, str]] = field(default_factory=dict)
+    codes: dict[str, None] = field(default_factory=dict)
+    rows: int = sys.maxsize
     sites: str | None = None
-    whole: bool = False
-    rows: int = 0
-    federation: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def entry(self) -> Any:
-        """The entry under ``files``."""
-        return {"path": self.path, **self.options} if self.options else self.path
+    def put(self, key: str, client: str, value: Any, note: str) -> None:
+        """Propose a client's value of an argument."""
+        self.settings.setdefault(key, {})[client] = value
+        self.note(key, client, note)
+
+    def note(self, key: str, client: str, text: str) -> None:
+        """Say something of an argument."""
+        self.notes.setdefault(key, []).append(f"{client}: {text}")
 
 
 def propose(
@@ -92,7 +75,7 @@ def propose(
     targets: Mapping[str | None, str],
     names: Sequence[str] | None = None,
     client_column: str | None = None,
-) -> list[Proposal]:
+) -> Proposal:
     """Look at the files of a folder.
 
     Args:
@@ -111,113 +94,59 @@ def propose(
         raise ConfigError(f"--client-column: expected one file that holds all clients' rows, found {len(places)}.")
     for client in targets:
         if client is not None and client not in clients:
-            raise ConfigError(
-                f"--target: expected a client among {', '.join(clients)}, found {client!r}."
-                + did_you_mean(client, clients)
-            )
-    said = {place.client: targets.get(place.client, targets.get(None)) for place in places}
-    if client_column is not None:
-        return [_propose(places[0], True, said[clients[0]], names, client_column=client_column)]
-    made = [_propose(place, len(places) == 1, said[place.client], names) for place in places]
-    numbers = {own.target for own in made if own.task == "regression"}
-    for at, (place, own) in enumerate(zip(places, made, strict=True)):
-        if own.task is None and own.whole and own.target in numbers:  # few rows have few values: one task for all
-            made[at] = _propose(place, len(places) == 1, said[place.client], names, few=0)
-    if names is not None and not any("names" in own.options for own in made):
+            hint = did_you_mean(client, clients)
+            raise ConfigError(f"--target: expected a client among {shorten(clients)}, found {client!r}.{hint}")
+    made, labels = Proposal(), dict[str, Any]()
+    for place in places:
+        raw = _looked(made, place, names, targets.get(place.client, targets.get(None)))
+        labels[place.client] = _predict(made, place.client, raw)
+        if len(places) == 1 and client_column is None:
+            _sites(made, place.client, raw)
+    tasks, target = made.settings.get("task", {}), made.settings["target"]
+    numbers = {target[client] for client in tasks}
+    for client, held in labels.items():
+        whole = held.dtype.kind in "iu" and not {*held} <= {0, 1}
+        if client not in tasks and whole and target[client] in numbers:  # few rows have few values: one task for all
+            made.put("task", client, "regression", f"{target[client]} is a number at other clients: regression")
+    if names is not None and not any("names" in own for own in made.settings["files"].values()):
         raise ConfigError("--names: is for files without a header, and all files have one. Leave it out.")
+    if len({*target.values()}) == 1:
+        made.settings["target"] = target[clients[0]]
+    if client_column is not None:
+        _federate(made, clients[0], raw, client_column)
+    if client_column is not None or made.sites is not None:  # of any client
+        made.settings |= {key: own[clients[0]] for key in ("task", "positive") if (own := made.settings.get(key))}
     return made
 
 
-def _propose(
-    place: Place,
-    single: bool,
-    target: str | None,
-    names: Sequence[str] | None,
-    few: int = _FEW_CLASSES,
-    client_column: str | None = None,
-) -> Proposal:
-    path = find_file(place.client, place.path, None)
-    options, notes = _header(place.client, path, names)
-    raw = read_table(path, ReadOptions(**options), place.client)
-    options |= {key: value for note in raw.notes if isinstance(note, Note) for key, value in note.fix.items()}
-    kinds, codes, groups = _kinds(raw.frame)
-    columns = list(map(str, raw.frame.columns))
-    target, why = _target(raw, columns, kinds, target)
-    task, labels, positive, unlabelled, whole = _predicted(raw, target, few)
-    rows, federation = len(raw.frame) - unlabelled, dict[str, Any]()
-    sites = _sites(raw.frame, kinds, codes, target) if single and client_column is None else client_column
-    if client_column is not None:
-        federation, rows, said = by_client(raw, client_column, target)
-        kinds = {name: kind for name, kind in kinds.items() if name != client_column}
-        notes += said
-    elif sites is not None:
-        values = raw.frame[sites].nunique()
-        told = f"{place.client}: {sites!r} has {values} values and may name sites: client_column: {sites}"
-        notes.append(f"{told} makes a client of each value")
-    return Proposal(
-        place.client, _shown(path), options, target, why, task, labels, positive, unlabelled,
-        {name: kind for name, kind in kinds.items() if name != target}, tuple(own for own in codes if own != target),
-        (*([place.note] if place.note else []), *notes), groups, sites, whole, rows, federation,
-    )  # fmt: skip
-
-
-def _shown(path: Path) -> str:
-    """A path as it can be written: from here, if it is below."""
-    here, whole = Path.cwd(), path.absolute()
-    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
-
-
-# ---------------------------------------------------------------------- reading
-
-
-def _header(client: str, path: Path, names: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
-    """``names``, if the file has no header: its first line is numbers."""
-    from fedlit.data.schema.missing import TOKENS
-
-    first = _first_line(path)
-    held = [cell for cell in first if cell.casefold() not in TOKENS]
-    if not mostly_numbers(held) or not all(mostly_numbers([cell]) for cell in held) or _years(held):
-        return {}, []
-    if names is not None:
-        if len(names) != len(first):
-            raise ConfigError(
-                f"--names: expected {len(first)} names, one for each column of {path.name} (client {client!r}), found "
-                f"{len(names)}."
-            )
-        return {"names": list(names)}, [f"{client}: {path.name} has no header; its columns are called as you said"]
-    made = [f"c{place}" for place in range(1, len(first) + 1)]
-    note = (
-        f"{client}: the first line of {path.name} is numbers, so it has no header; its columns are called c1 to "
-        f"c{len(first)}. Write their names here, or give --names"
-    )
-    return {"names": made}, [note]
-
-
-def _first_line(path: Path) -> list[str]:
-    """The fields of a text's first line; none of another file."""
-    from fedlit.data.reading.table import first_line
-
-    line = first_line(path)
-    sep = max(_SEPARATORS, key=line.count)
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=sep), [])]
-
-
-def _years(names: Sequence[str]) -> bool:
-    return len(set(names)) == len(names) and all(re.fullmatch(r"(19|20)\d\d", own) for own in names)
-
-
-def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str], tuple[Note, ...]]:
-    """Return the kinds of columns, the columns that may be codes, and notes on columns whose rows belong together."""
+def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str | None) -> Raw:
+    """A file's table; what its columns hold, and how it is read, is put into the proposal."""
     from fedlit.data.schema.schema import Schema
 
-    few = frame if len(frame) <= _DRAWN else frame.iloc[np.linspace(0, len(frame) - 1, _DRAWN).astype(np.int64)]
-    parsed: dict[str, np.ndarray] = {}
-    schema, notes = Schema.find(few, parsed=parsed)
-    numbers = [name for name, own in schema.columns.items() if own.kind == "numeric"]
-    typed, _ = Schema({name: schema.columns[name] for name in numbers}).apply(few, "", parsed)
-    codes = [name for name in numbers if _is_code(typed[name].dropna().to_numpy())]
+    client, path = place.client, find_file(place.client, place.path, None)
+    options, note = _header(path, names)
+    raw = read_table(path, ReadOptions(**options), client)
+    options |= {key: value for own in raw.notes if isinstance(own, Note) for key, value in own.fix.items()}
+    few = raw.frame.iloc[sampled(np.arange(len(raw.frame)), _DRAWN)]
+    schema, typed, found = Schema.find(few)
     kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
-    return kinds, codes, tuple(note for note in notes if isinstance(note, Note) and note.kind == "group")
+    here, whole = Path.cwd(), path.absolute()
+    shown = str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
+    made.settings.setdefault("files", {})[client] = {"path": shown, **options} if options else shown
+    sample = f"what its columns hold is found in {len(few):,} of its {len(raw.frame):,} rows"
+    for text in (place.note.removeprefix(f"{client}: "), note, sample if len(few) < len(raw.frame) else ""):
+        if text:
+            made.note("files", client, text)
+    target, why = _target(raw, kinds, said)
+    made.put("target", client, target, f"predicts {target} ({why})")
+    made.kinds[client] = {name: kind for name, kind in kinds.items() if name != target}
+    for name, kind in made.kinds[client].items():
+        if kind == "numeric" and _is_code(typed[name].dropna().to_numpy()):
+            made.codes[name] = None
+    for group in found:
+        if isinstance(group, Note) and group.kind == "group" and group.column != target:
+            made.note("split", client, f"{group.column}: {group.text}")
+    return raw
 
 
 def _is_code(numbers: np.ndarray) -> bool:
@@ -226,10 +155,36 @@ def _is_code(numbers: np.ndarray) -> bool:
     return whole and 2 < len(np.unique(numbers)) <= _FEW_CLASSES
 
 
+# ---------------------------------------------------------------------- headers
+
+
+def _header(path: Path, names: Sequence[str] | None) -> tuple[dict[str, Any], str]:
+    """``names``, if the file has no header, and what to say of that: its first line is numbers."""
+    from fedlit.data.reading.table import first_line
+    from fedlit.data.schema.cells import MISSING
+
+    line = first_line(path)
+    first = [cell.strip() for cell in next(csv.reader([line], delimiter=max(_SEPARATORS, key=line.count)), [])]
+    held = [cell for cell in first if cell.casefold() not in MISSING]
+    years = len(set(held)) == len(held) and all(re.fullmatch(r"(19|20)\d\d", own) for own in held)
+    if years or not held or not all(mostly_numbers([cell]) for cell in held):
+        return {}, ""
+    if names is None:
+        made = [f"c{place}" for place in range(1, len(first) + 1)]
+        note = f"the first line of {path.name} is numbers, so it has no header; its columns are called c1 to {made[-1]}"
+        return {"names": made}, f"{note}. Write their names here, or give --names"
+    if len(names) != len(first):
+        raise ConfigError(
+            f"--names: expected {len(first)} names, one for each column of {path.name}, found {len(names)}."
+        )
+    return {"names": list(names)}, f"{path.name} has no header; its columns are called as you said"
+
+
 # ---------------------------------------------------------------------- the target
 
 
-def _target(raw: Raw, columns: list[str], kinds: Mapping[str, str], said: str | None) -> tuple[str, str]:
+def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, str]:
+    columns = list(kinds)
     if said is not None:
         if said not in columns:
             raise ConfigError(
@@ -249,7 +204,8 @@ def _target(raw: Raw, columns: list[str], kinds: Mapping[str, str], said: str | 
     if len(first) == 1:
         return first[0], "guessed by its name"
     last = columns[-1]
-    if not by_name and last in usable and _few_values(raw.frame[last]) and not _TIME & set(words_of(last)):
+    few = 2 <= raw.frame[last].nunique() <= _FEW_CLASSES
+    if not by_name and last in usable and few and not _TIME & set(words_of(last)):
         return last, "guessed: the last column, of few values"
     single = [name for _, name in by_name if kinds[name] in _ONE_VALUE]
     found = f" {single[0]!r} has one value here." if single else " None is called so that it can be guessed."
@@ -260,64 +216,72 @@ def _target(raw: Raw, columns: list[str], kinds: Mapping[str, str], said: str | 
     )
 
 
-def _sites(frame: pd.DataFrame, kinds: Mapping[str, str], codes: Sequence[str], target: str) -> str | None:
-    """The first column of categories that is called like a place."""
-    for name in map(str, frame.columns):
-        among = kinds[name] == "categorical" or name in codes
-        if (
-            name != target
-            and among
-            and set(_SITES.split()) & set(words_of(name))
-            and 2 <= frame[name].nunique() <= _MOST_SITES
-        ):
-            return name
-    return None
-
-
-def _few_values(values: pd.Series) -> bool:
-    return 2 <= values.nunique() <= _FEW_CLASSES
-
-
-def _predicted(raw: Raw, target: str, few: int) -> tuple[str | None, str, Any, int, bool]:
-    """The task, the labels in words, the positive one, how many rows have none, and whether labels are whole numbers.
-    Of more than ``few`` different ones they are numbers to predict.
-    """
-    import pandas as pd
-
-    from fedlit.data.schema.column import is_text
-    from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
-    from fedlit.data.schema.numbers import find_notation, parse
-
-    values = raw.frame[target]
-    if is_text(values):
-        plain = plain_text(values)
-        held = plain[~blank(plain, tokens=LABEL_TOKENS)]
-        numbers = parse(held, find_notation(map(str, held.unique()))[0])
-        if not numbers.failed and len(held):
-            held = pd.Series(numbers.values, index=held.index)
-    else:
-        held = values.dropna()
-    if not len(held):
-        raise DataError(f"{raw.where}: the target {target!r} has no value. Say another --target.")
-    unlabelled = len(values) - len(held)
-    different = held.nunique()
+def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
+    """Put the task and the positive label into the proposal; return the labels or numbers."""
+    target = made.settings["target"][client]
+    found = plain_target(client, raw.frame[target])
+    different, number, without = found.nunique(), found.dtype.kind in "iuf", len(raw.frame) - len(found)
+    where = f"{raw.where}: the target {target!r} has"
     if different < 2:
-        raise DataError(f"{raw.where}: the target {target!r} has the one value {held.iloc[0]}. Say another --target.")
-    if held.dtype.kind in "iuf":
-        own = held.astype(np.float64)
-        if different > few or bool((own % 1 != 0).any()):
-            words = f"a number from {own.min():.4g} to {own.max():.4g} ({different:,} different values)"
-            return "regression", words, None, unlabelled, False
-        held = own.astype(np.int64)
-    elif different > max(_MOST_CLASSES, len(held) // 10):
+        shown = f"one value, {found.iloc[0]}" if different else "no value"
+        raise DataError(f"{where} {shown}. Say another --target.")
+    if not number and different > max(_MOST_CLASSES, len(found) // 10):
         raise DataError(
-            f"{raw.where}: the target {target!r} has {different:,} different texts in {len(held):,} rows, such as "
-            f"{held.iloc[0]!r}: too many for classes. Say another --target."
+            f"{where} {different:,} different texts in {len(found):,} rows, such as {found.iloc[0]!r}: too many for "
+            "classes. Say another --target."
         )
-    if is_text(held):
-        first = {str(own).casefold(): own for own in held.value_counts().index[::-1]}
-        held = held.map(lambda own: first[str(own).casefold()])
-    counts = held.value_counts()
-    words = shorten([f"{label} ({counted(int(rows), 'row')})" for label, rows in counts.items()], 6)
-    positive = likely_positive(sorted(counts.index.tolist(), key=str))
-    return None, words, positive, unlabelled, held.dtype.kind in "iu" and not set(held) <= {0, 1}
+    made.rows = min(made.rows, len(found))
+    if without:
+        made.settings["unlabelled"] = "drop"
+        made.note("unlabelled", client, f"{counted(without, 'row')} without a label")
+    if number and (different > _FEW_CLASSES or bool((found % 1 != 0).any())):
+        text = f"{target} is a number, from {found.min():.4g} to {found.max():.4g}: regression"
+        made.put("task", client, "regression", text)
+        return found
+    found = found.astype(np.int64) if number else found
+    labels = found.value_counts()
+    made.note("target", client, shorten([f"{label} ({counted(int(n), 'row')})" for label, n in labels.items()], 6))
+    if (positive := likely_positive(labels.index.tolist())) is not None:
+        made.put("positive", client, positive, f"AUROC and AUPRC are of {positive}")
+    return found
+
+
+# ---------------------------------------------------------------------- one file of many clients
+
+
+def _sites(made: Proposal, client: str, raw: Raw) -> None:
+    """Look for a column of categories that is called like a place."""
+    for name, kind in made.kinds[client].items():
+        called = set(_SITES.split()) & set(words_of(name))
+        if called and (kind == "categorical" or name in made.codes) and 2 <= raw.frame[name].nunique() <= _MOST_SITES:
+            made.sites = name
+            made.note("client_column", client, f"client_column: {name} makes a client of each of its values")
+            return
+
+
+def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
+    """Make a client of each value of a column.
+
+    Raises:
+        ConfigError: there is no such column, or it names one client.
+    """
+    frame, target = raw.frame, made.settings["target"]
+    if column not in frame:
+        hint = did_you_mean(column, map(str, frame))
+        raise ConfigError(f"--client-column: expected a column of {raw.where}, found {column!r}.{hint}")
+    if column == target:
+        raise ConfigError(f"--client-column: {column!r} is what is predicted. Name another column.")
+    sizes = frame[frame[target].notna()].groupby(column).size()
+    if len(sizes) < 2:
+        raise ConfigError(f"--client-column: {column!r} has {len(sizes)} values, so there is no federation.")
+    made.kinds[client].pop(column)
+    made.codes.pop(column, None)
+    file = made.settings["files"][client]
+    made.settings |= {"client_column": column, "files": file if isinstance(file, str) else made.settings["files"]}
+    made.note("client_column", client, f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")
+    large = sizes[sizes >= _FEWEST_ROWS]
+    if 2 <= len(large) < len(sizes):
+        made.settings["least_rows"] = _FEWEST_ROWS
+        made.note("least_rows", client, f"{len(sizes) - len(large):,} clients of fewer rows are left out")
+        sizes = large
+    made.rows = int(sizes.min())

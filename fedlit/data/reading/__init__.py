@@ -1,7 +1,7 @@
 """A client's table, read strictly and with bounded memory from delimited text, Parquet, Feather, Excel or SQL."""
 
+from fedlit.data.reading.formats import check_url
 from fedlit.data.reading.options import Raw, ReadOptions
-from fedlit.data.reading.sql import check_url
 from fedlit.data.reading.table import read_table
 
 __all__ = ["Raw", "ReadOptions", "check_url", "read_table"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.note import Note
@@ -12,12 +12,54 @@ from fedlit.errors import ConfigError, DataError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Notes", "Raw", "ReadOptions", "one_line"]
+__all__ = ["Notes", "Raw", "ReadOptions"]
+
+
+def _texts(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(own, str) and own.strip() for own in value)
+        and len(set(value)) == len(value)
+    )
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _tokens(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_tokens(own if isinstance(own, list) else [own]) for own in value.values())
+    return isinstance(value, list | tuple) and all(type(own) in (str, int, float) for own in value)
+
+
+_LIST = (_texts, "a list of texts, each once (numbers and yes/no in quotes)")
+_COUNT = (lambda own: _whole(own, 1), "a whole number, 1 or more")
+_EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "sep": (
+        lambda own: len(own) == 1 and own.isascii() and own not in '"\r\n',
+        "one ASCII character that ends no line and is no quote",
+    ),
+    "decimal": (lambda own: own in (".", ","), "'.' or ','"),
+    "thousands": (lambda own: isinstance(own, str) and len(own) == 1, "one character"),
+    "encoding": (lambda own: "a".encode(own), "the name of a text encoding such as utf-8, cp1252 or utf-16"),
+    "names": _LIST,
+    "drop": _LIST,
+    "keep": _LIST,
+    "skiprows": (lambda own: _whole(own, 0), "a whole number of lines, 0 or more"),
+    "sheet": (lambda own: (isinstance(own, str) and own) or _whole(own, 0), "a sheet's name, or its place from 0"),
+    "missing": (_tokens, "a list of texts and numbers, or one for each column's name"),
+    "rename": (lambda own: _texts([*own.values()]), "old names to new names, each new name once"),
+    "max_rows": _COUNT,
+    "max_bytes": _COUNT,
+    "query": (lambda own: own.strip(), "a SELECT or a table's name"),
+}
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    r"""How a table is read; what is not given is found, and what is found is said in a note.
+    r"""How a table is read. What is not given is found, and a note names what was found.
 
     Attributes:
         sep: the character between two fields of delimited text; found among comma, semicolon, tab and bar.
@@ -44,7 +86,7 @@ class ReadOptions:
         >>> ReadOptions.from_dict({"seperator": ";"}, "client 'north'")
         Traceback (most recent call last):
         ...
-        fedlit.errors.ConfigError: client 'north': 'seperator' says nothing of how a table is read...
+        fedlit.errors.ConfigError: client 'north': expected one of sep, ...; found 'seperator'.
     """
 
     sep: str | None = None
@@ -65,22 +107,16 @@ class ReadOptions:
     def __post_init__(self) -> None:
         if self.sep == r"\t":  # what 'single quotes' of YAML make of a tab
             object.__setattr__(self, "sep", "\t")
-        _check("sep", self.sep, lambda own: len(own) == 1 and own.isascii(), "one ASCII character")
-        _check("thousands", self.thousands, lambda own: len(own) == 1 and isinstance(own, str), "one character")
-        _check("sep", self.sep, lambda own: own not in '"\r\n\ufeff', "a character that ends no line and is no quote")
-        _check("decimal", self.decimal, lambda own: own in (".", ","), "'.' or ','")
+        for key, value in self.to_dict().items():
+            fits, expected = _EXPECTED[key]
+            try:
+                good = bool(fits(value))
+            except (TypeError, ValueError, AttributeError, LookupError):
+                good = False
+            if not good:
+                raise ConfigError(f"{key}: expected {expected}, found {value!r}.")
         if self.decimal is not None and self.decimal == self.thousands:
             raise ConfigError(f"thousands: expected another character than decimal, found {self.thousands!r} for both.")
-        _check("encoding", self.encoding, _encodes, "the name of a text encoding such as utf-8, cp1252 or utf-16")
-        for name in ("names", "drop", "keep"):
-            _check(name, getattr(self, name), _texts, "a list of texts, each once (numbers and yes/no in quotes)")
-        _check("skiprows", self.skiprows, lambda own: _count(own) and own >= 0, "a whole number of lines, 0 or more")
-        _check("sheet", self.sheet, _sheet, "a sheet's name, or its place counted from 0")
-        _check("missing", self.missing, _tokens, "a list of texts and numbers, or one for each column's name")
-        _check("rename", self.rename, _renames, "old names to new names, each new name once")
-        for name in ("max_rows", "max_bytes"):
-            _check(name, getattr(self, name), lambda own: _count(own) and own >= 1, "a whole number, 1 or more")
-        _check("query", self.query, lambda own: isinstance(own, str) and own.strip(), "a SELECT or a table's name")
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any], where: str) -> ReadOptions:
@@ -96,13 +132,10 @@ class ReadOptions:
         Raises:
             ConfigError: if there is no such option, or a value cannot be used.
         """
-        known = [field.name for field in fields(cls)]
         for key in given:
-            if key not in known:
-                raise ConfigError(
-                    f"{where}: {key!r} says nothing of how a table is read.{did_you_mean(str(key), known)} "
-                    f"Options are {', '.join(known)}."
-                )
+            if key not in _EXPECTED:
+                hint = did_you_mean(str(key), _EXPECTED)
+                raise ConfigError(f"{where}: expected one of {', '.join(_EXPECTED)}; found {key!r}.{hint}")
         try:
             return cls(**given)
         except ConfigError as error:
@@ -110,54 +143,8 @@ class ReadOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """The options that differ from their defaults, as plain data."""
-        values = ((field, getattr(self, field.name)) for field in fields(self))
-        return {field.name: value for field, value in values if field.default is MISSING or value != field.default}
-
-
-def _check(name: str, value: Any, fits: Any, expected: str) -> None:
-    try:
-        if value is None and name not in ("skiprows", "max_rows", "max_bytes"):
-            return
-        good = bool(fits(value))
-    except (TypeError, ValueError, AttributeError):
-        good = False
-    if not good:
-        raise ConfigError(f"{name}: expected {expected}, found {value!r}.")
-
-
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _encodes(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and "a".encode(value) is not None
-    except LookupError:
-        return False
-
-
-def _texts(value: Any) -> bool:
-    if not isinstance(value, list | tuple):
-        return False
-    return bool(value) and all(isinstance(own, str) and own.strip() for own in value) and len(set(value)) == len(value)
-
-
-def _sheet(value: Any) -> bool:
-    return (isinstance(value, str) and bool(value)) or (_count(value) and value >= 0)
-
-
-def _tokens(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and (_scalar(own) or _tokens(own)) for key, own in value.items())
-    return isinstance(value, list | tuple) and all(map(_scalar, value))
-
-
-def _scalar(value: Any) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
-
-
-def _renames(value: Any) -> bool:
-    return isinstance(value, Mapping) and _texts(list(value)) and _texts(list(value.values()))
+        values = ((own.name, getattr(self, own.name), own.default) for own in fields(self))
+        return {name: value for name, value, default in values if value != default or type(value) is not type(default)}
 
 
 @dataclass(frozen=True)
@@ -179,32 +166,33 @@ class Raw:
 
 
 class Notes:
-    """What is said of one table: notes, and errors that start alike.
+    """The notes on one table, and errors that start with the same words.
 
     Args:
         where: whose table it is and where it is read.
+        options: how it is read.
 
     Example:
-        >>> notes = Notes("client 'north', file north.csv")
+        >>> notes = Notes("client 'north', file north.csv", ReadOptions())
         >>> notes.add("fields are separated by ';'.")
         >>> notes.texts
         ["client 'north', file north.csv: fields are separated by ';'."]
     """
 
-    def __init__(self, where: str) -> None:
-        self.where, self.hint = where, ""
+    def __init__(self, where: str, options: ReadOptions) -> None:
+        self.where, self.options, self.hint = where, options, ""
         self.texts: list[str] = []
 
     def add(self, text: str, **fix: Any) -> None:
-        """Keep a note; ``fix`` are the keys of reading that say the same."""
+        """Keep a note; ``fix`` are the keys of reading that settle it."""
         self.texts.append(Note(text, "read" if fix else "", fix=fix, head=self.where))
 
     def error(self, text: str, line: int | None = None) -> DataError:
         """The error to raise, which names client, file and line."""
         return DataError(f"{self.where}{f', line {line:,}' if line else ''}: {text}")
 
-
-def one_line(error: BaseException) -> str:
-    """Return another library's message in one line of bounded length, without its full stop."""
-    text = " ".join(str(error).split()).rstrip(".")
-    return (text[:300] + " …" if len(text) > 300 else text) or type(error).__name__
+    def check_size(self, rows: int, size: int = 0) -> None:
+        """Refuse a table of more rows, or of more bytes in memory, than the options allow."""
+        for key, found, what in (("max_rows", rows, "rows"), ("max_bytes", size, "bytes")):
+            if found > (most := getattr(self.options, key)):
+                raise self.error(f"expected at most {most:,} {what}, found more. Keep fewer, or raise {key}.")

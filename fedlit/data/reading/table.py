@@ -1,25 +1,23 @@
-"""One table from one place, whatever it is kept as: what a file is, its first bytes say."""
+"""One table from one place, whatever it is kept as: the first bytes of a file say what it is."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
-import os
 import re
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.excel import read_excel
-from fedlit.data.reading.names import renamed
-from fedlit.data.reading.options import Notes, Raw, ReadOptions, one_line
-from fedlit.data.reading.sql import read_sql, shown_url
+from fedlit.data.reading.formats import read_arrow, read_excel, read_sql, without_secrets
+from fedlit.data.reading.names import finished
+from fedlit.data.reading.options import Notes, Raw, ReadOptions
 from fedlit.data.reading.text import read_text
-from fedlit.data.reading.typed import read_feather, read_parquet
+from fedlit.errors import ConfigError, FedlitError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,29 +59,26 @@ OPENERS: dict[str, Callable[[Path], Any]] = {
     "gzip": gzip.open,
     "bzip2": bz2.open,
     "xz": lzma.open,
-    "zstd": lambda path: _open_zstd(path),
+    "zstd": lambda path: __import__("pyarrow").input_stream(str(path), compression="zstd"),
     "zip": lambda path: _open_zip(path),
 }
 SUFFIXES = {
     ".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zip": "zip", ".parquet": "parquet", ".pq": "parquet",
     ".feather": "feather", ".arrow": "feather", ".xlsx": "excel", ".xlsm": "excel",
 }  # fmt: skip
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
 
-def read_table(place: str | Path, options: ReadOptions, client: str, types: Mapping[str, Any] | None = None) -> Raw:
+def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
     r"""Read a client's table. Nothing is decided of types.
 
     Args:
         place: a file (delimited text, also compressed; Parquet; Feather; Excel), or an SQLAlchemy URL. What a file is
             is seen from its first bytes. ``${NAME}`` in a URL stands for an environment variable.
         options: how it is read.
-        client: whose table it is; messages name it, unless it is empty.
-        types: of delimited text whose columns are known: column → NumPy type, or ``str``. Types of columns that are not
-            among them are found by pyarrow. None keeps every cell as text.
+        client: whose table it is; messages name it.
 
     Returns:
-        The table, and what there is to say of it.
+        The table, and notes on it.
 
     Raises:
         DataError: if the file is absent, unreadable, damaged, no table, larger than the options allow, or lacks what
@@ -101,41 +96,57 @@ def read_table(place: str | Path, options: ReadOptions, client: str, types: Mapp
         >>> len(raw.notes)  # the separator is a semicolon
         1
     """
-    whose = f"client {client!r}, " if client else ""
+    text = str(place)
     if isinstance(place, str) and "://" in place:
-        notes = Notes(f"{whose}database {shown_url(place)}")
-        _check_options("sql", options, notes)
-        frame = read_sql(place, options, notes)
+        notes = Notes(f"client {client!r}, database {without_secrets(place[:300])}", options)
+        with _one_message(notes, text):
+            _check_options("sql", notes)
+            frame = read_sql(text, notes)
     else:
-        text = str(place)
-        notes = Notes(f"{whose}file {text if len(text) <= 300 else text[:100] + '…' + text[-60:]}")
-        with _told(text, notes):
-            frame = _read_file(text, options, notes, types)
-    if not len(frame):
-        raise notes.error("expected rows of data, found none. Fetch or write the file again.")
-    frame.columns = renamed(list(frame.columns), options, notes)
+        notes = Notes(f"client {client!r}, file {text if len(text) <= 300 else text[:100] + '…' + text[-60:]}", options)
+        with _one_message(notes):
+            frame = _read_file(text, notes)
+    frame = finished(frame, notes)
     return Raw(frame, tuple(notes.texts), notes.where, notes.hint)
 
 
-def _read_file(text: str, options: ReadOptions, notes: Notes, types: Mapping[str, Any] | None) -> pd.DataFrame:
+@contextmanager
+def _one_message(notes: Notes, url: str = "") -> Iterator[None]:
+    """Turn whatever the system or a library raises into an error of the data; it shows no secret of the URL."""
+    failure: FedlitError
+    try:
+        yield
+        return
+    except FedlitError:
+        raise
+    except ImportError as error:
+        failure = ConfigError(f"{notes.where}: needs {error.name}. Run: pip install {error.name}")
+    except OSError as error:
+        failure = notes.error(f"cannot be read: {error.strerror or error}. Check path and rights, or fetch it again.")
+    except Exception as error:  # each library has its own, and damage may raise any
+        cause = getattr(error, "orig", None) or error
+        message = without_secrets(" ".join(str(cause).split())[:300].rstrip("."), url or notes.where)
+        failure = notes.error(f"cannot be read ({type(cause).__name__}: {message}). Is it damaged, or cut short?")
+    raise failure from None  # what a driver raised may hold the URL
+
+
+def _read_file(text: str, notes: Notes) -> pd.DataFrame:
     path = Path(text)
-    if not text.strip() or "\0" in text:
-        raise notes.error("expected the path of a file. Write one.")
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise notes.error("is a device or a pipe, expected a file. Save it as a file.")
+    if not text.strip() or "\0" in text or (path.exists() and not path.is_file()):
+        raise notes.error("expected the path of a file, found none, a folder, a device or a pipe. Name a file.")
     kind = _kind_of(path)
-    _check_options("text" if kind in OPENERS else kind, options, notes)
     if kind not in (*OPENERS, *SUFFIXES.values()):
         raise notes.error(f"looks like {kind}, expected a table. Save it as CSV, Parquet, Feather or .xlsx.")
+    _check_options("text" if kind in OPENERS else kind, notes)
     if kind != SUFFIXES.get(path.suffix.lower(), "text"):
         notes.add(f"its name ends in {path.suffix or 'nothing'!r}, but it is read as what its first bytes say: {kind}.")
     if kind in OPENERS:
-        return read_text(_content(path, kind, options, notes), options, notes, types)
-    return {"parquet": read_parquet, "feather": read_feather, "excel": read_excel}[kind](path, options, notes)
+        return read_text(_content(path, kind, notes), notes)
+    return read_excel(path, notes) if kind == "excel" else read_arrow(path, kind, notes)
 
 
 def _begins(head: bytes) -> str:
-    """Return what a file is, by its first 4,096 bytes.
+    """What a file is, by its first 4,096 bytes.
 
     >>> _begins(b"a,b"), _begins(bytes([31, 139, 8])), _begins(b"PAR1,PAR2")
     ('text', 'gzip', 'text')
@@ -149,29 +160,25 @@ def _kind_of(path: Path) -> str:
     if kind == "zip":
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-        if "[Content_Types].xml" in names:
-            sheets = any(name.startswith("xl/worksheets/") for name in names)
-            return "excel" if sheets else "an Office file other than .xlsx"
-        return "an OpenDocument file" if "mimetype" in names and "content.xml" in names else "zip"
+        if any(name.startswith("xl/worksheets/") for name in names):
+            return "excel"
+        if "[Content_Types].xml" in names or "mimetype" in names:
+            return "an Office file other than .xlsx"
     return kind
 
 
-def _content(path: Path, kind: str, options: ReadOptions, notes: Notes) -> bytes:
+def _content(path: Path, kind: str, notes: Notes) -> bytes:
     """The decompressed bytes, refused before they fill memory."""
-    content = bytearray()
+    content = io.BytesIO()
     with OPENERS[kind](path) as source:
-        while piece := source.read(min(PIECE, options.max_bytes + 1)):
-            if not content and kind != "text" and (inside := _begins(piece)) != "text":
+        while piece := source.read(min(PIECE, notes.options.max_bytes + 1)):
+            if not content.tell() and kind != "text" and (inside := _begins(piece)) != "text":
                 raise notes.error(f"what is inside the {kind} file looks like {inside}, expected a table. Unpack it.")
-            content += piece
-            if len(content) > options.max_bytes:
-                raise notes.error(
-                    f"expected at most {options.max_bytes:,} bytes of text (decompressed), found more. Raise max_bytes "
-                    "if the table is meant to be that large, or save it as Parquet."
-                )
-    if not content:
+            content.write(piece)
+            notes.check_size(0, content.tell())
+    if not content.tell():
         raise notes.error("expected rows of data, found an empty file. Fetch or write the file again.")
-    return bytes(content)
+    return content.getvalue()
 
 
 def first_line(path: Path) -> str:
@@ -182,37 +189,16 @@ def first_line(path: Path) -> str:
             return ""
         with OPENERS[kind](path) as source:
             start = source.read(2**16).decode("latin-1").removeprefix("ï»¿")
-    except (OSError, ValueError, *DAMAGED):  # the reader says it better
+    except Exception:  # the reader says it better
         return ""
     return next((own for own in re.split(r"\r\n|\r|\n", start) if own.strip()), "")
 
 
-def _check_options(kind: str, options: ReadOptions, notes: Notes) -> None:
-    given = options.to_dict()
+def _check_options(kind: str, notes: Notes) -> None:
+    given = notes.options.to_dict()
     for key, kinds in ONLY_FOR.items():
-        if key in given and kind not in kinds and kind in (*SUFFIXES.values(), "text", "sql"):
-            raise notes.error(f"{key} says nothing of this kind of table ({kind}). Leave it out.")
-
-
-@contextmanager
-def _told(path: str, notes: Notes) -> Iterator[None]:
-    """What the operating system or a library that decompresses raises is told as an error of the data."""
-    try:
-        yield
-    except MemoryError as error:
-        raise notes.error("does not fit into memory. Keep fewer columns, or lower max_bytes.") from error
-    except (OSError, *DAMAGED) as error:
-        number = getattr(error, "errno", None)
-        if number is None:  # of a library that decompresses
-            raise notes.error(f"is cut short or damaged ({one_line(error)}). Fetch or write the file again.") from error
-        reason = "is a folder, expected a file" if os.path.isdir(path) else f"cannot be read: {os.strerror(number)}"
-        raise notes.error(f"{reason}. Check path and rights.") from error
-
-
-def _open_zstd(path: Path) -> Any:
-    import pyarrow as pa
-
-    return pa.input_stream(str(path), compression="zstd")
+        if key in given and kind not in kinds:
+            raise notes.error(f"{key}: expected no such key for this kind of table ({kind}). Leave it out.")
 
 
 def _open_zip(path: Path) -> Any:

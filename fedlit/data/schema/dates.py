@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from pandas.tseries.api import guess_datetime_format
 
-__all__ = ["PARTS", "expand", "find_format", "parse_dates"]
-
-_DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y")
-_WORDS = ("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%Y-%m")
-_CLOCKS = (" %H:%M:%S", " %H:%M", "T%H:%M:%S", " %H:%M:%S.%f", "T%H:%M:%S.%f", "T%H:%M")
-_SHAPE = re.compile(
-    r"[\d]{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{1,2}:\d{2}(?::\d{2})?$|\d{4}-\d{2}(?!\d)"
-)
-
-_ODD_YEARS = (1800, 1899, 1900, 1970, 2099, 2199)
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+__all__ = ["PARTS", "expand", "find_format", "look_like_dates", "may_mean_no_day", "parse_dates"]
 
 PARTS = ("year", "month", "weekday", "hour", "elapsed")
 """What a date becomes: its year, month (1 to 12), weekday (0 is Monday), hour, and days since 1970."""
 
+_SHAPE = re.compile(
+    r"\d{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{1,2}:\d{2}(:\d{2})?$|\d{4}-\d{2}(?!\d)"
+)
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+_OTHERS = ("%H:%M", "%H:%M:%S", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%b-%y")  # which pandas does not guess
+_NO_DAYS = pd.to_datetime(
+    ["1800-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01", "2099-12-31", "2199-12-31"]
+)
 
-def find_format(texts: list[str], wanted: float = 0.95) -> tuple[str | None, str]:
+
+def find_format(texts: Sequence[str], wanted: float = 0.95) -> tuple[str | None, str]:
     """The format in which different texts are dates.
 
     Args:
@@ -39,63 +41,58 @@ def find_format(texts: list[str], wanted: float = 0.95) -> tuple[str | None, str
         >>> find_format(["01/02/2024", "03/04/2024"])[1]
         "'01/02/2024' is read as month/day; if it is day/month, write types: {…: {date: '%d/%m/%Y'}}"
     """
-    sample = texts[:: max(1, len(texts) // 2000)]
+    sample = list(texts[:: max(1, len(texts) // 2000)])
     wanted = min(wanted, 1 - 1 / len(sample)) if len(sample) >= 5 else wanted  # one may be a slip
     if not sample or sum(bool(_SHAPE.match(text)) for text in sample) < wanted * len(sample):
         return None, ""
-    fits = {form: _fit(sample, form) for form in ("ISO8601", *_forms(sample[0]))}
+    fits = {form: _fit(sample, form) for form in dict.fromkeys(("ISO8601", *_guessed(sample[:3]), *_OTHERS))}
     best = max(fits.values())
     if best < wanted:
         return None, ""
-    fitting = [form for form, share in fits.items() if share == best]
-    first = fitting[0]
-    swapped = [form for form in fitting[1:] if sorted(form) == sorted(first) and form != first]
-    if not swapped:
+    first, *others = [form for form, share in fits.items() if share == best]
+    if not (swapped := [form for form in others if sorted(form) == sorted(first)]):
         return first, ""
     return first, (
         f"{sample[0]!r} is read as month/day; if it is day/month, write types: {{…: {{date: {swapped[0]!r}}}}}"
     )
 
 
-def look_like_dates(texts: list[str]) -> bool:
-    """Whether most of different texts could be dates, of one format or several."""
-    sample = [text for text in texts[:2000] if not _CLOCK.fullmatch(text)]
-    return bool(sample) and sum(bool(_SHAPE.match(text)) and text[-1:].isdigit() for text in sample) > 0.9 * len(
-        texts[:2000]
-    )
-
-
-def suspect_day(times: pd.Series) -> pd.Timestamp | None:
-    """A day that may stand for a missing value: the first of 1900 or 1970, or the last of a century, in several rows
-    and further from all other days than these from each other.
-
-    Example:
-        >>> suspect_day(pd.Series(pd.to_datetime(["1900-01-01", "1900-01-01", "2024-01-01", "2024-05-01"]))).year
-        1900
-    """
-    for day in (times.min(), times.max()):
-        others = times[times != day]
-        if not 0 < len(others) < len(times) - 1 or day.year not in _ODD_YEARS:
-            continue
-        far = min(abs(others.min() - day), abs(others.max() - day)) > others.max() - others.min()
-        if far and (day.month, day.day) in ((1, 1), (12, 30), (12, 31)):
-            return pd.Timestamp(day)
-    return None
-
-
-def _forms(text: str) -> list[str]:
-    if _CLOCK.fullmatch(text):
-        return ["%H:%M", "%H:%M:%S"]
-    clocks = _CLOCKS if ":" in text else ("",)
-    return [day + clock for day in (*_DAYS, *_WORDS) for clock in clocks]
+def _guessed(texts: Sequence[str]) -> list[str]:
+    """Formats in which single texts may be dates; a day stands before its month where points part them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a date can be read in one order only
+        forms = [guess_datetime_format(text, dayfirst=day) for day in (False, True) for text in texts]
+    return [form for form in forms if form and not form.startswith(("%m.", "%Y-%d", "%Y/%d"))]
 
 
 def _fit(texts: list[str], form: str) -> float:
     found = parse_dates(pd.Series(texts, dtype=object), form)
-    years = found.dt.year
-    short = np.array([len(text) <= 7 for text in texts])  # 1234-01 is a code
-    likely = years.between(1900, 2100) | (years.between(1500, 2300) & ~short)
-    return float((found.notna() & likely).mean())
+    years, short = found.dt.year, np.array([len(text) <= 7 for text in texts])  # 1234-01 is a code
+    return float((years.between(1900, 2100) | (years.between(1500, 2300) & ~short)).mean())
+
+
+def look_like_dates(texts: Sequence[str]) -> bool:
+    """Whether most of different texts could be dates, of one format or several."""
+    some = texts[:2000]
+    shaped = (bool(_SHAPE.match(text)) and text[-1:].isdigit() and not _CLOCK.fullmatch(text) for text in some)
+    return sum(shaped) > 0.9 * len(some)
+
+
+def may_mean_no_day(times: pd.Series) -> pd.Timestamp | None:
+    """A day that may stand for a missing value: the first of 1900 or 1970, or the last of a century, in several rows
+    and further from all other days than these from each other.
+
+    Example:
+        >>> may_mean_no_day(pd.Series(pd.to_datetime(["1900-01-01", "1900-01-01", "2024-01-01", "2024-05-01"]))).year
+        1900
+    """
+    for day in (times.min(), times.max()):
+        others = times[times != day]
+        if day not in _NO_DAYS or not 0 < len(others) < len(times) - 1:
+            continue
+        if min(abs(others.min() - day), abs(others.max() - day)) > others.max() - others.min():
+            return pd.Timestamp(day)
+    return None
 
 
 def parse_dates(values: pd.Series, form: str | None) -> pd.Series:
@@ -110,7 +107,7 @@ def parse_dates(values: pd.Series, form: str | None) -> pd.Series:
         return values
     zoned = form == "ISO8601"
     found = pd.to_datetime(values.astype(object), format=form, errors="coerce", utc=zoned)
-    return found.dt.tz_localize(None) if zoned else found
+    return found.dt.tz_localize(None) if found.dt.tz is not None else found
 
 
 def expand(times: pd.Series) -> pd.DataFrame:
@@ -123,8 +120,8 @@ def expand(times: pd.Series) -> pd.DataFrame:
     own = times.dt
     hour = own.hour + own.minute / 60 + own.second / 3600
     seconds = times.to_numpy("datetime64[s]")  # nanoseconds end in 1677
-    elapsed = pd.Series(
-        np.where(times.isna(), np.nan, seconds.astype(np.int64).astype(np.float64) / 86400), index=times.index
-    )
+    elapsed = np.where(times.isna(), np.nan, seconds.astype(np.int64).astype(np.float64) / 86400)
     made = dict(zip(PARTS, (own.year, own.month, own.day_of_week, hour, elapsed), strict=True))
-    return pd.DataFrame({f"{times.name}.{part}": column.astype(np.float64) for part, column in made.items()})
+    return pd.DataFrame(
+        {f"{times.name}.{part}": np.asarray(column, np.float64) for part, column in made.items()}, times.index
+    )

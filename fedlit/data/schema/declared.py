@@ -12,17 +12,8 @@ __all__ = ["KINDS", "Declared", "check_declared"]
 Declared = str | list[Any] | Mapping[str, Any]
 """A kind, the values of an ordinal column in their order, or ``{date: '%d/%m/%Y'}``."""
 
-KINDS: dict[str, str] = {
-    "numeric": "a number",
-    "categorical": "one of several values without an order",
-    "ordinal": "one of several values in a declared order",
-    "boolean": "yes or no",
-    "date": "a date or time",
-    "identifier": "names a row: left out, and a key in predictions",
-    "text": "free text: left out",
-    "drop": "left out",
-}
-"""What a column may be said to hold, and what it means."""
+KINDS = ("numeric", "categorical", "boolean", "date", "identifier", "text", "drop")
+"""Words for what a column may hold; the last three are left out."""
 
 
 def check_declared(column: str, said: Declared, owner: str = "types") -> None:
@@ -34,12 +25,10 @@ def check_declared(column: str, said: Declared, owner: str = "types") -> None:
     if isinstance(said, list):
         if len(set(map(str, said))) != len(said) or len(said) < 2:
             raise ConfigError(f"{owner}: {column}: expected the different values of an order, found {said}.")
+    elif isinstance(said, Mapping) and set(said) == {"date"} and isinstance(said["date"], str):
         return
-    if isinstance(said, Mapping) and set(said) == {"date"} and isinstance(said["date"], str):
-        return
-    if not isinstance(said, str) or said not in KINDS or said == "ordinal":
-        kinds = ", ".join(kind for kind in KINDS if kind != "ordinal")
+    elif said not in KINDS:
         raise ConfigError(
-            f"{owner}: {column}: expected one of {kinds}, a list of values in their order, or {{date: FORMAT}}; found "
-            f"{said!r}." + (did_you_mean(said, KINDS) if isinstance(said, str) else "")
+            f"{owner}: {column}: expected one of {', '.join(KINDS)}, a list of values in their order, or "
+            f"{{date: FORMAT}}; found {said!r}." + (did_you_mean(said, KINDS) if isinstance(said, str) else "")
         )

@@ -10,59 +10,28 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note
-from fedlit.data.schema.column import FALSE, NESTED, TRUE, ColumnType, as_floats, is_text, plain_types
-from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, parse_dates, suspect_day
+from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, is_text, plain_types
+from fedlit.data.schema.column import Column, Typed
+from fedlit.data.schema.dates import PARTS, expand, look_like_dates, may_mean_no_day, parse_dates
 from fedlit.data.schema.declared import Declared, check_declared
-from fedlit.data.schema.missing import are_days, blank, plain_text, suspects
-from fedlit.data.schema.numbers import (
-    Notation,
-    are_levels,
-    find_notation,
-    is_code,
-    measures,
-    only_bounds,
-    parse,
-    plain_numbers,
-    told,
-)
-from fedlit.data.schema.spelling import spellings, told_of_spellings
+from fedlit.data.schema.numbers import is_code, may_mean_missing, plain_numbers, split
 from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
-__all__ = ["Found", "Habits", "declared_type", "find_type"]
+__all__ = ["Found", "Habits", "declared_column", "find", "spellings", "strange"]
 
 _ID_NAME = re.compile(
     r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?|pid|patid|phone|telephone)$"
     r"|^(index|unnamed: ?\d+)$|^(patient|case|hospital|subject|customer|account)([_\s.-]?(id|no|nr|num|number))?$",
     re.I,
 )
-_COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names rows only where each has another
 _ID_CAMEL = re.compile(r"[a-z](ID|Id|NR|Nr|No)$")
+_COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names rows only where each has another
 _SUM = re.compile(r"(sub)?total|sum|mean|average|median|gesamt|summe|source|note|\*", re.I)
 _WORDS = re.compile(r"[^\W\d_]{2,}")
-_DIGIT = re.compile(r"\d")
+_SEVERAL = (list, dict, set, tuple, np.ndarray)
 _MOST_ODD = 3  # different words among numbers that may all mean that there is no number
-_SAMPLE = 5_000  # different texts by which it is told how numbers are written
 _MANY = 20  # rows from which all different says something
-
-
-@dataclass(frozen=True)
-class Found:
-    """What was found in a column.
-
-    Attributes:
-        type: what it holds.
-        notes: what a person should know, without the column's name.
-        gaps: words that count as missing → in how many cells.
-        unique: whether it is whole numbers, another in each row, which are kept.
-        numbers: (n,) float64 of a numeric column that is written as programs do, so that it is parsed once.
-    """
-
-    type: ColumnType
-    notes: tuple[str, ...] = ()
-    gaps: Mapping[str, int] = field(default_factory=dict)
-    unique: bool = False
-    numbers: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -74,279 +43,233 @@ class Habits:
     missing: tuple[str | float, ...] = ()
 
 
-_NO_HABITS = Habits()
+@dataclass(frozen=True)
+class Found:
+    """What was found in a column.
+
+    Attributes:
+        column: what it holds.
+        typed: its cells; none of a column that is left out.
+        notes: what a person should know, without the column's name.
+        gaps: words that count as missing → in how many cells.
+        unique: whether it is whole numbers, another in each row, which are kept.
+    """
+
+    column: Column
+    typed: Typed = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+    gaps: Mapping[str, int] = field(default_factory=dict)
+    unique: bool = False
 
 
-def declared_type(column: str, said: Declared, habits: Habits = _NO_HABITS) -> ColumnType:
-    """A column's type as a configuration says it.
+def declared_column(name: str, said: Declared, missing: tuple[str | float, ...] = ()) -> Column:
+    """A column as a configuration says it is.
 
     Raises:
         ConfigError: see :func:`fedlit.data.schema.declared.check_declared`.
 
     Example:
-        >>> declared_type("stage", ["I", "II"]).order, declared_type("ward", "categorical").kind
+        >>> declared_column("stage", ["I", "II"]).order, declared_column("ward", "categorical").kind
         (('I', 'II'), 'categorical')
     """
-    check_declared(column, said)
+    check_declared(name, said)
     if isinstance(said, list):
-        return ColumnType("ordinal", missing=habits.missing, order=tuple(map(str, said)))
+        return Column("ordinal", missing=missing, order=tuple(map(str, said)))
     if isinstance(said, Mapping):
-        return ColumnType("date", missing=habits.missing, form=str(said["date"]))
+        return Column("date", missing=missing, form=str(said["date"]))
     if said in ("identifier", "text", "drop"):
-        return ColumnType("left out", why={"text": "free text", "drop": "dropped"}.get(said, said))
-    return ColumnType(said, missing=habits.missing)  # type: ignore[arg-type]  # checked above
+        return Column("left out", why={"text": "free text", "drop": "dropped"}.get(said, said))
+    return Column(said, missing=missing)  # type: ignore[arg-type]  # checked above
 
 
-def find_type(values: pd.Series, habits: Habits = _NO_HABITS, declared: ColumnType | None = None) -> Found:
+def find(values: pd.Series, habits: Habits = Habits(), declared: Column | None = None, where: str = "") -> Found:
     """What a column (n,) holds.
 
     Args:
         values: its raw cells: text, or typed as a file had them.
         habits: what is known of all columns of the file.
         declared: what a configuration says; then only how it is written is looked for.
+        where: whose it is, the start of messages.
+
+    Raises:
+        ConfigError: declared dates whose format cannot be found.
+        DataError: most cells are not what is declared.
 
     Example:
-        >>> find_type(pd.Series(["12 mg", "8 mg", "."])).type.notation.unit
+        >>> find(pd.Series(["12 mg", "8 mg", "."])).column.notation.unit
         'mg'
-        >>> find_type(pd.Series(["yes", "No", "yes"])).type.kind, find_type(pd.Series(["a", "b", "a"])).type.kind
+        >>> find(pd.Series(["yes", "No", "yes"])).column.kind, find(pd.Series(["a", "b", "a"])).column.kind
         ('boolean', 'categorical')
     """
     if declared is not None and declared.kind == "left out":
         return Found(declared)
     values = plain_types(values)
-    if is_text(values):
-        if values.dtype == object:
-            nested = values[values.map(lambda cell: isinstance(cell, NESTED))]
-            if len(nested):
-                return _out("nested values", f"holds nested values such as {_short(nested.iloc[0])}")
-            if values.map(lambda cell: isinstance(cell, bytes)).any():
-                return _out("binary", "holds binary values")
-        return _of_text(values, habits, declared)
-    return _of_typed(values, habits, declared)
+    if what := strange(values):
+        return _out(what, f"holds {what}")
+    if not is_text(values):
+        return _of_typed(values, habits, declared, where)
+    if declared is None and not habits.missing and habits.decimal in (None, ".") and habits.thousands in (None, ","):
+        numbers = plain_numbers(values)
+        if numbers is not None and not np.isnan(numbers).all():
+            return _of_numbers(str(values.name), numbers, Column("numeric"))
+    every = Cells.of(values)
+    signs = {own: own for own in ("+", "++", "+++", "-", "--", "---")} if {"+", "++", "+++"} & {*every.texts} else {}
+    cells, gaps = every.without(habits.missing, signs)
+    found = _of_cells(cells, habits, signs) if declared is None else _as_declared(cells, declared, habits, where)
+    rows, held = len(cells.codes), int(cells.counts.sum())
+    if found.column.why == "constant" and 0.05 < held / rows < 0.95:  # such as yes, or nothing
+        said = f"has the one value {_short(cells.texts[0])} and {rows - held:,} gaps: which of the two it is, is used"
+        found = replace(
+            _finished(cells, Column("categorical", missing=habits.missing)), notes=(Note(said, "one value"),)
+        )
+    return replace(found, gaps=gaps)
 
 
-def _out(why: str, note: str, others: Sequence[str] = (), group: str = "") -> Found:
+def strange(values: pd.Series) -> str:
+    """What cells hold that are neither text nor numbers, or nothing."""
+    if values.dtype.kind == "c":
+        return "complex numbers"
+    types = {type(cell) for cell in values} if values.dtype == object else set()
+    if any(issubclass(own, _SEVERAL) for own in types):
+        return "nested values"
+    return "binary values" if bytes in types else ""
+
+
+def _out(why: str, note: str, others: Sequence[Note] = (), group: str = "") -> Found:
     """A column that is left out; ``group`` is its name if its values stand in several rows."""
+    if group:
+        note += f". Rows of one belong in one split: split: {{group: {group}}}"
     fix = {"split": {"group": group}} if group else {}
     said = Note(f"left out: it {note}", "group" if group else "left out", fix=fix)
-    return Found(ColumnType("left out", why=why), (said, *others))
+    return Found(Column("left out", why=why), notes=(said, *others))
+
+
+def _constant(value: object, gaps: int, notes: Sequence[Note] = ()) -> Found:
+    return _out("constant", f"has the one value {_short(value)}" + (f" and {gaps:,} gaps" if gaps else ""), notes)
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+    text = repr(text) if isinstance(value, str) else text
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-# ---------------------------------------------------------------------- typed columns
+def _finished(cells: Cells, column: Column, notes: Sequence[Note] = (), where: str = "") -> Found:
+    typed, said = column.take(cells, where)
+    return Found(column, typed, (*notes, *said))
 
 
-def _of_typed(values: pd.Series, habits: Habits, declared: ColumnType | None) -> Found:
-    missing = habits.missing
-    kind = values.dtype.kind if isinstance(values.dtype, np.dtype) else getattr(values.dtype, "kind", "O")
-    if values.isna().all():
-        return Found(declared) if declared else _out("empty", "has no value")
-    if kind == "M":
-        found = ColumnType("date", missing=missing, form="ISO8601", parts=_parts(parse_dates(values, None)))
-        return Found(declared or found) if found.parts else _out("constant", "has one value")
-    if kind == "c":
-        return _out("complex numbers", "holds complex numbers")
-    if declared is not None:
-        return Found(replace(declared, missing=missing, coded=declared.kind == "categorical" and kind in "iuf"))
-    if kind == "b":
-        return Found(ColumnType("boolean", missing=missing)) if values.nunique() > 1 else _constant(values)
-    numbers = as_floats(values, str(values.name))
-    return _of_numbers(str(values.name), numbers, ColumnType("numeric", missing=habits.missing), ())
+# ---------------------------------------------------------------------- numbers
 
 
-def _constant(values: pd.Series) -> Found:
-    text = _short(values.dropna().iloc[0])
-    gaps = int(values.isna().sum())
-    return _out("constant", f"has the one value {text}" + (f" and {gaps:,} gaps" if gaps else ""))
+def _of_typed(values: pd.Series, habits: Habits, declared: Column | None, where: str) -> Found:
+    """Cells that a file gave as numbers, dates, or true and false."""
+    kind, column = values.dtype.kind, declared or Column("numeric", missing=habits.missing)
+    if declared is None and values.isna().all():
+        return _out("empty", "has no value")
+    if declared is None and kind == "M":
+        times = parse_dates(values, None)
+        column = replace(column, kind="date", form="ISO8601", parts=_parts(times))
+        return Found(column, column.dates(times)) if column.parts else _constant(times.dropna().iloc[0], 0)
+    if declared is None and kind == "b":
+        column = replace(column, kind="boolean")
+        if values.nunique() == 1:
+            return _constant(values.dropna().iloc[0], int(values.isna().sum()))
+    elif declared is None:
+        return _of_numbers(str(values.name), column.apply(values, where)[0][str(values.name)], column)
+    elif declared.kind == "categorical" and kind in "iuf":
+        column = replace(declared, kind="coded")
+    typed, notes = column.apply(values, where)
+    return Found(column, typed, tuple(notes))
 
 
-def _of_numbers(name: str, numbers: np.ndarray, type_: ColumnType, notes: Sequence[str]) -> Found:
-    """Numbers that are read: identifiers, constants, what may mean a gap."""
-    declared = [own for own in type_.missing if not isinstance(own, str)]
-    gone = np.isnan(numbers)
-    if declared:
-        gone |= np.isin(numbers, declared)
-    own = numbers[~gone] if gone.any() else numbers
+def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[Note] = ()) -> Found:
+    """Numbers that are read (n,), NaN where missing: identifiers, constants, what may mean a gap."""
+    own = numbers[~np.isnan(numbers)]
     if not len(own):
         return _out("empty", "has no value")
     if own.min() == own.max():
-        gaps = len(numbers) - len(own)
-        return _out("constant", f"has the one value {own[0]:g}" + (f" and {gaps:,} gaps" if gaps else ""), notes)
-    whole = _whole(own[:1000]) and _whole(own)
-    if whole and (said := _identifies(name, own)):
-        return _out("identifier", said, notes, name if len(np.unique(own)) < len(own) else "")
-    notes = list(notes)
-    if asked := suspects(own):
-        shown = " and ".join(f"{value:g} ({int((own == value).sum()):,} cells)" for value in asked)
-        words = [int(value) if float(value).is_integer() else value for value in asked]
-        said = f"does {shown} mean that there is no value? Then write missing: {{{name}: {words}}}"
-        notes.append(Note(said, "missing", fix={"missing": {name: words}}))
-    if whole and len(own) > _MANY and are_days(own):
+        return _constant(float(own[0]), len(numbers) - len(own), notes)
+    whole = bool(np.isfinite(own).all() and (own[:1000] % 1 == 0).all() and (own % 1 == 0).all())
+    different = len(np.unique(own)) if whole else 0
+    if whole and (why := _identifies(name, own, different)):
+        return _out("identifier", why, notes, name if different < len(own) else "")
+    asked = list[Note]()
+    if words := [int(value) if value.is_integer() else value for value in may_mean_missing(own)]:
+        shown = " and ".join(f"{value:g} ({int((own == value).sum()):,} cells)" for value in words)
+        asked.append(_asked(name, shown, words))
+    if whole and len(own) > _MANY and _are_days(own):
         said = f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}"
-        notes.append(Note(said, "date", fix={"types": {name: {"date": "%Y%m%d"}}}))
-    return Found(type_, tuple(notes), unique=whole and len(own) >= _MANY and len(np.unique(own)) == len(own))
+        asked.append(Note(said, "date", fix={"types": {name: {"date": "%Y%m%d"}}}))
+    return Found(column, {name: numbers}, (*notes, *asked), unique=_MANY <= len(own) == different)
 
 
-def _whole(numbers: np.ndarray) -> bool:
-    return bool(np.isfinite(numbers).all() and (numbers % 1 == 0).all())
+def _asked(name: str, shown: str, words: Sequence[object]) -> Note:
+    said = f"does {shown} mean that there is no value? Then write missing: {{{name}: {words}}}"
+    return Note(said, "missing", fix={"missing": {name: words}})
 
 
-def _identifies(name: str, own: np.ndarray) -> str:
+def _are_days(numbers: np.ndarray) -> bool:
+    """Whether whole numbers (n,) are days such as 20240131."""
+    if numbers.min() < 19000101 or numbers.max() > 21001231:
+        return False
+    days = pd.Series(numbers[:1000]).astype(np.int64).astype(str)
+    return bool(pd.to_datetime(days, format="%Y%m%d", errors="coerce").notna().all())
+
+
+def _identifies(name: str, own: np.ndarray, different: int) -> str:
     """Why whole numbers name rows, or nothing."""
-    different = len(np.unique(own))
-    named = _named_id(name)
+    named = _names_rows(name)
     if different == len(own) >= _MANY:
         close = own.max() - own.min() < 1.25 * len(own)
         if close and ((np.diff(own) > 0).all() or named):
             return "numbers the rows"
         if named or _COUNTED.search(name):
             return "has another value in each row, and its name says identifier"
-    if named and different > max(_MANY, len(own) / 10):
-        return (
-            f"names rows or people ({different:,} values in {len(own):,} rows). Rows of one belong in one split: "
-            f"split: {{group: {name}}}"
-        )
-    return ""
+    many = named and different > max(_MANY, len(own) / 10)
+    return f"names rows or people ({different:,} values in {len(own):,} rows)" if many else ""
 
 
-def _named_id(name: str) -> bool:
+def _names_rows(name: str) -> bool:
     return bool(_ID_NAME.search(name) or _ID_CAMEL.search(name))
 
 
 # ---------------------------------------------------------------------- text
 
 
-def _of_text(values: pd.Series, habits: Habits, declared: ColumnType | None) -> Found:
-    name, missing = str(values.name), habits.missing
-    if declared is None and not missing and habits.decimal in (None, ".") and habits.thousands in (None, ","):
-        numbers = plain_numbers(values)
-        if numbers is not None and not np.isnan(numbers).all():
-            return replace(_of_numbers(name, numbers, ColumnType("numeric"), ()), numbers=numbers)
-    plain = plain_text(values)
-    signs = ("-", "--", "---") if plain.isin(["+", "++", "+++"]).any() else ()
-    held = plain[~blank(plain, missing) | plain.isin(signs)]
-    found = _of_held(name, held, habits) if declared is None else _as_declared(declared, held, habits)
-    if signs:
-        found = replace(found, type=replace(found.type, kept=signs))
-    if found.type.why == "constant" and 0.05 < len(held) / len(plain) < 0.95:  # such as yes, or nothing
-        value = _short(held.iloc[0])
-        said = f"has the one value {value} and {len(plain) - len(held):,} gaps: which of the two it is, is used"
-        found = Found(ColumnType("categorical", missing=missing), (said,))
-    return replace(found, gaps=_gaps(plain, held)) if len(held) < len(plain) else found
-
-
-def _of_held(name: str, held: pd.Series, habits: Habits) -> Found:
-    """What texts without those that are missing hold."""
-    missing, notes, counts = habits.missing, list[str](), held.value_counts()
-    texts = [str(text) for text in counts.index]
+def _of_cells(cells: Cells, habits: Habits, signs: Mapping[str, str]) -> Found:
+    """What texts hold that nothing is said of."""
+    texts = cells.texts
     if not texts:
         return _out("empty", "has no value")
     words = {text.casefold() for text in texts}
-    if words & TRUE and words & FALSE and words <= TRUE | FALSE | {"0", "1", "0.0", "1.0"}:
-        return Found(ColumnType("boolean", missing=missing))
-    form, guess = find_format(texts)
-    if form is not None:
-        times = parse_dates(held, form)
-        parts = _parts(times)
-        if not parts:
-            return _constant(held)
-        late = int((times.dt.year > pd.Timestamp.now().year).sum()) if "%y" in form else 0
-        if late:
-            notes.append(f"{late:,} years of two digits are in the future, such as {times.max():%Y}: write four digits")
-        bad = held[times.isna()]
-        said = (
-            [f"{len(bad):,} cells are no dates and count as missing: {shorten(sorted(set(bad)))}"] if len(bad) else []
-        )
-        type_ = ColumnType("date", missing=missing, form=form, parts=parts)
-        if (day := suspect_day(times.dropna())) is not None:
-            cells = held[times == day]
-            asked = f"does {cells.iloc[0]!r} ({len(cells):,} cells) mean that there is no value? Then write missing: "
-            asked += f"{{{name}: [{cells.iloc[0]!r}]}}"
-            notes.append(Note(asked, "missing", fix={"missing": {name: [str(cells.iloc[0])]}}))
-        return Found(type_, (*notes, *said, *([guess.replace("…", name)] if guess else [])))
-    found = _numeric(name, held, texts, counts, habits)
+    if words & TRUE and words & FALSE and words <= TRUE | FALSE | ONE_AND_ZERO.keys():
+        return _finished(cells, Column("boolean", missing=habits.missing))
+    found = _date(cells, habits) or _number(cells, habits)
     if found is not None:
         return found
     if len(words) == 1:
-        return _constant(held)
-    if look_like_dates(texts):
-        notes.append("looks like dates of several formats, and is taken for categories; write them in one")
-    return _is_unusable(name, held, texts) or _categories(counts, missing, notes)
+        return _constant(texts[0], int((cells.codes < 0).sum()))
+    said = "looks like dates of several formats, and is taken for categories; write them in one"
+    notes = [Note(said, "formats")] if look_like_dates(texts) else []
+    return _unusable(cells) or _categories(cells, habits, notes, signs)
 
 
-def _gaps(plain: pd.Series, held: pd.Series) -> dict[str, int]:
-    words = plain[plain.notna() & ~plain.index.isin(held.index)]
-    return {str(word): int(count) for word, count in words[words != ""].value_counts().items()}
-
-
-def _as_declared(declared: ColumnType, held: pd.Series, habits: Habits) -> Found:
-    texts = [str(text) for text in held.unique()]
-    type_ = replace(declared, missing=habits.missing)
-    if declared.kind == "numeric":
-        notation, guess = find_notation(texts, habits.decimal, habits.thousands)
-        return Found(replace(type_, notation=notation), (guess,) if guess else ())
-    if declared.kind == "date":
-        form, guess = (declared.form, "") if declared.form else find_format(texts, 0.5)
-        if form is None:
-            raise ConfigError(
-                f"types: {held.name}: expected dates, found {_short(texts[0]) if texts else 'no value'}; write the "
-                f"format: {{date: '%d/%m/%Y'}}"
-            )
-        parts = _parts(parse_dates(held, form)) or PARTS
-        return Found(replace(type_, form=form, parts=parts), (guess,) if guess else ())
-    if declared.kind == "categorical":
-        if texts and not any(map(is_code, texts)) and pd.to_numeric(pd.Series(texts), errors="coerce").notna().all():
-            return Found(replace(type_, coded=True))
-        return _categories(held.value_counts(), habits.missing)
-    return Found(type_)
-
-
-def _numeric(name: str, held: pd.Series, texts: list[str], counts: pd.Series, habits: Habits) -> Found | None:
-    """What texts hold of which some are numbers; None where they are something else."""
-    plain = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").notna().to_numpy()
-    odd = [text for text, own in zip(texts, plain, strict=True) if not own][:_SAMPLE]
-    sample = [*odd, *texts[:_SAMPLE]] if odd or habits.decimal == "," or habits.thousands == "." else []
-    notation, guess = find_notation(sample, habits.decimal, habits.thousands)
-    found = parse(held, notation)
-    if found.failed and habits.decimal is None:  # a single 3,4 must not change what 99 others are
-        for other in (Notation(".", "", notation.unit), Notation(",", "", notation.unit)):
-            again = parse(held, other)
-            if np.isnan(again.values).sum() < np.isnan(found.values).sum():
-                notation, found, guess = other, again, ""
-    read, lost = int((~np.isnan(found.values)).sum()), sum(found.failed.values())
-    if not read:
+def _date(cells: Cells, habits: Habits) -> Found | None:
+    column, notes = Column("date", missing=habits.missing).written(cells)
+    if column.form is None:
         return None
-    if len(units := measures(odd)) > 1:
-        return _out("several units", f"holds numbers in several units ({', '.join(units)}); write them in one")
-    if any(map(is_code, texts)) or (found.failed and are_levels(odd, found.failed)) or only_bounds(texts):
+    times = pd.Series(cells.take(column.read(cells.texts), np.datetime64("NaT")))
+    if not (parts := _parts(times)):
         return None
-    different = len(texts) - len(found.failed)
-    share = read / (read + lost)
-    few = len(found.failed) <= _MOST_ODD and (share >= 0.9 or (different >= 10 and len(found.failed) == 1))
-    if lost and not few:
-        if share < 0.5:
-            return None
-        others = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
-        kept = _is_unusable(name, held, texts) or _categories(counts, habits.missing)
-        note = f"is taken for text, though {read:,} of its {read + lost:,} values are numbers; {others} are not"
-        if not any(map(_DIGIT.search, found.failed)):  # else it may be a level
-            note += f". If they mean that there is no value, write missing: {{{name}: [...]}}"
-        return Found(kept.type, (note, *kept.notes))
-    if found.failed and np.unique(found.values[~np.isnan(found.values)]).size == 1:
-        return None  # one number and a word are two levels
-    notes = told(found, notation, guess)
-    if found.failed:
-        others = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
-        notes.append(f"{lost:,} cells are no numbers and count as missing: {others}")
-        if sums := [text for text in found.failed if _SUM.match(text)]:
-            notes.append(f"the row of {sums[0]!r} looks like a sum or a footnote, not a case. Remove it from the file")
-    gaps = (*habits.missing, *(text.casefold() for text in found.failed))
-    type_ = ColumnType("numeric", missing=gaps, notation=notation)
-    return _of_numbers(name, found.values, type_, notes)
+    if "%y" in column.form and (late := int((times.dt.year > pd.Timestamp.now().year).sum())):
+        said = f"{late:,} years of two digits are in the future, such as {times.max():%Y}: write four digits"
+        notes.append(Note(said, "guess"))
+    if (day := may_mean_no_day(times.dropna())) is not None:
+        count = int((times == day).sum())
+        word = cells.texts[int(cells.codes[(times == day).to_numpy()][0])]
+        notes.append(_asked(cells.name, f"{word!r} ({count:,} cells)", [word]))
+    return _finished(cells, replace(column, parts=parts), notes)
 
 
 def _parts(times: pd.Series) -> tuple[str, ...]:
@@ -355,31 +278,104 @@ def _parts(times: pd.Series) -> tuple[str, ...]:
     return tuple(part for part in PARTS if made[f"t.{part}"].nunique() > 1)
 
 
-def _is_unusable(name: str, held: pd.Series, texts: Sequence[str]) -> Found | None:
+def _number(cells: Cells, habits: Habits) -> Found | None:
+    """Texts of which at least half are numbers; None where they are something else."""
+    texts, counts = cells.texts, cells.counts
+    column, guessed = Column("numeric", missing=habits.missing).written(cells, habits.decimal, habits.thousands)
+    made = column.read(texts)
+    lost = np.isnan(made)
+    read, failed = int(counts[~lost].sum()), [text for text, gone in zip(texts, lost, strict=True) if gone]
+    if not read or any(map(is_code, texts)):
+        return None
+    written = [own for text in texts if (own := split(text)) is not None]
+    if len(units := sorted({own.unit for own in written if own.unit and own.measured})) > 1:
+        return _out("several units", f"holds numbers in several units ({', '.join(units)}); write them in one")
+    vague = any(own.bound or (own.unit and not own.measured) for own in written)
+    if all(text[0] in "<>≤≥" for text in texts) or (vague and any(re.search(r"\d", text) for text in failed)):
+        return None  # levels: below 20 and 20 or more; <=20 and 20-50; 1 White and 2 Black
+    share, different = read / counts.sum(), len(np.unique(made[~lost]))
+    few = len(failed) <= _MOST_ODD and (share >= 0.9 or (different >= 10 and len(failed) == 1))
+    if failed and (not few or different == 1):  # one number and a word are two levels
+        return _mostly_numbers(cells, habits, failed, read) if share >= 0.5 else None
+    notes = [*column.said_of(cells, made), *guessed]
+    if sums := [text for text in failed if _SUM.match(text)]:
+        said = f"the row of {sums[0]!r} looks like a sum or a footnote, not a case. Remove it from the file"
+        notes.append(Note(said, "sum"))
+    column = replace(column, missing=(*habits.missing, *(text.casefold() for text in failed)))
+    return _of_numbers(cells.name, cells.take(made), column, notes)
+
+
+def _mostly_numbers(cells: Cells, habits: Habits, failed: list[str], read: int) -> Found:
+    """Text, though most cells are numbers."""
+    counts = dict(zip(cells.texts, cells.counts.tolist(), strict=True))
+    others = shorten([f"{text!r} ({counts[text]:,})" for text in failed])
+    note = f"is taken for text, though {read:,} of its {cells.counts.sum():,} values are numbers; {others} are not"
+    if not any(re.search(r"\d", text) for text in failed):  # else it may be a level
+        note += f". If they mean that there is no value, write missing: {{{cells.name}: [...]}}"
+    kept = _unusable(cells) or _categories(cells, habits)
+    return replace(kept, notes=(Note(note, "text"), *kept.notes))
+
+
+def _unusable(cells: Cells) -> Found | None:
     """Identifiers and free text."""
-    different, rows = len(texts), len(held)
+    texts, different, rows = cells.texts[:1000], len(cells.texts), int(cells.counts.sum())
     if rows < _MANY or different <= max(2, rows / 10):
         return None
-    words = float(np.mean([len(_WORDS.findall(text)) for text in texts[:1000]]))
-    letters = float(np.mean([len(text) for text in texts[:1000]]))
-    if words >= 4 or (letters > 60 and words >= 2):
+    words = float(np.mean([len(_WORDS.findall(text)) for text in texts]))
+    if words >= 4 or (words >= 2 and np.mean([len(text) for text in texts]) > 60):
         return _out("free text", f"is free text, such as {_short(texts[0])}")
-    if different == rows or (_named_id(name) and different > rows / 10):
-        some = "another value in each row" if different == rows else f"{different:,} values in {rows:,} rows"
-        group = "" if different == rows else f". Rows of one belong in one split: split: {{group: {name}}}"
-        return _out("identifier", f"has {some}, such as {_short(texts[0])}{group}", group=name if group else "")
+    if different == rows:
+        return _out("identifier", f"has another value in each row, such as {_short(texts[0])}")
+    if _names_rows(cells.name):
+        said = f"has {different:,} values in {rows:,} rows, such as {_short(texts[0])}"
+        return _out("identifier", said, group=cells.name)
     return None
 
 
-def _categories(counts: pd.Series, missing: tuple[str | float, ...], notes: Sequence[str] = ()) -> Found:
-    """Values and how often, the most frequent spelling first, as categories."""
-    spelt = spellings(counts.index)
-    several = told_of_spellings(spelt)
-    said = [*notes, *([f"spellings that are taken for one value: {several}"] if several else [])]
-    if len(counts) > max(_MANY, counts.sum() / 2):
-        said.append(
-            f"has {len(counts):,} different texts in {counts.sum():,} cells, so its categories say next to nothing. "
-            "Split it into columns, or drop it"
+def _categories(
+    cells: Cells, habits: Habits, notes: Sequence[Note] = (), signs: Mapping[str, str] | None = None
+) -> Found:
+    spelt, notes, rows = spellings(cells), list(notes), int(cells.counts.sum())
+    several = shorten([" = ".join(map(repr, own)) for own in spelt.values() if len(own) > 1])
+    if several:
+        notes.append(Note(f"spellings that are taken for one value: {several}", "spelling"))
+    if len(cells.texts) > max(_MANY, rows / 2):
+        said = (
+            f"has {len(cells.texts):,} different texts in {rows:,} cells, so its categories say next to nothing. Split "
+            "it into columns, or drop it"
         )
-    spelling = {low: own[0] for low, own in spelt.items()} if several else {}
-    return Found(ColumnType("categorical", missing=missing, spelling=spelling), tuple(said))
+        notes.append(Note(said, "different"))
+    spelling = {low: own[0] for low, own in spelt.items()} if several else dict(signs or {})
+    return _finished(cells, Column("categorical", missing=habits.missing, spelling=spelling), notes)
+
+
+def spellings(cells: Cells) -> dict[str, list[str]]:
+    """Each text in small letters → how it is spelt, the most frequent first.
+
+    Example:
+        >>> spellings(Cells.of(pd.Series(["yes", "no", "yes", "Yes"])))
+        {'yes': ['yes', 'Yes'], 'no': ['no']}
+    """
+    found: dict[str, list[str]] = {}
+    for place in np.argsort(-cells.counts, kind="stable"):
+        found.setdefault(cells.texts[place].casefold(), []).append(cells.texts[place])
+    return found
+
+
+def _as_declared(cells: Cells, column: Column, habits: Habits, where: str) -> Found:
+    """Texts as a configuration says they are: only how they are written is looked for."""
+    texts = cells.texts
+    if column.kind == "categorical":
+        numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
+        if not texts or any(map(is_code, texts)) or numbers.isna().any():
+            return _categories(cells, habits)
+        column = replace(column, kind="coded")
+    column, notes = column.written(cells, habits.decimal, habits.thousands, wanted=0.5)
+    if column.kind == "date":
+        if column.form is None:
+            found = _short(texts[0]) if texts else "no value"
+            raise ConfigError(
+                f"types: {cells.name}: expected dates, found {found}; write the format: {{date: '%d/%m/%Y'}}"
+            )
+        column = replace(column, parts=_parts(pd.Series(column.read(texts))) or PARTS)
+    return _finished(cells, column, notes, where)

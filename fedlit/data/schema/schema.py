@@ -1,7 +1,8 @@
-"""A table's raw columns: of what type each is, and what they become."""
+"""A table's raw columns: what each holds, and what they become."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,15 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlit.data.note import behind
-from fedlit.data.schema.column import ColumnType
+from fedlit.data.note import Note, behind
+from fedlit.data.schema.cells import is_text
+from fedlit.data.schema.column import Column, Typed
 from fedlit.data.schema.declared import Declared
-from fedlit.data.schema.find import Habits, declared_type, find_type
-from fedlit.data.schema.odd import grouped_by_points, second_header
+from fedlit.data.schema.find import Found, Habits, declared_column, find
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
 __all__ = ["Schema", "words_by_column"]
+
+_THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
+_SAMPLE = 5_000
+_CATEGORIES = ("categorical", "coded", "boolean")
 
 
 @dataclass(frozen=True)
@@ -25,21 +30,21 @@ class Schema:
     """What was found in a table's raw columns, and how new rows of it are read: plain data, no row.
 
     Attributes:
-        columns: name → type, in the order of the table.
+        columns: name → what it holds, in the order of the table.
         reading: how its file was read, for :class:`fedlit.data.reading.ReadOptions`.
 
     Example:
         >>> raw = pd.DataFrame({"dose": ["1,5", "2,5"], "sex": ["m", "f"], "site": ["Bern", "Bern"]})
-        >>> schema, notes = Schema.find(raw)
+        >>> schema, typed, notes = Schema.find(raw)
         >>> {name: own.kind for name, own in schema.columns.items()}
         {'dose': 'numeric', 'sex': 'categorical', 'site': 'left out'}
-        >>> schema.apply(raw, "client 'bern'")[0].to_dict("list")
-        {'dose': [1.5, 2.5], 'sex': ['m', 'f']}
+        >>> typed.to_dict("list"), typed.equals(schema.apply(raw, "client 'bern'")[0])
+        ({'dose': [1.5, 2.5], 'sex': ['m', 'f']}, True)
         >>> Schema.of(schema.to_dict()) == schema
         True
     """
 
-    columns: Mapping[str, ColumnType]
+    columns: Mapping[str, Column]
     reading: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -51,8 +56,8 @@ class Schema:
         decimal: str | None = None,
         thousands: str | None = None,
         reading: Mapping[str, Any] | None = None,
-        parsed: dict[str, np.ndarray] | None = None,
-    ) -> tuple[Schema, list[str]]:
+        where: str = "",
+    ) -> tuple[Schema, pd.DataFrame, list[Note]]:
         """Look at all columns.
 
         Args:
@@ -62,13 +67,14 @@ class Schema:
             decimal: the decimal mark, where it is known.
             thousands: what groups digits, where it is known.
             reading: kept for new rows.
-            parsed: receives the numbers (n,) that had to be parsed to be found, for :meth:`apply` to these rows.
+            where: whose rows, the start of messages.
 
         Returns:
-            The schema, and notes for a person that name their column.
+            The schema; the typed rows, as :meth:`apply` gives them; and notes for a person that name their column.
 
         Raises:
             ConfigError: a type or a column that is not known.
+            DataError: a column does not hold what is declared.
         """
         declared, further = dict(types or {}), words_by_column(missing)
         for key, names in (("types", declared), ("missing", further)):
@@ -77,45 +83,20 @@ class Schema:
                     raise ConfigError(
                         f"{key}: expected one of the columns, found {name!r}." + did_you_mean(name, map(str, raw))
                     )
-        columns, notes, gaps = dict[str, ColumnType](), list[str](), dict[str, list[str]]()
-        unique = list[str]()
+        found, unasked = dict[str, Found](), decimal is None and thousands is None
         for column, cells in raw.items():
-            name = str(column)
-            words = (*further.get("*", ()), *further.get(name, ()))
-            habits = Habits(decimal, thousands, words)
-            said = declared_type(name, declared[name], habits) if name in declared else None
-            found = find_type(cells, habits, said)
-            columns[name] = found.type
-            if parsed is not None and found.numbers is not None:
-                parsed[name] = found.numbers
-            notes += [behind(name, note, column=name) for note in found.notes]
-            unique += [name] * found.unique
-            for word, count in found.gaps.items():
-                gaps.setdefault(word, []).append(f"{name} ({count:,})")
-        if unique:
-            notes.append(
-                f"another value in each row, and kept: {shorten(unique)}. What names rows is left out by types: "
-                f"{{{unique[0]}: identifier}}"
-            )
-        if decimal is None and thousands is None and (points := grouped_by_points(raw, columns)):
-            if any(own.notation.decimal == "," for own in columns.values()):
-                also = {name: [*further.get("*", ()), *further.get(name, ())] for name in points}
-                again, more = cls.find(raw[list(points)], dict.fromkeys(points, "numeric"), also, ",", ".")
-                columns |= again.columns
-                if parsed is not None:
-                    for name in points:
-                        parsed.pop(name, None)
-                notes += [note for note in more if note not in notes]
-            else:
-                notes += [
-                    f"{name}: {text!r} is read as {float(text):g}, beside whole numbers such as {other!r}. If it is a "
-                    "thousand, write thousands: '.'"
-                    for name, (text, other) in points.items()
-                ]
-        if units := second_header(raw, columns):
-            notes.insert(0, f"the first row looks like a second header ({shorten(units)}). Remove it from the file")
-        first = [f"{word!r} counts as missing in {shorten(where)}" for word, where in gaps.items()]
-        return cls(columns, dict(reading or {})), first + notes
+            name, words = str(column), (*further.get("*", ()), *further.get(str(column), ()))
+            said = declared_column(name, declared[name], words) if name in declared else None
+            found[name] = find(cells, Habits(decimal, thousands, words), said, f"{where}, column {name!r}")
+        points = _points(raw, found) if unasked else {}
+        commas = any(own.column.notation.decimal == "," for own in found.values())
+        for name in points if commas else ():
+            found[name] = find(raw[name], Habits(",", ".", found[name].column.missing))
+        notes = [*_of_all(raw, found, {} if commas else points)]
+        notes += [behind(name, note, column=name) for name, own in found.items() for note in own.notes]
+        columns = {name: own.column for name, own in found.items()}
+        typed: Typed = {key: values for own in found.values() for key, values in own.typed.items()}
+        return cls(columns, dict(reading or {})), pd.DataFrame(typed, index=raw.index, copy=False), notes
 
     @property
     def keys(self) -> list[str]:
@@ -132,15 +113,12 @@ class Schema:
         """Columns that new rows must have."""
         return [name for name, own in self.columns.items() if own.kind != "left out"]
 
-    def apply(
-        self, raw: pd.DataFrame, where: str, parsed: Mapping[str, np.ndarray] | None = None
-    ) -> tuple[pd.DataFrame, list[str]]:
+    def apply(self, raw: pd.DataFrame, where: str) -> tuple[pd.DataFrame, list[Note]]:
         """Raw rows as typed ones: float64, ``boolean``, or objects; NaN where missing.
 
         Args:
             raw: with all used columns, in any order.
             where: whose rows, the start of messages.
-            parsed: numbers of these rows that are known already.
 
         Returns:
             The typed rows, and notes that name their column.
@@ -148,48 +126,43 @@ class Schema:
         Raises:
             DataError: a column is not there, or holds something else.
         """
-        made, notes = dict[str, pd.Series | np.ndarray](), list[str]()
+        typed, notes = Typed(), list[Note]()
+        lacking = [name for name in self.used if name not in raw]
+        if lacking:
+            also = f" Nor are there {shorten(lacking[1:])}." if lacking[1:] else ""
+            raise DataError(
+                f"{where}: expected the column {lacking[0]!r}, found none of this name; add it (empty cells are "
+                f"allowed).{did_you_mean(lacking[0], map(str, raw))}{also}"
+            )
         for name in self.used:
-            if parsed and name in parsed:
-                made[name] = parsed[name]
-                continue
-            if name not in raw:
-                others = [own for own in self.used if own not in raw and own != name]
-                also = f" Nor are there {shorten(others)}." if others else ""
-                raise DataError(
-                    f"{where}: expected the column {name!r}, found none of this name; add it (empty cells are "
-                    f"allowed).{did_you_mean(name, map(str, raw))}{also}"
-                )
-            own = self.columns[name].apply(raw[name], f"{where}, column {name!r}")
-            made |= own.columns
-            notes += [behind(name, note, column=name) for note in own.notes]
-        return pd.DataFrame(made, index=raw.index, copy=False), notes
+            made, said = self.columns[name].apply(raw[name], f"{where}, column {name!r}")
+            typed |= made
+            notes += [behind(name, note, column=name) for note in said]
+        return pd.DataFrame(typed, index=raw.index, copy=False), notes
 
     def categorical(self, typed: Iterable[Any]) -> tuple[str, ...]:
         """Which typed columns hold categories."""
-        kinds = ("categorical", "boolean")
-        return tuple(name for name in map(str, typed) if name in self.columns and self.columns[name].kind in kinds)
+        return tuple(
+            name for name in map(str, typed) if name in self.columns and self.columns[name].kind in _CATEGORIES
+        )
 
     def check(self) -> None:
         """Refuse what no table gave: a state may come from a stranger.
 
         Raises:
-            ValueError: a type is none.
+            ValueError: a column is none.
         """
         for name, own in self.columns.items():
             own.check(name)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: JSON, or ``torch.save``."""
-        return {
-            "columns": {name: own.to_dict() for name, own in self.columns.items()},
-            "reading": dict(self.reading),
-        }
+        return {"columns": {name: own.to_dict() for name, own in self.columns.items()}, "reading": dict(self.reading)}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Schema:
         """From plain data."""
-        return cls({name: ColumnType.of(own) for name, own in state["columns"].items()}, dict(state["reading"]))
+        return cls({name: Column.of(own) for name, own in state["columns"].items()}, dict(state["reading"]))
 
 
 def words_by_column(missing: list[Any] | Mapping[str, list[Any]] | None) -> dict[str, tuple[str | float, ...]]:
@@ -207,11 +180,59 @@ def words_by_column(missing: list[Any] | Mapping[str, list[Any]] | None) -> dict
     for column, words in given.items():
         if not isinstance(words, list):
             raise ConfigError(f"missing: {column}: expected a list of words or numbers, found {words!r}")
-        made[str(column)] = tuple(_word(word) for word in words)
+        number = [isinstance(own, int | float) and not isinstance(own, bool) for own in words]
+        made[str(column)] = tuple(
+            float(own) if is_number else str(own).casefold().strip()
+            for own, is_number in zip(words, number, strict=True)
+        )
     return made
 
 
-def _word(word: Any) -> str | float:
-    if isinstance(word, int | float) and not isinstance(word, bool):
-        return float(word)
-    return str(word).casefold().strip()
+def _of_all(raw: pd.DataFrame, found: Mapping[str, Found], points: Mapping[str, tuple[str, str]]) -> list[Note]:
+    """What is odd about columns seen together."""
+    notes, gaps = list[Note](), dict[str, list[str]]()
+    for name, own in found.items():
+        for word, count in own.gaps.items():
+            gaps.setdefault(word, []).append(f"{name} ({count:,})")
+    if units := _second_header(raw, found):
+        notes.append(Note(f"the first row looks like a second header ({units}). Remove it from the file", "header"))
+    notes += [Note(f"{word!r} counts as missing in {shorten(where)}", "gaps") for word, where in gaps.items()]
+    if unique := [name for name, own in found.items() if own.unique]:
+        advice = f"What names rows is left out by types: {{{unique[0]}: identifier}}"
+        notes.append(Note(f"another value in each row, and kept: {shorten(unique)}. {advice}", "unique"))
+    for name, (text, other) in points.items():
+        said = f"{text!r} is read as {float(text):g}, beside whole numbers such as {other!r}. If it is a thousand, "
+        notes.append(Note(f"{said}write thousands: '.'", "thousands", column=name, head=name))
+    return notes
+
+
+def _points(raw: pd.DataFrame, found: Mapping[str, Found]) -> dict[str, tuple[str, str]]:
+    """Columns of numbers that may have a point between thousands, 1.583 beside 950: a number of each sort."""
+    made = {}
+    for name, own in found.items():
+        column = own.column
+        if column.kind != "numeric" or column.notation.decimal != ".":
+            continue
+        numbers = own.typed[name][:_SAMPLE]
+        numbers = numbers[np.isfinite(numbers)]
+        between = numbers[numbers % 1 != 0]
+        if not len(between) or abs(between).max() >= 1000 or not ((numbers >= 100) & (numbers < 1000)).any():
+            continue  # nearly always
+        texts = [cell.strip() for cell in raw[name].iloc[:_SAMPLE] if isinstance(cell, str)]
+        marked, whole = [own for own in texts if "." in own], [own for own in texts if own.isdecimal()]
+        if any(len(own) == 3 for own in whole) and all(map(_THOUSAND.fullmatch, marked)):
+            made[name] = (marked[0], next(own for own in whole if len(own) == 3))
+    return made
+
+
+def _second_header(raw: pd.DataFrame, found: Mapping[str, Found]) -> str:
+    """The first row's cells, if they look like units below the names: words where all other rows have numbers."""
+    first = list[str]()
+    for name, own in found.items():
+        if own.column.kind != "numeric" or len(raw) < 2 or not is_text(raw[name]):
+            continue
+        text = str(raw[name].iloc[0]).strip()
+        if text.casefold() not in own.column.missing or not text[:1].isalpha():
+            return ""
+        first.append(text)
+    return shorten(first)

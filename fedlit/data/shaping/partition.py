@@ -100,6 +100,8 @@ class Partition(Source):
                 )
         features = pd.concat([table.features for table in tables])
         target = pd.concat([table.target for table in tables])
+        known = [table.groups for table in tables if table.groups is not None]
+        groups = np.concatenate(known) if len(known) == len(tables) else None
         if not features.index.is_unique:  # rows of several files
             features, target = features.reset_index(drop=True), target.reset_index(drop=True)
         starts = np.cumsum([0, *(len(table.features) for table in tables)])
@@ -131,6 +133,7 @@ class Partition(Source):
                     concept=None,
                     features=features.iloc[own],
                     target=target.iloc[own],
+                    groups=None if groups is None else groups[own],
                     splits=dict(zip(SPLITS, bounds, strict=True)),
                     categorical=tuple(column for column in tables[0].categorical if column in features),
                 )

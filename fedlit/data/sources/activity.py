@@ -10,7 +10,7 @@ import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
 from fedlit.data.sources.base import Source, check_fractions, check_tables, choose_clients, random_split
-from fedlit.data.sources.numbers import Place, open_place, read_lines, read_numbers
+from fedlit.data.sources.numbers import Place, open_place, read_numbers
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
@@ -33,6 +33,17 @@ class HumanActivity(Source):
     read together, and each person's rows are split by activity, at random by the run's seed
     (:func:`~fedlit.data.sources.base.random_split`).
 
+    - Clients: subject_01 to subject_30.
+    - Columns: 561 numbers, named by features.txt; a name that stands there several times gets the number of its line
+      (fBodyAcc-bandsEnergy()-1,8 #303).
+    - Target: activity, one of WALKING, WALKING_UPSTAIRS, WALKING_DOWNSTAIRS, SITTING, STANDING, LAYING.
+    - Splits: both halves of the original together; by activity and the run's seed, 33 % test (100 rows at least),
+      then 10 % of the rest validation.
+    - Licence: As its README says, without any warranty, not for commercial use, and publications name Anguita et al.;
+      UCI's page may say otherwise (not verified).
+    - Citation: D. Anguita, A. Ghio, L. Oneto, X. Parra and J. L. Reyes-Ortiz (2012). Human activity recognition on
+      smartphones using a multiclass hardware-friendly support vector machine. IWAAL 2012.
+
     Args:
         root: a folder in which the archive or its unpacked folder is looked for first.
         clients: the people to read, ``subject_01`` to ``subject_30``; all if None.
@@ -49,22 +60,6 @@ class HumanActivity(Source):
 
     name: ClassVar[str] = "activity"
     about: ClassVar[str] = "what 30 people do, by a phone at their waist; each person is a client"
-    layout: ClassVar[str] = (
-        "Clients: subject_01 to subject_30.\n"
-        "Columns: 561 numbers, named by features.txt; a name that stands there several times gets the number of its\n"
-        "  line (fBodyAcc-bandsEnergy()-1,8 #303).\n"
-        "Target: activity, one of WALKING, WALKING_UPSTAIRS, WALKING_DOWNSTAIRS, SITTING, STANDING, LAYING.\n"
-        "Splits: both halves of the original together; by activity and the run's seed, 33 % test (100 rows\n"
-        "  at least), then 10 % of the rest validation."
-    )
-    licence: ClassVar[str] = (
-        "As its README says, without any warranty, not for commercial use, and publications name Anguita et al.;\n"
-        "  UCI's page may say otherwise (not verified)."
-    )
-    citation: ClassVar[str] = (
-        "D. Anguita, A. Ghio, L. Oneto, X. Parra and J. L. Reyes-Ortiz (2012). Human activity recognition on\n"
-        "  smartphones using a multiclass hardware-friendly support vector machine. IWAAL 2012."
-    )
 
     def __init__(
         self,
@@ -133,49 +128,21 @@ def _read(path: Path) -> tuple[pd.DataFrame, pd.Series, np.ndarray]:
     import pandas as pd
 
     top = open_place(path.parent if path.name == "features.txt" else path)
-    if not (top / "features.txt").is_file():
-        deeper = [inside / _FOLDER for inside in top.iterdir() if inside.is_dir() and inside.name != "__MACOSX"]
-        top = next((own for own in deeper if (own / "features.txt").is_file()), top / _FOLDER)
-    names = _numbered(top / "features.txt")
+    top = top if (top / "features.txt").is_file() else top / _FOLDER
+    try:
+        lines = (top / "features.txt").read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, KeyError, UnicodeError) as error:
+        raise DataError(f"file {top}: expected features.txt in it, found: {error}. Get the original again.") from error
+    names = [line.strip().partition(" ")[2] for line in lines if line.strip()]
     names = [f"{own} #{line}" if names.count(own) > 1 else own for line, own in enumerate(names, start=1)]
-    labels = _numbered(top / "activity_labels.txt")
-    if labels != list(ACTIVITIES):
-        raise DataError(
-            f"file {top / 'activity_labels.txt'}: expected 1 to 6 for {', '.join(ACTIVITIES)}; found "
-            f"{', '.join(labels)}. Get the original again."
-        )
-    halves = [_half(top / half, half, len(names)) for half in ("train", "test")]
+    halves = [[_of_half(top, name, half, len(names)) for name in ("X", "y", "subject")] for half in ("train", "test")]
     values, codes, subjects = (np.concatenate(parts) for parts in zip(*halves, strict=True))
-    activity = pd.Series(np.array(ACTIVITIES, dtype=object)[codes - 1], name="activity")
-    return pd.DataFrame(values, columns=names), activity, subjects
+    for what, found, most in (("an activity", codes, len(ACTIVITIES)), ("a subject", subjects, len(_SUBJECTS))):
+        if len(found) != len(values) or not np.isin(found, range(1, most + 1)).all():
+            raise DataError(f"file {top}: expected {what} from 1 to {most} for each row, found others. Get it again.")
+    activity = pd.Series(np.array(ACTIVITIES, dtype=object)[codes.ravel().astype(np.int64) - 1], name="activity")
+    return pd.DataFrame(values, columns=names), activity, subjects.ravel()
 
 
-def _half(folder: Place, half: str, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    values = read_numbers(folder / f"X_{half}.txt", columns)
-    codes = _codes(folder / f"y_{half}.txt", "an activity", len(ACTIVITIES), len(values))
-    return values, codes, _codes(folder / f"subject_{half}.txt", "a subject", len(_SUBJECTS), len(values))
-
-
-def _codes(file: Place, what: str, most: int, rows: int) -> np.ndarray:
-    """Read whole numbers from 1 to ``most``, (rows,)."""
-    found = read_numbers(file, 1)[:, 0]
-    wrong = np.flatnonzero(~np.isin(found, range(1, most + 1)))
-    if len(wrong) or len(found) != rows:
-        raise DataError(
-            f"file {file}: expected {rows:,} lines, each {what} from 1 to {most}, found {len(found):,} lines"
-            + (f", with {found[wrong[0]]:g} in line {wrong[0] + 1}" if len(wrong) else "")
-            + ". Get the original again."
-        )
-    return found.astype(np.int64)
-
-
-def _numbered(file: Place) -> list[str]:
-    """The words of lines ``1 word``, ``2 word`` and so on."""
-    words = [line.strip().partition(" ")[::2] for line in read_lines(file)]
-    for number, (own, word) in enumerate(words, start=1):
-        if own != str(number) or not word.strip():
-            raise DataError(
-                f"file {file}, line {number}: expected the number {number} and a name, found {own} {word[:60]}. Get "
-                "the original again."
-            )
-    return [word.strip() for _, word in words]
+def _of_half(top: Place, name: str, half: str, columns: int) -> np.ndarray:
+    return read_numbers(top / half / f"{name}_{half}.txt", columns if name == "X" else 1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +33,7 @@ __all__ = [
     "choose_clients",
     "class_labels",
     "random_split",
+    "read_known",
 ]
 
 _CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -48,21 +51,16 @@ _MOST_NUMBERS = 30  # that pass for classes where nobody says so
 class Source(ABC):
     """The source of a federation's tables.
 
-    A source's constructor only stores its arguments; files are looked for and read by :meth:`tables`.
+    A source's constructor only stores its arguments; files are looked for and read by :meth:`tables`. The docstring of
+    its class says what clients, columns, targets and splits there are, the licence and what to cite.
 
     Attributes:
         name: how the source is called on the command line.
         about: what it holds, in one line.
-        layout: its clients, columns, targets and splits, in words.
-        licence: under which terms the data may be used.
-        citation: what to cite.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
-    layout: ClassVar[str] = ""
-    licence: ClassVar[str] = ""
-    citation: ClassVar[str] = ""
 
     @classmethod
     def files(cls) -> tuple[RemoteFile, ...]:
@@ -154,6 +152,30 @@ def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: s
     return chosen
 
 
+def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> pd.DataFrame:
+    """Read a published file of comma-separated values whose columns are known.
+
+    Args:
+        path: the file, packed or not.
+        columns: their names; those to read if the file has a header.
+        header: whether the first line names the columns.
+        how: further arguments of ``pandas.read_csv``.
+
+    Raises:
+        DataError: it is damaged, or another file.
+    """
+    import pandas as pd
+
+    names = {"usecols": list(columns)} if header else {"header": None, "names": list(columns)}
+    try:
+        frame: pd.DataFrame = pd.read_csv(path, **names, **how)
+        if not isinstance(frame.index, pd.RangeIndex):  # which pandas makes of fields without a name
+            raise ValueError(f"more than {len(columns)} columns")
+        return frame
+    except Exception as error:  # of damaged files readers raise classes of many modules
+        raise DataError(f"file {path}: expected the published file, found: {error}. Fetch it again.") from error
+
+
 def check_fractions(test: float, validation: float) -> None:
     """Refuse shares of rows that leave a split empty.
 
@@ -194,89 +216,76 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
         check_client_name(table.name)
     check_names([table.name for table in tables])
     for table in tables:
-        _check_columns(table)
-        _check_target(table)
-        _check_splits(table)
+        problems = itertools.chain(_of_columns(table), _of_target(table), _of_splits(table))
+        if problem := next(problems, None):
+            raise DataError(f"client {table.name!r}{problem}")
     return list(tables)
 
 
-def _check_columns(table: ClientTable) -> None:
-    features = table.features
-    if features.shape[1] == 0:
-        raise DataError(f"client {table.name!r}: expected at least one feature column, found none.")
-    if unnamed := [column for column in features.columns if not isinstance(column, str)]:
-        raise DataError(
-            f"client {table.name!r}: expected text as names of columns, found {unnamed[0]!r}. Rename the columns."
-        )
-    for column, times in Counter(features.columns).items():
+def _of_columns(table: ClientTable) -> Iterator[str]:
+    features, names = table.features, list(table.features.columns)
+    if not names:
+        yield ": expected at least one feature column, found none."
+    for column, times in Counter(names).items():
+        if not isinstance(column, str):
+            yield f": expected text as names of columns, found {column!r}. Rename the columns."
         if times > 1:
-            raise DataError(f"client {table.name!r}: {times} columns are called {column!r}. Rename or drop one.")
-    if absent := [column for column in table.categorical if column not in features.columns]:
-        raise DataError(
-            f"client {table.name!r}: categorical names the column {absent[0]!r}, which is not among the features."
-            f"{did_you_mean(absent[0], map(str, features.columns))}"
-        )
+            yield f": {times} columns are called {column!r}. Rename or drop one."
+    for column in table.categorical:
+        if column not in names:
+            yield f": categorical names the column {column!r}, which is no feature.{did_you_mean(column, names)}"
     if not features.index.equals(table.target.index):
-        raise DataError(
-            f"client {table.name!r}: expected one label for each row, in the same order; found {len(features)} rows of "
-            f"features and {len(table.target)} labels, or other row numbers."
+        yield (
+            f": expected one label for each row, in the same order; found {len(features)} rows of features and "
+            f"{len(table.target)} labels, or other row numbers."
         )
-    for column in features.columns:
-        if column not in table.categorical:
-            _check_numbers(table.name, features[column])
+    for column in names:
+        if column in table.categorical:
+            continue
+        values = features[column]
+        if values.dtype.kind not in "iuf":
+            yield (
+                f", column {column!r}: expected numbers, found values of type {values.dtype}. Correct the file, or "
+                "list the column as categorical."
+            )
+        if values.dtype.kind == "f" and (infinite := np.isinf(values.to_numpy(np.float64, na_value=np.nan)).sum()):
+            yield (
+                f", column {column!r}: expected finite numbers, found {infinite} infinite values. Mark them as missing "
+                "(leave the cell empty), or drop the rows or the column."
+            )
 
 
-def _check_numbers(client: str, column: pd.Series) -> None:
-    kind = column.dtype.kind
-    if kind not in "iuf":
-        raise DataError(
-            f"client {client!r}, column {column.name!r}: expected numbers, found values of type {column.dtype}. "
-            f"Correct the file, or list the column as categorical."
-        )
-    if kind == "f" and (infinite := int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())):
-        raise DataError(
-            f"client {client!r}, column {column.name!r}: expected finite numbers, found {infinite} infinite values. "
-            f"Mark them as missing (leave the cell empty), or drop the rows or the column."
-        )
-
-
-def _check_target(table: ClientTable) -> None:
-    client, target = table.name, table.target
-    said = (own_task(table.task, client) or {"name": "classification"})["name"]
-    if isinstance(target.name, tuple) and said != "multi_label":
-        raise DataError(
-            f"client {client!r}, target {', '.join(target.name)}: expected one column for task: {said}, found a "
-            f"list of {len(target.name)}. Name one column, or say task: multi_label, which predicts each by yes or no."
+def _of_target(table: ClientTable) -> Iterator[str]:
+    target = table.target
+    name = (own_task(table.task, table.name) or {"name": "classification"})["name"]
+    if isinstance(target.name, tuple) and name != "multi_label":
+        yield (
+            f", target {', '.join(target.name)}: expected one column for task: {name}, found a list of "
+            f"{len(target.name)}. Name one column, or say task: multi_label, which predicts each by yes or no."
         )
     if missing := int(target.isna().sum()):
-        raise DataError(
-            f"client {client!r}, target {target.name!r}: expected a label in every row, found {missing} rows without "
-            f"one. Fill them in or drop those rows."
+        yield (
+            f", target {target.name!r}: expected a label in every row, found {missing} rows without one. Fill them in "
+            "or drop those rows."
         )
     if table.task is None and target.dtype.kind in "iuf" and (values := target.nunique()) > _MOST_NUMBERS:
-        raise DataError(
-            f"client {client!r}, target {target.name!r}: expected labels, or to be told what is meant by {values:,} "
-            f"different numbers such as {target.iloc[0]}. Say task: regression (predict a number), counts (how often "
-            "something happens) or classification (each number is a class) in the source's init_args."
+        yield (
+            f", target {target.name!r}: expected labels, or to be told what is meant by {values:,} different numbers "
+            f"such as {target.iloc[0]}. Say task: regression (predict a number), counts (how often something happens) "
+            "or classification (each number is a class) in the source's init_args."
         )
 
 
-def _check_splits(table: ClientTable) -> None:
+def _of_splits(table: ClientTable) -> Iterator[str]:
     if set(table.splits) != set(SPLITS):
-        raise DataError(f"client {table.name!r}: expected the splits {list(SPLITS)}, found {sorted(table.splits)}.")
+        yield f": expected the splits {list(SPLITS)}, found {sorted(table.splits)}."
     uses = np.zeros(len(table.features), dtype=np.int64)
     for split in SPLITS:
         rows = table.splits[split]
         if len(rows) == 0:
-            raise DataError(
-                f"client {table.name!r}: expected rows in every split, found none in {split}. Give it rows, or leave "
-                f"the client out."
-            )
+            yield f": expected rows in every split, found none in {split}. Give it rows, or leave the client out."
         if rows.min() < 0 or rows.max() >= len(uses):
-            raise DataError(f"client {table.name!r}: the {split} split names rows that the table does not have.")
+            yield f": the {split} split names rows that the table does not have."
         uses += np.bincount(rows, minlength=len(uses))
     if shared := int((uses > 1).sum()):
-        raise DataError(
-            f"client {table.name!r}: expected each row in one split, found {shared} rows in more than one. Test rows "
-            f"must not be trained on."
-        )
+        yield f": expected each row in one split, found {shared} rows in more than one."

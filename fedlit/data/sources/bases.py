@@ -1,102 +1,100 @@
-"""Reads of DNA as tables: a column for each position, coded alike everywhere, and a text of labels."""
+"""Reads of DNA as tables: a column for each position, coded alike everywhere; to train on, and to be scored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedlit.data.sources.base import random_split
-from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BASES", "NO_BASE", "codes_of", "table_of", "texts_of"]
+__all__ = [
+    "BASES",
+    "ENDINGS",
+    "are_positions",
+    "as_positions",
+    "codes_in",
+    "codes_of",
+    "lengths",
+    "new_reads",
+    "position_names",
+    "records_of",
+    "texts_of",
+    "without_bases",
+]
 
 BASES = "ACGNT"
-"""The symbols by their codes 0 to 4, sorted as encoders sort categories; N is a base that was not read."""
-NO_BASE = -1
-"""The code of a position behind a read's end."""
+"""The symbols by their codes 0 to 4, sorted as encoders sort categories; N is a base that was not read. The code of a
+position behind a read's end is −1."""
+ENDINGS = (".fasta", ".fa", ".fna", ".fastq", ".fq", ".csv")
+
+_READ = "read"
+_NOTHING = " "  # a position without a base, in a text
+_PLAIN = str.maketrans({"U": "T", **dict.fromkeys("RYSWKMBDHV", "N")})  # RNA; IUPAC's letters for one of several bases
+_LETTERS = np.array([*BASES, None], dtype=object)
 
 
-@cache
-def _table() -> np.ndarray:
-    """Byte → code; −2 for one that is no base."""
-    made = np.full(256, -2, np.int8)
-    for code, base in enumerate(BASES):
-        made[ord(base)] = code
-    return made
-
-
-def codes_of(reads: Sequence[str], length: int) -> np.ndarray:
-    """(n, length) int8: codes of bases, −1 behind a read's end; longer reads are cut.
+def codes_of(reads: Iterable[str], length: int, where: str) -> tuple[np.ndarray, list[str]]:
+    """Codes of bases (n, length) int8, −1 behind a read's end; longer reads are cut. Other letters for a base are
+    converted, which the notes list.
 
     Args:
-        reads: texts of A, C, G, N and T.
+        reads: texts of letters.
         length: positions.
+        where: whose reads, for messages.
+
+    Returns:
+        The codes, and notes.
+
+    Raises:
+        DataError: a letter that means no base.
 
     Example:
-        >>> codes_of(["ACGT", "N"], 3).tolist()
-        [[0, 1, 2], [3, -1, -1]]
+        >>> codes, notes = codes_of(["ACGTT", "u"], 4, "client 'north'")
+        >>> codes.tolist(), notes[0]
+        ([[0, 1, 2, 4], [4, -1, -1, -1]], 'converted: u to T (1)')
     """
-    codes = np.full((len(reads), length), NO_BASE, np.int8)
-    for row, read in zip(codes, reads, strict=True):
-        own = _table()[np.frombuffer(read[:length].encode("ascii"), np.uint8)]
-        row[: len(own)] = own
-    return codes
+    made, converted, others = [], Counter[str](), Counter[int]()
+    for row, read in enumerate(reads, 1):
+        plain = read[:length].upper().translate(_PLAIN)
+        if wrong := set(plain) - {*BASES, _NOTHING}:
+            raise DataError(
+                f"{where}, read {row}: expected bases (A, C, G, T, N; nothing behind the end), found "
+                f"{min(wrong)!r}. Correct it."
+            )
+        if plain != read[:length]:
+            converted.update(f"{old} to {new}" for old, new in zip(read, plain, strict=False) if old != new)
+        others[(len(read) > length) - (0 < len(read) < length)] += 1
+        made.append([BASES.find(base) for base in plain.ljust(length)])
+    notes = []
+    if converted:
+        notes.append(f"converted: {', '.join(f'{own} ({times:,})' for own, times in sorted(converted.items()))}")
+    if others[-1]:
+        notes.append(f"{others[-1]:,} reads are shorter than {length}: no base and no label behind their end")
+    if others[1]:
+        notes.append(f"{others[1]:,} reads are longer than {length}: what is behind is cut off")
+    return np.array(made, dtype=np.int8).reshape(-1, length), notes
 
 
 def texts_of(codes: np.ndarray) -> list[str]:
     """The reads that have these codes (n, length), without what is behind their ends.
 
     Example:
-        >>> texts_of(codes_of(["ACGT", "N"], 3))
+        >>> texts_of(np.array([[0, 1, 2], [3, -1, -1]]))
         ['ACG', 'N']
     """
-    letters = np.array([*BASES, ""])
-    return ["".join(own) for own in letters[codes].tolist()]
+    return ["".join(own) for own in np.array([*BASES, ""])[codes].tolist()]
 
 
-def table_of(
-    client: str,
-    codes: np.ndarray,
-    labels: Sequence[str],
-    seed: int,
-    test: float,
-    validation: float,
-    notes: Sequence[str] = (),
-) -> ClientTable:
-    """A client's table: categories ``p1``, ``p2``, … (with leading zeros) over all :data:`BASES`, missing behind a
-    read's end, and the target ``labels``.
-
-    Args:
-        client: its name.
-        codes: (n, length), see :func:`codes_of`.
-        labels: a text of ``length`` labels for each read.
-        seed: draws the splits.
-        test: the share of reads that are test rows.
-        validation: the share of the others that are validation rows.
-        notes: what a person should know.
-    """
-    import pandas as pd
-
-    # declared, so that the codes of all clients are the same whatever their training rows hold
-    bases = pd.CategoricalDtype(list(BASES))
-    names = position_names(codes.shape[1])
-    columns = {name: pd.Categorical.from_codes(codes[:, place], dtype=bases) for place, name in enumerate(names)}
-    features = pd.DataFrame(columns)
-    return ClientTable(
-        name=client,
-        features=features,
-        target=pd.Series(list(labels), features.index, name="labels", dtype=object),
-        splits=random_split(len(features), seed, test, validation, client),
-        categorical=tuple(names),
-        task="sequence_labelling",
-        notes=tuple(notes),
-    )
+def codes_in(features: pd.DataFrame) -> np.ndarray:
+    """The codes (n, length) that a table's columns hold."""
+    return np.stack([features[name].cat.codes.to_numpy() for name in features], 1)
 
 
 def position_names(length: int) -> list[str]:
@@ -106,10 +104,116 @@ def position_names(length: int) -> list[str]:
         >>> position_names(10)[:2]
         ['p01', 'p02']
     """
-    digits = len(str(length))
-    return [f"p{place + 1:0{digits}}" for place in range(length)]
+    return [f"p{place + 1:0{len(str(length))}}" for place in range(length)]
 
 
-def codes_in(features: pd.DataFrame) -> np.ndarray:
-    """The codes (n, length) that a table's columns hold."""
-    return np.stack([features[name].cat.codes.to_numpy() for name in features], 1)
+def are_positions(columns: Sequence[str]) -> bool:
+    """Return whether these are the columns of reads.
+
+    Example:
+        >>> are_positions(["p1", "p2"]), are_positions(["age", "p2"])
+        (True, False)
+    """
+    return list(columns) == position_names(len(columns))
+
+
+def records_of(path: Path, where: str) -> list[tuple[str, str]]:
+    """Header and bases of each record of a FASTA or FASTQ file, packed or not.
+
+    Raises:
+        ConfigError: dnaio is not installed.
+        DataError: the file is damaged, or empty.
+    """
+    try:
+        import dnaio
+    except ImportError as error:
+        raise ConfigError(f'{where}: needs dnaio. Run: pip install "fedlit[reads]"') from error
+    try:
+        with dnaio.open(path) as reader:
+            records = [(record.name, record.sequence) for record in reader]
+    except Exception as error:  # of a damaged file dnaio and zlib raise many kinds
+        raise DataError(
+            f"{where}: expected FASTA or FASTQ, found: {' '.join(str(error).split())}. Fetch the file again."
+        ) from error
+    if not records:
+        raise DataError(f"{where}: expected reads, found an empty file. Fetch or write the file again.")
+    return records
+
+
+def new_reads(path: Path, where: str) -> pd.DataFrame:
+    """The columns ``name`` and ``read`` of a FASTA or FASTQ file's records; labels in headers are not needed.
+
+    Args:
+        path: the file.
+        where: whose it is and which, for messages.
+
+    Raises:
+        ConfigError: dnaio is not installed.
+        DataError: the file is damaged or empty.
+    """
+    import pandas as pd
+
+    records = [((header.split() or [""])[0], bases) for header, bases in records_of(path, where)]
+    return pd.DataFrame(records, columns=["name", _READ], dtype=object)
+
+
+def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tuple[pd.DataFrame, list[str]]:
+    """Return rows with a column for each position; bases are converted as in training.
+
+    Args:
+        frame: rows with the column ``read``, or with ``columns``: a base in each, or nothing.
+        columns: of the positions, in their order.
+        where: whose rows, for messages.
+
+    Returns:
+        The rows without ``read`` and with all columns (None where there is no base), and notes.
+
+    Raises:
+        DataError: neither ``read`` nor all columns, or a letter that means no base.
+
+    Example:
+        >>> import pandas as pd
+        >>> frame, notes = as_positions(pd.DataFrame({"read": ["acg", "U"]}), ["p1", "p2"], "client 'north'")
+        >>> frame.fillna("-").to_dict("list")
+        {'p1': ['A', 'T'], 'p2': ['C', '-']}
+    """
+    import pandas as pd
+
+    if _READ in frame:
+        texts = _texts(frame)
+    else:
+        if absent := [name for name in columns if name not in frame]:
+            raise DataError(
+                f"{where}: expected a column {_READ} with the bases of each row as text, or the columns {columns[0]} "
+                f"to {columns[-1]} with one base each, found no {absent[0]}. Write one of the two."
+            )
+        cells = frame[list(columns)].astype(object)
+        cells = cells.where(cells.notna(), _NOTHING).map(lambda cell: str(cell).strip() or _NOTHING)
+        if (wrong := cells.map(len) != 1).any(axis=None):
+            column = next(name for name in columns if wrong[name].any())
+            raise DataError(
+                f"{where}, column {column!r}: expected one base (A, C, G, T, N) or nothing in each cell, found "
+                f"{str(cells.loc[wrong[column], column].iloc[0])[:40]!r}. Correct the cell, or leave it empty."
+            )
+        texts = ["".join(own) for own in cells.to_numpy()]
+    codes, notes = codes_of(texts, len(columns), where)
+    read = pd.DataFrame(_LETTERS[codes], index=frame.index, columns=list(columns))
+    rest = frame.drop(columns=[name for name in (*columns, _READ) if name in frame])
+    return pd.concat([rest, read], axis=1), notes
+
+
+def without_bases(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
+    """Which rows have no base at all, (n,) bool; ``frame`` as :func:`as_positions` takes it."""
+    if _READ in frame:
+        return np.array([not text for text in _texts(frame)], dtype=bool)
+    empty: np.ndarray = frame[list(columns)].isna().all(axis=1).to_numpy()
+    return empty
+
+
+def lengths(frame: pd.DataFrame) -> list[int | None]:
+    """Return how many bases each row has, where rows are texts."""
+    return [len(text) for text in _texts(frame)] if _READ in frame else [None] * len(frame)
+
+
+def _texts(frame: pd.DataFrame) -> list[str]:
+    return [str(text).strip() for text in frame[_READ].astype(object).fillna("").tolist()]

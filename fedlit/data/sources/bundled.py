@@ -19,6 +19,15 @@ class Bundled(Source):
 
     Splits are random, drawn from the run's seed as :func:`~fedlit.data.sources.base.random_split` says.
 
+    - Clients: breast_cancer (30 columns, 2 classes), wine (13, 3), digits (64, 10); iris (4, 3) and diabetes (10, a
+      number) on request.
+    - Columns: all are numbers, but for diabetes' sex.
+    - Target: the class's name (digits: the digit); malignant is breast_cancer's positive class; diabetes: how far it
+      got in a year.
+    - Splits: random by the run's seed, 25 % test, then 20 % of the rest validation.
+    - Licence: UCI's sets, CC BY 4.0, as scikit-learn (BSD) passes them on.
+    - Citation: F. Pedregosa et al. (2011). Scikit-learn: machine learning in Python. JMLR 12:2825-2830.
+
     Args:
         clients: the tables to use, among breast_cancer, wine, digits, iris and diabetes.
         test: the share of a table's rows that are test rows, in (0, 1).
@@ -33,16 +42,6 @@ class Bundled(Source):
 
     name: ClassVar[str] = "bundled"
     about: ClassVar[str] = "small tables that scikit-learn carries; they share neither columns nor classes"
-    layout: ClassVar[str] = (
-        "Clients: breast_cancer (30 columns, 2 classes), wine (13, 3), digits (64, 10); iris (4, 3) and "
-        "diabetes (10, a number) on request.\n"
-        "Columns: all are numbers, but for diabetes' sex.\n"
-        "Target: the class's name (digits: the digit); malignant is breast_cancer's positive class; diabetes: how far "
-        "it got in a year.\n"
-        "Splits: random by the run's seed, 25 % test, then 20 % of the rest validation."
-    )
-    licence: ClassVar[str] = "UCI's sets, CC BY 4.0, as scikit-learn (BSD) passes them on."
-    citation: ClassVar[str] = "F. Pedregosa et al. (2011). Scikit-learn: machine learning in Python. JMLR 12:2825-2830."
 
     def __init__(
         self,

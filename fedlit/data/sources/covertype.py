@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_tables, choose_clients
+from fedlit.data.sources.base import Source, check_tables, choose_clients, read_known
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
@@ -56,6 +56,18 @@ class Covertype(Source):
 
     Rows keep the file's own split: the first 11,340 train, the next 3,780 validate, all others test.
 
+    - Clients: rawah, neota, comanche, poudre (one wilderness area each).
+    - Columns (derived): elevation, aspect, slope, horizontal and vertical distance to hydrology, horizontal distance
+      to roadways and to fire points (numbers); soil_type (ELU code), climatic_zone, geologic_zone, wilderness_area
+      (categories; with columns: numbers, numbers). Columns (raw): the file's 54.
+    - Target: cover_type, 1 to 7.
+    - Splits: the first 11,340 rows train, the next 3,780 validate, the rest test.
+    - Licence: Reuse is unlimited with retention of the copyright notice for Jock A. Blackard and Colorado State
+      University.
+    - Citation: J. A. Blackard and D. J. Dean (2000). Comparative accuracies of artificial neural networks and
+      discriminant analysis in predicting forest cover types from cartographic variables. Computers and Electronics in
+      Agriculture 24(3):131-151.
+
     Args:
         root: a folder in which the file is looked for first.
         clients: the areas to read, among rawah, neota, comanche and poudre; all four if null.
@@ -72,22 +84,6 @@ class Covertype(Source):
 
     name: ClassVar[str] = "covertype"
     about: ClassVar[str] = "forest cover types in four wilderness areas of Colorado; the areas have other classes"
-    layout: ClassVar[str] = (
-        "Clients: rawah, neota, comanche, poudre (one wilderness area each).\n"
-        "Columns (derived): elevation, aspect, slope, horizontal and vertical distance to hydrology, horizontal\n"
-        "  distance to roadways and to fire points (numbers); soil_type (ELU code), climatic_zone, geologic_zone,\n"
-        "  wilderness_area (categories; with columns: numbers, numbers). Columns (raw): the file's 54.\n"
-        "Target: cover_type, 1 to 7.\n"
-        "Splits: the first 11,340 rows train, the next 3,780 validate, the rest test."
-    )
-    licence: ClassVar[str] = (
-        "Reuse is unlimited with retention of the copyright notice for Jock A. Blackard and Colorado State University."
-    )
-    citation: ClassVar[str] = (
-        "J. A. Blackard and D. J. Dean (2000). Comparative accuracies of artificial neural networks and discriminant\n"
-        "  analysis in predicting forest cover types from cartographic variables. Computers and Electronics in\n"
-        "  Agriculture 24(3):131-151."
-    )
 
     def __init__(
         self,
@@ -143,21 +139,15 @@ class Covertype(Source):
 
 
 def _read(path: Path) -> pd.DataFrame:
-    from fedlit.data.reading import ReadOptions, read_table
-
     # Stated types spare pandas the guessing: the whole file is read in a fraction of the time and of the memory.
     # Measures are floats because some copies of the file leave hillshade empty.
     types = {name: np.float64 if name in _NUMERIC else np.uint8 for name in _NAMES}
-    frame = read_table(path, ReadOptions(sep=",", names=list(_NAMES)), "", types).frame
-    if len(frame) <= _TRAIN + _VALIDATION:
+    frame = read_known(path, _NAMES, header=False, dtype=types)
+    if len(frame) <= _TRAIN + _VALIDATION or not frame[_LABEL].between(1, 7).all():
         raise DataError(
-            f"file {path}: expected at least {_TRAIN + _VALIDATION + 1:,} rows ({_TRAIN:,} to train, {_VALIDATION:,} "
-            f"to validate, the rest to test), found {len(frame):,}. Fetch the file again."
+            f"file {path}: expected more than {_TRAIN + _VALIDATION:,} rows with cover types from 1 to 7, found "
+            f"{len(frame):,} rows with {frame[_LABEL].min()} to {frame[_LABEL].max()}. Fetch the file again."
         )
-    label = frame[_LABEL].to_numpy()
-    if (wrong := np.flatnonzero((label < 1) | (label > 7))).size:
-        row = int(wrong[0])
-        raise DataError(f"file {path}, row {row}: expected a cover type from 1 to 7, found {label[row]}.")
     return frame
 
 

@@ -28,6 +28,14 @@ class EMNIST(Source):
     Put :class:`fedlit.Partition` around it to deal the rows to clients. Rows keep the files' own training and test
     split. The files hold each image transposed; columns are those of the upright image, row by row.
 
+    - Clients: emnist, one; deal its rows with Partition.
+    - Columns: pixel_01_01 to pixel_28_28, row and column of the upright image, numbers from 0 to 255.
+    - Target: character, one of 0 to 9, A to Z and a to z.
+    - Splits: the files' own test rows; of their training rows 20 % validate, drawn by the run's seed.
+    - Licence: NIST states none; it asks for a citation of Cohen et al. (2017).
+    - Citation: G. Cohen, S. Afshar, J. Tapson and A. van Schaik (2017). EMNIST: extending MNIST to handwritten
+      letters. IJCNN 2017:2921-2926.
+
     Args:
         root: a folder in which the files are looked for first.
         validation: the share of the training rows that are validation rows, in (0, 1), drawn by the run's seed.
@@ -39,17 +47,6 @@ class EMNIST(Source):
 
     name: ClassVar[str] = "emnist"
     about: ClassVar[str] = "handwritten digits and letters, 62 classes, from the published IDX files"
-    layout: ClassVar[str] = (
-        "Clients: emnist, one; deal its rows with Partition.\n"
-        "Columns: pixel_01_01 to pixel_28_28, row and column of the upright image, numbers from 0 to 255.\n"
-        "Target: character, one of 0 to 9, A to Z and a to z.\n"
-        "Splits: the files' own test rows; of their training rows 20 % validate, drawn by the run's seed."
-    )
-    licence: ClassVar[str] = "NIST states none; it asks for a citation of Cohen et al. (2017)."
-    citation: ClassVar[str] = (
-        "G. Cohen, S. Afshar, J. Tapson and A. van Schaik (2017). EMNIST: extending MNIST to handwritten letters.\n"
-        "  IJCNN 2017:2921-2926."
-    )
 
     def __init__(self, root: str | None = None, validation: float = 0.2) -> None:
         check_fractions(0.5, validation)
@@ -110,14 +107,9 @@ def _read_idx(path: Path) -> np.ndarray:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             data = file.read()
-    except (OSError, EOFError) as error:
-        raise DataError(f"{path}: expected a whole gzip file, found one that cannot be read ({error})") from error
-    dimensions = data[3] if data[:3] == b"\0\0\x08" and len(data) > 4 else 0
-    start = 4 + 4 * dimensions
-    shape = tuple(np.frombuffer(data[4:start], ">u4").tolist()) if dimensions and len(data) >= start else ()
-    if not shape or len(data) != start + int(np.prod(shape)):
-        raise DataError(
-            f"{path}: expected an IDX file of unsigned bytes, found {len(data):,} bytes that begin with "
-            f"{data[:4].hex(' ')} and state the shape {shape}. Get the file again."
-        )
-    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+        start = 4 + 4 * data[3]
+        if data[:3] != b"\0\0\x08":
+            raise ValueError(f"bytes that begin with {data[:4].hex(' ')}")
+        return np.frombuffer(data, np.uint8, offset=start).reshape(np.frombuffer(data[4:start], ">u4"))
+    except Exception as error:  # of a damaged file readers raise many kinds
+        raise DataError(f"{path}: expected an IDX file of unsigned bytes, found: {error}. Get it again.") from error

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_fractions, check_tables, choose_clients, random_split
+from fedlit.data.sources.base import Source, check_fractions, check_tables, choose_clients, random_split, read_known
 from fedlit.data.table import ClientTable
 from fedlit.errors import DataError
 
@@ -37,6 +37,21 @@ class Heart(Source):
     Splits are random, drawn from the run's seed as :func:`~fedlit.data.sources.base.random_split` says. NOTE[DIFF]: the
     shares are those of the Global Layers paper's Table 1, 33 % and 10 % of the rest; its D.2.5 says 30 % and 30 %.
 
+    - Clients: cleveland, sa, faisalabad by default; hungarian, switzerland, va, framingham on request.
+    - Columns: 13 at cleveland, hungarian, switzerland and va; 9 at sa; 12 at faisalabad; 15 at framingham.
+      Categories: sex, cp, fbs, restecg, exang, slope, ca, thal; famhist; anaemia, diabetes, high_blood_pressure, sex,
+      smoking; male, education, currentSmoker, BPMeds, prevalentStroke, prevalentHyp, diabetes. All others are
+      numbers.
+    - Target: 1 for disease (UCI's four: any degree above 0; sa: chd; faisalabad: DEATH_EVENT; framingham:
+      TenYearCHD), 0 for none.
+    - Splits: random by the run's seed, 33 % test, then 10 % of the rest validation.
+    - Licence: UCI's sets: CC BY 4.0, and publications name the principal investigators (see the citation). sa and
+      framingham state no licence: ask their owners before passing them on.
+    - Citation: A. Janosi (Budapest), W. Steinbrunn (Zurich), M. Pfisterer (Basel), R. Detrano (Long Beach and
+      Cleveland) (1988), Heart Disease, UCI. J. Rousseauw et al. (1983), South African Medical Journal 64:430-436, in
+      Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (sa). D. Chicco and G. Jurman (2020), BMC
+      Medical Informatics and Decision Making 20:16 (faisalabad).
+
     Args:
         root: a folder in which the files are looked for first.
         clients: the sites to read, among cleveland, hungarian, switzerland, va, sa, faisalabad and framingham.
@@ -50,26 +65,6 @@ class Heart(Source):
 
     name: ClassVar[str] = "heart"
     about: ClassVar[str] = "heart disease at up to seven sites; the sites have other columns"
-    layout: ClassVar[str] = (
-        "Clients: cleveland, sa, faisalabad by default; hungarian, switzerland, va, framingham on request.\n"
-        "Columns: 13 at cleveland, hungarian, switzerland and va; 9 at sa; 12 at faisalabad; 15 at framingham.\n"
-        "  Categories: sex, cp, fbs, restecg, exang, slope, ca, thal; famhist; anaemia, diabetes,\n"
-        "  high_blood_pressure, sex, smoking; male, education, currentSmoker, BPMeds, prevalentStroke,\n"
-        "  prevalentHyp, diabetes. All others are numbers.\n"
-        "Target: 1 for disease (UCI's four: any degree above 0; sa: chd; faisalabad: DEATH_EVENT; framingham:\n"
-        "  TenYearCHD), 0 for none.\n"
-        "Splits: random by the run's seed, 33 % test, then 10 % of the rest validation."
-    )
-    licence: ClassVar[str] = (
-        "UCI's sets: CC BY 4.0, and publications name the principal investigators (see the citation).\n"
-        "  sa and framingham state no licence: ask their owners before passing them on."
-    )
-    citation: ClassVar[str] = (
-        "A. Janosi (Budapest), W. Steinbrunn (Zurich), M. Pfisterer (Basel), R. Detrano (Long Beach and Cleveland)\n"
-        "  (1988), Heart Disease, UCI. J. Rousseauw et al. (1983), South African Medical Journal 64:430-436, in\n"
-        "  Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (sa). D. Chicco and G. Jurman\n"
-        "  (2020), BMC Medical Informatics and Decision Making 20:16 (faisalabad)."
-    )
 
     def __init__(
         self,
@@ -102,14 +97,10 @@ class Heart(Source):
         return {client: locate(_sites()[client]["file"], self.root).stat().st_size for client in self.clients}
 
     def _table(self, client: str, seed: int) -> ClientTable:
-        from fedlit.data.reading import ReadOptions, read_table
-
         site = _sites()[client]
         path = locate(site["file"], self.root)
         columns = [*site["features"], site["target"]]  # the file of sa begins with a row number, which is left out
-        names = columns if site.get("header") is False else None
-        options = ReadOptions(sep=",", names=names, keep=columns, missing=["?", "NA"])
-        frame = read_table(path, options, client, types={}).frame
+        frame = read_known(path, columns, header=site.get("header", True), na_values=["?"])
         target = frame[site["target"]]
         if wrong := sorted(set(target.dropna().tolist()) - set(site["labels"]), key=str):
             raise DataError(

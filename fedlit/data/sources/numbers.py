@@ -1,10 +1,9 @@
-"""Plain numbers in a folder's or an archive's files, read so that damage is an error that names file and line."""
+"""Plain numbers in the files of a folder or an archive."""
 
 from __future__ import annotations
 
 import io
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedlit.errors import DataError
 
-__all__ = ["Place", "open_place", "read_lines", "read_numbers"]
+__all__ = ["Place", "open_place", "read_numbers"]
 
 Place = Path | zipfile.Path
 """A folder or a file, on disk or in an archive."""
@@ -33,22 +32,8 @@ def open_place(path: Path) -> Place:
             archive = zipfile.ZipFile(io.BytesIO(archive.read(inner[0])))
             archive.filename = f"{path}/{inner[0]}"  # for messages
         return zipfile.Path(archive)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-        raise DataError(
-            f"file {path}: expected a whole zip archive, found one that cannot be opened ({error}). Get it again."
-        ) from error
-
-
-def read_lines(file: Place) -> list[str]:
-    """The lines of a text file, without their ends and without blank lines at the file's end.
-
-    Raises:
-        DataError: the file is absent, damaged, or no text.
-    """
-    try:
-        return file.read_bytes().decode("utf-8-sig").rstrip().splitlines()
-    except (OSError, KeyError, UnicodeError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        raise DataError(f"file {file}: expected a whole text file, found: {error}. Get the original again.") from error
+    except Exception as error:  # of a damaged archive the reader raises many kinds
+        raise DataError(f"file {path}: expected a whole zip archive, found: {error}. Get it again.") from error
 
 
 def read_numbers(file: Place, columns: int, more: bool = False) -> NDArray[np.float64]:
@@ -63,18 +48,24 @@ def read_numbers(file: Place, columns: int, more: bool = False) -> NDArray[np.fl
         Finite numbers, (lines, columns).
 
     Raises:
-        DataError: the file is absent, damaged or empty, or has a line of another length or with something else than
-            finite numbers; lines count from 1.
+        DataError: the file is absent, damaged or empty, or a line has another length or something else than numbers.
     """
-    lines = read_lines(file) or [""]
-    expected = f"file {file}: expected lines of {columns} finite numbers, found"
-    if "" in map(str.strip, lines):
-        raise DataError(f"{expected} line {[*map(str.strip, lines)].index('') + 1} empty. Get the original again.")
+    import pandas as pd
+
     try:
-        found = np.loadtxt(lines, dtype=np.float64, comments=None, ndmin=2, usecols=range(columns) if more else None)
-    except ValueError as error:
-        raise DataError(f"{expected}: {error}. Get the original again.") from error
-    if found.shape[1] != columns or not np.isfinite(found).all():
-        line = 1 + int((~np.isfinite(found)).any(axis=1).argmax())
-        raise DataError(f"{expected} {found.shape[1]} fields, or others, in line {line}. Get the original again.")
+        with io.BytesIO(file.read_bytes()) as stream:
+            frame = pd.read_csv(
+                stream,
+                sep=r"\s+",
+                header=None,
+                usecols=range(columns) if more else None,
+                skip_blank_lines=False,
+            )
+        found = frame.to_numpy(dtype=np.float64)
+        if found.shape[1] != columns or not np.isfinite(found).all():
+            raise ValueError(f"{found.shape[1]} fields, or others")
+    except Exception as error:  # of a damaged file readers raise many kinds
+        raise DataError(
+            f"file {file}: expected lines of {columns} finite numbers, found: {error}. Get the original again."
+        ) from error
     return found

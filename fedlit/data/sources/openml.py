@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +20,7 @@ from fedlit.data.sources.base import (
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +40,14 @@ class OpenML(Source):
     that is missing everywhere. Splits are random, drawn from the run's seed as
     :func:`~fedlit.data.sources.base.random_split` says. The client is called what OpenML calls the data set, in lower
     case and with ``-`` for what a client's name may not hold.
+
+    - Clients: one, called what OpenML calls the data set.
+    - Columns: numbers are numeric, all others categorical; row identifiers and ignored columns are left out.
+    - Target: the one that OpenML names, or the column you name.
+    - Splits: random by the run's seed, 20 % test, then 25 % of the rest validation.
+    - Licence: each data set has its own, stated on its page at https://www.openml.org.
+    - Citation: J. Vanschoren, J. N. van Rijn, B. Bischl, L. Torgo (2013). OpenML: networked science in machine
+      learning. SIGKDD Explorations 15(2):49-60. Each data set's page names what else to cite.
 
     Args:
         dataset: the data set's name, or its OpenML id (a number). OpenML holds several versions under one name, and
@@ -64,17 +72,6 @@ class OpenML(Source):
 
     name: ClassVar[str] = "openml"
     about: ClassVar[str] = "any data set of OpenML, by name and version or by id"
-    layout: ClassVar[str] = (
-        "Clients: one, called what OpenML calls the data set.\n"
-        "Columns: numbers are numeric, all others categorical; row identifiers and ignored columns are left out.\n"
-        "Target: the one that OpenML names, or the column you name.\n"
-        "Splits: random by the run's seed, 20 % test, then 25 % of the rest validation."
-    )
-    licence: ClassVar[str] = "each data set has its own, stated on its page at https://www.openml.org."
-    citation: ClassVar[str] = (
-        "J. Vanschoren, J. N. van Rijn, B. Bischl, L. Torgo (2013). OpenML: networked science in machine learning.\n"
-        "  SIGKDD Explorations 15(2):49-60. Each data set's page names what else to cite."
-    )
 
     def __init__(
         self,
@@ -88,26 +85,25 @@ class OpenML(Source):
         task: TaskSettings | None = None,
     ) -> None:
         check_fractions(test, validation)
-        self.dataset = _identified(dataset)
-        if version is not None:
-            if isinstance(self.dataset, int):
-                raise ConfigError(
-                    f"openml: version: expected none beside the id {self.dataset}, which means one version; found "
-                    f"{version!r}. Take it out, or give the data set's name instead of the id."
-                )
-            if type(version) is not int or version < 1:
-                raise ConfigError(f"openml: version: expected a whole number from 1 on, found {version!r}. Correct it.")
-        if isinstance(drop, str):
-            raise ConfigError(f"openml: drop: expected a list of columns, found the text {drop!r}. Write [{drop}].")
-        if target is not None and target in (drop or ()):
-            raise ConfigError(f"openml: drop: names {target!r}, which is the target. Take it out.")
-        self.version = version
-        self.target = target
-        self.drop = list(drop or ())
-        self.root = root
-        self.test = test
-        self.validation = validation
-        self.task = task
+        if isinstance(dataset, str) and dataset.isascii() and dataset.isdigit():
+            dataset = int(dataset)  # a command line hands an id over as text
+        known = _NAME.fullmatch(dataset) if isinstance(dataset, str) else type(dataset) is int and dataset > 0
+        for key, value, fits, expected in (
+            ("dataset", dataset, known, "a name of letters, digits and _ . ( ) , - or an id from 1 on"),
+            ("version", version, version is None or (type(version) is int and version > 0), "a whole number from 1 on"),
+            (
+                "version",
+                version,
+                version is None or isinstance(dataset, str),
+                "none beside an id",
+            ),
+            ("drop", drop, not isinstance(drop, str), f"a list of columns such as [{drop}]"),
+            ("drop", drop, target is None or target not in (drop or ()), "other columns than the target"),
+        ):
+            if not fits:
+                raise ConfigError(f"openml: {key}: expected {expected}, found {value!r}. Look it up at {_SEARCH}.")
+        self.dataset, self.version, self.target, self.drop = dataset, version, target, list(drop or ())
+        self.root, self.test, self.validation, self.task = root, test, validation, task
         if not isinstance(task, dict) or "name" in task:
             check_task(task, ())
 
@@ -119,56 +115,44 @@ class OpenML(Source):
             DataError: the data set cannot be fetched, is not what OpenML describes, or names no single target.
         """
         bunch = self._fetch()
-        columns, named = bunch.feature_names, bunch.details.get("default_target_attribute", "").split(",")
-        if self.target is not None:
-            named = [self.target]
-        if len(named) != 1 or not named[0]:
-            found = _shown(named) if named[0] else "none"
+        columns, where = bunch.feature_names, f"openml: data set {self.dataset!r}"
+        target = self.target or bunch.details.get("default_target_attribute", "")
+        if self.target is None and (not target or "," in target):
             raise DataError(
-                f"{self._where()}: expected OpenML to name one target, found {found}. Name one with target; there are "
-                f"{_shown(columns)}."
+                f"{where}: target: expected OpenML to name one, found {target.split(',')[:20] if target else 'none'}. "
+                f"Name one of {shorten(columns, 20)}."
             )
-        for key, own in (("target", named[0]), *(("drop", column) for column in self.drop)):
-            if own not in columns:
+        for key, own in (("target", target), *(("drop", column) for column in self.drop)):
+            if own not in columns or (key == "drop" and own == target):
                 raise ConfigError(
-                    f"{self._where()}: {key}: expected one of its columns, found {own!r}; there are "
-                    f"{_shown(columns)}.{did_you_mean(own, columns)} OpenML's row identifiers and ignored columns are "
-                    "left out already."
+                    f"{where}: {key}: expected one of {shorten(columns, 20)}{' but the target' * (key == 'drop')}; "
+                    f"found {own!r}.{did_you_mean(own, columns)} Row identifiers are left out already."
                 )
-        if named[0] in self.drop:
-            raise ConfigError(f"{self._where()}: drop: names {named[0]!r}, which is the target. Take it out.")
-        return check_tables([self._table(bunch, named[0], seed)])
-
-    def _table(self, bunch: Any, target: str, seed: int) -> ClientTable:
-        import pandas as pd
-
-        client = _client_name(bunch.details)
+        client = re.sub(r"[^a-z0-9_-]+", "-", str(bunch.details["name"]).lower()).strip("-_")[:64]
+        try:
+            check_client_name(client)
+        except ConfigError:  # nothing is left of it, or fedlit uses the name itself
+            client = f"openml-{bunch.details['id']}"
         check_task(self.task, [client])
-        labels = bunch.data[target]
-        nominal = "classification" if _is_category(labels) else None
-        kept = [column for column in bunch.feature_names if column not in (*self.drop, target)]
-        features = pd.DataFrame({column: _plain(bunch.data[column]) for column in kept}, index=bunch.data.index)
-        return ClientTable(
+        kept = [column for column in columns if column not in (*self.drop, target)]
+        features = bunch.data[kept].apply(_plain)
+        table = ClientTable(
             name=client,
             features=features,
-            target=class_labels(client, _plain(labels), self.task),
+            target=class_labels(client, _plain(bunch.data[target]), self.task),
             splits=random_split(len(features), seed, self.test, self.validation, client),
-            categorical=tuple(c for c in kept if _is_category(bunch.data[c]) and features[c].notna().any()),
-            task=own_task(self.task, client) or nominal,
+            categorical=tuple(own for own in kept if _is_category(bunch.data[own]) and features[own].notna().any()),
+            task=own_task(self.task, client) or ("classification" if _is_category(bunch.data[target]) else None),
         )
+        return check_tables([table])
 
     def _fetch(self) -> Any:
-        """Fetch the data set, with the target among its columns.
-
-        Raises:
-            DataError: for all that can go wrong outside this program.
-        """
+        """The data set, with the target among its columns."""
         from sklearn.datasets import fetch_openml
 
         folder = cache_folder() if self.root is None else Path(self.root).expanduser()
-        which: dict[str, Any] = {"data_id": self.dataset}
-        if isinstance(self.dataset, str):
-            which = {"name": self.dataset, "version": "active" if self.version is None else self.version}
+        which = {"name": self.dataset, "version": self.version or "active"}
+        which = which if isinstance(self.dataset, str) else {"data_id": self.dataset}
         try:
             # One quick retry: who has no network shall not wait to be told so. The slower parser, because the other
             # one fails (scikit-learn 1.9 with pandas 3) where categories are whole numbers, and then throws the cached
@@ -184,47 +168,11 @@ class OpenML(Source):
             )
         except Exception as error:  # what the parser raises has no public class
             raise DataError(
-                f"{self._where()}: expected a table below {folder / 'openml'}, or from https://www.openml.org, found: "
-                f"{' '.join(str(error).split())} ({getattr(error, 'url', type(error).__name__)}). Look it up at "
-                f"{_SEARCH}; without a network, copy that folder from a machine that has fetched it; where a file "
-                "there is damaged, remove the folder."
+                f"openml: data set {self.dataset!r}, version {self.version or 'active'}: expected it below "
+                f"{folder / 'openml'} or from https://www.openml.org, found: {' '.join(str(error).split())} "
+                f"({getattr(error, 'url', type(error).__name__)}). Look it up at {_SEARCH}; without a network "
+                "copy that folder from elsewhere; remove it if it is damaged."
             ) from error
-
-    def _where(self) -> str:
-        if isinstance(self.dataset, int):
-            return f"openml: data set {self.dataset}"
-        return f"openml: data set {self.dataset!r}" + ("" if self.version is None else f", version {self.version}")
-
-
-def _identified(dataset: object) -> str | int:
-    """The name or the id that is meant. Digits alone are an id: a command line hands them over as text.
-
-    Raises:
-        ConfigError: if it is neither.
-    """
-    if isinstance(dataset, str) and dataset.isascii() and dataset.isdigit():
-        dataset = int(dataset)
-    if isinstance(dataset, int) and not isinstance(dataset, bool) and dataset >= 1:
-        return dataset
-    if isinstance(dataset, str) and _NAME.fullmatch(dataset):
-        return dataset
-    raise ConfigError(
-        f"openml: dataset: expected a name of letters, digits and _ . ( ) , - or an id from 1 on, found {dataset!r}. "
-        f"Look it up at {_SEARCH}."
-    )
-
-
-def _client_name(details: dict[str, Any]) -> str:
-    name = re.sub(r"[^a-z0-9_-]+", "-", str(details["name"]).lower()).strip("-_")[:64]
-    try:
-        check_client_name(name)
-    except ConfigError:  # nothing is left of it, or fedlit uses the name itself
-        return f"openml-{details['id']}"
-    return name
-
-
-def _shown(columns: Sequence[str]) -> str:
-    return ", ".join(columns[:20]) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
 
 
 def _is_category(column: pd.Series) -> bool:

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedlit.data.sources.base import Source, check_fractions, check_tables
-from fedlit.data.sources.bases import BASES, table_of
-from fedlit.data.sources.read_files import write_reads
+from fedlit.data.sources.bases import BASES
+from fedlit.data.sources.reads import table_of, write_reads
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
 
@@ -83,6 +83,15 @@ class Populations(Source):
     It flips "the label of the most recurrent genomic features" at random, and does not say how many; here all
     positions of a share ``flip`` are. It encodes words of five bases by word2vec; here a position is its base.
 
+    - Clients: pop1_1, pop1_2, pop2_1, ...: population and number.
+    - Columns: p001 to p150, a base each (A, C, G, N, T).
+    - Target: labels, a text of one label for each position: 1 where a variant is reported, else 0 (labels: regions:
+      b, i or r, the kind of region).
+    - Splits: random by the run's seed, 20 % test, then 25 % of the rest validation.
+    - Licence: made by fedlit; no data of anybody.
+    - Citation: D. J. Balding and R. A. Nichols (1995). A method for quantifying differentiation between populations
+      at multi-allelic loci and its implications for investigating identity and paternity. Genetica 96:3-12.
+
     Args:
         populations: how many.
         clients: in each population.
@@ -109,18 +118,6 @@ class Populations(Source):
 
     name: ClassVar[str] = "populations"
     about: ClassVar[str] = "made-up populations: reads of DNA with variants, a label for each position"
-    layout: ClassVar[str] = (
-        "Clients: pop1_1, pop1_2, pop2_1, ...: population and number.\n"
-        "Columns: p001 to p150, a base each (A, C, G, N, T).\n"
-        "Target: labels, a text of one label for each position: 1 where a variant is reported, else 0\n"
-        "  (labels: regions: b, i or r, the kind of region).\n"
-        "Splits: random by the run's seed, 20 % test, then 25 % of the rest validation."
-    )
-    licence: ClassVar[str] = "made by fedlit; no data of anybody."
-    citation: ClassVar[str] = (
-        "D. J. Balding and R. A. Nichols (1995). A method for quantifying differentiation between populations at\n"
-        "  multi-allelic loci and its implications for investigating identity and paternity. Genetica 96:3-12."
-    )
 
     def __init__(
         self,
@@ -142,28 +139,21 @@ class Populations(Source):
         validation: float = 0.25,
     ) -> None:
         check_fractions(test, validation)
-        for key, value in {"populations": populations, "clients": clients, "length": length}.items():
-            if value < 1:
-                raise ConfigError(f"{self.name}: {key}: expected at least 1, found {value}")
-        if reads < 3:
-            raise ConfigError(f"{self.name}: reads: expected at least 3, one for each split, found {reads}")
-        if reference < length:
-            raise ConfigError(f"{self.name}: reference: expected at least one read's {length} bases, found {reference}")
-        if region < 1:
-            raise ConfigError(f"{self.name}: region: expected a mean of at least 1 base, found {region}")
-        if not 0 < divergence < 1:
-            raise ConfigError(f"{self.name}: divergence: expected a number above 0 and below 1, found {divergence}")
         shares = {"variants": variants, "errors": errors, "uncalled": uncalled, "unlabelled": unlabelled, "flip": flip}
-        for key, share in shares.items():
-            if not 0 <= share <= 1:
-                raise ConfigError(f"{self.name}: {key}: expected a share in [0, 1], found {share}")
-        if labels not in ("variants", "regions"):
-            raise ConfigError(f"{self.name}: labels: expected variants or regions, found {labels!r}")
-        if not set(flipped) <= set(range(1, populations + 1)) or (flipped and labels == "regions"):
-            raise ConfigError(
-                f"{self.name}: flipped: expected numbers from 1 to {populations}, and labels: variants, found "
-                f"{list(flipped)} and {labels}; around labels: regions put fedlit.ConceptShift"
-            )
+        for key, value, fits, expected in (
+            *((key, own, own >= 1, "at least 1") for key, own in (("populations", populations), ("clients", clients))),
+            ("length", length, length >= 1, "at least 1"),
+            ("reads", reads, reads >= 3, "at least 3, one for each split"),
+            ("reference", reference, reference >= length, f"at least one read's {length} bases"),
+            ("region", region, region >= 1, "a mean of at least 1 base"),
+            ("divergence", divergence, 0 < divergence < 1, "a number above 0 and below 1"),
+            *((key, share, 0 <= share <= 1, "a share in [0, 1]") for key, share in shares.items()),
+            ("labels", labels, labels in ("variants", "regions"), "variants or regions"),
+            ("flipped", flipped, set(flipped) <= set(range(1, populations + 1)), f"numbers from 1 to {populations}"),
+            ("flipped", flipped, not flipped or labels == "variants", "none with labels: regions; use ConceptShift"),
+        ):
+            if not fits:
+                raise ConfigError(f"{self.name}: {key}: expected {expected}, found {value!r}.")
         self.labels, self.flipped = labels, flipped
         self.populations, self.clients, self.reads, self.length = populations, clients, reads, length
         self.reference, self.region, self.divergence, self.shares = reference, region, divergence, shares

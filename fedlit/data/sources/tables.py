@@ -11,17 +11,16 @@ from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables
 from fedlit.data.sources.places import Files, Place, client_name, find_file, places_of
-from fedlit.data.splitting import SplitSettings, check_split, own_split, same_rows, split_column, split_rows
+from fedlit.data.splitting import SplitSettings, check_split, groups_of, own_split, same_rows, split_column, split_rows
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, is_classification, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
-    from fedlit.data.schema.column import ColumnType
+    from fedlit.data.schema.column import Column
     from fedlit.data.schema.schema import Schema
     from fedlit.names import Share
 
@@ -35,6 +34,12 @@ class Tables(Source):
 
     What each column holds is found and said: a number, a category, yes or no, a date. Identifiers, free text and
     constants are left out, with a note. ``types`` says otherwise. Rows of a class are dealt to all splits alike.
+
+    - Clients: one for each file you name, or for each value of client_column.
+    - Columns: what they hold is found and said; types, categorical and drop say otherwise.
+    - Target: the column you name.
+    - Splits: by the run's seed, 20 % test, then 10 % of the rest validation, each class dealt alike; or by group,
+      time or column.
 
     Args:
         files: each client's name and its file; or its name and ``{path: FILE, …}`` with how that file is read (see
@@ -79,13 +84,6 @@ class Tables(Source):
 
     name: ClassVar[str] = "tables"
     about: ClassVar[str] = "your own tables: a file, a sheet or a query for each client"
-    layout: ClassVar[str] = (
-        "Clients: one for each file you name, or for each value of client_column.\n"
-        "Columns: what they hold is found and said; types, categorical and drop say otherwise.\n"
-        "Target: the column you name.\n"
-        "Splits: by the run's seed, 20 % test, then 10 % of the rest validation, each class dealt alike; or by group, "
-        "time or column."
-    )
 
     def __init__(
         self,
@@ -109,8 +107,6 @@ class Tables(Source):
         self.given, self.client_column, self.root = files, client_column, root
         self.least_rows = least_rows
         self.read = {**({"encoding": encoding} if encoding else {}), **(read or {})}
-        if isinstance(files, Mapping) and client_column is not None and len(files) != 1:
-            raise ConfigError("tables: client_column: expected one file that holds all clients' rows, found several.")
         for column, said in (types or {}).items():
             check_declared(column, said)
         if unlabelled not in ("refuse", "drop"):
@@ -122,14 +118,18 @@ class Tables(Source):
         self.split, self.test, self.validation = split, test, validation
         self.unlabelled, self.positive, self.task = unlabelled, positive, task
         if isinstance(files, Mapping):
-            if client_column is None:
-                self._check_keys(list(files))
-            places_of(files, self.read, root)
+            self._places()
 
     def _check_keys(self, clients: Sequence[str]) -> None:
         """Refuse what is said of clients that are not there."""
         for key in ("target", "categorical", "drop"):
-            _check_clients(key, getattr(self, key), clients)
+            value = getattr(self, key)
+            for client in value if isinstance(value, dict) else ():
+                if client not in clients:
+                    raise ConfigError(
+                        f"tables: {key}: expected clients among {', '.join(clients)}; found {client!r}."
+                        f"{did_you_mean(str(client), clients)}"
+                    )
         if isinstance(self.target, dict) and (without := [own for own in clients if own not in self.target]):
             raise ConfigError(f"tables: target: expected a column for each client, found none for {without[0]!r}.")
         check_task(self.task, clients)
@@ -138,7 +138,8 @@ class Tables(Source):
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables; ``seed`` draws the splits."""
         raws = self._read_all()
-        self._check_keys(list(raws))
+        if self.client_column is not None:
+            self._check_keys(list(raws))
         self._check_columns({client: _names(raw) for client, (raw, _) in raws.items()})
         schema, common = self._common(raws) if self.client_column is not None else (None, [])
         made = []
@@ -158,7 +159,6 @@ class Tables(Source):
                 f"{self.name}: expected a client among {', '.join(places)}, found {client!r}."
                 + did_you_mean(client, places)
             )
-        self._check_keys(list(places))
         place = places[client]
         return check_tables([self._table(client, self._read(place), place, seed)])[0]
 
@@ -172,7 +172,6 @@ class Tables(Source):
     def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
         """Some clients' tables; reads no others' files."""
         places = self._places()
-        self._check_keys(list(places))
         raws = {client: self._read(places[client]) for client in clients}
         columns = {client: _names(raw) for client, raw in raws.items()}
         self._check_columns(columns if share is None else share("names of columns", columns))
@@ -181,7 +180,14 @@ class Tables(Source):
     # ------------------------------------------------------------------ reading
 
     def _places(self) -> dict[str, Place]:
-        return {place.client: place for place in places_of(self.given, self.read, self.root)}
+        places = {place.client: place for place in places_of(self.given, self.read, self.root)}
+        if self.client_column is None:
+            self._check_keys(list(places))
+        elif len(places) != 1:
+            raise ConfigError(
+                f"tables: client_column: expected one file that holds all clients' rows, found {len(places)} files."
+            )
+        return places
 
     def _read(self, place: Place) -> Raw:
         path = place.path if place.is_database else str(find_file(place.client, place.path, self.root))
@@ -191,10 +197,6 @@ class Tables(Source):
         places = self._places()
         if self.client_column is None:
             return {client: (self._read(place), place) for client, place in places.items()}
-        if len(places) != 1:
-            raise ConfigError(
-                f"tables: client_column: expected one file that holds all clients' rows, found {len(places)} files."
-            )
         (place,) = places.values()
         return _by_client(self._read(place), self.client_column, place, self.least_rows)
 
@@ -233,7 +235,7 @@ class Tables(Source):
         whole = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
         targets = dict.fromkeys(own for client in raws for own in self._targets(client))
         rows = whole.drop(columns=[own for own in targets if own in whole])
-        schema, notes, _ = self._found(next(iter(raws)), rows, next(iter(raws.values()))[1])
+        schema, _, notes = self._found(next(iter(raws)), rows, next(iter(raws.values()))[1])
         several = {name for raw, _ in raws.values() for name in schema.used if raw.frame[name].nunique() > 1}
         if own := [name for name in schema.used if name not in several]:
             text = f"{shorten(own)}: one value at each client, another at others; kept for what is learnt together"
@@ -281,6 +283,7 @@ class Tables(Source):
             features=features,
             target=labels.target,
             splits=splits,
+            groups=groups_of(rows[by], f"client {client!r}") if isinstance(split, dict) and "group" in split else None,
             categorical=schema.categorical(features),
             positive=labels.positive,
             task=own_task(self.task, client),
@@ -313,29 +316,25 @@ class Tables(Source):
     def _features(
         self, client: str, rows: pd.DataFrame, place: Place, schema: Schema | None
     ) -> tuple[pd.DataFrame, Schema, list[Note]]:
-        parsed: dict[str, np.ndarray] = {}
-        notes: list[str] = []
         if schema is None:
-            schema, notes, parsed = self._found(client, rows, place)
+            schema, features, notes = self._found(client, rows, place)
         else:
-            own = {name: type_ for name, type_ in schema.columns.items() if name in rows}
+            own = {name: column for name, column in schema.columns.items() if name in rows}
             schema = replace(schema, columns={**own, **self._split_types(client, rows)})
-        features, more = schema.apply(rows, f"client {client!r}", parsed)
-        known_notes = set(notes)
-        notes += [note for note in more if note not in known_notes]
+            features, notes = schema.apply(rows, f"client {client!r}")
         return features, schema, [behind(client, note) for note in notes]
 
-    def _split_types(self, client: str, rows: pd.DataFrame) -> dict[str, ColumnType]:
+    def _split_types(self, client: str, rows: pd.DataFrame) -> dict[str, Column]:
         """What a table is split by says nothing of tomorrow's rows, but for a time."""
-        from fedlit.data.schema.column import ColumnType
+        from fedlit.data.schema.column import Column
 
         split, by = own_split(self.split, client), split_column(own_split(self.split, client))
         if by not in rows or not isinstance(split, dict) or "time" in split:
             return {}
-        return {str(by): ColumnType("left out", why="identifier" if "group" in split else "dropped")}
+        return {str(by): Column("left out", why="identifier" if "group" in split else "dropped")}
 
-    def _found(self, client: str, rows: pd.DataFrame, place: Place) -> tuple[Schema, list[Any], dict[str, np.ndarray]]:
-        """Look at columns: the schema, notes, and numbers that were parsed."""
+    def _found(self, client: str, rows: pd.DataFrame, place: Place) -> tuple[Schema, pd.DataFrame, list[Note]]:
+        """Look at columns: the schema, the typed rows, and notes."""
         from fedlit.data.schema.schema import Schema
 
         types: dict[str, Declared] = {own: said for own, said in self.types.items() if own in rows}
@@ -347,11 +346,8 @@ class Tables(Source):
             known = {"*", *rows} if common else {*missing} - {*self._targets(client)}
             missing = {own: words for own, words in missing.items() if own in known}
         reading = {key: value for key, value in options.to_dict().items() if key != "query"}
-        parsed: dict[str, np.ndarray] = {}
-        schema, notes = Schema.find(
-            rows, {**types, **place.types}, missing, options.decimal, options.thousands, reading, parsed
-        )
-        return schema, notes, parsed
+        said, where = {**types, **place.types}, f"client {client!r}"
+        return Schema.find(rows, said, missing, options.decimal, options.thousands, reading, where)
 
     def _positive(self, client: str) -> Any:
         return self.positive.get(client) if isinstance(self.positive, dict) else self.positive
@@ -383,11 +379,13 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
     made = []
     for table in tables:
         if numbers and tasks[table.name] is None and not isinstance(table.target.name, tuple):
-            note = (
-                f"{table.name}: {table.target.name} is predicted as one of {table.target.nunique()} classes, but a "
-                f"number is predicted at {shorten(numbers)}; say task: {{{table.name}: classification}} if that is "
-                "meant, else regression or counts"
+            text = (
+                f"is predicted as one of {table.target.nunique()} classes, but a number is predicted at "
+                f"{shorten(numbers)}; say task: {{{table.name}: classification}} if that is meant, else regression or "
+                "counts"
             )
+            column, fix = str(table.target.name), {"task": "regression"} if table.target.dtype.kind in "iu" else None
+            note = Note(text, "task", column=column, fix=fix, head=f"{table.name}: {column}")
             table = replace(table, notes=(*table.notes, note))
         made.append(table)
     return made
@@ -423,17 +421,9 @@ def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str
     check_names(list(called))
     for client in sorted(called):
         rows = raw.frame[(owner == client).to_numpy()].drop(columns=column)
-        note = f"{client}: is {column} {' and '.join(map(repr, called[client]))}" if called[client] != [client] else ""
+        text = f"is {column} {' and '.join(map(repr, called[client]))}"
+        note = Note(text, "read", head=client) if called[client] != [client] else ""
         first = tuple(notes) if not made else ()  # said once
         where = f"client {client!r}, {column} of {raw.where}"
         made[client] = (Raw(rows, first, where), replace(place, client=client, note=note))
     return made
-
-
-def _check_clients(key: str, value: object, files: Sequence[str]) -> None:
-    for client in value if isinstance(value, dict) else ():
-        if client not in files:
-            raise ConfigError(
-                f"tables: {key}: expected clients among {', '.join(files)}; found {client!r}."
-                f"{did_you_mean(str(client), files)}"
-            )

@@ -24,8 +24,8 @@ _FEATURES = tuple(f"feature_{number:03}" for number in range(1, 2 * _HALF + 1))
 # events/runs/aav3/n41/…: a run's folder is named after its vehicle, a node's after its number
 _NODE = re.compile(r"(?:.*/)?runs/(?P<run>(?:aav|dw)[^/]*)/[a-z](?P<node>\d+)/[^/]*feat[^/]*", re.IGNORECASE)
 
-Rows = tuple[np.ndarray, np.ndarray, tuple[str, ...]]
-"""A sensor's features (rows, 100), labels 0 or 1 (rows,), and what a person should know of them."""
+Rows = tuple[np.ndarray, np.ndarray, str]
+"""A sensor's features (rows, 100), labels 0 or 1 (rows,), and a note."""
 
 
 class VehicleSensors(Source):
@@ -44,6 +44,14 @@ class VehicleSensors(Source):
     say which vehicle 1 is, so columns are numbered and labels are 0 and 1. Rows are split by class, at random by the
     run's seed (:func:`~fedlit.data.sources.base.random_split`).
 
+    - Clients: sensor_01 to sensor_23.
+    - Columns: feature_001 to feature_100, numbers: 50 of sound, 50 of the ground's motion.
+    - Target: vehicle, 1 or 0; of event.zip 1 is an assault amphibious vehicle (AAV), 0 a dragon wagon (DW).
+    - Splits: by class and the run's seed, 33 % test (100 rows at least), then 10 % of the rest validation.
+    - Licence: none is stated: ask the authors before you pass it on.
+    - Citation: M. F. Duarte and Y. H. Hu (2004). Vehicle classification in distributed sensor networks. Journal of
+      Parallel and Distributed Computing 64(7):826-838.
+
     Args:
         root: a folder in which the file is looked for first.
         clients: the sensors to read, ``sensor_01`` to ``sensor_23``; all if None.
@@ -58,17 +66,6 @@ class VehicleSensors(Source):
 
     name: ClassVar[str] = "vehicle"
     about: ClassVar[str] = "two kinds of vehicle, heard and felt by 23 sensors; each sensor is a client"
-    layout: ClassVar[str] = (
-        "Clients: sensor_01 to sensor_23.\n"
-        "Columns: feature_001 to feature_100, numbers: 50 of sound, 50 of the ground's motion.\n"
-        "Target: vehicle, 1 or 0; of event.zip 1 is an assault amphibious vehicle (AAV), 0 a dragon wagon (DW).\n"
-        "Splits: by class and the run's seed, 33 % test (100 rows at least), then 10 % of the rest validation."
-    )
-    licence: ClassVar[str] = "none is stated: ask the authors before you pass it on."
-    citation: ClassVar[str] = (
-        "M. F. Duarte and Y. H. Hu (2004). Vehicle classification in distributed sensor networks. Journal of Parallel\n"
-        "  and Distributed Computing 64(7):826-838."
-    )
 
     def __init__(
         self,
@@ -106,7 +103,7 @@ class VehicleSensors(Source):
             raise DataError(f"file {path}: expected {len(_SENSORS)} sensors, found {len(sensors)}. Get it again.")
         tables = []
         for client in self.clients:
-            values, labels, notes = sensors[_SENSORS.index(client)]
+            values, labels, note = sensors[_SENSORS.index(client)]
             tables.append(
                 ClientTable(
                     name=client,
@@ -114,7 +111,7 @@ class VehicleSensors(Source):
                     target=pd.Series(labels, name="vehicle"),
                     splits=random_split(len(labels), seed, self.test, self.validation, client, labels, least=100),
                     positive=1,
-                    notes=tuple(f"{client}: {note}" for note in notes),
+                    notes=(f"{client}: {note}",) if note else (),
                 )
             )
         return check_tables(tables)
@@ -125,31 +122,22 @@ def _of_matlab(path: Path) -> list[Rows]:
     from scipy.io import loadmat
 
     try:
-        cells = [loadmat(path, variable_names=["X", "Y"])[name].ravel() for name in ("X", "Y")]
+        cells = loadmat(path, variable_names=["X", "Y"])
+        found = [
+            tuple(_array(own) for own in pair) for pair in zip(cells["X"].ravel(), cells["Y"].ravel(), strict=True)
+        ]
+        for x, y in found:
+            if x.shape != (y.size, len(_FEATURES)) or not np.isfinite(x).all() or not set(y.flat) <= {-1.0, 0.0, 1.0}:
+                raise ValueError(f"X of {x.shape} and Y of {y.shape}, or other numbers or labels")
     except Exception as error:  # of a damaged file the reader raises classes of many modules
         raise DataError(
-            f"file {path}: expected a whole MATLAB file up to version 7 with X and Y, found: {error!r}. Get it again, "
-            "or save it again in MATLAB: save('vehicle.mat', 'X', 'Y', '-v7')."
+            f"file {path}: expected cell arrays X and Y of a MATLAB file up to version 7, found: {error}. Get it again."
         ) from error
-    if any(cell.dtype != object for cell in cells) or len(cells[0]) != len(cells[1]):
-        raise DataError(f"file {path}: expected cell arrays X and Y, each with one cell a sensor, found others.")
-    return [
-        _checked(f"file {path}, sensor {number}", x, y) for number, (x, y) in enumerate(zip(*cells, strict=True), 1)
-    ]
+    return [(x, (y.ravel() == 1).astype(np.int64), "") for x, y in found]
 
 
-def _checked(where: str, x: Any, y: Any) -> Rows:
-    x, y = (np.asarray(part.toarray() if hasattr(part, "toarray") else part) for part in (x, y))  # MATLAB's sparse
-    shaped = x.ndim == 2 and x.shape[1] == len(_FEATURES) and y.size == len(x) > 0
-    if not shaped or {x.dtype.kind, y.dtype.kind} - set("iufb") or not np.isfinite(x).all():
-        raise DataError(
-            f"{where}: expected finite numbers, X of (rows, {len(_FEATURES)}) and Y of (rows, 1), found {x.shape} of "
-            f"{x.dtype} and {y.shape} of {y.dtype}. Get it again."
-        )
-    labels = set(y.ravel().tolist())
-    if not (labels <= {-1, 1} or labels <= {0, 1}):
-        raise DataError(f"{where}: expected labels -1 and 1, or 0 and 1, in Y, found {sorted(labels)}. Get it again.")
-    return x.astype(np.float64), (y.ravel() == 1).astype(np.int64), ()
+def _array(cell: Any) -> np.ndarray:
+    return np.asarray(cell.toarray() if hasattr(cell, "toarray") else cell, dtype=np.float64)  # MATLAB's sparse
 
 
 def _of_text(path: Path) -> list[Rows]:
@@ -161,30 +149,20 @@ def _of_text(path: Path) -> list[Rows]:
         hidden = any(re.fullmatch(r"__MACOSX|\.[^.].*", part) for part in name.split("/"))  # of no author's making
         if not hidden and (match := _NODE.fullmatch(name)):
             nodes.setdefault(int(match["node"]), {}).setdefault(match["run"].lower(), []).append(top / name)
-    if not nodes:
-        raise DataError(
-            f"file {path}: expected files with feat in their names in events/runs/RUN/NODE/, RUN beginning with aav "
-            "or dw, found none. Take the authors' event.zip, or MOCHA's vehicle.mat."
-        )
-    sensors = {node: _of_node(path, node, runs) for node, runs in sorted(nodes.items())}
-    return [rows for rows in sensors.values() if rows is not None]
+    sensors = [_of_node(path, node, runs) for node, runs in sorted(nodes.items())]
+    return [rows for rows in sensors if len(rows[1])]
 
 
-def _of_node(path: Path, node: int, runs: dict[str, list[Place]]) -> Rows | None:
-    """A node's rows; None if no run has both of its files, as in iFedAvg's program."""
-    values, labels = [], []
+def _of_node(path: Path, node: int, runs: dict[str, list[Place]]) -> Rows:
+    """A node's rows: of the runs that have both of its files, as in iFedAvg's program."""
+    values, labels = [np.empty((0, 2 * _HALF))], [np.empty(0, np.int64)]
     for run, files in sorted(runs.items()):
-        if len(files) < 2:
-            continue
-        halves = [read_numbers(file, _HALF, more=True) for file in files]
-        if len(files) > 2 or len(halves[0]) != len(halves[1]):
-            found = ", ".join(f"{file.name} of {len(half):,} lines" for file, half in zip(files, halves, strict=True))
-            raise DataError(
-                f"file {path}, run {run}, node {node}: expected two files of as many lines, found {found}. Take out "
-                "what is not the authors', or get the archive again."
-            )
-        values.append(np.hstack(halves))
-        labels.append(np.full(len(halves[0]), int(run.startswith("aav")), dtype=np.int64))
+        halves = [read_numbers(file, _HALF, more=True) for file in files] if len(files) > 1 else []
+        if len(halves) > 2 or len({len(half) for half in halves}) > 1:
+            raise DataError(f"file {path}, run {run}, node {node}: expected two files of as many lines, found others.")
+        if halves:
+            values.append(np.hstack(halves))
+            labels.append(np.full(len(halves[0]), int(run.startswith("aav")), dtype=np.int64))
     left = sorted(run for run, files in runs.items() if len(files) < 2)
-    notes = (f"node {node}; left out, for they have one of its two files: {', '.join(left)}",) if left else ()
-    return (np.concatenate(values), np.concatenate(labels), notes or (f"node {node}",)) if values else None
+    note = f"node {node}" + (f"; left out, for they have one of its two files: {', '.join(left)}" if left else "")
+    return np.concatenate(values), np.concatenate(labels), note

@@ -13,10 +13,10 @@ from lightning.pytorch import Callback, Trainer
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import group_of
 from fedlit.explain import EFFECTS, PATHS
-from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
+from fedlit.explain.clusters import CLUSTERS, PAIRS, judged
 from fedlit.explain.effects import effects_frame
 from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge
-from fedlit.files import write_text
+from fedlit.files import read_named, write_text
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.show.corrections import heatmap_figure
 from fedlit.train.logger import boards
@@ -103,10 +103,10 @@ class Tables(Callback):
             _draw(trainer, "clusters", self._cluster_figures)
 
     def _cluster_figures(self) -> dict[str, Any]:
-        found = read_clusters(self.folder / CLUSTERS)
+        found = read_named(self.folder / CLUSTERS)
         figures = {"clusters/membership": membership_figure(found)}
         if (self.folder / PAIRS).is_file():
-            figures["clusters/pairs"] = pairs_figure(read_pairs(self.folder / PAIRS), judged(found))
+            figures["clusters/pairs"] = pairs_figure(read_named(self.folder / PAIRS), judged(found))
         return figures
 
     def _gathered(self, topic: str, rows: pd.DataFrame) -> pd.DataFrame:

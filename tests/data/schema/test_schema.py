@@ -1,7 +1,8 @@
-"""What raw columns hold, found in columns that are made of one kind, and applied to new rows."""
+"""What raw columns hold: a table of cells → kind, values and notes; and how new rows are read."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import uuid
 from collections.abc import Callable
@@ -10,191 +11,283 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fedlit.data.schema.numbers import Notation, find_notation, may_mean_missing
 from fedlit.data.schema.schema import Schema
 from fedlit.errors import ConfigError, DataError
 
 ROWS = 60
-MADE: dict[str, tuple[Callable[[int], Any], str]] = {
-    "whole": (lambda n: str(n * 7 % 60), "numeric"),
-    "stored as text": (lambda n: f"{n * 7 % 60 / 8}", "numeric"),
-    "with a unit": (lambda n: f"{n * 7 % 60} mg", "numeric"),
-    "mostly dots": (lambda n: "." if n % 4 else str(n), "numeric"),
-    "one odd word": (lambda n: "not measured" if n % 3 else str(n * 1.5), "numeric"),
-    "limits": (lambda n: f"<{n % 9}" if n % 5 == 0 else str(n % 9), "numeric"),
-    "spreadsheet errors": (lambda n: "#DIV/0!" if n % 9 == 0 else str(n % 9), "numeric"),
-    "two units": (lambda n: f"{n} mg" if n % 2 else f"{n} g", "several units"),
-    "post code": (lambda n: f"0{n % 9}123", "categorical"),
-    "ward": (lambda n: "ABC"[n % 3], "categorical"),
-    "some numbers": (lambda n: f"E{n % 9}" if n % 3 else str(n % 9), "categorical"),
-    "yes or no": (lambda n: ["Yes", "no"][n % 2], "boolean"),
-    "ja oder nein": (lambda n: ["Ja", "nein", "Ja "][n % 3], "boolean"),
-    "bool": (lambda n: n % 2 == 0, "boolean"),
-    "day": (lambda n: f"2024-{n % 12 + 1:02d}-{n % 28 + 1:02d}", "date"),
-    "moment": (lambda n: pd.Timestamp(2024, 1, 1) + pd.Timedelta(hours=n), "date"),
-    "zone": (lambda n: pd.Timestamp(2024, 1, 1, tz="Europe/Rome") + pd.Timedelta(days=n), "date"),
-    "span": (lambda n: pd.Timedelta(days=n * 7 % 60), "numeric"),
-    "row": (lambda n: n + 1, "identifier"),
-    "person_id": (lambda n: 1000 + n // 2, "identifier"),
-    "code": (lambda n: str(uuid.UUID(int=n * 2**90 + 7)), "identifier"),
-    "remark": (lambda n: f"patient {n} felt rather well today", "free text"),
-    "site": (lambda n: "Bern", "constant"),
-    "nothing": (lambda n: None, "empty"),
-    "list": (lambda n: [n, 1], "nested values"),
-    "raw": (lambda n: bytes([n]), "binary"),
-    "complex": (lambda n: complex(n, 1), "complex numbers"),
+NO_VALUE = "mean that there is no value"
+Make = Callable[[int], Any]
+
+# name of the column → cells by row, what is found (a kind, or why it is left out), a typed cell by row (None: as it
+# stands; of a date its first part), what a note says
+COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
+    "whole": (lambda n: str(n * 7 % 60), "numeric", lambda n: n * 7 % 60, "another value in each row"),
+    "stored as text": (lambda n: f"{n % 9 / 8}", "numeric", lambda n: n % 9 / 8, ""),
+    "milligrams": (lambda n: f"{n % 9} mg", "numeric", lambda n: n % 9, "60 cells with mg, such as '0 mg'"),
+    "areas": (lambda n: f"{n % 9} m²", "numeric", lambda n: n % 9, "with m²"),
+    "some kilograms": (
+        lambda n: f"{n % 9} kg" if n % 3 else n % 9,
+        "numeric",
+        lambda n: n % 9,
+        "20 cells without 'kg'",
+    ),
+    "percent": (lambda n: f"{n % 9 / 4} %", "numeric", lambda n: n % 9 / 4, "with %"),
+    "price": (lambda n: f"€ {n % 9},50", "numeric", lambda n: n % 9 + 0.5, "'€ 0,50', read as numbers: 0.5"),
+    "francs": (lambda n: f"CHF {n % 9 + 1}'250.50", "numeric", lambda n: (n % 9 + 1) * 1000 + 250.5, "with CHF"),
+    "decimal commas": (lambda n: f"{n % 9},5", "numeric", lambda n: n % 9 + 0.5, "with a comma"),
+    "thousands": (
+        lambda n: f"1,{n % 9:03d}",
+        "numeric",
+        lambda n: 1000 + n % 9,
+        "is read as 1000; if not, say decimal",
+    ),
+    "brackets": (lambda n: f"({n % 9 + 1})", "numeric", lambda n: -(n % 9 + 1), "with ()"),
+    "bounds": (lambda n: f"<{n % 9}" if n % 5 == 0 else n % 9, "numeric", lambda n: n % 9, "12 cells with <"),
+    "dots": (lambda n: "." if n % 4 else n, "numeric", lambda n: np.nan if n % 4 else n, "'.' counts as missing"),
+    "errors": (
+        lambda n: "#DIV/0!" if n % 9 == 0 else n % 9,
+        "numeric",
+        None,
+        "'#DIV/0!' counts as missing in errors (7)",
+    ),
+    "an odd word": (lambda n: "lost" if n % 3 else n, "numeric", lambda n: np.nan if n % 3 else n, "'lost' (40)"),
+    "a slip": (
+        lambda n: "3,4" if n == 9 else f"{n}.7",
+        "numeric",
+        lambda n: np.nan if n == 9 else n + 0.7,
+        "'3,4' (1)",
+    ),
+    "span": (lambda n: pd.Timedelta(days=n % 9), "numeric", lambda n: n % 9 * 86400, ""),
+    "mixed objects": (lambda n: n % 9 / 2 if n < 45 else str(n % 9 / 2), "numeric", lambda n: n % 9 / 2, ""),
+    "points": (
+        lambda n: "1.583" if n % 2 else str(900 + n),
+        "numeric",
+        None,
+        "'1.583' is read as 1.583, beside whole numbers",
+    ),
+    "Total": (lambda n: "Total" if n == 59 else n * 7 % 61, "numeric", None, "looks like a sum"),
+    "visit_number": (lambda n: n % 30, "numeric", None, ""),
+    "age": (lambda n: n * 7 % 97, "numeric", lambda n: n * 7 % 97, "another value in each row"),
+    "two units": (lambda n: f"{n} mg" if n % 2 else f"{n} g", "several units", None, "(g, mg)"),
+    # ---- what may mean that there is no value is asked
+    "-9": (lambda n: [-9, 3, 4, 5.5, 6][n % 5], "numeric", None, f"-9 (12 cells) {NO_VALUE}"),
+    "99": (lambda n: 99 if n % 7 == 0 else n % 10, "numeric", None, f"99 (9 cells) {NO_VALUE}"),
+    "-999": (lambda n: -999 if n % 5 == 0 else n % 10, "numeric", None, f"-999 (12 cells) {NO_VALUE}"),
+    "1900": (lambda n: f"2020-0{n % 9 + 1}-11" if n % 7 else "1900-01-01", "date", None, f"(9 cells) {NO_VALUE}"),
+    "20240101": (lambda n: 20240101 + n % 28, "numeric", None, "looks like a date"),
+    # ---- levels are never lost
+    "a rare level": (lambda n: "2. Black" if n == 7 else "1. White", "categorical", None, ""),
+    "several words": (lambda n: ["1. Never Married", "2. Married", "3. Widowed"][n % 3], "categorical", None, ""),
+    "ranges": (lambda n: ["<=20", "20-50", ">50"][n % 3], "categorical", None, ""),
+    "two bounds": (lambda n: ["<20", ">=20"][n % 2], "categorical", None, ""),
+    "numbered": (lambda n: ["1 White", "2 Black"][n % 2], "categorical", None, ""),
+    "one number": (lambda n: "4 mg" if n % 9 else "not done", "categorical", None, "is taken for text, though 53 of"),
+    "post code": (lambda n: f"0{n % 9}123", "categorical", None, ""),
+    "long codes": (lambda n: f"990000000000000000000{n % 5:05d}", "categorical", None, ""),
+    "letters": (lambda n: ["1a", "3c", "2b", "7d"][n % 4], "categorical", None, ""),
+    "signs": (lambda n: "+-"[n % 2], "categorical", None, ""),
+    "yes or nothing": (lambda n: None if n % 3 else "yes", "categorical", None, "and 40 gaps: which of the two"),
+    "spellings": (lambda n: ["m", "f", "M "][n % 3], "categorical", lambda n: "mfm"[n % 3], "'m' = 'M'"),
+    "pressure": (lambda n: f"{100 + n % 55}/{60 + n % 55}", "categorical", None, "55 different texts in 60 cells"),
+    # ---- yes or no, dates
+    "ja oder nein": (lambda n: ["Ja", "nein", "Ja "][n % 3], "boolean", lambda n: n % 3 != 1, ""),
+    "y, n, 1, 0": (lambda n: "Yn10"[n % 4], "boolean", lambda n: n % 2 == 0, ""),
+    "bool": (lambda n: n % 2 == 0, "boolean", None, ""),
+    "day": (lambda n: f"2024-{n % 12 + 1:02d}-{n % 28 + 1:02d}", "date", lambda n: n % 12 + 1, ""),
+    "month or day": (lambda n: f"0{n % 9 + 1}/0{n % 7 + 1}/2024", "date", lambda n: n % 9 + 1, "is read as month/day"),
+    "day first": (lambda n: f"{n % 28 + 1}/0{n % 7 + 1}/2024", "date", lambda n: n % 7 + 1, ""),
+    "short year": (lambda n: f"11.0{n % 7 + 1}.24", "date", lambda n: n % 7 + 1, ""),
+    "clock": (lambda n: f"{n % 24:02d}:30", "date", lambda n: n % 24 + 0.5, ""),
+    "moment": (lambda n: pd.Timestamp(2020 + n, 1, 1), "date", lambda n: 2020 + n, ""),
+    "zone": (lambda n: pd.Timestamp(2020 + n, 7, 1, tz="Europe/Rome"), "date", lambda n: 2020 + n, ""),
+    "a wrong day": (lambda n: "2020-13-45" if n == 7 else f"{2001 + n}-01-1{n % 7}", "date", None, "'2020-13-45' (1)"),
+    "several formats": (
+        lambda n: [f"2024-01-0{n % 8 + 1}", f"{n % 9 + 1}.1.24"][n % 2],
+        "categorical",
+        None,
+        "formats",
+    ),
+    "stamps": (lambda n: ["20240131T101010", "20240201T111111"][n % 2], "categorical", None, ""),
+    # ---- what is left out
+    "row": (lambda n: n + 7, "identifier", None, "numbers the rows"),
+    "pid": (lambda n: 10_000 + n * 7919 % 4001, "identifier", None, "its name says identifier"),
+    "Patient ID": (lambda n: f"{10_000 + n * 7919 % 4001}", "identifier", None, "its name says identifier"),
+    "caseNo": (lambda n: 10_000 + n * 7919 % 4001, "identifier", None, ""),
+    "phone": (lambda n: "lost" if n == 4 else f"{1000 + n * 7919 % 4001}", "identifier", None, "'lost' (1)"),
+    "person_id": (lambda n: 1000 + n // 2, "identifier", None, "split: {group: person_id}"),
+    "code": (lambda n: str(uuid.UUID(int=n * 2**90 + 7)), "identifier", None, ""),
+    "26 digits": (lambda n: f"990000000000000000000{n:05d}", "identifier", None, ""),
+    "remark": (lambda n: f"patient {n} felt rather well today", "free text", None, ""),
+    "site": (lambda n: "Bern", "constant", None, "the one value 'Bern'"),
+    "nothing": (lambda n: None, "empty", None, ""),
+    "list": (lambda n: [n, 1], "nested values", None, ""),
+    "raw": (lambda n: bytes([n]), "binary values", None, ""),
+    "complex": (lambda n: complex(n, 1), "complex numbers", None, ""),
 }
 
 
 def made(name: str, rows: range = range(ROWS)) -> pd.DataFrame:
-    return pd.DataFrame({name: [MADE[name][0](n) for n in rows]})
+    return pd.DataFrame({name: [COLUMNS[name][0](n) for n in rows]})
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_each_kind_is_found_said_and_kept(name: str) -> None:
-    expected = MADE[name][1]
-    schema, notes = Schema.find(made(name))
-    found = schema.columns[name]
-    kept = expected in ("numeric", "categorical", "boolean", "date")
-    assert (found.kind if kept else found.why) == expected
-    assert kept or any(note.startswith(f"{name}: left out: it ") for note in notes)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_each_column_is_what_is_meant_and_new_rows_are_read_alike(name: str) -> None:
+    _, expected, value, said = COLUMNS[name]
+    schema, typed, notes = Schema.find(made(name))
+    column = schema.columns[name]
+    assert column.kind == expected or (column.kind, column.why) == ("left out", expected)
+    assert any(said in note for note in notes) if said else column.kind == "left out" or not notes, notes
+    if value is not None or column.kind == "categorical":
+        wanted = [(value or COLUMNS[name][0])(n) for n in range(ROWS)]
+        got = typed.iloc[:, 0]
+        assert [None if own is None or own != own else own for own in wanted] == [
+            *got.astype(object).where(got.notna(), None)
+        ]
     again = Schema.of(json.loads(json.dumps(schema.to_dict())))
+    again.check()
     assert again == schema
-    typed, _ = schema.apply(made(name), "here")
-    for column in typed:
-        assert typed[column].dtype == "float64" or column in schema.categorical(typed)
-    # new rows are read by what was found, whatever they look like by themselves
     one, _ = again.apply(made(name, range(3, 4)), "here")
     pd.testing.assert_frame_equal(one.reset_index(drop=True), typed.iloc[[3]].reset_index(drop=True), check_dtype=False)
 
 
-def test_values_are_those_meant() -> None:
-    raw = pd.DataFrame(
-        {name: made(name)[name] for name in ("with a unit", "mostly dots", "yes or no", "span", "limits")}
-    )
-    typed, notes = Schema.find(raw)[0].apply(raw, "here")
-    assert typed["with a unit"].tolist() == [n * 7 % 60 for n in range(ROWS)]
-    assert typed["mostly dots"].dropna().tolist() == [n for n in range(ROWS) if n % 4 == 0]
-    assert typed["yes or no"].tolist() == [n % 2 == 0 for n in range(ROWS)]
-    assert typed["span"].tolist() == [n * 7 % 60 * 86400.0 for n in range(ROWS)]
-    assert "with a unit: 60 cells with mg, such as '0 mg', read as numbers" in notes
-    assert any(note.startswith("limits: 12 cells with <") for note in notes)
+NUMBERS = st.lists(st.integers(-(10**9), 10**9).map(lambda n: n / 100), min_size=3, max_size=30, unique=True)
+MARKS = [(".", ","), (".", ""), (",", "."), (",", ""), (",", " "), (".", "\u202f"), (".", "'")]
 
 
-def test_words_for_a_missing_value_are_counted() -> None:
+@settings(max_examples=60, deadline=None)
+@given(NUMBERS, st.sampled_from(MARKS), st.sampled_from(["{}", "{} mg", "{}%", "€ {}", "{} €", "${}", "CHF {}"]))
+def test_numbers_of_one_notation_are_read_back(numbers: list[float], marks: tuple[str, str], form: str) -> None:
+    def written(number: float) -> str:
+        text = f"{abs(number):,.2f}".replace(",", "T").replace(".", marks[0]).replace("T", marks[1])
+        return ("-" if number < 0 else "") + form.format(text)
+
+    raw = pd.DataFrame({"x": map(written, numbers)})
+    assert Schema.find(raw, {"x": "numeric"})[1]["x"].tolist() == numbers
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.dates(datetime.date(1930, 1, 1), datetime.date(2030, 12, 31)), min_size=2, max_size=30, unique=True),
+    st.sampled_from(["%Y-%m-%d", "%d.%m.%Y", "%Y/%m/%d", "%d %b %Y", "%B %d, %Y", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M"]),
+)
+def test_dates_of_one_format_are_read_back(days: list[datetime.date], form: str) -> None:
+    schema, typed, _ = Schema.find(raw := pd.DataFrame({"x": [day.strftime(form) for day in days]}), {"x": "date"})
+    assert schema.columns["x"].times(raw["x"]).dt.date.tolist() == days
+    if "x.weekday" in typed:
+        assert typed["x.weekday"].tolist() == [day.weekday() for day in days]
+    elapsed = [(day - datetime.date(1970, 1, 1)).days for day in days]
+    assert typed["x.elapsed"].tolist() == elapsed
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_what_python_writes_is_read_as_python_reads_it(numbers: list[float]) -> None:
+    assert Notation().read([repr(number) for number in numbers]).tolist() == numbers
+
+
+TEXTS: dict[str, float | None] = {
+    **{"−5": -5.0, "–5": -5.0, "(1,234.5)": -1234.5, "<0.3": 0.3, "≥ 90": 90.0, "+7": 7.0, "$-3": -3.0, "-$3": -3.0},
+    **{".5": 0.5, "5.": 5.0, "1e-3": 0.001, "1 234 567": 1234567.0},
+    **dict.fromkeys(["12mg", "1-2", "1/2", "2024-01-01", "1.2.3", "12 34", "1,23,4", "e5", "--5", "(5", "1e", "x", ""]),
+    **dict.fromkeys(["5 6", "0x1A", "12:30", "5. $"]),
+}
+
+
+def test_single_texts_and_notations() -> None:
+    read = Notation(thousands=",", unit="$").read([*TEXTS])
+    assert dict(zip(TEXTS, [None if np.isnan(own) else own for own in read.tolist()], strict=True)) == TEXTS
+    for texts, marks, asked in (
+        (["1,234", "999"], (".", ","), True),  # 1.234 or 1234: a guess, which is said
+        (["1,234", "0,5"], (",", ""), False),
+        (["1.234,5", "7"], (",", "."), False),
+        (["1,234.5", "7"], (".", ","), False),
+        (["1.234.567", "7"], (",", "."), False),
+        (["1.234", "7"], (".", ""), False),
+        (["0,123"], (",", ""), False),
+    ):
+        notation, guess = find_notation(texts)
+        assert (notation.decimal, notation.thousands, bool(guess)) == (*marks, asked)
+    assert find_notation(["1,234"], decimal=",")[0].read(["1,234"]).tolist() == [1.234]
+    assert find_notation(["1.234"], decimal=",", thousands=".")[0].read(["1.234"]).tolist() == [1234.0]
+
+
+def test_numbers_that_may_mean_missing_are_few() -> None:
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 95, 300).astype(float)
+    assert may_mean_missing(np.append(age, [999.0, 999.0])) == [999.0]
+    assert sorted(may_mean_missing(np.append(age, [-9.0, 999.0]))) in ([999.0], [-9.0, 999.0])
+    assert may_mean_missing(np.append(age, -1.0)) == [-1.0]
+    counted = rng.integers(0, 1000, 3000).astype(float)
+    for honest in (age, rng.normal(size=300), counted, np.arange(100.0), np.array([-1.0, 0.0, 1.0])):
+        assert may_mean_missing(honest) == []
+
+
+def test_columns_seen_together() -> None:
+    raw = pd.concat([made("points").rename(columns={"points": "income"}), made("decimal commas")], axis=1)
+    typed = Schema.find(raw)[1]
+    assert typed["income"].tolist() == [1583.0 if n % 2 else 900.0 + n for n in range(ROWS)]
+    ages, weights = [str(n * 7 % 59) for n in range(20)], [f"{n / 4}" for n in range(20)]
+    cells = {"age": ["years", *ages], "weight": ["kg", *weights]}
+    assert any("second header (years, kg)" in note for note in Schema.find(pd.DataFrame(cells))[2])
+
+
+def test_words_for_a_missing_value() -> None:
     raw = pd.DataFrame(
-        {"a": ["NA", "1", "3", "unknown"] * 15, "b": ["x", "y", "?", "z"] * 15, "c": ["-999", "4", "6", "5"] * 15}
+        {"a": ["NA", "1", "3", "unknown"] * 15, "b": ["x", "y", "?", "z"] * 15, "c": [-999, 4, 6, 5] * 15}
     )
-    _, notes = Schema.find(raw)
-    assert "'NA' counts as missing in a (15)" in notes
-    assert "'unknown' counts as missing in a (15)" in notes
-    assert any(note.startswith("c: does -999 (15 cells) mean that there is no value?") for note in notes)
-    schema, notes = Schema.find(raw, missing={"c": [-999], "*": ["Unknown", "x"]})
-    typed, _ = schema.apply(raw, "here")
+    _, _, notes = Schema.find(raw)
+    assert {"'NA' counts as missing in a (15)", "'unknown' counts as missing in a (15)"} <= set(notes)
+    _, typed, notes = Schema.find(raw, missing={"c": [-999], "*": ["Unknown", "x"]})
     assert typed["c"].isna().sum() == 15 and typed["b"].isna().sum() == 30
-    assert not any("does -999" in note for note in notes)
+    assert not any(NO_VALUE in note for note in notes)
 
 
 def test_what_is_declared_goes_before_what_is_found() -> None:
-    raw = pd.DataFrame(
-        {"stage": ["I", "III", "II"] * 20, "ward": [1, 2, 3] * 20, "id": range(60), "when": ["01/02/2024"] * 60}
-    )
+    raw = pd.DataFrame({"stage": ["I", "III", "II"] * 20, "ward": [1, 2, 3] * 20, "id": range(60)})
+    raw = raw.assign(when="01/02/2024", grade=[3.0, 1.0, 2.0] * 20)
     types = {"stage": ["I", "II", "III"], "ward": "categorical", "id": "numeric", "when": {"date": "%d/%m/%Y"}}
-    schema, notes = Schema.find(raw, types)
-    typed, _ = schema.apply(raw, "here")
-    assert typed["stage"].tolist() == [0, 2, 1] * 20
-    assert schema.categorical(typed) == ("ward",) and typed["id"].tolist() == [*range(60)]
+    schema, typed, notes = Schema.find(raw, {**types, "grade": [1, 2, 3]})
+    assert (
+        typed["stage"].tolist() == typed["grade"].tolist() == [0, 2, 1] * 20
+        or typed["grade"].tolist() == [2, 0, 1] * 20
+    )
+    assert schema.columns["ward"].kind == "coded" and schema.categorical(typed) == ("ward",)
+    assert typed["ward"].tolist() == [1, 2, 3] * 20 and typed["id"].tolist() == [*range(60)] and not notes
     assert typed["when.month"].tolist() == [2] * 60
-    assert notes == []
     for wrong in ({"stage": "nummeric"}, {"stage": ["I"]}, {"stag": "numeric"}, {"stage": {"date": 3}}):
         with pytest.raises(ConfigError, match="expected"):
             Schema.find(raw, wrong)  # type: ignore[arg-type]
 
 
 def test_new_rows_that_do_not_fit() -> None:
-    raw = pd.DataFrame(
-        {"dose": [f"{n * 7 % 60} mg" for n in range(ROWS)], "sex": ["m", "f", "M "] * 20, "note": ["a"] * ROWS}
-    )
-    schema, notes = Schema.find(raw)
-    assert "sex: spellings that are taken for one value: 'm' = 'M'" in notes
-    with pytest.raises(
-        DataError, match=r"here: expected the column 'dose', found none of this name; .* Did you mean 'Dose'"
-    ):
-        schema.apply(raw.rename(columns={"dose": "Dose"}), "here")
-    with pytest.raises(
-        DataError, match=r"here, column 'dose': expected numbers, found 60 other cells of 60, such as 'high'"
-    ):
-        schema.apply(raw.assign(dose="high"), "here")
+    raw = pd.concat([made("milligrams"), made("spellings"), made("site")], axis=1)
+    schema, _, _ = Schema.find(raw)
+    with pytest.raises(DataError, match=r"here: expected the column 'milligrams'.* Did you mean 'Milligrams'"):
+        schema.apply(raw.rename(columns={"milligrams": "Milligrams"}), "here")
+    with pytest.raises(DataError, match=r"here, column 'milligrams': expected numbers, found 60 other cells of 60"):
+        schema.apply(raw.assign(milligrams="high"), "here")
     some = raw.copy()
-    some.loc[:3, "dose"] = "7 g"  # another unit is another number
+    some.loc[:3, "milligrams"] = "7 g"  # another unit is another number
     typed, notes = schema.apply(some, "here")
-    assert typed["dose"].isna().sum() == 4
-    assert "dose: 4 cells are no numbers and count as missing: '7 g' (4)" in notes
-    typed, _ = schema.apply(raw.drop(columns="note").assign(sex="F", more=1), "here")
-    assert typed["sex"].unique().tolist() == ["f"] and list(typed) == ["dose", "sex"]
+    assert typed["milligrams"].isna().sum() == 4 and any("'7 g' (4)" in note for note in notes)
+    typed, _ = schema.apply(raw.drop(columns="site").assign(spellings="F", more=1), "here")
+    assert typed["spellings"].unique().tolist() == ["f"] and list(typed) == ["milligrams", "spellings"]
 
 
-def test_a_wide_and_a_long_table_take_seconds() -> None:
-    rng = np.random.default_rng(0)
-    wide = pd.DataFrame(rng.normal(size=(30, 3000)), columns=[f"c{n}" for n in range(3000)])
-    assert len(Schema.find(wide)[0].used) == 3000
-    long = pd.DataFrame(
-        {"k": [f"k{n}" for n in rng.integers(0, 20_000, 200_000)], "x": rng.normal(size=200_000).astype(str)}
-    )
-    schema, _ = Schema.find(long)
-    assert [own.kind for own in schema.columns.values()] == ["categorical", "numeric"]
-
-
-def one(values: list[Any], **rest: Any) -> tuple[Schema, pd.Series, list[str]]:
-    raw = pd.DataFrame({"x": pd.Series(values)})
-    schema, notes = Schema.find(raw, **rest)
-    return schema, schema.apply(raw, "here")[0].iloc[:, 0], notes
-
-
-def test_typed_cells_are_what_they_are_in_any_company() -> None:
-    values = [20.5 + n for n in range(60)]
-    schema, _typed, _ = one(values)
+def test_another_file_may_be_written_in_another_way() -> None:
+    values = [20.5 + n for n in range(ROWS)]
+    schema = Schema.find(pd.DataFrame({"x": values}))[0]
     for same in (pd.Series(values, dtype=object), pd.Series(values).astype("category"), pd.Series(map(str, values))):
-        found, _ = schema.apply(same.to_frame("x"), "here")
-        assert found["x"].tolist() == values
-    mixed = [*values[:45], *map(str, values[45:])]  # as SQLite may give them
-    assert one(mixed)[1].tolist() == values
-    ordinal, found, _ = one([1, 2, 3] * 20, types={"x": [1, 2, 3]})
-    assert found.tolist() == [0, 1, 2] * 20
-    assert ordinal.apply(pd.DataFrame({"x": [1.0, "3"]}, dtype=object), "here")[0]["x"].tolist() == [0, 2]
-
-
-def test_one_slip_changes_one_cell() -> None:
-    _, typed, notes = one([*(f"{n}.7" for n in range(99)), "3,4"])
-    assert typed.isna().sum() == 1 and any("'3,4' (1)" in note for note in notes)
-    _, typed, notes = one([*(f"{n % 12 + 1:02d}/{n % 12 + 1:02d}/2024" for n in range(97)), "13/02/2024", "25/12/2023"])
-    assert typed.notna().all() and not any("month/day" in note for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        (["1a", "3c", "2b", "7d"] * 15, "categorical"),
-        (["20240131T101010", "20240201T111111"] * 30, "categorical"),
-        ([f"{1234 + n * 77}-{n % 12 + 1:02d}" for n in range(60)], "left out"),  # codes, another in each row
-        (["08:15", "23:59", "12:30"] * 20, "date"),
-        (["+", "-", "-", "+"] * 15, "categorical"),
-        (["Y", "n", "1", "0"] * 15, "boolean"),
-        (["yes", None, None] * 20, "categorical"),
-    ],
-)
-def test_what_could_be_taken_for_something_else(values: list[Any], kind: str) -> None:
-    schema, _ = Schema.find(pd.DataFrame({"x": values}))
-    assert schema.columns["x"].kind == kind
-
-
-def test_a_file_may_be_written_in_another_way_than_the_one_that_was_trained_on() -> None:
-    schema, _, _ = one([f"{n},5" for n in range(60)])
-    found, notes = schema.apply(pd.DataFrame({"x": ["1.25", "2.5"]}), "here")
-    assert found["x"].tolist() == [1.25, 2.5]
-    schema, _typed, _ = one([f"{n % 28 + 1:02d}.01.2024" for n in range(60)])
-    found, notes = schema.apply(pd.DataFrame({"x": ["2024-01-03"]}), "here")
-    assert found.iloc[0, -1] == schema.apply(pd.DataFrame({"x": ["03.01.2024"]}), "here")[0].iloc[0, -1]
-    assert any("dates are written as" in note for note in notes)
+        assert schema.apply(same.to_frame("x"), "here")[0]["x"].tolist() == values
+    schema = Schema.find(made("decimal commas"))[0]
+    assert schema.apply(pd.DataFrame({"decimal commas": ["1.25"]}), "here")[0].iloc[0, 0] == 1.25
+    schema = Schema.find(pd.DataFrame({"x": [f"{n % 28 + 1:02d}.01.2024" for n in range(60)]}))[0]
+    days = [schema.apply(pd.DataFrame({"x": [text]}), "here") for text in ("2024-01-03", "03.01.2024")]
+    pd.testing.assert_frame_equal(days[0][0], days[1][0])
+    assert any("another way" in note for note in days[0][1])
     with pytest.raises(DataError, match="expected dates, found numbers such as 20240101"):
         schema.apply(pd.DataFrame({"x": [20240101]}), "here")

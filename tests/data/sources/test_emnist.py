@@ -66,5 +66,5 @@ def test_a_damaged_file_is_refused_by_its_name(harm, tmp_path: Path) -> None:  #
         EMNIST(str(tmp_path)).tables(seed=0)
     path.unlink()
     path.with_name(path.name + ".gz").write_bytes(gzip.compress(b"1234" * 99)[:-9])
-    with pytest.raises(DataError, match="whole gzip"):
+    with pytest.raises(DataError, match="test-images-idx3"):
         EMNIST(str(tmp_path)).tables(seed=0)

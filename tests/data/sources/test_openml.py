@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -73,7 +71,7 @@ def test_an_id_and_a_name_with_its_version_are_one_table(tmp_path: Path, no_netw
             np.testing.assert_array_equal(table.splits[split], rows)
 
 
-def test_values_labels_and_splits_of_iris(tmp_path: Path, no_network: None) -> None:
+def test_values_labels_and_splits_of_iris(tmp_path: Path, cache: Path, no_network: None) -> None:
     (table,) = OpenML(IRIS, root=recorded(tmp_path, IRIS)).tables(seed=3)
     bunch = datasets.load_iris()
     found, expected = table.features.to_numpy(), bunch.data.copy()
@@ -89,19 +87,10 @@ def test_values_labels_and_splits_of_iris(tmp_path: Path, no_network: None) -> N
         "validation": validation,
         "test": test,
     }
-    assert [len(train), len(validation), len(test)] == [90, 30, 30]
-
-
-def test_the_seed_draws_the_splits(tmp_path: Path, no_network: None) -> None:
-    source = OpenML(IRIS, root=recorded(tmp_path, IRIS))
-    first, again, other = (source.table("iris", seed).splits["test"] for seed in (1, 1, 2))
-    assert first.tolist() == again.tolist()
-    assert sorted(first) != sorted(other)
-
-
-def test_the_usual_cache_is_read(cache: Path, no_network: None) -> None:
-    recorded(cache, IRIS)
-    assert len(OpenML(IRIS).tables(seed=0)[0].features) == 150
+    other = OpenML(IRIS, root=tmp_path).table("iris", 2)
+    assert sorted(other.splits["test"]) != sorted(table.splits["test"])
+    recorded(cache, IRIS)  # the usual cache
+    assert OpenML(IRIS).tables(seed=3)[0].features.equals(table.features)
 
 
 def test_categories_text_and_missing_values(tmp_path: Path, no_network: None) -> None:
@@ -135,7 +124,7 @@ def test_row_identifiers_and_ignored_columns_are_left_out(tmp_path: Path, no_net
     assert table.name == "miceprotein"
     assert table.features.shape == (7, 77)
     assert not {"MouseID", "Genotype", "Treatment", "Behavior", "class"} & set(table.features)
-    with pytest.raises(ConfigError, match=r"found 'MouseID'.* left out already"):
+    with pytest.raises(ConfigError, match=r"drop: .*'MouseID'"):
         OpenML(MICE, drop=["MouseID"], root=root).tables(seed=0)
 
 
@@ -194,15 +183,15 @@ def test_the_client_gets_a_name_that_can_be_a_folders(tmp_path: Path, no_network
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dataset": 61, "version": 1}, "expected none beside the id 61"),
-        ({"dataset": "61", "version": 1}, "expected none beside the id 61"),
-        ({"dataset": "iris", "version": 0}, "expected a whole number from 1 on, found 0"),
-        ({"dataset": 0}, "an id from 1 on, found 0"),
-        ({"dataset": True}, "an id from 1 on, found True"),
-        ({"dataset": "../iris"}, "expected a name of letters"),
-        ({"dataset": ""}, "expected a name of letters"),
-        ({"dataset": 61, "drop": "class"}, r"Write \[class\]"),
-        ({"dataset": 61, "drop": ["class"], "target": "class"}, "names 'class', which is the target"),
+        ({"dataset": 61, "version": 1}, "version: expected none beside an id"),
+        ({"dataset": "61", "version": 1}, "version: expected none beside an id"),
+        ({"dataset": "iris", "version": 0}, "version: expected a whole number"),
+        ({"dataset": 0}, "dataset: expected"),
+        ({"dataset": True}, "dataset: expected"),
+        ({"dataset": "../iris"}, "dataset: expected"),
+        ({"dataset": ""}, "dataset: expected"),
+        ({"dataset": 61, "drop": "class"}, "drop: expected"),
+        ({"dataset": 61, "drop": ["class"], "target": "class"}, "drop: expected"),
         ({"dataset": 61, "test": 1.0}, "test: expected a share"),
     ],
 )
@@ -215,9 +204,9 @@ def test_arguments_that_cannot_be(arguments: dict[str, object], message: str) ->
 @pytest.mark.parametrize(
     ("data_id", "arguments", "error", "message"),
     [
-        (IRIS, {"target": "klass"}, ConfigError, "found 'klass'; there are sepallength, .*class. Did you mean 'class'"),
-        (IRIS, {"drop": ["petal"]}, ConfigError, "found 'petal'; there are sepallength, .* Did you mean 'petal"),
-        (IRIS, {"drop": ["class"]}, ConfigError, "names 'class', which is the target"),
+        (IRIS, {"target": "klass"}, ConfigError, "target: .*Did you mean 'class'"),
+        (IRIS, {"drop": ["petal"]}, ConfigError, "drop: .*Did you mean 'petal"),
+        (IRIS, {"drop": ["class"]}, ConfigError, "drop: .*but the target"),
         (IRIS, {"target": "petalwidth"}, DataError, "expected class labels, found numbers such as 0.2"),
         (
             TITANIC,
@@ -225,9 +214,9 @@ def test_arguments_that_cannot_be(arguments: dict[str, object], message: str) ->
             DataError,
             "'boat': expected a label in every row, found 823",
         ),
-        (REVIEWS, {}, DataError, "to name one target, found none. Name one with target; there are country, "),
-        (EMOTIONS, {}, DataError, "to name one target, found amazed.suprised, happy.pleased, .* and 58 more"),
-        (SPARSE, {}, DataError, "data set 292: .*Sparse"),
+        (REVIEWS, {}, DataError, "target: .*country"),
+        (EMOTIONS, {}, DataError, "target: .*amazed"),
+        (SPARSE, {}, DataError, "data set 292.*Sparse"),
     ],
 )
 def test_data_sets_that_do_not_fit(
@@ -240,22 +229,16 @@ def test_data_sets_that_do_not_fit(
 
 @quiet
 def test_without_a_network(tmp_path: Path, no_network: None) -> None:
-    with pytest.raises(DataError, match=r"data set 'iris', version 1: expected a table below ") as caught:
+    with pytest.raises(DataError, match=r"data set 'iris', version 1: expected") as caught:
         OpenML("iris", 1, root=tmp_path).tables(seed=0)
     assert str(tmp_path / "openml") in str(caught.value)
     root = recorded(tmp_path, IRIS)
     path_of(root, described(root, IRIS)["url"]).unlink()
-    with pytest.raises(DataError, match=r"data set 61: expected a table below "):
-        OpenML(IRIS, root=root).tables(seed=0)
-
-
-@quiet
-@pytest.mark.parametrize("damage", [b"no gzip", gzip.compress(b"@data" * 99)[:20]], ids=["other", "cut short"])
-def test_a_damaged_file_in_the_cache_is_not_read(tmp_path: Path, no_network: None, damage: bytes) -> None:
-    root = recorded(tmp_path, IRIS)
-    path_of(root, described(root, IRIS)["url"]).write_bytes(damage)
-    with pytest.raises(DataError, match=r"data set 61: .*(refused|gzip|cut short)"):
-        OpenML(IRIS, root=root).tables(seed=0)
+    for damage in (None, b"no gzip", gzip.compress(b"@data" * 99)[:20]):
+        if damage is not None:
+            path_of(root, described(root, IRIS)["url"]).write_bytes(damage)
+        with pytest.raises(DataError, match=r"data set 61.*: expected"):
+            OpenML(IRIS, root=root).tables(seed=0)
 
 
 @quiet
@@ -263,20 +246,8 @@ def test_what_a_server_sends_wrong(tmp_path: Path, server: ThreadingHTTPServer) 
     root = recorded(tmp_path, IRIS)
     address = f"http://127.0.0.1:{server.server_port}"
     described(root, IRIS, url=f"{address}/damaged")
-    with pytest.raises(DataError, match=r"data set 61: .*checksum"):
+    with pytest.raises(DataError, match=r"data set 61.*: .*checksum"):
         OpenML(IRIS, root=root).tables(seed=0)
     described(root, IRIS, url=f"{address}/absent")
-    with pytest.raises(DataError, match=f"data set 61: .* 404.*{address}/absent"):
+    with pytest.raises(DataError, match=f"data set 61.*: .* 404.*{address}/absent"):
         OpenML(IRIS, root=root).tables(seed=0)
-
-
-def test_importing_and_building_is_light() -> None:
-    program = (
-        "import sys\n"
-        "from fedlit import OpenML\n"
-        "OpenML('iris', 1), OpenML(61)\n"
-        "print(sorted({'torch', 'pandas', 'sklearn', 'pooch'} & set(sys.modules)))"
-    )
-    checkout = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=checkout, check=True)
-    assert done.stdout.strip() == "[]"

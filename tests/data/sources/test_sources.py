@@ -95,8 +95,8 @@ def test_registry_names_every_source() -> None:
 def test_importing_and_building_sources_is_light() -> None:
     program = (
         "import sys\n"
-        "from fedlit.data.sources import SOURCES, Bundled, Covertype, Heart, Tables\n"
-        "Bundled(), Covertype(), Heart(), Tables(files={'a': 'a.csv'}, target='y')\n"
+        "from fedlit.data.sources import Bundled, Covertype, Heart, OpenML, Tables\n"
+        "Bundled(), Covertype(), Heart(), OpenML(61), Tables(files={'a': 'a.csv'}, target='y')\n"
         "print(sorted({'torch', 'pandas', 'sklearn', 'pooch'} & set(sys.modules)))"
     )
     checkout = Path(__file__).parents[3]

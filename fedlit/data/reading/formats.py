@@ -1,0 +1,295 @@
+"""Tables in other formats than text: Excel, Parquet, Feather, SQL."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote_plus
+
+from fedlit.data.reading.names import chosen, named
+from fedlit.data.reading.options import Notes
+from fedlit.data.reading.text import read_text, text_dtype
+from fedlit.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+__all__ = ["check_url", "read_arrow", "read_excel", "read_sql", "without_secrets"]
+
+PIECE_ROWS = 4096
+NOT_COMPUTED = re.compile(rb"</f>\s*(?:<v\s*/>|<v>\s*</v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+PASSWORD = re.compile(r"(?<=://)(?P<user>[^:/?#]*):(?P<password>[^@]*)@")
+SECRET = re.compile(r"(?i)\w*(?:password|passwd|pwd|token|secret|api_?key)\w*\s*=\s*(?P<value>[^;&]*)")
+
+
+# ---------------------------------------------------------------------- Excel
+
+
+def read_excel(path: Path, notes: Notes) -> pd.DataFrame:
+    """Read one sheet of an ``.xlsx`` file, as if its rows were lines of text.
+
+    Args:
+        path: the file.
+        notes: how it is read; takes what is found.
+
+    Returns:
+        One ``str`` column for each that is kept. A whole number is written without a point, a date as ISO 8601 does.
+
+    Raises:
+        DataError: the sheet is no table, or too large.
+    """
+    import openpyxl
+
+    with zipfile.ZipFile(path) as archive:  # which reads no more of a member than its entry says
+        notes.check_size(0, sum(own.file_size for own in archive.infolist()))
+        sheets = [archive.read(own) for own in archive.namelist() if own.startswith("xl/worksheets/sheet")]
+    if any(map(NOT_COMPUTED.search, sheets)):
+        notes.add("some formulas have no computed value and are read as empty. Open and save the file in Excel.")
+    if any(b"<mergeCell " in sheet for sheet in sheets):
+        notes.add("it holds merged cells: their value stands in the first of them only.")
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
+    # read_only streams the rows; data_only takes the values that Excel computed last.
+    with (
+        path.open("rb") as file,
+        closing(openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)) as book,
+    ):
+        sheet = _sheet(book, notes)
+        sheet.reset_dimensions()  # what a file says of its size may be wrong
+        width = 0
+        for values in sheet.iter_rows(values_only=True):
+            row = [_text_of(value) for value in values]
+            while row and not row[-1]:
+                row.pop()
+            width = width or len(row)
+            writer.writerow(row + [""] * (width - len(row)) if row else [])
+    return read_text(text.getvalue().encode(), notes, ",")
+
+
+def _sheet(book: Any, notes: Notes) -> Any:
+    sheets, wanted = {own.title: own for own in book.worksheets}, notes.options.sheet
+    listed = ", ".join(map(repr, [*sheets][:12]))
+    if wanted is None and len(sheets) > 1:
+        notes.add(f"of its {len(sheets)} sheets the first is read: {listed}. sheet chooses another.")
+        notes.hint = f" Only the first of the sheets {listed} is read; sheet chooses another."
+    place = 0 if wanted is None else wanted
+    if place in sheets:
+        return sheets[str(place)]
+    if isinstance(place, int) and place < len(sheets):
+        return [*sheets.values()][place]
+    raise notes.error(
+        f"sheet: expected one of {listed}, or its place from 0 on; found {wanted!r}.{did_you_mean(str(wanted), sheets)}"
+    )
+
+
+def _text_of(value: Any) -> str:
+    """A cell's value as a person would write it.
+
+    >>> [_text_of(value) for value in (None, True, 1.0, 0.1 + 0.2, "007", datetime.datetime(2024, 1, 5))]
+    ['', 'TRUE', '1', '0.3', '007', '2024-01-05']
+    """
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).upper()
+        case float():
+            # Excel itself shows 15 digits.
+            return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.15g}"
+        case datetime.datetime():
+            return value.isoformat().removesuffix("T00:00:00")
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+    return str(value)
+
+
+# ---------------------------------------------------------------------- Arrow
+
+
+def read_arrow(path: Path, kind: str, notes: Notes) -> pd.DataFrame:
+    """Read a Parquet or Feather file, bounded while it is read.
+
+    Args:
+        path: the file.
+        kind: ``parquet`` or ``feather``.
+        notes: how it is read; takes what is found.
+
+    Returns:
+        The columns, typed as they are in the file. Whole numbers and truth values with gaps have pandas' nullable
+        types; decimals, dates, times, bytes and nested values keep Arrow's.
+
+    Raises:
+        DataError: it is too large.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    batches, rows, used = [], 0, 0
+    names, batch = list[str](), None
+    for batch in (_parquet if kind == "parquet" else _feather)(path, names, notes):
+        rows, used = rows + batch.num_rows, used + batch.nbytes
+        notes.check_size(rows, used)
+        batch.validate(full=True)  # a damaged file points outside of its own memory, which would end the process
+        batches.append(batch)
+    columns = pa.Table.from_batches(batches).columns if batches else []
+    del batches, batch
+    # Each column is freed as soon as pandas has it. Without copy=False all of one type would be copied into one block.
+    return pd.DataFrame({name: series_of(columns.pop(0)) for name in names if columns}, copy=False)
+
+
+def _parquet(path: Path, names: list[str], notes: Notes) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        notes.check_size(file.metadata.num_rows)
+        schema = file.schema_arrow
+        places = _kept(schema, names, notes)
+        yield from file.iter_batches(PIECE_ROWS, columns=[schema.names[place] for place in places])
+
+
+def _feather(path: Path, names: list[str], notes: Notes) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    with pa.OSFile(str(path)) as file:  # a mapped file could be changed below the frame
+        places = _kept(pa.ipc.open_file(file).schema, names, notes)
+        reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places))
+        yield from map(reader.get_batch, range(reader.num_record_batches))
+
+
+def _kept(schema: pa.Schema, kept: list[str], notes: Notes) -> list[int]:
+    """The places to read, whose names go into ``kept``; row numbers that pandas wrote are no column."""
+    names = named(schema.names, notes)
+    places = [place for place in chosen(names, notes) if not re.fullmatch(r"__index_level_\d+__", names[place])]
+    kept += [names[place] for place in places]
+    return places
+
+
+def series_of(column: pa.ChunkedArray) -> pd.Series:
+    """An Arrow column as a pandas one that loses nothing: of a NumPy type where that can say the same, else of a
+    nullable type of pandas, else of Arrow's.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    is_, own = pa.types, None
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    kind = column.type
+    if is_.is_null(kind):
+        return pd.Series([None] * len(column), dtype=object)
+    if is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind):
+        column, own = column.cast(pa.large_string()), text_dtype()
+    elif is_.is_boolean(kind) or is_.is_integer(kind):
+        # Whole numbers beyond 2**53 would change as floats.
+        name = "boolean" if is_.is_boolean(kind) else str(kind).replace("i", "I").replace("u", "U")
+        own = pd.api.types.pandas_dtype(name) if column.null_count else None
+    elif not (is_.is_floating(kind) or is_.is_timestamp(kind) or is_.is_duration(kind) or is_.is_dictionary(kind)):
+        own = pd.ArrowDtype(kind)
+    series: pd.Series = column.to_pandas(types_mapper=lambda _: own)
+    return series
+
+
+# ---------------------------------------------------------------------- SQL
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL that holds a password, so that no configuration, log or checkpoint can hold one.
+
+    Args:
+        url: an SQLAlchemy URL, before its ``${NAME}`` are replaced.
+
+    Raises:
+        ConfigError: if it does; the message does not show it.
+
+    Example:
+        >>> check_url("postgresql://reader:${NORTH_PASSWORD}@db.north.example/cohort")
+        >>> check_url("postgresql://reader:hunter2@db.north.example/cohort")
+        Traceback (most recent call last):
+        ...
+        fedlit.errors.ConfigError: database postgresql://…: the URL holds a password. ...
+    """
+    found = PASSWORD.search(url)
+    values = [found["password"]] if found else []
+    values += [own["value"] for own in SECRET.finditer(unquote_plus(url.partition("?")[2]))]
+    if any(value.strip() and not VARIABLE.fullmatch(value.strip()) for value in values):
+        raise ConfigError(
+            f"database {url.partition('://')[0][:40]}://…: the URL holds a password. Write ${{NAME}} in its place, and "
+            "set the environment variable NAME where fedlit runs."
+        )
+
+
+def without_secrets(text: str, url: str = "") -> str:
+    """A text without a URL's query part and password, and without what the variables of ``url`` hold.
+
+    Example:
+        >>> without_secrets("postgresql://reader:hunter2@db.north.example/cohort?token=1")
+        'postgresql://reader:***@db.north.example/cohort'
+    """
+    for name in VARIABLE.findall(url):
+        value = os.environ.get(name) or name
+        for form in (value, quote(value), quote(value, safe=""), repr(value)[1:-1]):
+            text = text.replace(form, "***")
+    text = PASSWORD.sub(r"\g<user>:***@", text)
+    return text if url else text.partition("?")[0]
+
+
+def read_sql(url: str, notes: Notes) -> pd.DataFrame:
+    """Read what a query gives.
+
+    Args:
+        url: an SQLAlchemy URL; ``${NAME}`` stands for an environment variable.
+        notes: the query; how it is read.
+
+    Returns:
+        The columns, typed as the database gives them. The transaction is rolled back: only reading is meant.
+
+    Raises:
+        ConfigError: the URL holds a password, a variable is not set, or there is no query.
+        DataError: there is no such file, or the table is too large.
+    """
+    check_url(url)
+    if not (query := notes.options.query):
+        raise ConfigError(f"{notes.where}: query: expected a SELECT or the name of a table, found none.")
+    for name in VARIABLE.findall(url):
+        if not os.environ.get(name):
+            raise ConfigError(f"{notes.where}: the environment variable {name} is not set. Set it where fedlit runs.")
+    import pandas as pd
+    import sqlalchemy as sa
+
+    whole = sa.make_url(VARIABLE.sub(lambda own: quote(os.environ[own[1]], safe="/:"), url))
+    path = whole.database or ""
+    if whole.get_backend_name() == "sqlite" and not path.startswith("file:") and not Path(path).is_file():
+        # SQLite would make an empty database of that name.
+        raise notes.error("there is no such file. Check the path: sqlite:///relative/path or sqlite:////absolute/path.")
+    with sa.create_engine(whole, poolclass=sa.NullPool).connect() as connection:
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("PRAGMA query_only = ON")
+        select = query if re.search(r"\s", query.strip()) else f"SELECT * FROM {query}"
+        result = connection.exec_driver_sql(select)  # as it stands: a colon in it is no parameter
+        names = named(result.keys(), notes)
+        rows = result.fetchmany(notes.options.max_rows + 1)
+        notes.check_size(len(rows))
+    frame = pd.DataFrame({names[place]: _series_of([row[place] for row in rows]) for place in chosen(names, notes)})
+    notes.check_size(0, int(frame.memory_usage(deep=True).sum()))
+    return frame
+
+
+def _series_of(values: list[Any]) -> pd.Series:
+    import pandas as pd
+    import pyarrow as pa
+
+    # In SQLite cells of one column may be of several types, and those stay what they are.
+    if len({type(value) for value in values} - {type(None)}) <= 1:
+        with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
+            return series_of(pa.chunked_array([pa.array(values, from_pandas=False)]))
+    return pd.Series(values, dtype=object)

@@ -1,0 +1,157 @@
+"""A column's cells as different plain texts, before it is known what they mean; and the words that mean no value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["FALSE", "LABEL_MISSING", "MISSING", "TRUE", "Cells", "held_text", "is_text", "plain_types", "true_or_false"]
+
+LABEL_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
+"""Of labels: any other word may be a class."""
+
+_WORDS = """
+    . .. - -- --- – — * ** ?? ??? n.a. k.a. nil none nul missing unknown unk undefined keine unbekannt fehlt inconnu
+    desconocido sconosciuto #div/0! #value! #ref! #name? #num! #null! #error! 1.#qnan -1.#qnan 1.#ind -1.#ind -nan nat
+    (null) (none) (blank)
+"""
+_PHRASES = ("n. a.", "k. a.", "not available", "not applicable", "not known", "no data", "keine angabe", "#n/a n/a")
+MISSING = LABEL_MISSING.union(_WORDS.split(), _PHRASES)
+"""In lower case; in a column of text such a word may be a category too, so a note says how many there are."""
+
+TRUE = frozenset({"true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "sim", "wahr", "vrai", "on"})
+FALSE = frozenset({"false", "f", "no", "n", "nein", "non", "não", "falsch", "faux", "off"})
+ONE_AND_ZERO = {"1": True, "1.0": True, "0": False, "0.0": False}
+
+_SPACES = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A column's cells.
+
+    Attributes:
+        name: the column's.
+        texts: the different texts, without outer blanks and with single blanks inside.
+        codes: (n,) which of them each cell is; −1 where it is missing.
+
+    Example:
+        >>> cells = Cells.of(pd.Series([" a  b", "NA", 1.0, None], name="x"))
+        >>> cells.texts, cells.without(())[0].texts, cells.codes.tolist()
+        (['a b', 'NA', '1'], ['a b', '1'], [0, 1, 2, -1])
+    """
+
+    name: str
+    texts: list[str]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, values: pd.Series) -> Cells:
+        """Cells of any type (n,) as text."""
+        try:
+            codes, different = pd.factorize(values)
+        except TypeError:  # lists and the like
+            codes, different = pd.factorize(values.map(str, na_action="ignore"))
+        plain = [_SPACES.sub(" ", _text(own).replace("\ufeff", "")).strip() for own in different]
+        again, texts = pd.factorize(np.array(plain, object))
+        return cls(str(values.name), list(texts), _taken(again, codes, -1))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How often each text is there."""
+        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.texts))
+
+    def without(
+        self, missing: Iterable[str | float], kept: Collection[str] = (), words: frozenset[str] = MISSING
+    ) -> tuple[Cells, dict[str, int]]:
+        """The cells that have a value, and the words that mean that there is none, with how often they are there.
+
+        Args:
+            missing: further words in lower case, and numbers.
+            kept: words in lower case that are values here.
+            words: those that mean it everywhere.
+        """
+        further = {spelt for own in missing for spelt in ((own,) if isinstance(own, str) else (_text(own), repr(own)))}
+        gone = [
+            (text.casefold() in words or text.casefold() in further) and text.casefold() not in kept
+            for text in self.texts
+        ]
+        if not any(gone):
+            return self, {}
+        places = np.where(gone, -1, np.cumsum(~np.array(gone)) - 1)
+        gaps = {text: int(n) for text, n, out in zip(self.texts, self.counts, gone, strict=True) if out and text}
+        texts = [text for text, out in zip(self.texts, gone, strict=True) if not out]
+        return replace(self, texts=texts, codes=_taken(places, self.codes, -1)), gaps
+
+    def take(self, values: np.ndarray, gap: Any = np.nan) -> np.ndarray:
+        """A value for each text as one for each cell (n,); ``gap`` where it is missing."""
+        return _taken(values, self.codes, gap)
+
+
+def held_text(
+    values: pd.Series, missing: Iterable[str | float] = (), words: frozenset[str] = LABEL_MISSING
+) -> pd.Series:
+    """Cells (n,) as plain text, NaN where they are missing or a word means it.
+
+    Example:
+        >>> held_text(pd.Series([" a", "NA", "pending"]), ["pending"]).tolist()
+        ['a', nan, nan]
+    """
+    cells, _ = Cells.of(values).without(missing, words=words)
+    return pd.Series(cells.take(np.array(cells.texts, object)), values.index, object, values.name)
+
+
+def _taken(values: np.ndarray, codes: np.ndarray, gap: Any) -> np.ndarray:
+    made: np.ndarray = np.append(values, np.array([gap], object if values.dtype == object else None))[codes]
+    return made
+
+
+def _text(cell: object) -> str:
+    return str(int(cell)) if isinstance(cell, float | np.floating) and float(cell).is_integer() else str(cell)
+
+
+def is_text(values: pd.Series) -> bool:
+    """Whether cells are text, or objects of any kind."""
+    kind = getattr(values.dtype, "kind", "O")
+    return kind == "O" or isinstance(values.dtype, pd.StringDtype | pd.CategoricalDtype)
+
+
+def plain_types(values: pd.Series) -> pd.Series:
+    """Arrow's own types, which only some files have, as those that are known here.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> plain_types(pd.Series([1, None], dtype=pd.ArrowDtype(pa.decimal128(5, 2)))).tolist()
+        [1.0, nan]
+    """
+    if not isinstance(values.dtype, pd.ArrowDtype):
+        return values
+    import pyarrow as pa
+
+    kind = values.dtype.pyarrow_dtype
+    if pa.types.is_decimal(kind):
+        return values.astype("float64[pyarrow]").astype(np.float64)
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        seconds = pa.chunked_array(pa.array(values.array)).cast(pa.timestamp("s"), safe=False)  # any year
+        return pd.Series(seconds.to_pandas().to_numpy(), index=values.index, name=values.name)
+    if pa.types.is_time(kind):
+        return pd.to_timedelta(values.astype(object).map(str, na_action="ignore"))
+    return values.astype(object)
+
+
+def true_or_false(word: object) -> bool | None:
+    """What a word says.
+
+    Example:
+        >>> true_or_false("Ja"), true_or_false("0"), true_or_false("perhaps")
+        (True, False, None)
+    """
+    if isinstance(word, bool | np.bool_):
+        return bool(word)
+    low = str(word).casefold()
+    return True if low in TRUE else False if low in FALSE else ONE_AND_ZERO.get(low)

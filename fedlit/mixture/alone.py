@@ -1,0 +1,176 @@
+"""Models of scikit-learn that clients fit alone: the settings that are best on rows that a model has not seen."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import ParameterGrid
+from torch import Tensor
+
+from fedlit.data.encoder import TableEncoder
+from fedlit.data.encoding import EncodedClient, Rows
+from fedlit.errors import RunError
+from fedlit.mixture.parts import Part
+from fedlit.score.arrays import ArrayFunction, as_arrays
+from fedlit.score.folder import write
+from fedlit.score.scorer import Scorer
+from fedlit.tasks import COMPARED, Classification, Score, Task, task_state
+from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
+
+__all__ = ["Fitted", "Fold", "fit_alone", "fit_part", "fit_rows", "maker"]
+
+Make = Callable[[Mapping[str, Any]], Any]
+_BATCH = 65_536  # rows at a time through a model: trees are as fast as there are many
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows to fit a model to, and rows that it does not see.
+
+    Attributes:
+        task: of both.
+        make: settings → an untrained model.
+        train: to fit to.
+        held: to judge by; there may be none.
+    """
+
+    task: Task
+    make: Make
+    train: Rows
+    held: Rows
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The best settings and what came of them.
+
+    Attributes:
+        settings: the best, the first of equals.
+        models: of each fold.
+        held: what each fold's model predicts of its held-out rows.
+    """
+
+    settings: dict[str, Any]
+    models: list[Any]
+    held: list[Tensor]
+
+
+def fit_alone(folds: Sequence[Fold], grid: Mapping[str, Sequence[Any]], score: Score) -> Fitted:
+    """Fit a model to each fold with each combination of settings, and keep the best.
+
+    Args:
+        folds: of one client. Where all have one task, predictions of all held-out rows are judged as one; else, for
+            scales differ then, the mean of the folds' scores.
+        grid: setting → values.
+        score: by which settings are chosen.
+    """
+    best: tuple[float, Fitted] | None = None
+    combinations = ParameterGrid({key: list(values) for key, values in grid.items()})
+    for settings in combinations:
+        models = [fit_rows(own.task, own.make(settings), own.train) for own in folds]
+        held = [own.task.of_model(model, own.held.x.numpy()) if len(own.held) else torch.zeros(0)
+                for own, model in zip(folds, models, strict=True)]  # fmt: skip
+        value = _value(folds, held, score) if len(combinations) > 1 else 0.0
+        if best is None or score.gain(value, best[0]) > 0 or (math.isnan(best[0]) and not math.isnan(value)):
+            best = value, Fitted(dict(settings), models, held)
+    assert best is not None
+    return best[1]
+
+
+def _value(folds: Sequence[Fold], held: Sequence[Tensor], score: Score) -> float:
+    judged = [(own.task, made, own.held.y) for own, made in zip(folds, held, strict=True) if len(own.held)]
+    if judged and all(own.task is folds[0].task for own in folds):
+        judged = [(folds[0].task, torch.cat([made for _, made, _ in judged]), torch.cat([y for *_, y in judged]))]
+    values = [float(task.evaluate(made, y)[score.name]) for task, made, y in judged]
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def fit_rows(task: Task, model: Any, rows: Rows) -> Any:
+    """Fit a model to the rows whose target is known; where these have one class, it predicts that class."""
+    known = task.known(rows.y)
+    x, y = rows.x[known].numpy(), rows.y[known].numpy()
+    if isinstance(task, Classification) and len(np.unique(y)) == 1:
+        model = DummyClassifier(strategy="prior")
+    return model.fit(x, y)
+
+
+def maker(model: GoAlone, client: EncodedClient, seed: int, *more: Rows) -> Make:
+    """Settings → an untrained model for a client's columns.
+
+    Args:
+        model: which.
+        client: whose columns they are.
+        seed: of the model's own randomness.
+        more: rows beside the training rows, by which columns of too many categories are known.
+    """
+    categorical = [place for place, name in enumerate(client.spec.features) if name in client.categorical]
+    most = torch.cat([rows.x for rows in (client.train, *more)]).amax(0)
+    wide = [place for place in categorical if most[place] >= MOST_CATEGORIES]
+    return partial(
+        model.make,
+        categorical=categorical,
+        seed=0 if model.seedless else seed,
+        threads=torch.get_num_threads(),
+        wide=wide,
+    )
+
+
+def fit_part(part: Part, by: str | None) -> None:
+    """Fit a part's models of all folds and clients; the settings of a client's are the same in all folds.
+
+    Args:
+        part: whose ``go_alone`` is a name.
+        by: the score that chooses settings; the main one of a client's task if None, or if that task has no such score.
+
+    Raises:
+        RunError: no client's task has such a model.
+    """
+    data = [part.load(fold).data for fold in part.each_fold]
+    for fold, own in enumerate(data):
+        shutil.rmtree(part.fold(fold), ignore_errors=True)
+        own.setup()
+    known = {client.spec.name: client.spec.task.go_alone.get(str(part.settings.go_alone)) for client in data[0].clients}
+    if not any(known.values()):
+        names = ", ".join(data[0].specs[0].task.go_alone)
+        raise RunError(
+            f"part {part.name!r}: expected a client whose task has the model {part.settings.go_alone!r}, found none; "
+            + (f"name one of {names}" if names else "this task has no go-alone models: leave the part out")
+        )
+    for place, (name, model) in enumerate(known.items()):
+        if model is not None:
+            encoders = [own.encoders[name] for own in data]
+            _write(part, model, [own.clients[place] for own in data], encoders, by)
+    for fold in part.each_fold:
+        part.finish(fold)
+
+
+def _write(
+    part: Part, model: GoAlone, clients: Sequence[EncodedClient], encoders: Sequence[TableEncoder], by: str | None
+) -> None:
+    """One client's models."""
+    task, name = clients[0].spec.task, clients[0].spec.name
+    score = COMPARED[str(by)] if by in {own.name for own in task.scores} and by in COMPARED else task.scores[0]
+    folds = [
+        Fold(own.spec.task, maker(model, own, part.seed), own.train, own.sites[name]["validation"]) for own in clients
+    ]
+    found = fit_alone(folds, part.settings.grid or model.grid, score)
+    for fold, (own, encoder, made) in enumerate(zip(clients, encoders, found.models, strict=True)):
+        spec = own.spec
+        about = {
+            "client": str(part.settings.go_alone), "settings": found.settings, "rows": dict(spec.rows), "epochs": 0,
+            "checkpoint": part.name, "version": None, "precision": "32-true",
+        }  # fmt: skip
+        function = ArrayFunction(*as_arrays(made), spec.task.outcome, spec.num_features)
+        state, classes = task_state(spec.task), spec.sites[0].classes
+        write(
+            part.fold(fold) / name, Scorer(name, encoder, function, state, classes=classes, batch=_BATCH, about=about)
+        )

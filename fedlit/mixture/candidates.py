@@ -1,0 +1,208 @@
+"""What is worth a try for given tables: own models and federated ones, as configurations of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedlit.data.agree import Terms, agree, facts
+from fedlit.errors import ConfigError
+from fedlit.run.run import Run
+from fedlit.show.text import shorten
+from fedlit.tasks.go_alone import LINEAR, TREES
+
+__all__ = ["ENOUGH", "Candidate", "Survey", "candidates_of", "own_network", "survey"]
+
+ENOUGH = 500
+"""With fewer rows for training and validation a client's own network is not tried."""
+_LARGE = 2000
+_EPOCHS = 60, 233  # of the federated network: of small tables, of large ones
+_KEPT = ("source", "columns", "mutations", "leave_out")  # keys of data that say which tables; others say how
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of tables before anything is tried: names and kinds of columns, numbers of rows, tasks.
+
+    Attributes:
+        rows: client → its rows for training and validation.
+        shared: client → how many of its columns another client has as well, by name and kind.
+        columns: client → how many columns it has.
+        tasks: the names of clients' tasks.
+        models: names of go-alone models that some client's task has.
+        notes: what a person should know.
+    """
+
+    rows: dict[str, int]
+    shared: dict[str, int]
+    columns: dict[str, int]
+    tasks: frozenset[str]
+    models: frozenset[str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A part that may enter clients' mixtures.
+
+    Attributes:
+        label: as people read it in a sentence.
+        content: its configuration; of the reader's own None, of a go-alone model too.
+        go_alone: the name of a task's model; None for a configuration.
+        grid: settings of that model to choose from; its own if None.
+    """
+
+    label: str
+    content: dict[str, Any] | None = None
+    go_alone: str | None = None
+    grid: dict[str, list[Any]] | None = None
+
+
+def survey(run: Run) -> Survey:
+    """Look at the tables of a run that is not trained."""
+    run.data.setup()
+    tables, specs = run.data.tables(), {spec.name: spec for spec in run.data.specs}
+    terms = Terms(bins="agreed")  # columns of one name and kind meet, those of several kinds do not
+    agreement = agree({table.name: facts(table, terms) for table in tables}, terms)
+    shared = {
+        table.name: sum(
+            met is not None and len(met.clients) > 1
+            for met in (agreement.met(table.name, str(column)) for column in table.features)
+        )
+        for table in tables
+    }
+    notes, targets = list(agreement.apart), {table.name: str(table.target.name) for table in tables}
+    if len(set(targets.values())) > 1:
+        found = shorten([f"{target} at {client}" for client, target in targets.items()], 4)
+        notes.append(f"targets are called differently ({found}): whether their labels mean the same, fedlit cannot see")
+    return Survey(
+        {name: spec.rows["train"] + spec.rows["validation"] for name, spec in specs.items()},
+        shared,
+        {table.name: table.features.shape[1] for table in tables},
+        frozenset(spec.task.name for spec in specs.values()),
+        frozenset(name for spec in specs.values() for name in spec.task.go_alone),
+        tuple(notes),
+    )
+
+
+def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Candidate], dict[str, str]]:
+    """Name → candidate, those first that cost least; and name → why another is not tried.
+
+    Args:
+        raw: the reader's configuration.
+        found: of its tables.
+
+    Raises:
+        ConfigError: no client's task has a go-alone model, so that there is nothing to compare with.
+    """
+    if not found.models:
+        raise ConfigError(
+            f"fedlit recommend: expected a task with go-alone models to compare with, found "
+            f"{', '.join(sorted(found.tasks))}: this task has no go-alone models. Compare methods by fedlit compare; "
+            "each client's own network (exchange.federated: []) is the reference"
+        )
+    large, out = max(found.rows.values()) >= _LARGE, dict[str, str]()
+    linear = [name for name in LINEAR if name in found.models]
+    made = {name if len(linear) > 1 else "linear": Candidate("its own linear model", go_alone=name) for name in linear}
+    if TREES[0] in found.models:
+        grid: dict[str, list[Any]] = {"n_estimators": [200], "min_samples_leaf": [1], "max_features": ["sqrt", None]}
+        small: dict[str, list[Any]] = {"n_estimators": [100], "min_samples_leaf": [1, 5], "max_features": ["sqrt"]}
+        made["trees"] = Candidate("its own trees", go_alone=TREES[0], grid=grid if large else small)
+    several, shared = len(found.rows) > 1, any(found.shared.values())
+    if not several:
+        out["logistic, forest, tabm"] = "there is one client, so nobody to share with"
+    elif not shared:
+        out["logistic, forest"] = "no column is shared by two clients; give columns that mean the same one name"
+    elif len(found.tasks) > 1 or not found.tasks <= {"classification", "regression"}:
+        out["logistic, forest"] = (
+            "it takes clients that all predict one label, or all one number; tasks are "
+            + ", ".join(sorted(found.tasks))
+        )
+    else:
+        made["logistic"] = Candidate("the pooled linear model", _logistic(raw))
+        made["forest"] = Candidate("the forest", _forest(raw, large))
+    made |= {"tabm": Candidate("the federated TabM", _federated(raw, large))} if several else {}
+    few = [name for name, count in found.rows.items() if count < ENOUGH]
+    if len(few) < len(found.rows):
+        made["network"] = Candidate("its own TabM", own_network(raw, large, few))
+    else:
+        out["network"] = f"no client has {ENOUGH} rows for a network of its own"
+    if ("model" in raw or "exchange" in raw) and (raw.get("data") or {}).get("pool"):
+        out["yours"] = "data.pool puts all rows into one place, so it is no federation"
+    elif "model" in raw or "exchange" in raw:
+        made["yours"] = Candidate("the method of your configuration")
+    return made, out
+
+
+def _tables(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration says of whose tables there are."""
+    data = raw.get("data") or {}
+    return {key: data[key] for key in _KEPT if data.get(key) is not None}
+
+
+def _logistic(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Coefficients of shared columns are drawn to what all others found; one exchange finds the exact optimum."""
+    return {
+        "data": {**_tables(raw), "batches": 1, "scaling": "pooled", "categories": "indicators"},
+        "model": {"client": "fedlit.PooledLogistic", "threads": 1},
+        "exchange": {"federated": ["prior"], "rule": "fedlit.exchange.rules.Newton"},
+        "trainer": {"max_epochs": 1},
+    }
+
+
+def _forest(raw: Mapping[str, Any], large: bool) -> dict[str, Any]:
+    """Grown together, by sums that each tells of its rows."""
+    rule = {"trees": 25, "minimum": 5, "max_features": 1.0 if large else 0.3}
+    return {
+        "data": {**_tables(raw), "batches": 1, "align": "both", "scaling": "pooled"},
+        "model": {"client": {"class_path": "fedlit.Forest"}},
+        "exchange": {
+            "federated": [], "every": "epoch",
+            "rule": {"class_path": "fedlit.exchange.rules.GrowForest", "init_args": rule},
+        },
+        "trainer": {"max_epochs": 8},
+    }  # fmt: skip
+
+
+def own_network(raw: Mapping[str, Any], large: bool = False, few: Collection[str] = ()) -> dict[str, Any]:
+    """A TabM of each client's own, but at clients with few rows."""
+    tables = _tables(raw)
+    if few:
+        tables["leave_out"] = [*(tables.get("leave_out") or []), *few]
+    return {
+        "data": {**tables, "batch_size": 128 if large else 32, "steps": 12, "num_bins": 32 if large else 16},
+        "model": {**_tabm(large, 0.002), "average": 0.8, "keep": "loss"},
+        "exchange": {"federated": []},
+        "trainer": {"max_epochs": 60},
+    }
+
+
+def _federated(raw: Mapping[str, Any], large: bool) -> dict[str, Any]:
+    """Shared by the names of columns, categories and classes; then each client trains on from its best round."""
+    epochs, bins = _EPOCHS[large], 32 if large else 16
+    return {
+        "data": {
+            **_tables(raw), "batch_size": 128 if large else 32, "steps": 10, "bins": "agreed", "num_bins": bins,
+        },
+        "model": {
+            **_tabm(large, 0.003),
+            "scheduler": {"class_path": "torch.optim.lr_scheduler.CosineAnnealingLR", "init_args": {"T_max": epochs}},
+            "average": max(0.0, round(1 - 15 / epochs, 3)), "keep": "loss",
+            "then": {"fine_tune": {"epochs": max(1, epochs // 3), "patience": 4, "lr": 0.001, "average": 0.85}},
+        },
+        "exchange": {
+            "federated": ["*", "!*.scale", "!encoder.first.bias", "!core.*.bias"], "by_name": ["*"],
+            "rule": {"class_path": "fedlit.FedAvgM", "init_args": {"momentum": 0.6}},
+        },
+        "trainer": {"max_epochs": epochs, "check_val_every_n_epoch": 5 if epochs >= 60 else 1},
+    }  # fmt: skip
+
+
+def _tabm(large: bool, lr: float) -> dict[str, Any]:
+    sizes = {} if large else {"init_args": {"width": 64, "embedding": 8, "num_bins": 16}}
+    network = {"class_path": "fedlit.TabM", **sizes}
+    return {
+        "client": {"class_path": "fedlit.FederatedClient", "init_args": {"network": network}},
+        "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": lr, "weight_decay": 0.01}},
+    }

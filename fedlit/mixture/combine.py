@@ -1,0 +1,181 @@
+"""Each client's mixture: with which weight each part enters, and whether. A pure function of what parts predict of rows
+that they have not seen; it knows no run and no file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fedlit.errors import ConfigError
+from fedlit.mixture.losses import Judge
+from fedlit.mixture.settings import Mixing
+from fedlit.mixture.together import choose_together
+from fedlit.mixture.weigh import Predicted, weights_of
+from fedlit.tasks import COMPARED
+from fedlit.weights import mixed, stacked
+
+__all__ = ["Combined", "combine"]
+
+
+@dataclass(frozen=True)
+class Combined:
+    """A client's mixture, and what is to be known of it.
+
+    Attributes:
+        weights: part → its weight, of the parts that entered; of sum 1.
+        metric: the score by which it was judged.
+        rows: how many rows these are.
+        scores: part → its score on these rows.
+        mixture: the mixture's.
+        own: that of the own parts that it began with; NaN where nothing was compared.
+        changes: part → by how much the score became better when it entered, or would have; NaN of own parts.
+        notes: what a person should know.
+    """
+
+    weights: dict[str, float]
+    metric: str
+    rows: int
+    scores: dict[str, float]
+    mixture: float
+    own: float
+    changes: dict[str, float]
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; undefined values are None."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {key: plain(own) for key, own in value.items()}
+            return None if isinstance(value, float) and not math.isfinite(value) else value
+
+        return {**plain(vars(self)), "notes": list(self.notes)}
+
+
+def combine(
+    clients: Mapping[str, Predicted], own: Collection[str], mixing: Mixing, networks: Collection[str] = ()
+) -> dict[str, Combined]:
+    """Weights of all clients' mixtures.
+
+    With given weights, or ``admit: false``, all parts enter. Otherwise a mixture begins with what the client would take
+    alone: all its own parts, or the one of them that is better than all together. Of the parts that are left, the one
+    that gives the best score enters (of equals the first by name), as long as the score does not fall; weights are set
+    anew for each mixture. Scores decide here, not chance. Where the score is not defined on these rows nothing can be
+    judged, and federated parts stay out. A client without own parts begins with the best federated one.
+
+    Args:
+        clients: client → what parts predict of rows that they have not seen.
+        own: the parts that nobody else had a share in.
+        mixing: how parts are mixed.
+        networks: of the own parts the networks; ``together`` also tries to do without them.
+
+    Raises:
+        ConfigError: given weights that no part of a client has.
+        DataError: parts that do not fit.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> from fedlit.tasks import Regression
+        >>> y = torch.tensor([0.0, 1.0, 2.0])
+        >>> parts = {name: y.double().numpy()[:, None] + off for name, off in (("own", 1), ("joint", -0.5), ("far", 9))}
+        >>> rows = Predicted(Regression(), np.arange(3), y, parts)
+        >>> found = combine({"a": rows}, ["own"], Mixing(by="mae"))["a"]
+        >>> found.weights, found.own, found.mixture, found.changes["far"] < 0
+        ({'own': 0.5, 'joint': 0.5}, 1.0, 0.25, True)
+    """
+    if mixing.weights != "together":
+        return {name: _combined(name, rows, own, mixing) for name, rows in clients.items()}
+    found = choose_together(clients, own, mixing.shrink, networks)
+    return {
+        name: replace(made, notes=(found[name].note, *made.notes))
+        for name, rows in clients.items()
+        for made in [_combined(name, rows, own, replace(mixing, weights=dict(found[name].weights)))]
+    }
+
+
+def _combined(client: str, rows: Predicted, own: Collection[str], mixing: Mixing) -> Combined:
+    stacked(rows.parts)  # names a part at fault
+    known = [score.name for score in rows.task.scores if score.name in COMPARED and not score.test_only]
+    by = mixing.by if not isinstance(mixing.by, Mapping) else mixing.by.get(client)
+    metric = by if by in known else rows.task.scores[0].name
+    notes = [f"judged by {metric}, for its task has no {by}"] if by not in (None, metric) else []
+    judge = Judge(rows.task, rows.y, metric)
+    if isinstance(mixing.weights, Mapping):
+        found = _Admission({name: float(own) for name, own in mixing.weights.items() if name in rows.parts and own})
+        total = sum(found.weights.values())
+        if not total > 0:
+            raise ConfigError(
+                f"client {client!r}: mixture.weights: expected a weight above 0 for one of its parts, "
+                f"{', '.join(rows.parts)}, found none"
+            )
+        found = _Admission({name: value / total for name, value in found.weights.items()})
+    elif mixing.admit:
+        found = _admitted(rows, own, judge, mixing)
+    else:
+        mine = [name for name in rows.parts if name in own]
+        before = judge(mixed(rows.parts, dict.fromkeys(mine, 1.0))) if mine else math.nan
+        found = _Admission(weights_of(mixing.weights, rows, own, mixing.shrink), before)
+    scores = {name: judge(predictions) for name, predictions in rows.parts.items()}
+    reached = judge(mixed(rows.parts, found.weights))
+    best = judge.score.best(dict(sorted(scores.items(), reverse=True)))
+    if best is not None and judge.score.gain(scores[best], reached) > 0:
+        notes.append(
+            f"{best} alone is better here ({metric} {scores[best]:.4f}) than the mixture ({reached:.4f}); to take it "
+            f"alone: --ckpt_path last --mixture.weights.{best} 1"
+        )
+    changes = {name: found.changes.get(name, math.nan) for name in rows.parts}
+    return Combined(
+        found.weights, metric, len(rows.row), scores, reached, found.before, changes, (*found.notes, *notes)
+    )
+
+
+@dataclass(frozen=True)
+class _Admission:
+    """Weights, and how they came about: see :class:`Combined`."""
+
+    weights: dict[str, float]
+    before: float = math.nan
+    changes: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def _admitted(rows: Predicted, own: Collection[str], judge: Judge, mixing: Mixing) -> _Admission:
+    score, names = judge.score, sorted(rows.parts)
+    alone = {name: judge(rows.parts[name]) for name in names}
+    inside, left = [name for name in names if name in own], [name for name in names if name not in own]
+    before, notes, changes = math.nan, list[str](), dict[str, float]()
+
+    def of(chosen: list[str]) -> tuple[dict[str, float], float]:
+        weights = weights_of(str(mixing.weights), rows.only(chosen), own, mixing.shrink)
+        return weights, judge(mixed(rows.parts, weights))
+
+    if not inside:
+        inside = [score.best(alone) or names[0]]
+        left.remove(inside[0])
+        notes.append(
+            f"there is no own part: {inside[0]!r}, the best federated one by itself, is what others are compared with"
+        )
+    best = score.best({name: alone[name] for name in inside})
+    weights, now = of(inside)
+    if best is not None and score.gain(alone[best], now) > 0:
+        left = [name for name in inside if name != best] + left
+        inside, (weights, now) = [best], of([best])
+    if inside[0] in own:
+        before = now
+    if left and math.isnan(now):
+        notes.append(
+            f"the score is not defined on these {len(rows.row):,} rows: federated parts could not be judged and stay "
+            f"out ({', '.join(left)}); give validation rows of each class"
+        )
+    while left:
+        gained = {name: score.gain(of([*inside, name])[1], now) for name in left}
+        changes |= gained
+        enters = max(left, key=lambda name: -math.inf if math.isnan(gained[name]) else gained[name])
+        if not gained[enters] >= 0:
+            break
+        inside, left = [*inside, enters], [name for name in left if name != enters]
+        weights, now = of(inside)
+    return _Admission(weights, before, changes, tuple(notes))

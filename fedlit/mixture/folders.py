@@ -1,0 +1,57 @@
+"""Where mixtures lie. Light: ``fedlit predict --run`` asks before torch is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedlit.errors import ConfigError, DataError
+from fedlit.score.plain import check_weights, read_json
+
+__all__ = ["CONFIG", "MIXED", "find_mixture", "newest", "read_mixture"]
+
+CONFIG, MIXED, FORMAT = "config.yaml", "mixture.json", 2
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest mixture of a folder of runs; None if there is none."""
+    found = [path for path in folder.glob("version_*") if path.name[8:].isdigit() and (path / "parts").is_dir()]
+    return max(found, key=lambda path: int(path.name[8:]), default=None)
+
+
+def find_mixture(run: str | Path) -> Path | None:
+    """The folder of a mixture, by its folder or its configuration's name; None if it is none."""
+    path = Path(run)
+    if (path / "parts").is_dir() and (path / CONFIG).is_file():
+        return path
+    name = path.stem if path.suffix in (".yaml", ".yml") else path.name
+    return newest(path) or newest(Path("lightning_logs", name))
+
+
+def read_mixture(folder: Path, parts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Client → what was found of its mixture.
+
+    Args:
+        folder: the run's.
+        parts: that the run has, by name.
+
+    Raises:
+        ConfigError: the run was not trained to its end.
+        DataError: the file was altered.
+    """
+    path = folder / MIXED
+    if not path.is_file():
+        raise ConfigError(
+            f"{folder}: expected {MIXED}, which says how parts are mixed, found none: it was not trained to its end. "
+            "Continue with fedlit fit … --ckpt_path last"
+        )
+    found = read_json(path)
+    clients = found.get("clients")
+    if found.get("format") != FORMAT or not isinstance(clients, dict) or not clients:
+        raise DataError(f"{path}: expected what fedlit fit writes, found others; fit again with --ckpt_path last")
+    for client, own in clients.items():
+        weights = check_weights(own.get("weights") if isinstance(own, dict) else None, f"{path}: client {client!r}")
+        if not set(weights) <= set(parts):
+            raise DataError(f"{path}: client {client!r}: expected weights of some of {', '.join(parts)}, found others")
+    return clients

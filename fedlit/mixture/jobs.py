@@ -1,0 +1,104 @@
+"""The trainings of a mixture: each part with each fold, here or in worker processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedlit.errors import FedlitError, RunError
+from fedlit.mixture.alone import fit_part
+from fedlit.mixture.folders import CONFIG
+from fedlit.mixture.parts import Part
+from fedlit.mixture.settings import MixtureSettings, settings_of
+from fedlit.run.pool import Call, at_once
+
+__all__ = ["Tell", "run_jobs", "serve"]
+
+Tell = Callable[[str], None]
+Ended = Iterator[tuple[str, FedlitError | None, float]]
+
+
+def run_jobs(parts: Sequence[Part], settings: MixtureSettings, tell: Tell, seconds: float | None) -> dict[str, str]:
+    """Train what is not trained yet, in the order of parts and folds.
+
+    Args:
+        parts: all of them.
+        settings: of the mixture.
+        tell: where progress is told.
+        seconds: for all; each training gets an equal share of what is left. None without end.
+
+    Returns:
+        Part → why it is left out, where time is limited.
+
+    Raises:
+        FedlitError: a training failed, and time is not limited, or the part is a go-alone model.
+    """
+    jobs = {
+        f"{part.name}, fold {fold}" if part.settings.go_alone is None else part.name: (part, fold)
+        for part in parts
+        for fold in (part.each_fold if part.settings.go_alone is None else [None])
+    }
+    known = len(jobs)
+    jobs = {name: own for name, own in jobs.items() if not own[0].done(*([] if own[1] is None else [own[1]]))}
+    if len(jobs) < known:
+        tell(f"{known - len(jobs)} of {known} trainings are done already")
+    left, workers, end = len(jobs), min(settings.workers, len(jobs)), time.monotonic() + (seconds or 0)
+
+    def share() -> float | None:
+        nonlocal left
+        left -= 1
+        return None if seconds is None else max(0.0, (end - time.monotonic()) * workers / (left + 1))
+
+    out = dict[str, str]()
+    for number, (name, error, took) in enumerate((_at_once if workers > 1 else _here)(jobs, settings, share), 1):
+        part, _ = jobs[name]
+        if error is None:
+            tell(f"[{number}/{len(jobs)}] {name}: {took:.0f} s")
+        elif seconds is None or part.settings.go_alone is not None:
+            raise error
+        else:
+            out[part.name] = " ".join(str(error).split())
+    return {part.name: "no time was left for it" for part in parts if not part.done()} | out
+
+
+Jobs = Mapping[str, tuple[Part, int | None]]
+
+
+def _here(jobs: Jobs, settings: MixtureSettings, share: Callable[[], float | None]) -> Ended:
+    for name, (part, fold) in jobs.items():
+        begun, failed = time.monotonic(), None
+        try:
+            _train(part, fold, settings, share())
+        except FedlitError as error:
+            failed = error
+        yield name, failed, time.monotonic() - begun
+
+
+def _at_once(jobs: Jobs, settings: MixtureSettings, share: Callable[[], float | None]) -> Ended:
+    calls = []
+    for name, (part, fold) in jobs.items():
+        request = {"folder": str(part.folder.parent.parent), "part": part.name, "fold": fold}
+        log = part.folder / f"fold_{'all' if fold is None else fold}.log"
+        own = lambda request=request: {**request, "seconds": share()}  # noqa: E731
+        calls.append(Call(name, "fedlit.mixture.jobs:serve", own, log))
+    for call, error, took in at_once(calls, min(settings.workers, len(calls))):
+        if error is not None:
+            told = error.partition(": ")[2] if error.split(":")[0].endswith("Error") else error
+            failed = RunError(f"{call.name}: {told}; see {call.log}. Continue with --ckpt_path last")
+            yield call.name, failed if error else None, took
+
+
+def serve(request: Mapping[str, Any]) -> None:
+    """Train in a process of its own: the run's folder, the part's name, the fold, and the seconds that it may take."""
+    folder = Path(request["folder"])
+    settings = settings_of(folder / CONFIG)
+    _train(Part.of(settings, folder)[request["part"]], request["fold"], settings, request["seconds"])
+
+
+def _train(part: Part, fold: int | None, settings: MixtureSettings, seconds: float | None) -> None:
+    if fold is None:
+        fit_part(part, None if settings.mixing.by is None else str(settings.mixing.by))
+    elif seconds is None or seconds > 0:
+        part.train(fold, seconds)

@@ -1,0 +1,319 @@
+"""A mixture of several parts: what the command line does with ``mixture:``, from Python."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from fedlit.data.table import Split
+from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.exchange.exchange import Exchange
+from fedlit.files import write_frames, write_text
+from fedlit.locks import exclusive
+from fedlit.mixture.combine import Combined, combine
+from fedlit.mixture.folders import CONFIG, FORMAT, MIXED, newest, read_mixture
+from fedlit.mixture.jobs import Tell, run_jobs
+from fedlit.mixture.parts import Part, predicted
+from fedlit.mixture.plan import MixturePlan
+from fedlit.mixture.results import MixtureResults, results_of
+from fedlit.mixture.served import mixed_scorer
+from fedlit.mixture.settings import MixtureSettings, settings_from, settings_of, typed_pairs
+from fedlit.mixture.weigh import Predicted
+from fedlit.run.config import find_config
+from fedlit.run.folders import new_folder
+from fedlit.run.predictions import Predictions
+from fedlit.run.run import Run
+from fedlit.score.mixed import MixedScorer
+from fedlit.show.shown import Grid, Shown, for_terminal, say
+from fedlit.tasks.base import is_target
+
+__all__ = ["Mixture"]
+
+
+class Mixture(Shown):
+    """Trains own and federated models on folds, and mixes them for each client: what makes held-out rows worse stays
+    out.
+
+    Everything goes to ``<root>/<name>/version_<n>/``: ``config.yaml``, ``parts/<part>/fold_<i>/`` (ordinary runs, and
+    models of each client's own as arrays), ``mixture.json`` (weights and scores per client), ``out_of_fold.parquet``,
+    ``test.csv``, ``test.json``, ``predictions/``.
+
+    Args:
+        settings: keys and values as a configuration has them (``mixture: {parts: …}``, ``seed``, ``folds``, …), or
+            what :func:`fedlit.mixture.settings.settings_of` made of a file.
+
+    Raises:
+        ConfigError: keys or values that there are not, or a part's configuration that is not there.
+
+    Example:
+        >>> mixture = Mixture({"mixture": {"parts": {"network": {"config": "quickstart"}}}, "folds": 2})
+        >>> sorted(mixture.describe().plans["network"].clients)
+        ['breast_cancer', 'digits', 'wine']
+    """
+
+    def __init__(self, settings: MixtureSettings | Mapping[str, Any]) -> None:
+        self.settings = settings if isinstance(settings, MixtureSettings) else settings_from(settings)
+        self.folder: Path | None = None
+        self.out: dict[str, str] = {}
+        self.plan = MixturePlan(self.settings)
+        self._held: dict[str, Predicted] | None = None
+
+    @classmethod
+    def load(cls, config: str, *args: str) -> Mixture:
+        """The mixture of a configuration.
+
+        Args:
+            config: its name or path.
+            args: keys to change, as on the command line: ``"--folds=2"``, ``"--parts.forest.trainer.max_epochs=3"``.
+        """
+        return cls(settings_of(find_config(config), typed_pairs(args)[1]))
+
+    @property
+    def runs(self) -> Path:
+        """The folder of all runs of this name."""
+        return self.settings.root.absolute() / self.settings.name
+
+    def parts(self) -> list[Grid]:
+        """What is known without reading anything."""
+        rows = [[name, own.go_alone or own.config.name] for name, own in self.settings.parts.items()]
+        return [Grid([self.settings.name, "what"], rows)]
+
+    # ------------------------------------------------------------------ training
+
+    def describe(self) -> MixturePlan:
+        """The plan; reads the data, builds the clients of the first fold, trains nothing.
+
+        Raises:
+            ConfigError: parts that cannot be mixed: of other clients, rows or targets.
+        """
+        return self._plan(Part.of(self.settings, self.folder or self.runs / "none"), keep=False)
+
+    def fit(
+        self,
+        ckpt_path: str | Path | None = None,
+        *,
+        quiet: bool = False,
+        seconds: float | None = None,
+        progress: Tell | None = None,
+    ) -> MixtureResults:
+        """Train all parts with all folds, and find each client's mixture.
+
+        Args:
+            ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name: what was trained to its
+                end is not trained again.
+            quiet: print nothing but errors.
+            seconds: for training, roughly: each training that is left gets an equal share of what is left, and ends
+                with an epoch. Parts that got no time, or that failed, are in ``out``, with the reason. Go-alone models
+                are always fitted.
+            progress: where each training that ends is told; printed if None, unless ``quiet``.
+
+        Returns:
+            The mixtures' scores on held-out rows, which also chose the mixtures.
+
+        Raises:
+            ConfigError: the configuration cannot be run.
+            RunError: training had to stop.
+        """
+        if ckpt_path not in (None, "last"):
+            raise ConfigError(f"--ckpt_path: expected last, to continue the newest run, found {ckpt_path}")
+        tell: Tell = (lambda text: None) if quiet else (lambda text: print(for_terminal(text), flush=True))
+        begun = self._resumed() if ckpt_path is not None else None
+        folder = self.folder = begun or new_folder(self.settings.root.absolute(), self.settings.name)
+        expected, do = f"{folder}: expected no other process that writes there", "wait for it, or end it"
+        with exclusive(folder / ".lock", expected, do):
+            parts = Part.of(self.settings, folder)
+            try:
+                self.plan = self._plan(parts, keep=True)
+                write_text(self.settings.text(kept=True), folder / CONFIG)
+            except BaseException:
+                if begun is None:  # refused before anything was trained
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
+            plan = self.plan
+            tell(f"{for_terminal(plan)}\n\nRun folder: {folder}{', continued' if begun else ''}")
+            self.out = run_jobs(list(parts.values()), self.settings, progress or tell, seconds)
+            self._held = predicted({name: part for name, part in parts.items() if part.done()}, "validation")
+            self.mix()
+            frames = [
+                own.frame(name, part, own.mixed({part: 1.0})) for name, own in self.held.items() for part in own.parts
+            ]
+            write_frames({folder / "out_of_fold.parquet": pd.concat(frames, ignore_index=True)})
+            results = self._results("validation")
+        tell("")
+        tell(for_terminal(results))
+        return results
+
+    def mix(self, parts: Sequence[str] | None = None) -> dict[str, Combined]:
+        """Find each client's mixture anew, of some of the parts if they are named, and write it down."""
+        assert self.folder is not None
+        plan, wanted = self.plan, list(parts or self.settings.parts)
+        held = {name: own.only([part for part in own.parts if part in wanted]) for name, own in self.held.items()}
+        found = combine(held, plan.own, self.settings.mixing, plan.networks)
+        content = {"format": FORMAT, "clients": {name: own.to_dict() for name, own in found.items()}}
+        write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", self.folder / MIXED)
+        return found
+
+    def _resumed(self) -> Path:
+        found = newest(self.runs)
+        if found is None:
+            raise ConfigError(
+                f"--ckpt_path last: expected an earlier run of the mixture in {self.runs}, found none; leave "
+                "--ckpt_path out to start one"
+            )
+        if (found / CONFIG).is_file():
+            before, now = settings_of(found / CONFIG).trained(), self.settings.trained()
+            parts = Part.of(self.settings, found)
+            changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+            changed += [f"parts.{name}" for name, part in parts.items() if part.changed]
+            if changed:
+                raise ConfigError(
+                    f"--ckpt_path last: expected changes to how parts are mixed only, found changed "
+                    f"{', '.join(dict.fromkeys(changed))}; {found} keeps what its parts are trained with. Start a new "
+                    "run for others"
+                )
+        return found
+
+    def _plan(self, parts: Mapping[str, Part], *, keep: bool) -> MixturePlan:
+        """The plan of parts; refuses those that cannot be mixed, and writes what each is trained with if asked."""
+        made, first = MixturePlan(self.settings), ("", dict[str, Any]())
+        for name, part in parts.items():
+            run = part.load(0)
+            if part.settings.go_alone is not None:
+                run.exchange = Exchange()  # nobody asks anybody
+            try:
+                made.plans[name] = run.describe()
+            except FedlitError as error:
+                raise type(error)(f"part {name!r}: {error}") from error
+            self._check_by(name, run)
+            if run.data.pool:
+                made.pooled.append(name)
+            elif not run.exchange.on:
+                made.own.append(name)
+            tables = {
+                table.name: {split: table.target.iloc[table.splits[split]] for split in ("validation", "test")}
+                for table in run.data.tables()
+            }
+            first = first if first[1] else (name, tables)
+            _compare(first[0], first[1], name, tables, alone=name in made.own)
+            if keep:
+                part.keep(run)
+            run.loop.release()
+        return made
+
+    def _check_by(self, name: str, run: Run) -> None:
+        by, tasks = self.settings.mixing.by, [spec.task for spec in run.data.specs]
+        known = {own.name for task in tasks for own in task.scores if not (own.test_only or own.context)}
+        if by is not None and by not in known:
+            raise ConfigError(
+                f"mixture.by: expected a score of the task of part {name!r} ({', '.join(sorted(known))}), found {by!r}."
+                + did_you_mean(str(by), known)
+            )
+
+    # ------------------------------------------------------------------ scoring
+
+    def _trained(self) -> dict[str, dict[str, Any]]:
+        """What ``mixture.json`` says of clients; sets the run's folder."""
+        self.folder = self.folder or newest(self.runs)
+        if self.folder is None:
+            raise ConfigError(f"expected a trained run of the mixture in {self.runs}, found none; run fit first")
+        return read_mixture(self.folder, self.settings.parts)
+
+    def _done(self) -> dict[str, Part]:
+        assert self.folder is not None
+        return {name: part for name, part in Part.of(self.settings, self.folder).items() if part.done()}
+
+    @property
+    def held(self) -> dict[str, Predicted]:
+        """Client → what its parts predict of rows that they have not seen."""
+        if self._held is None:
+            self._trained()
+            self._held = predicted(self._done(), "validation")
+        return self._held
+
+    def _results(self, split: Split) -> MixtureResults:
+        clients = self._trained()
+        return results_of(split, self.held if split == "validation" else predicted(self._done(), split), clients)
+
+    def _scored(self, split: Split, ckpt_path: str | Path | None, quiet: bool, brief: bool) -> MixtureResults:
+        self._use(ckpt_path, quiet)
+        results = self._results(split)
+        assert self.folder is not None
+        known = (self.folder / f"{split}.csv").exists()
+        files = results.write(self.folder)
+        if not quiet:
+            wrote = f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"
+            print(for_terminal(results.brief() if brief else results), for_terminal(wrote), sep="\n")
+        return results
+
+    def _use(self, ckpt_path: str | Path | None, quiet: bool) -> None:
+        if ckpt_path not in (None, "last"):
+            raise ConfigError(
+                f"--ckpt_path: expected last, or nothing, found {ckpt_path}: a mixture has one state. Which state of a "
+                "part's runs is used is set with parts.NAME.checkpoint before training"
+            )
+        self._trained()
+        if not quiet:
+            say(f"Using {self.folder}")
+
+    def validate(
+        self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False
+    ) -> MixtureResults:
+        """Score the held-out rows, which also chose the mixtures: on new rows a little less is to be expected."""
+        return self._scored("validation", ckpt_path, quiet, brief)
+
+    def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> MixtureResults:
+        """Score the test split: of each part the mean of its folds' models, then the mixture. Writes ``test.csv`` and
+        ``test.json`` into the run's folder.
+
+        Args:
+            ckpt_path: None or ``last``: a mixture has one state.
+            quiet: print nothing but errors.
+            brief: print the main score, loss and accuracy only.
+        """
+        return self._scored("test", ckpt_path, quiet, brief)
+
+    def predict(self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False) -> Predictions:
+        """Predict each client's test rows, and write one file per client.
+
+        Args:
+            ckpt_path: see :meth:`test`.
+            format: ``csv`` or ``parquet``.
+            quiet: print nothing but errors.
+        """
+        if format not in ("csv", "parquet"):
+            raise ConfigError(f"--format: expected csv or parquet, found {format!r}")
+        self._use(ckpt_path, quiet)
+        clients, frames, files = self._trained(), dict[str, pd.DataFrame](), dict[str, Path]()
+        for name, own in predicted(self._done(), "test").items():
+            frame = own.task.frame(own.row, own.y, own.mixed(clients[name]["weights"]))
+            frames[name] = frame[[column for column in frame if not is_target(column)]]
+            files[name] = cast(Path, self.folder) / "predictions" / "test" / f"{name}.{format}"
+        write_frames({files[name]: frame for name, frame in frames.items()})
+        return Predictions(frames, files)
+
+    def client(self, name: str) -> MixedScorer:
+        """One client's mixture, to score rows that nobody has labelled: ``mixture.client("north").predict(frame)``."""
+        self._trained()
+        return mixed_scorer(cast(Path, self.folder), name)
+
+
+def _compare(
+    first: str, before: Mapping[str, Mapping[str, Any]], name: str, now: Mapping[str, Mapping[str, Any]], *, alone: bool
+) -> None:
+    """Refuse parts that are not about the same rows. One that nobody else has a share in may leave clients out."""
+    if set(now) - set(before) or (set(before) - set(now) and not alone):
+        raise ConfigError(
+            f"part {name!r}: expected the clients of part {first!r}, {', '.join(sorted(before))}, found "
+            f"{', '.join(sorted(now))}; let all parts have one source, and the same clients of it"
+        )
+    for client in now:
+        if not all(target.equals(before[client][split]) for split, target in now[client].items()):
+            raise ConfigError(
+                f"part {name!r}, client {client!r}: expected the held-out and test rows of part {first!r}, with its "
+                "target, found others; let all parts have one source, one way to split and one target"
+            )

@@ -1,0 +1,250 @@
+"""One part of a mixture with one fold: trained in a folder of its own, its models found, rows predicted by them.
+
+<run>/parts/<part>/config.yaml                        what the part is trained with: settings of its configuration
+                  /fold_<i>/version_0/                 an ordinary run of fedlit
+                  /fold_<i>/<client>/                  of a go-alone model: the client's, as arrays
+                  /fold_<i>/DONE                       written last
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from lightning.pytorch.callbacks import Callback
+
+from fedlit.data.table import Split
+from fedlit.errors import ConfigError, FedlitError
+from fedlit.files import write_text
+from fedlit.mixture.settings import MixtureSettings, PartSettings
+from fedlit.mixture.weigh import Predicted
+from fedlit.run.allowed import is_of_run
+from fedlit.run.config import flatten
+from fedlit.run.folders import newest_run, to_score
+from fedlit.run.load import load as load_run
+from fedlit.run.options import listed
+from fedlit.run.run import Run
+from fedlit.score.folder import MAIN, load
+from fedlit.score.mixed import aligned, united
+from fedlit.score.scorer import Scorer
+from fedlit.tasks import task_from
+
+__all__ = ["Part", "predicted"]
+
+CONFIG, DONE = "config.yaml", "DONE"
+_ALONE = {  # a go-alone model reads its client's table, whatever the configuration's federation does with it
+    "data.align": "none", "data.scaling": "client", "data.categories": "codes", "data.missing": "mean",
+    "data.common": None, "data.pool": False,
+}  # fmt: skip
+_FREE = ("name", "seed", "board.", "checkpoint.", "data.fold", "trainer.default_root_dir")
+"""Keys that a mixture sets itself, or that change nothing that is computed."""
+
+
+class _Until(Callback):
+    """Ends training with the first epoch that ends after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end, self.stopped = time.monotonic() + seconds, 0
+
+    def on_train_epoch_end(self, trainer: Any, loop: Any) -> None:
+        """An epoch is over."""
+        if time.monotonic() > self.end and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
+            trainer.should_stop, self.stopped = True, trainer.current_epoch + 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a mixture in a run's folder.
+
+    Attributes:
+        name: its name.
+        settings: what the mixture says of it.
+        folder: ``<run>/parts/<name>``.
+        seed: the mixture's.
+        folds: the mixture's.
+    """
+
+    name: str
+    settings: PartSettings
+    folder: Path
+    seed: int
+    folds: int
+
+    @classmethod
+    def of(cls, settings: MixtureSettings, folder: Path) -> dict[str, Part]:
+        """All parts of a run's folder."""
+        return {
+            name: cls(name, own, folder / "parts" / name, settings.seed, settings.folds)
+            for name, own in settings.parts.items()
+        }
+
+    @property
+    def each_fold(self) -> range:
+        """The folds' numbers; one where there are no folds."""
+        return range(max(self.folds, 1))
+
+    def fold(self, number: int) -> Path:
+        """The folder of a fold."""
+        return self.folder / f"fold_{number}"
+
+    def done(self, *folds: int) -> bool:
+        """Whether folds, all if none is named, were trained to their end."""
+        return all((self.fold(fold) / DONE).is_file() for fold in folds or self.each_fold)
+
+    def load(self, fold: int) -> Run:
+        """Its run of a fold, untrained; from the settings that lie in the folder, where the mixture was begun.
+
+        Raises:
+            ConfigError: the part's configuration is not valid; names the part.
+        """
+        return self._base.with_fold(fold, f"fold_{fold}")
+
+    @cached_property
+    def _base(self) -> Run:
+        """Its run, of which those of folds are made: reading a configuration costs a second."""
+        kept, own = self.folder / CONFIG, self.settings
+        config, changed = (kept, {}) if kept.is_file() else (own.config, own.set)
+        overrides = {
+            **(_ALONE if own.go_alone is not None else {}),
+            **({"checkpoint.best": 1} if own.checkpoint == "best" else {}),
+            **changed, "board.curves": False, "board.confusion_matrices": 0, "seed": self.seed,
+            "data.folds": self.folds, "data.fold": 0, "trainer.default_root_dir": self.folder,
+        }  # fmt: skip
+        trusted = tuple(file for file in (own.config,) if file.is_file() and not is_of_run(file))
+        try:
+            return load_run(config, overrides=overrides, of_run=config == kept, trusted=trusted)
+        except FedlitError as error:
+            raise type(error)(f"part {self.name!r}: {error}") from error
+
+    def keep(self, run: Run) -> None:
+        """Write what the part is trained with, once: a run that is continued is trained with the same, whatever became
+        of the configuration's file.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / CONFIG).is_file():
+            write_text(run.config_text or "", self.folder / CONFIG)
+
+    @property
+    def changed(self) -> bool:
+        """Whether its configuration says something else now than what lies in the folder; wherever its file is now."""
+        kept = self.folder / CONFIG
+        if not kept.is_file():
+            return False
+        before = dict(flatten(yaml.safe_load(kept.read_text(encoding="utf-8"))))
+        now = replace(self, folder=self.folder / "none")._base.settings or {}
+        return any(before.get(key) != now.get(key) for key in (*before, *now) if not key.startswith(_FREE))
+
+    def _checkpoint(self, fold: int) -> Path:
+        return to_score(self.folder, f"fold_{fold}", self.settings.checkpoint, None, "mixture")[0]
+
+    def train(self, fold: int, seconds: float | None = None) -> None:
+        """Train a fold to its end; goes on where it was cut short.
+
+        Args:
+            fold: which.
+            seconds: after which no further epoch begins; None for no end.
+        """
+        try:
+            begun = newest_run(self.folder, f"fold_{fold}")
+        except ConfigError:  # it ended before its first checkpoint
+            begun = None
+        if begun is None:
+            shutil.rmtree(self.fold(fold), ignore_errors=True)
+        run, clock = self.load(fold), _Until(seconds or 0)
+        if seconds is not None:
+            run.trainer_options["callbacks"] = [*listed(run.trainer_options.get("callbacks")), clock]
+        try:
+            run.fit("last" if begun is not None else None, quiet=True)
+        except FedlitError as error:
+            raise type(error)(f"part {self.name!r}, fold {fold}: {error}") from error
+        self.finish(fold, clock.stopped)
+
+    def finish(self, fold: int, stopped: int = 0) -> None:
+        """Write the mark of the end.
+
+        Args:
+            fold: which.
+            stopped: after how many epochs time was up; 0 if it was not.
+        """
+        done = {"part": self.name, "fold": fold, "stopped": stopped}
+        write_text(json.dumps(done) + "\n", self.fold(fold) / DONE)
+
+    @property
+    def stopped(self) -> list[int]:
+        """Of folds for which time was up, the epochs that they had."""
+        found = [json.loads((self.fold(fold) / DONE).read_text(encoding="utf-8")) for fold in self.each_fold]
+        return [own["stopped"] for own in found if own.get("stopped")]
+
+    def scorers(self, fold: int, clients: Iterable[str] | None = None) -> dict[str, Scorer]:
+        """Its models of a fold by client; of all if None."""
+        if self.settings.go_alone is not None:
+            folders = sorted(path.parent for path in self.fold(fold).glob(f"*/{MAIN}"))
+            return {path.name: load(path) for path in folders if clients is None or path.name in clients}
+        return self.load(fold).scorers(clients, self._checkpoint(fold))
+
+
+def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:
+    """Client → what its parts predict of its rows.
+
+    Args:
+        parts: that are trained.
+        split: ``test``, of which each part predicts the mean of its folds' models; or ``validation``: each row is
+            predicted by the model of the fold that it was held out of.
+    """
+    made: dict[str, dict[str, list[_OfFold]]] = {}
+    targets: dict[str, dict[int, Any]] = {}
+    for name, part in parts.items():
+        for fold in part.each_fold:
+            tables = {table.name: table for table in part.load(fold).data.tables()}
+            for client, scorer in part.scorers(fold).items():
+                rows = tables[client].splits[split]
+                found = scorer.of_inputs(scorer.encoder.transform(tables[client].features.iloc[rows]))
+                own = _OfFold(scorer, fold, tables[client].features.index.to_numpy()[rows], found)
+                made.setdefault(client, {}).setdefault(name, []).append(own)
+                targets.setdefault(client, {})[fold] = tables[client].target.iloc[rows]
+    return {client: _together(made[client], targets[client], split) for client in sorted(made)}
+
+
+@dataclass(frozen=True)
+class _OfFold:
+    """What a fold's model predicts of rows."""
+
+    scorer: Scorer
+    fold: int
+    row: np.ndarray
+    found: np.ndarray
+
+
+def _together(parts: Mapping[str, list[_OfFold]], targets: Mapping[int, Any], split: Split) -> Predicted:
+    """A client's rows, in ascending order of their numbers."""
+    task = task_from(united([own.scorer.own_state for folds in parts.values() for own in folds]))
+    first = next(iter(parts.values()))
+    arrays = {
+        name: [aligned(own.found, own.scorer.outcome.classes, task.classes) for own in folds]
+        for name, folds in parts.items()
+    }
+    if split == "test":
+        y = task.encode(targets[first[0].fold])
+        means = {name: np.asarray(sum(own)) / len(own) for name, own in arrays.items()}
+        return Predicted(task, first[0].row, y, means)
+    row, fold = (
+        np.concatenate([np.broadcast_to(getattr(own, key), own.row.shape) for own in first]) for key in ("row", "fold")
+    )
+    order = np.argsort(row, kind="stable")
+    y = task.encode(_stacked([targets[own.fold] for own in first]))
+    whole = Predicted(task, row, y, {name: np.concatenate(own) for name, own in arrays.items()}, fold)
+    return whole.some(order)
+
+
+def _stacked(targets: list[Any]) -> Any:
+    import pandas as pd
+
+    return targets[0] if len(targets) == 1 else pd.concat(targets)

@@ -1,0 +1,123 @@
+"""What a mixture is going to do, before it does anything: which parts, what of them leaves a client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedlit.mixture.settings import MixtureSettings
+from fedlit.run.plan import Plan
+from fedlit.show.shown import Grid, Shown
+from fedlit.show.text import MOST_ROWS, more
+
+__all__ = ["MixturePlan"]
+
+
+@dataclass(frozen=True, repr=False)
+class MixturePlan(Shown):
+    """The plan of a mixture.
+
+    Attributes:
+        settings: of the mixture.
+        plans: part → the plan of its run, with the first fold.
+        own: the parts that nobody else has a share in: nothing of them leaves a client.
+        pooled: the parts for which all rows are brought together.
+    """
+
+    settings: MixtureSettings
+    plans: dict[str, Plan] = field(default_factory=dict)
+    own: list[str] = field(default_factory=list)
+    pooled: list[str] = field(default_factory=list)
+
+    @property
+    def networks(self) -> list[str]:
+        """Of the own parts the networks."""
+        return [name for name in self.own if self.settings.parts[name].go_alone is None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "folds": self.settings.folds,
+            "parts": {name: {"own": name in self.own, **plan.to_dict()} for name, plan in self.plans.items()},
+        }
+
+    def parts(self) -> list[str | Grid]:
+        """Who has which rows, each part and what of it leaves a client, and how parts are mixed."""
+        first = next(
+            (self.plans[name] for name in self.plans if name not in self.pooled), next(iter(self.plans.values()))
+        )
+        rows = [
+            [name, *(f"{own['rows'][split]:,}" for split in ("train", "validation", "test"))]
+            for name, own in first.clients.items()
+        ]
+        held = "held out" if self.settings.folds else "validation"
+        lines: list[str | Grid] = [
+            Grid(["client", "train", held, "test"], rows[:MOST_ROWS]),
+            *more(rows, "clients"),
+            "",
+        ]
+        lines += [Grid(["part", "what", "bytes/exchange", "told before"], [self._line(name) for name in self.plans])]
+        lines += [self.sentence(name) for name in self.plans if name not in self.own]
+        lines += [self._folds(), self._weights()]
+        own_folds = self.settings.folds
+        notes = {
+            note: None
+            for plan in self.plans.values()
+            for note in plan.notes
+            # out-of-fold rows choose here, and not a fold's
+            if ("fold" not in note or "of one" in note) and not (own_folds and "chosen by chance" in note)
+        }
+        return [*lines, *(f"Note: {note}" for note in list(notes)[:MOST_ROWS]), *more(list(notes), "notes")]
+
+    def _line(self, name: str) -> list[str]:
+        part, plan = self.settings.parts[name], self.plans[name]
+        if part.go_alone is not None:
+            return [name, f"own: {part.go_alone}", "0", "nothing"]
+        config = part.config.stem if part.config.stem != "config" else "configuration"
+        changed = ", ".join(f"{key} {value}" for key, value in part.set.items())
+        whose = "own" if name in self.own else "rows pooled" if name in self.pooled else "federated"
+        what = f"{whose}: {config}{f' ({changed})' if changed else ''}"
+        sent = sorted({own["bytes_per_exchange"] for own in plan.clients.values()})
+        told = "yes" if plan.before else "nothing"
+        size = " to ".join(f"{size:,}" for size in dict.fromkeys([sent[0], sent[-1]]))
+        return [name, what, f"{size}, and answers" if plan.exchange.get("asks") else size, told]
+
+    def sentence(self, name: str) -> str:
+        """What of a part leaves a client, before training and in exchanges."""
+        plan = self.plans[name]
+        if name in self.pooled:
+            return f"{name}: all rows leave their clients: they are pooled (data.pool), for a comparison."
+        return f"{name}: {' '.join(plan.sentences())}"
+
+    def _folds(self) -> str:
+        folds, parts = self.settings.folds, len(self.settings.parts)
+        if not folds:
+            return f"{parts} parts are trained on the training rows; validation rows decide how they are mixed."
+        return (
+            f"{parts} parts are trained {folds} times, each time without one of {folds} folds of the training and "
+            "validation rows; held-out rows decide how parts are mixed, and the models of all folds are averaged."
+        )
+
+    def _weights(self) -> str:
+        own = self.settings.mixing
+        if isinstance(own.weights, dict):
+            given = ", ".join(f"{name} {weight:g}" for name, weight in own.weights.items())
+            return f"Weights are given ({given}), so all parts with a weight enter."
+        if own.weights == "together":
+            return (
+                "Clients choose one way to mix together (equal weights, one half own, fitted, each of these without "
+                "own networks, each federated part by itself, own parts alone). For this each client tells one number "
+                "for each of these, its mean loss in units of its own spread. A client leaves the common choice only "
+                "where its held-out rows are sure."
+            )
+        how = {
+            "equal": "Weights are equal",
+            "half_own": "Own parts share one half, federated ones the other",
+            "fitted": f"Each client fits weights to its held-out rows, shrunk to equal by {own.shrink:g} rows a part",
+        }[own.weights]
+        enter = (
+            f"a federated part enters only where it does not make a client's held-out {own.by or 'scores'} worse"
+            if own.admit
+            else "all parts enter (mixture.admit is false)"
+        )
+        return f"{how}; {enter}."

@@ -1,0 +1,269 @@
+"""``fedlit recommend``: tries sensible candidates within a time and tells each client whether to join, and with what.
+
+<out>/<name>_<part>.yaml     the candidates, as ordinary configurations
+     /<name>_best.yaml       the mixture of own parts and of those that somebody may gain by
+     /recommend.json         what was found; written last
+     /trained/               the mixture of all candidates
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedlit.errors import ConfigError
+from fedlit.files import naming, write_text
+from fedlit.mixture.advice import Advice, advise
+from fedlit.mixture.candidates import Candidate, Survey, candidates_of, own_network, survey
+from fedlit.mixture.folders import newest
+from fedlit.mixture.mixture import Mixture
+from fedlit.mixture.parts import Part
+from fedlit.mixture.settings import Mixing, MixtureSettings, PartSettings, is_mixture
+from fedlit.run.arguments import made_from
+from fedlit.run.config import find_config, read_yaml, shown
+from fedlit.run.load import load
+from fedlit.show.shown import Grid, Shown, for_terminal
+from fedlit.show.text import MOST_ROWS, Verbatim, more
+from fedlit.statistics import MATTERS
+
+__all__ = ["Recommendation", "recommend"]
+
+DONE = "recommend.json"
+
+
+@dataclass(frozen=True, repr=False)
+class Recommendation(Shown):
+    """Each client's answer.
+
+    Attributes:
+        clients: client → its answer.
+        labels: candidate that was trained → as people read it.
+        wanted: federated ones in the mixture of a client that should join, or may gain though there is not enough data
+            to tell.
+        missing: candidate → why it was not tried, or what its training lacks.
+        survey: what is known of the tables.
+        mixture: of all candidates that were trained.
+        seconds: that it took, and that it might have taken.
+        best: the file of the mixture of own and wanted parts.
+    """
+
+    clients: dict[str, Advice]
+    labels: dict[str, str]
+    wanted: tuple[str, ...]
+    missing: dict[str, str]
+    survey: Survey
+    mixture: Mixture
+    seconds: tuple[float, float]
+    best: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as in ``recommend.json``."""
+        settings, plan = self.mixture.settings, self.mixture.plan
+        return {
+            "format": 2,
+            "config": str(settings.origin),
+            "seed": settings.seed,
+            "folds": settings.folds,
+            "seconds": round(self.seconds[0], 1),
+            "budget": self.seconds[1],
+            "clients": {
+                name: {
+                    "rows": self.survey.rows[name], "shared_columns": self.survey.shared[name],
+                    "of_columns": self.survey.columns[name], **own.to_dict(),
+                }
+                for name, own in self.clients.items()
+            },
+            "candidates": {
+                name: {"label": label, "own": name in plan.own, "wanted": name in self.wanted}
+                for name, label in self.labels.items()
+            },
+            "missing": self.missing,
+            "leaves": {name: plan.sentence(name) for name in self.wanted},
+            "notes": list(self.survey.notes),
+            "best": str(self.best),
+        }  # fmt: skip
+
+    def parts(self) -> list[str | Grid]:
+        """The table of clients, a sentence for each, what it rests on, what would leave a site, how to go on."""
+        settings, best = self.mixture.settings, shlex.quote(str(self.best))
+        rows = [self._row(name, own) for name, own in self.clients.items()]
+        scores = list(dict.fromkeys(own.score.label for own in self.clients.values()))
+        header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "verdict"]
+        lines: list[str | Grid] = [f"{' or '.join(scores)} of held-out rows:", Grid(header, rows[:MOST_ROWS])]
+        lines += [*more(rows, "clients"), ""]
+        lines += [f"{name}: {own.sentence}." for name, own in self.clients.items()]
+        lines += [
+            "",
+            f"{len(self.labels)} candidates, {settings.folds} folds, seed {settings.seed}: {self.seconds[0]:,.0f} s of "
+            f"{self.seconds[1]:,.0f}. Test rows were not touched.",
+            "alone: the best of a client's own parts and their mixture. lift: of the mixture of own and federated "
+            "parts over it. The same held-out rows chose both; the lift is corrected for that (by the bootstrap, "
+            f"optimism in {DONE}). Intervals are a paired bootstrap over these rows: they speak of other rows, not of "
+            "another training, nor of several clients at once.",
+            *(f"Missing: {name}: {why}." for name, why in self.missing.items()),
+            *(f"Note: {note}" for note in self.survey.notes),
+            "",
+        ]
+        if self.wanted:
+            lines.append("What would leave a site, by parts of the mixture that is written:")
+            lines += [self.mixture.plan.sentence(name) for name in self.wanted]
+            lines.append("All clients took part in these trainings. Without those that do not join, lifts may differ.")
+        else:
+            lines.append("Nothing would leave a site: the mixture that is written has own parts alone.")
+        return [
+            *lines, "", f"Wrote {self.best}, the candidates' configurations and {DONE} beside it. Next:",
+            Verbatim(f"  fedlit fit --config {best}"), Verbatim(f"  fedlit test --config {best}"),
+        ]  # fmt: skip
+
+    def _row(self, name: str, own: Advice) -> list[str]:
+        text, (low, high) = own.score.text, own.interval
+        lift = [text(own.lift, signed=True), f"{text(low, signed=True)} to {text(high, signed=True)}"]
+        shared = f"{self.survey.shared[name]}/{self.survey.columns[name]}"
+        return [
+            name, f"{self.survey.rows[name]:,}", shared, text(own.alone), own.best,
+            *(lift if own.parts else ["–", "–"]), own.verdict,
+        ]  # fmt: skip
+
+
+def recommend(
+    config: str | Path, *, budget: float = 600.0, folds: int = 4, seed: int | None = None, by: str | None = None,
+    workers: int = 1, matters: float = MATTERS, out: str | Path | None = None, force: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> Recommendation:  # fmt: skip
+    """Try what is sensible, and say what each client gains. Never reads what test rows have to be predicted as.
+
+    Args:
+        config: the name or path of a configuration with tables; if it has a method, that is a candidate, too.
+        budget: seconds for training, roughly. Own models of scikit-learn are always fitted; what is missing is said.
+        folds: into how many rows are dealt.
+        seed: of everything; that of the configuration if None.
+        by: the score that decides; the main one of a client's task if None.
+        workers: processes at once.
+        matters: the smallest lift that matters, in percentage points (see :meth:`fedlit.tasks.Score.least_lift`).
+        out: the folder for everything; ``recommended/<name>`` if None.
+        force: whether what an earlier one found may be deleted.
+        tell: where progress is told; printed if None.
+
+    Raises:
+        ConfigError: a configuration that cannot be read, or a folder with other contents.
+        RunError: own models could not be trained.
+    """
+    begun, path = time.monotonic(), find_config(str(config))
+    raw = {} if is_mixture(path) else read_yaml(path)
+    if not (raw.get("data") or {}).get("source"):
+        raise ConfigError(
+            f"--config {shown(path)}: expected a configuration of one run with data.source, found a mixture, or none; "
+            "fedlit init writes one for the tables of a folder"
+        )
+    for name, value, low in (("budget", budget, 0), ("folds", folds, 2), ("workers", workers, 1)):
+        if not value >= low:
+            raise ConfigError(f"--{name}: expected at least {low}, found {value:g}")
+    folder = Path(out) if out else Path("recommended") / path.stem
+    _begin(folder, force)
+    if str(path.parent) not in sys.path:  # a class of the reader may lie there
+        sys.path.append(str(path.parent))
+    seed = int(raw.get("seed") or 0) if seed is None else seed
+    files = _Files(folder, path)
+    tables = files.write("tables", own_network(raw), "Go-alone models read its tables.")
+    known = survey(load(str(tables), f"--seed={seed}", f"--data.folds={folds}", "--data.fold=0"))
+    candidates, missing = candidates_of(raw, known)
+    settings = MixtureSettings(
+        {name: files.part(name, own, tables) for name, own in candidates.items()}, "trained", folder.absolute(), seed,
+        folds, workers, Mixing("fitted", by=by), path,
+    )  # fmt: skip
+    mixture = Mixture(settings)
+    tell = tell or (lambda line: print(for_terminal(line), flush=True))
+    tell(f"Trying {', '.join(candidates)} on {folds} folds")
+    mixture.fit("last" if newest(mixture.runs) else None, quiet=True, seconds=budget, progress=tell)
+    missing |= _lacking(mixture)
+    labels = {name: own.label for name, own in candidates.items() if name not in mixture.out}
+    made = _answer(mixture, labels, missing, known, matters, (time.monotonic() - begun, budget), files.path("best"))
+    used = {
+        name: replace(part, config=Path(part.config.name) if part.config.parent == folder else part.config)
+        for name, part in settings.parts.items()  # what lies beside it is named as such
+        if name in labels and name in (*mixture.plan.own, *made.wanted)
+    }
+    about = f"Own models{', and federated ones that at least one client may gain by' if made.wanted else ' alone'}."
+    best = yaml.safe_load(replace(settings, parts=used, name=f"{path.stem}_best").text())
+    del best["trainer"]
+    files.write("best", best, about)
+    mixture.mix(list(used))
+    write_text(json.dumps(made.to_dict(), indent=1, allow_nan=False, ensure_ascii=False) + "\n", folder / DONE)
+    return made
+
+
+def _answer(
+    mixture: Mixture, labels: dict[str, str], missing: dict[str, str], known: Survey, matters: float,
+    seconds: tuple[float, float], best: Path,
+) -> Recommendation:  # fmt: skip
+    own, settings = mixture.plan.own, mixture.settings
+    others = {name: label for name, label in labels.items() if name not in own}
+    clients = {
+        name: advise(name, rows, own, settings.mixing, others, matters=matters, seed=settings.seed)
+        for name, rows in mixture.held.items()
+    }
+    wanted = [name for name in others if any(got.worth_a_try and name in got.parts for got in clients.values())]
+    return Recommendation(clients, labels, tuple(wanted), missing, known, mixture, seconds, best)
+
+
+def _lacking(mixture: Mixture) -> dict[str, str]:
+    """What candidates lack for want of time."""
+    assert mixture.folder is not None
+    found = {name: f"{why}; give a larger --budget" for name, why in mixture.out.items()}
+    for name, part in Part.of(mixture.settings, mixture.folder).items():
+        if name not in found and (epochs := part.stopped):
+            span = " to ".join(dict.fromkeys(map(str, (min(epochs), max(epochs)))))
+            found[name] = f"time was up after {span} epochs in {len(epochs)} folds; give a larger --budget"
+    return found
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The configurations that are written."""
+
+    folder: Path
+    origin: Path
+
+    def path(self, name: str) -> Path:
+        return self.folder / f"{self.origin.stem}_{name}.yaml"
+
+    def write(self, name: str, content: Mapping[str, Any], about: str) -> Path:
+        head = f"{made_from([self.origin])}\n# {about}\n"
+        write_text(head + yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True), self.path(name))
+        return self.path(name)
+
+    def part(self, name: str, own: Candidate, tables: Path) -> PartSettings:
+        config = self.origin if name == "yours" else tables
+        if own.content is not None:
+            config = self.write(name, own.content, f"A candidate of fedlit recommend: {own.label}.")
+        return PartSettings(config, go_alone=own.go_alone, grid=own.grid)
+
+
+def _begin(folder: Path, force: bool) -> None:
+    """Make the folder, or find one that was begun.
+
+    Raises:
+        ConfigError: it holds something else, or one that is finished.
+    """
+    begun = folder.is_dir() and any(folder.iterdir())
+    if begun and not (list(folder.glob("*_tables.yaml"))):
+        raise ConfigError(
+            f"--out: expected a new folder, or one of fedlit recommend, found {folder} with other contents"
+        )
+    if begun and force:
+        shutil.rmtree(folder)
+    if (folder / DONE).is_file():
+        raise ConfigError(
+            f"{folder}: expected nothing, found an earlier recommendation; give --out, or --force to delete it"
+        )
+    with naming(folder):
+        folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,99 @@
+"""Scores of mixtures and of their parts, as a run's are told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedlit.data.table import Split
+from fedlit.mixture.weigh import Predicted
+from fedlit.show.shown import Grid
+from fedlit.tasks import SCORES
+from fedlit.tasks.metrics import Site, SiteMetrics, summarise
+from fedlit.train.results import Results
+
+__all__ = ["MixtureResults", "results_of"]
+
+
+@dataclass(frozen=True, repr=False)
+class MixtureResults(Results):
+    """Scores of every client's mixture on one split, and beside them each part's.
+
+    Attributes:
+        each: client → part → metric → value.
+        clients: what ``mixture.json`` says of the clients.
+    """
+
+    each: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    clients: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; undefined values are None."""
+        own = super().to_dict()
+        for client, scores in self.each.items():
+            own["clients"][client]["parts"] = {
+                part: {
+                    "weight": self.clients[client]["weights"].get(part, 0.0),
+                    **{key: value if math.isfinite(value) else None for key, value in values.items()},
+                }
+                for part, values in scores.items()
+            }
+        return own
+
+    def parts(self) -> list[str | Grid]:
+        """The table of scores, then what each part gives and weighs."""
+        names = list(dict.fromkeys(part for own in self.each.values() for part in own))
+        lines = []
+        for client, own in self.clients.items():
+            metric, weights = own["metric"], own["weights"]
+            cells = [
+                f"{self._cell(metric, self.each[client][part][metric])} "
+                + (f"× {weights[part]:.2f}" if part in weights else "out")
+                if part in self.each[client]
+                else "–"
+                for part in names
+            ]
+            lines.append([client, metric, *cells, self._cell(metric, self.scores[client][metric])])
+        what = "test rows" if self.split == "test" else "held-out rows, which also chose the weights"
+        notes = [f"Note: {name}: {note}" for name, own in self.clients.items() for note in own["notes"]]
+        title = f"Each part's score on {what}, and its weight:"
+        return [*super().parts(), "", title, Grid(["client", "score", *names, "mixture"], lines), *notes]
+
+
+def results_of(split: Split, found: Mapping[str, Predicted], clients: dict[str, dict[str, Any]]) -> MixtureResults:
+    """Scores of what was predicted.
+
+    Args:
+        split: whose rows they are.
+        found: client → what its parts predict.
+        clients: what ``mixture.json`` says of the clients.
+    """
+    scores, each, sites, unseen = {}, {}, [], {}
+    for client, own in found.items():
+        site = Site(client, tuple(range(len(own.task.classes))), {})
+        sites.append(site)
+        metrics = _metrics(site, own, own.mixed(clients[client]["weights"]))
+        scores[client] = _floats(metrics.compute()) | (metrics.compute_once() if split == "test" else {})
+        if unknown := metrics.unseen():
+            unseen[client] = unknown
+        each[client] = {part: _floats(_metrics(site, own, own.mixed({part: 1.0})).compute()) for part in own.parts}
+    main = next(iter(found.values())).task.scores[0]
+    rows = {client: len(own.row) for client, own in found.items()}
+    summary = summarise(scores, sites, SCORES)
+    return MixtureResults(split, 0, scores, rows, summary, unseen, SCORES, main, each=each, clients=clients)
+
+
+def _metrics(site: Site, own: Predicted, predictions: Tensor) -> SiteMetrics:
+    metrics, loss = SiteMetrics(site, own.task), own.loss
+    value = loss.mean(predictions.double().numpy()) if torch.isfinite(predictions).all() else math.nan
+    metrics.update(predictions, own.y, torch.tensor(value))
+    return metrics
+
+
+def _floats(values: Mapping[str, Any]) -> dict[str, float]:
+    return {key: float(value) for key, value in values.items()}

@@ -1,0 +1,324 @@
+"""What a configuration with ``mixture:`` says, and what is typed over it. Light: read before torch is imported."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.allowed import check_no_links, is_of_run
+from fedlit.run.arguments import ROOT, origins, pairs_of
+from fedlit.run.config import find_config, parse_yaml, read_yaml, shown, typed_value
+from fedlit.run.folders import check_name
+from fedlit.run.keys import check_key
+
+__all__ = ["WEIGHTS", "Mixing", "MixtureSettings", "PartSettings", "has_mixture", "is_mixture", "settings_from",
+           "settings_of"]  # fmt: skip
+
+TOP = ("mixture", "seed", "name", "folds", "workers", "trainer")
+MIXING = ("weights", "shrink", "admit", "by")
+PART = ("config", "set", "checkpoint", "go_alone", "grid")
+WEIGHTS = ("equal", "half_own", "fitted", "together")
+KEPT = "parts/{}/config.yaml"
+"""Of a part, in the folder of a run."""
+GO_ALONE = ("extra_trees", "logistic_regression", "ridge", "poisson_regression")
+"""Models that can be kept as arrays, to predict new rows with; others enter a study as baselines."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_REFUSED = ("seed", "name", "ckpt_path", "format", "data.folds", "data.fold", "trainer.default_root_dir")
+
+
+@dataclass(frozen=True)
+class PartSettings:
+    """One part of a mixture: a configuration, trained as an ordinary run, or a model that each client fits alone.
+
+    Attributes:
+        config: the configuration's file; of a go-alone model that whose tables it reads.
+        set: keys of it to change → their values.
+        checkpoint: which state of a run is used, ``last`` or ``best``.
+        go_alone: the name of a task's go-alone model; None for a configuration.
+        grid: settings of that model to choose from, by its out-of-fold predictions; its own if None.
+    """
+
+    config: Path
+    set: dict[str, Any] = field(default_factory=dict)
+    checkpoint: str = "last"
+    go_alone: str | None = None
+    grid: dict[str, list[Any]] | None = None
+
+    @property
+    def arguments(self) -> list[str]:
+        """The changed keys as command-line arguments."""
+        return [f"--{key}={typed_value(value)}" for key, value in self.set.items()]
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """How parts are mixed, see :func:`fedlit.mixture.combine.combine`.
+
+    Attributes:
+        weights: ``equal``, ``half_own``, ``fitted`` (see :func:`fedlit.mixture.weigh.weights_of`), ``together`` (see
+            :func:`fedlit.mixture.together.choose_together`), or part → its weight.
+        shrink: how many rows each part's equal weight counts where weights are fitted.
+        admit: whether federated parts enter only where they do not make the own ones worse on held-out rows.
+        by: the score that decides, or client → its own; the main one of a client's task if None.
+
+    Raises:
+        ConfigError: values of another kind; the message begins with the key.
+    """
+
+    weights: str | dict[str, float] = "equal"
+    shrink: float = 100.0
+    admit: bool = True
+    by: str | Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.admit) is not bool:
+            raise ConfigError(f"admit: expected true or false, found {self.admit!r}")
+        if type(self.shrink) not in (int, float) or not self.shrink >= 0:
+            raise ConfigError(f"shrink: expected a number of rows of at least 0, found {self.shrink!r}")
+        if isinstance(self.weights, str) and self.weights in WEIGHTS:
+            return
+        if not isinstance(self.weights, dict):
+            raise ConfigError(
+                f"weights: expected {', '.join(WEIGHTS)}, or {{PART: weight}}, found {self.weights!r}."
+                + did_you_mean(str(self.weights), WEIGHTS)
+            )
+        values = list(self.weights.values())
+        if any(type(value) not in (int, float) or not 0 <= value < math.inf for value in values) or not sum(values) > 0:
+            raise ConfigError(f"weights: expected numbers of at least 0, not all of them 0, found {self.weights}")
+
+
+@dataclass(frozen=True)
+class MixtureSettings:
+    """A mixture of several parts.
+
+    Attributes:
+        parts: by name.
+        name: the folder of its runs.
+        root: the folder of all runs.
+        seed: of all parts.
+        folds: into how many each client's training and validation rows are dealt; 0 to train on the training rows.
+        workers: how many processes train parts at once.
+        mixing: how parts are mixed.
+        origin: the configuration's file.
+    """
+
+    parts: dict[str, PartSettings]
+    name: str
+    root: Path = Path(ROOT)
+    seed: int = 0
+    folds: int = 0
+    workers: int = 1
+    mixing: Mixing = Mixing()
+    origin: Path | None = None
+
+    def trained(self) -> dict[str, Any]:
+        """What parts are trained with, but for their configurations: a run that is continued must have the same."""
+        parts = {name: [part.checkpoint, part.go_alone, part.grid] for name, part in self.parts.items()}
+        return {"seed": self.seed, "folds": self.folds} | {f"parts.{name}": own for name, own in parts.items()}
+
+    def text(self, *, kept: bool = False) -> str:
+        """As YAML, to be read by :func:`settings_of`.
+
+        Args:
+            kept: whether it will lie in the folder of a run, where each part's configuration lies too: then it names
+                these, whatever becomes of the files that they were made from, and wherever the folder goes.
+        """
+        parts = {}
+        for name, part in self.parts.items():
+            own = (
+                asdict(part) | {"config": str(part.config)} | ({"config": KEPT.format(name), "set": {}} if kept else {})
+            )
+            parts[name] = {key: value for key, value in own.items() if value not in (None, {})}
+        content = {
+            "seed": self.seed, "name": self.name, "folds": self.folds, "workers": self.workers,
+            "mixture": {"parts": parts, **asdict(self.mixing)},
+            "trainer": {"default_root_dir": str(self.root)},
+        }  # fmt: skip
+        head = f"# made from {self.origin}\n" if self.origin is not None else ""
+        return head + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def is_mixture(config: Path) -> bool:
+    """Whether a configuration has several parts."""
+    return "mixture" in read_yaml(config)
+
+
+def has_mixture(typed: Sequence[str]) -> bool:
+    """Whether a configuration that is typed behind a command has several parts. What is wrong with it is said later."""
+    words = [part for arg in typed for part in arg.split("=", 1)]
+    for flag, name in pairwise(words):
+        if flag in ("--config", "-c"):
+            try:
+                if is_mixture(find_config(name)):
+                    return True
+            except ConfigError:
+                continue
+    return False
+
+
+def settings_of(path: Path, typed: Mapping[str, str] | None = None) -> MixtureSettings:
+    """What a configuration's file says, changed by what is typed.
+
+    Raises:
+        ConfigError: keys or values that there are not, with those that may be meant; a part's configuration that is
+            not there.
+    """
+    content = read_yaml(path)
+    if is_of_run(path):
+        _check_kept(content, shown(path))
+        check_no_links(path.parent)
+    return settings_from(content, typed, where=shown(path), origin=path)
+
+
+def _check_kept(content: Mapping[str, Any], where: str) -> None:
+    """A run's own file, which may have been copied here: its parts' configurations are those that lie in its folder,
+    which are checked by themselves, and it names no classes.
+    """
+    mixture = content.get("mixture")
+    parts = mixture.get("parts") if isinstance(mixture, Mapping) else None
+    for name, own in parts.items() if isinstance(parts, Mapping) else ():
+        if not isinstance(own, Mapping) or own.get("config") != KEPT.format(name) or own.get("set"):
+            raise ConfigError(
+                f"{where}: mixture.parts.{name}: expected config: {KEPT.format(name)} and nothing set, as in any run's "
+                "own file, found others; start from the configuration that the run was made from"
+            )
+
+
+def settings_from(
+    content: Mapping[str, Any],
+    typed: Mapping[str, str] | None = None,
+    *,
+    where: str = "mixture",
+    origin: Path | None = None,
+) -> MixtureSettings:
+    """The same of keys and values.
+
+    Args:
+        content: as the file has it.
+        typed: key → value, as on the command line.
+        where: what messages begin with.
+        origin: the file.
+    """
+    _known(content, TOP, where)
+    mixture = content.get("mixture")
+    if not isinstance(mixture, Mapping) or not isinstance(mixture.get("parts"), Mapping) or not mixture["parts"]:
+        raise ConfigError(f"{where}: mixture: expected parts: {{NAME: {{config: FILE}}}}, found {mixture!r}")
+    _known(mixture, ("parts", *MIXING), f"{where}: mixture")
+    raw, top = {str(name): dict(own or {}) for name, own in mixture["parts"].items()}, dict(content)
+    mixing = {key: value for key, value in mixture.items() if key != "parts"}
+    for key, value in (typed or {}).items():
+        _type(key, parse_yaml(value, f"--{key}"), top, mixing, raw)
+    trainer = top.get("trainer") or {}
+    _known(trainer, ("default_root_dir",), f"{where}: trainer", "a part's own trainer is set in its configuration")
+    first = next((own["config"] for own in raw.values() if own.get("config")), None)
+    name = str(top.get("name") or (origin.stem if origin is not None else "mixture"))
+    check_name(name, f"{where}: name")
+    numbers = {"seed": (0, 2**32 - 1), "folds": (0, 1000), "workers": (1, 1000)}
+    given = {key: top[key] for key in numbers if top.get(key) is not None}
+    for key, value in given.items():
+        low, high = numbers[key]
+        if type(value) is not int or not low <= value <= high or (key == "folds" and value == 1):
+            what = f"a whole number from {low} to {high}" if key != "folds" else "0 for none, or 2 folds or more"
+            raise ConfigError(f"{where}: {key}: expected {what}, found {value!r}")
+    try:
+        own = Mixing(**{key: value for key, value in mixing.items() if value is not None})
+    except ConfigError as error:
+        raise ConfigError(f"{where}: mixture.{error}") from error
+    if not isinstance(own.by, str | None):
+        raise ConfigError(f"{where}: mixture.by: expected the name of a score, found {own.by!r}")
+    if isinstance(own.weights, dict) and (odd := set(own.weights) - set(raw)):
+        raise ConfigError(f"{where}: mixture.weights: expected weights of {', '.join(raw)}, found {', '.join(odd)}")
+    below = origin.parent if origin is not None else None
+    parts = {part: _part(part, found, first, f"{where}: mixture.parts.{part}", below) for part, found in raw.items()}
+    return MixtureSettings(
+        parts, name, Path(trainer.get("default_root_dir") or ROOT), **given,
+        mixing=replace(own, shrink=float(own.shrink)), origin=None if origin is None else origins(origin)[0],
+    )  # fmt: skip
+
+
+def _known(found: Any, keys: Sequence[str], where: str, more: str = "") -> None:
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{where}: expected keys and values such as {keys[0]}: …, found {found!r}")
+    for key in found:
+        if key not in keys:
+            hint = did_you_mean(str(key), keys) + (f" ({more})" if more else "")
+            raise ConfigError(f"{where}: expected some of {', '.join(keys)}, found {key!r}.{hint}")
+
+
+def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], parts: dict[str, dict[str, Any]]) -> None:
+    """Put one typed value where it belongs."""
+    group, _, rest = key.partition(".")
+    name, _, inner = rest.partition(".")
+    if key in ("seed", "name", "folds", "workers"):
+        top[key] = value
+    elif key == "trainer.default_root_dir":
+        top["trainer"] = {"default_root_dir": value}
+    elif group == "mixture" and rest in MIXING:
+        mixing[rest] = value
+    elif group == "mixture" and name == "weights":
+        mixing["weights"] = {**(mixing["weights"] if isinstance(mixing.get("weights"), dict) else {}), inner: value}
+    elif group == "parts" and name in parts:
+        if inner in PART:
+            parts[name][inner] = value
+        elif inner.startswith("grid."):
+            choices = value if isinstance(value, list) else [value]
+            parts[name]["grid"] = {**(parts[name].get("grid") or {}), inner.removeprefix("grid."): choices}
+        else:
+            parts[name]["set"] = {**(parts[name].get("set") or {}), inner: value}
+    elif group == "data":  # whose tables, of all parts
+        for own in parts.values():
+            own["set"] = {**(own.get("set") or {}), key: value}
+    else:
+        known = [
+            "seed", "name", "folds", "workers", "trainer.default_root_dir", "data.KEY",
+            *(f"mixture.{own}" for own in MIXING), *(f"parts.{own}.KEY" for own in parts),
+        ]  # fmt: skip
+        near = did_you_mean(name, parts) if group == "parts" else did_you_mean(key, known, "--")
+        raise ConfigError(
+            f"--{key}: expected one of the keys of a mixture, {', '.join(known)}, found another."
+            + (near or f" For a part: --parts.{next(iter(parts))}.{key}")
+        )
+
+
+def _part(name: str, own: Any, first: str | None, where: str, below: Path | None) -> PartSettings:
+    _known(own, PART, where)
+    made = PartSettings(Path(), **{key: value for key, value in own.items() if key != "config" and value is not None})
+    config, alone, grid = own.get("config") or first, made.go_alone, made.grid
+    well = isinstance(grid, Mapping) and all(isinstance(choices, list) and choices for choices in grid.values())
+    for holds, expected in (
+        (_NAME.fullmatch(name) and name not in (*WEIGHTS, "alone"),
+         f"a name of letters, digits, _ and -, found {name!r}"),
+        ("config" in own or alone is not None, "config: FILE, or go_alone: MODEL such as extra_trees, found neither"),
+        (config is not None, "config: FILE, whose tables the model is fitted to, found none in any part"),
+        (made.checkpoint in ("last", "best"), f"checkpoint: last or best, found {made.checkpoint!r}"),
+        (alone in (None, *GO_ALONE), f"go_alone: one of {', '.join(GO_ALONE)}, which are kept as arrays to predict new "
+         f"rows with, found {alone!r}; others enter a study as baselines.{did_you_mean(str(alone), GO_ALONE)}"),
+        (grid is None or alone is not None, "grid beside go_alone: MODEL, found a configuration; use set"),
+        (grid is None or well, f"grid: {{SETTING: [VALUE, …]}}, found {grid!r}"),
+        (isinstance(made.set, Mapping), f"set: {{KEY: value}}, found {made.set!r}"),
+    ):  # fmt: skip
+        if not holds:
+            raise ConfigError(f"{where}: expected {expected}")
+    for key in made.set:
+        if key in _REFUSED:
+            raise ConfigError(f"{where}: set: {key}: the mixture decides it for all its parts; leave it out here")
+        check_key(str(key), f"{where}: set.")
+    found = find_config(str(config), also=below, what=f"{where}: config:")
+    if is_mixture(found):
+        raise ConfigError(f"{where}: config: expected a configuration of one run, found the mixture {found.name}")
+    return replace(made, config=found)
+
+
+def typed_pairs(typed: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """(configurations, key → value) of what is typed behind a command."""
+    pairs = list(pairs_of(list(typed)))
+    configs = [value for flag, value in pairs if flag in ("--config", "-c")]
+    return configs, {flag.removeprefix("--"): value for flag, value in pairs if flag not in ("--config", "-c")}

@@ -1,0 +1,137 @@
+"""Clients choose one way to mix together: each alone has too few rows to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm
+
+from fedlit.mixture.weigh import HOW, Predicted, weights_of
+from fedlit.weights import Array, mixed
+
+__all__ = ["ALONE", "Chosen", "choose_together"]
+
+ALONE, WITHOUT = "alone", " without own network"
+_FOLDS = 2  # rows by which weights are fitted are not those that judge them
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A client's mixture.
+
+    Attributes:
+        candidate: what it takes, see :func:`choose_together`.
+        weights: part → weight.
+        common: what all chose together.
+        difference: where it leaves the common choice: by how much a row's loss is less with its own candidate, and the
+            interval of 95 %.
+    """
+
+    candidate: str
+    weights: Mapping[str, float]
+    common: str
+    difference: tuple[float, float, float] | None = None
+
+    @property
+    def note(self) -> str:
+        """What a person should know."""
+        told = f"all chose {self.common} together"
+        if self.difference is None:
+            return told
+        mean, low, high = self.difference
+        return f"{told}; {self.candidate} is better here: a row's loss is {mean:.3g} less ({low:.3g} to {high:.3g})"
+
+
+def choose_together(
+    clients: Mapping[str, Predicted], own: Collection[str], shrink: float = 100, networks: Collection[str] = ()
+) -> dict[str, Chosen]:
+    """The candidate with the least sum, over clients, of mean losses of rows that no part has seen, in units of each
+    client's spread (the standard deviation of its rows' losses with equal weights).
+
+    Candidates are equal weights, one half for own parts, fitted and shrunk weights, these three without the client's
+    own networks, each federated part by itself, and own parts alone. Fitted weights are judged by rows that they were
+    not fitted to. A client leaves the common choice only where the interval of the difference to its own best candidate
+    excludes zero, widened for the number of candidates (Bonferroni). All that a client tells is one number for each
+    candidate.
+
+    Args:
+        clients: client → what parts predict of out-of-fold rows.
+        own: names of parts that a client trains by itself.
+        shrink: see :func:`fedlit.mixture.weigh.weights_of`.
+        networks: of the own parts the networks.
+
+    Example:
+        >>> import torch
+        >>> from fedlit.tasks import Regression
+        >>> y = torch.arange(40.0) - 20
+        >>> good, bad = y.double().numpy()[:, None] + 0.1, np.zeros((40, 1))
+        >>> one = Predicted(Regression(), np.arange(40), y, {"mine": bad, "ours": good})
+        >>> choose_together({"a": one, "b": one}, ["mine"])["a"].candidate
+        'ours'
+    """
+    losses = {client: _losses(rows, own, shrink, networks) for client, rows in clients.items()}
+    names = set.intersection(*(set(own_losses) for own_losses in losses.values()))
+    order = sorted(names, key=lambda name: (name != "equal", name))  # of equals the first
+    told = {client: _told(rows, order) for client, rows in losses.items()}
+    total = {name: sum(told[client][name] for client in sorted(told)) for name in order}
+    common = min(order, key=lambda name: total[name])
+    chosen = {}
+    for client, rows in clients.items():
+        best, difference = _leaves(losses[client], common)
+        chosen[client] = Chosen(best, _weights(best, rows, own, shrink, networks), common, difference)
+    return chosen
+
+
+def _told(losses: Mapping[str, Array], order: Collection[str]) -> dict[str, float]:
+    """What a client tells: of each candidate its mean loss above that of equal weights, in units of its spread."""
+    spread = float(losses["equal"].std()) or 1.0
+    return {name: float(losses[name].mean() - losses["equal"].mean()) / spread for name in order}
+
+
+def _leaves(losses: Mapping[str, Array], common: str) -> tuple[str, tuple[float, float, float] | None]:
+    """What a client takes, and by how much that is better than the common choice, where it is another."""
+    mine = min(sorted(losses), key=lambda name: float(losses[name].mean()))
+    apart = losses[common] - losses[mine]
+    if mine == common or len(apart) < 2:
+        return common, None
+    wide = float(norm.ppf(1 - 0.025 / (len(losses) - 1)))
+    mean, error = float(apart.mean()), wide * float(apart.std(ddof=1)) / float(np.sqrt(len(apart)))
+    return (mine, (mean, mean - error, mean + error)) if mean - error > 0 else (common, None)
+
+
+def _candidates(rows: Predicted, own: Collection[str], networks: Collection[str]) -> list[str]:
+    others = [name for name in rows.parts if name not in networks]
+    less = [f"{how}{WITHOUT}" for how in HOW] if 0 < len(others) < len(rows.parts) else []
+    federated = [name for name in rows.parts if name not in own]
+    return [*HOW, *less, *federated, *([ALONE] if len(federated) < len(rows.parts) else [])]
+
+
+def _weights(
+    candidate: str, rows: Predicted, own: Collection[str], shrink: float, networks: Collection[str]
+) -> dict[str, float]:
+    mine = [name for name in rows.parts if name in own]
+    if candidate == ALONE:
+        return dict.fromkeys(mine, 1 / len(mine))
+    if candidate in rows.parts:
+        return {candidate: 1.0}
+    kept = [name for name in rows.parts if not (candidate.endswith(WITHOUT) and name in networks)]
+    return weights_of(candidate.removesuffix(WITHOUT), rows.only(kept), own, shrink)
+
+
+def _losses(rows: Predicted, own: Collection[str], shrink: float, networks: Collection[str]) -> dict[str, Array]:
+    """Candidate → the losses of rows whose target is known, by weights that were found on the other half of them."""
+    loss, fold = rows.loss, np.arange(len(rows.row)) % _FOLDS
+    made = {}
+    for name in _candidates(rows, own, networks):
+        losses = np.zeros(len(rows.row))
+        for number in range(_FOLDS):
+            seen, unseen = fold != number, fold == number
+            if "fitted" in name and not loss.known[seen].any():
+                break
+            weights = _weights(name, rows.some(seen), own, shrink, networks)
+            losses[unseen] = loss(mixed(rows.parts, weights))[unseen]
+        else:
+            made[name] = losses[loss.known]
+    return made

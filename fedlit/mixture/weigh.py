@@ -1,0 +1,145 @@
+"""What parts predict of a client's rows, and weights for them: equal, half own, or fitted to rows and shrunk."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from fedlit.errors import ConfigError, DataError
+from fedlit.mixture.losses import RowLoss, row_loss
+from fedlit.tasks import Task
+from fedlit.tasks.base import of_people
+from fedlit.weights import Array, fitted, mixed, stacked
+
+__all__ = ["HOW", "Predicted", "weights_of"]
+
+HOW = ("equal", "half_own", "fitted")
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What each part predicts of a client's rows.
+
+    Attributes:
+        task: with the classes of all parts.
+        row: (n,) numbers in the source.
+        y: the target as the task encodes it.
+        parts: part → (n, width) float64: probabilities, or numbers in the user's units.
+        fold: (n,) the fold whose models predicted a row; None where the mean of all folds' did.
+    """
+
+    task: Task
+    row: np.ndarray
+    y: Tensor
+    parts: Mapping[str, np.ndarray]
+    fold: np.ndarray | None = None
+
+    def mixed(self, weights: Mapping[str, float]) -> Tensor:
+        """The mixture's predictions (n, width): float32 probabilities, or float64 numbers."""
+        made = torch.from_numpy(np.ascontiguousarray(mixed(self.parts, weights)))
+        return made.float() if self.task.classes else made
+
+    def some(self, rows: np.ndarray) -> Predicted:
+        """Of some of the rows, by position or by a mask."""
+        place = np.flatnonzero(rows) if rows.dtype == bool else rows
+        return Predicted(
+            self.task, self.row[place], self.y[torch.from_numpy(place)],
+            {name: own[place] for name, own in self.parts.items()}, None if self.fold is None else self.fold[place],
+        )  # fmt: skip
+
+    def only(self, parts: Sequence[str]) -> Predicted:
+        """With some of the parts."""
+        return replace(self, parts={name: self.parts[name] for name in parts})
+
+    def frame(self, client: str, part: str, predictions: Tensor) -> pd.DataFrame:
+        """Predictions (n, width) as people read them; labels are text, for those of clients differ in type."""
+        frame = self.task.frame(self.row, self.y, predictions).assign(task=self.task.name, part=part, fold=self.fold)
+        frame.insert(0, "client", client)
+        return frame.astype({column: "string" for column in frame if of_people(column)})
+
+    @property
+    def loss(self) -> RowLoss:
+        """Of each row."""
+        return row_loss(self.task, self.y)
+
+
+def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 100) -> dict[str, float]:
+    """A weight for each part.
+
+    - ``equal``: the same for all.
+    - ``half_own``: own parts share one half, the others the other half; where there are only own ones, or only others,
+      the same for all.
+    - ``fitted``: those of the least Σ loss(mixture) − shrink · Σ log(weight), the first sum over rows, the second over
+      parts. Each part counts as if it had, beside its share of the rows, explained ``shrink`` rows more: for the log
+      loss each weight is (rows that it explains + shrink) / (rows + shrink · parts). With 0 it is the least loss
+      itself; from many more rows than shrink · parts the weights are free, with many fewer they stay equal. A squared
+      error is divided by twice the mean squared error of the equal mixture, to be of the size of a log-likelihood. The
+      problem is convex and solved to its optimum; nothing is drawn. Rows that parts were trained on must not be among
+      these: a part that knows them takes all weight.
+
+    Args:
+        how: one of the three.
+        rows: what parts predict of rows that they have not seen.
+        own: names of the client's own parts; names of no part are passed over.
+        shrink: pseudo-rows of each part.
+
+    Returns:
+        Part → weight in the order of the parts: at least 0, of sum 1.
+
+    Raises:
+        ConfigError: another word, or less than no shrinkage.
+        DataError: parts that do not fit, or no row whose target is known.
+
+    Example:
+        The first part is sure and right in three rows of four, the second undecided:
+
+        >>> from fedlit.tasks import Classification
+        >>> sure = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]])
+        >>> parts, y = {"trees": sure, "joint": np.full((4, 2), 0.5)}, torch.tensor([0, 0, 1, 1])
+        >>> rows = Predicted(Classification((0, 1)), np.arange(4), y, parts)
+        >>> weights_of("half_own", rows, own=["trees"])
+        {'trees': 0.5, 'joint': 0.5}
+        >>> for shrink in (0, 1, 100):
+        ...     print({name: round(weight, 3) for name, weight in weights_of("fitted", rows, [], shrink).items()})
+        {'trees': 0.625, 'joint': 0.375}
+        {'trees': 0.535, 'joint': 0.465}
+        {'trees': 0.5, 'joint': 0.5}
+    """
+    if how not in HOW:
+        raise ConfigError(f"weights: expected one of {', '.join(HOW)}, found {how!r}")
+    names = sorted(rows.parts)  # sums in one order: the same bits in whatever order parts come
+    mine = [name for name in names if name in own]
+    if how == "fitted" and not np.isinf(shrink):
+        found = dict(zip(names, _fitted(rows, names, shrink).tolist(), strict=True))
+        return {name: found[name] for name in rows.parts}
+    halves = how == "half_own" and 0 < len(mine) < len(names)
+    return {
+        name: 0.5 / (len(mine) if name in own else len(names) - len(mine)) if halves else 1 / len(names)
+        for name in rows.parts
+    }
+
+
+def _fitted(rows: Predicted, names: Sequence[str], shrink: float) -> Array:
+    if not shrink >= 0:
+        raise ConfigError(f"shrink: expected a number of at least 0, found {shrink}")
+    loss, stack = rows.loss, stacked({name: rows.parts[name] for name in names})
+    if len(loss.known) != stack.shape[1]:
+        raise DataError(
+            f"part {names[0]!r}: expected predictions of {len(loss.known):,} rows, as the target has, found "
+            f"{stack.shape[1]:,}; predict the rows that the weights are fitted to"
+        )
+    if not loss.known.any():
+        raise DataError("weights: expected rows whose target is known, found none; take equal weights")
+    # a mixture without any error is as good as can be: no unit is then too small
+    unit = 1.0 if loss.nats else 2 * loss.mean(stack.mean(axis=0)) or 1.0
+
+    def terms(predictions: Array) -> tuple[float, Array]:
+        value, slopes = loss.terms(predictions)
+        return value / unit, slopes / unit
+
+    return fitted(stack, terms, shrink)

@@ -1,0 +1,181 @@
+"""Configurations laid over one another, as plain keys and values: what the parser gets is one mapping."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from functools import cache
+from pathlib import PurePath
+from pydoc import ErrorDuringImport, locate
+from typing import Any, NamedTuple
+
+from fedlit.run.config import flatten
+
+__all__ = ["DEFAULTS", "Given", "Layer", "find_class", "given_in", "laid", "parameters_of"]
+
+Given = Mapping[str, tuple[Any, str]]
+"""Full key → its value, and the key as a message shows it: with two dashes, or with its file."""
+
+_CLASS = re.compile(r"([A-Za-z_]\w*\.)*[A-Z]\w*")
+_SPEC = ("class_path", "init_args", "dict_kwargs")
+_RESET = ("model.optimizer", "model.scheduler")
+"""Of another class, these start from that class's own defaults: SGD would inherit the weight decay of AdamW."""
+
+
+class Layer(NamedTuple):
+    """Keys and values of one origin.
+
+    Attributes:
+        values: nested as in a file, or with dotted keys as on the command line.
+        where: what a message puts before a key: ``--``, or the file.
+        method: whether it is a method's file, which leaves the learning rate alone.
+        own: whether the user wrote it, so that the classes that it names are allowed.
+    """
+
+    values: Mapping[str, Any]
+    where: str = "--"
+    method: bool = False
+    own: bool = True
+
+
+DEFAULTS = Layer({"model.optimizer": {"class_path": "torch.optim.AdamW"}})
+"""What lies below all others. The parser has no default of its own here: it would leave AdamW's settings to SGD."""
+
+
+def laid(layers: Iterable[Layer]) -> dict[str, Any]:
+    """One configuration of several, later ones over those before.
+
+    Classes are merged argument by argument. What was given to a class that is replaced stays where the new one takes
+    it; optimizers and schedulers start anew. Lists and other mappings are replaced whole; a key that ends with ``+``
+    adds to a list.
+
+    Example:
+        >>> files = Layer({"model": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}}}})
+        >>> laid([files, Layer({"model.optimizer.momentum": 0.9})])["model"]["optimizer"]["init_args"]
+        {'lr': 0.1, 'momentum': 0.9}
+        >>> laid([files, Layer({"model.optimizer": "torch.optim.Adam"})])
+        {'model': {'optimizer': 'torch.optim.Adam'}}
+    """
+    made: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.values.items():
+            path = str(key).split(".")
+            if isinstance(value, Mapping) and len(path) == 1:
+                for name, own in value.items():
+                    own = _without_rate(made, key, name, own) if layer.method else own
+                    made = _put(made, [*path, str(name)], own)
+            elif value is not None or len(path) > 1 or not isinstance(made.get(path[0]), Mapping):
+                made = _put(made, path, value)
+    return deepcopy(made)
+
+
+def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
+    """The tree with a value at a path; what is not along the path is shared."""
+    if not path:
+        return _over(tree, str(value) if isinstance(value, PurePath) else value, key)
+    name, *rest = path
+    if isinstance(tree, list) and tree:  # of several callbacks the last
+        return [*tree[:-1], _put(tree[-1], path, value, key)]
+    if isinstance(tree, str) and _CLASS.fullmatch(tree):
+        tree = {"class_path": tree}
+    tree = dict(tree) if isinstance(tree, Mapping) else {}
+    if name == "class_path" and key:
+        return _over(tree, {"class_path": value}, key)
+    if name.endswith("+") and not rest:
+        name = name[:-1]
+        return {**tree, name: [*_listed(tree.get(name)), *_listed(value)]}
+    if "class_path" in tree and name not in _SPEC:
+        return {**tree, "init_args": _put(tree.get("init_args") or {}, path, value, key)}
+    inside = key if name in _SPEC else f"{key}.{name}".lstrip(".")
+    return {**tree, name: _put(tree.get(name), rest, value, inside)}
+
+
+def _over(base: Any, over: Any, key: str) -> Any:
+    """A value over another: classes argument by argument, all else replaced."""
+    if not (_named(base) and isinstance(over, Mapping | str)) and not (_named(over) and isinstance(base, Mapping)):
+        return over
+    if isinstance(over, str) and not _named(over):
+        return over
+    old, new = _named(base), _named(over)
+    same = not new or new.rpartition(".")[2] == old.rpartition(".")[2]
+    before, after = _spec(base), _spec(over)
+    args = before["init_args"] if same else _still_taken(before["init_args"], new, key)
+    args = dict(args)
+    for name, value in after["init_args"].items():
+        args[name] = _over(args.get(name), value, f"{key}.{name}")
+    more = {**(before["dict_kwargs"] if same else {}), **after["dict_kwargs"]}
+    if isinstance(over, str) and not args and not more:
+        return over
+    made = {"class_path": new or old, "init_args": args, **({"dict_kwargs": more} if more else {})}
+    wrong = {name: own for name, own in over.items() if name not in _SPEC} if new and isinstance(over, Mapping) else {}
+    return {**made, **wrong}  # which the parser refuses
+
+
+def _named(value: Any) -> str:
+    """The class that a value names; empty if it names none."""
+    found = value.get("class_path") if isinstance(value, Mapping) else value
+    return found if isinstance(found, str) and (_CLASS.fullmatch(found) or isinstance(value, Mapping)) else ""
+
+
+def _spec(value: Any) -> dict[str, dict[str, Any]]:
+    content = value if isinstance(value, Mapping) else {}
+    plain = not set(content) & set(_SPEC)
+    args = content if plain else content.get("init_args")
+    return {
+        "init_args": dict(args) if isinstance(args, Mapping) else {},
+        "dict_kwargs": dict(content.get("dict_kwargs") or {}) if not plain else {},
+    }
+
+
+def _still_taken(args: Mapping[str, Any], path: str, key: str) -> Mapping[str, Any]:
+    if key in _RESET or not args:
+        return {}
+    taken = parameters_of(path)
+    return {name: value for name, value in args.items() if name in taken} if taken else args
+
+
+def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) -> Any:
+    """A method that asks for the optimizer that there is already leaves its learning rate alone."""
+    before, after = (made.get(group) or {}).get(name), dict(_spec(value)["init_args"])
+    given = f"{group}.{name}" in _RESET and "lr" in _spec(before)["init_args"]
+    if not given or _named(before).rpartition(".")[2] != _named(value).rpartition(".")[2]:
+        return value
+    return {**value, "init_args": {key: own for key, own in after.items() if key != "lr"}}
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+@cache
+def parameters_of(path: Any) -> list[str]:
+    """The arguments of a class, with those that it hands on to its bases; none if it cannot be imported."""
+    from jsonargparse import ArgumentParser
+
+    found = find_class(path)
+    return ArgumentParser().add_class_arguments(found, fail_untyped=False) if inspect.isclass(found) else []
+
+
+def find_class(path: Any) -> Any:
+    """The class of a path, or of a bare name among Lightning's callbacks and loggers; None if there is none."""
+    if not isinstance(path, str) or not _CLASS.fullmatch(path):
+        return None
+    if "." in path:
+        try:
+            return locate(path)
+        except ErrorDuringImport:
+            return None
+    from lightning.pytorch import callbacks, loggers
+
+    return getattr(callbacks, path, getattr(loggers, path, None))
+
+
+def given_in(layers: Iterable[Layer]) -> dict[str, tuple[Any, str]]:
+    """Key → its value, and how a message shows it; without ``init_args`` and ``class_path``, and later ones count."""
+    return {
+        (plain := re.sub(r"\.(init_args|class_path)\b", "", key)): (value, layer.where + plain)
+        for layer in layers
+        for key, value in flatten(dict(layer.values))
+    }

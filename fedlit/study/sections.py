@@ -1,0 +1,113 @@
+"""A report as a list of sections, and its three forms: text at a terminal, Markdown, a page that needs nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from fedlit.show.palette import THEME
+from fedlit.show.shown import Grid
+from fedlit.study.answer import Card
+
+__all__ = ["Section", "grid", "html", "markdown", "terminal"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+        title: above it.
+        lines: sentences, a paragraph each.
+        items: a list.
+        table: of texts; its index are the rows' labels.
+        brief: what a terminal shows of the table; None for nothing.
+        cards: a client's answer each.
+        draw: gives captions and SVG pictures; only a page has these.
+        below: whether it belongs to the section before.
+    """
+
+    title: str
+    lines: Sequence[str] = ()
+    items: Sequence[str] = ()
+    table: pd.DataFrame | None = None
+    brief: pd.DataFrame | None = None
+    cards: Sequence[Card] = ()
+    draw: Callable[[], Mapping[str, str]] | None = None
+    below: bool = False
+
+
+def grid(table: pd.DataFrame) -> Grid:
+    """A table of texts with its labels."""
+    return Grid(["", *table.columns], [[str(label), *cells] for label, *cells in table.itertuples()])
+
+
+def terminal(sections: Sequence[Section]) -> Iterator[str | Grid]:
+    """Brief tables, then the answers, which a reader sees last."""
+    for own in sections:
+        if own.brief is not None:
+            yield f"{own.title}:"
+            below: list[str | Grid] = ["", grid(own.brief), *own.lines, ""]
+            yield from below
+    for own in sections:
+        if own.cards:
+            yield from (own.title, "")
+            for card in own.cards:
+                yield from (f"{card.client}: {_verdict(card)}.", f"  {card.text}.")
+
+
+def markdown(title: str, sections: Sequence[Section]) -> str:
+    """As Markdown, without pictures."""
+    parts = [f"# {title}"]
+    for own in sections:
+        told = [
+            _rows(own.table) if own.table is not None else "",
+            "\n".join(f"- **{card.client}**: {_verdict(card)}. {card.text}." for card in own.cards),
+            "\n".join(f"- {item}" for item in own.items),
+        ]
+        if any(told) or own.draw is None:
+            parts += [f"{'###' if own.below else '##'} {own.title}", *own.lines, *told]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def html(title: str, sections: Sequence[Section]) -> str:
+    """As a page, with pictures."""
+    environment = Environment(
+        loader=PackageLoader("fedlit.study", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {"cell": _cell, "breakable": _breakable, "marked": _marked}
+    return environment.get_template("report.html.j2").render(title=title, sections=sections, theme=THEME) + "\n"
+
+
+def _verdict(card: Card) -> str:
+    return f"{card.title}: {card.why}" if card.why else card.title
+
+
+def _rows(table: pd.DataFrame) -> str:
+    lines = [["", *table.columns], ["---"] * (len(table.columns) + 1), *table.itertuples()]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> Markup:
+    """A value, and below it in small letters its spread; lines break before brackets and behind commas only."""
+    found = re.fullmatch(r"((?:[▲▼] )?\S+) ([±(].*|n = .*)", text)
+    if found is None:
+        return escape(text)
+    value, small = found.groups()
+    return escape(value) + Markup("<small>{}</small>").format(re.sub(r"(?<!,) (?!\(|n =|paper)", "\xa0", small))
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may be broken behind its underscores, and nowhere else."""
+    return Markup(str(escape(name)).replace("_", "_<wbr>"))
+
+
+def _marked(text: str) -> Markup:
+    """Markdown's bold and code within a line."""
+    bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", str(escape(text)))
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", bold))

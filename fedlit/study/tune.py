@@ -1,0 +1,184 @@
+"""Settings are tuned: each combination is trained on a few seeds and judged by validation rows alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from fedlit.data.table import ClientTable
+from fedlit.errors import FedlitError
+from fedlit.study.job import Job, Train, validation_scores, variant_name
+from fedlit.study.plan import plan_jobs
+from fedlit.study.runner import Pool, nothing, run_jobs
+from fedlit.study.seeds import seed_words
+from fedlit.study.study import Study
+from fedlit.tasks import COMPARED
+
+__all__ = ["TUNED", "TUNING", "Judged", "judged", "tune", "tuning_jobs"]
+
+TUNED = "settled.csv"
+TUNING = "tuning"
+"""Where runs of ``tune_seeds`` lie, in the study's folder."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a combination of settings is worth.
+
+    Attributes:
+        gain: the larger the better; NaN where a run failed or predicted what is not finite.
+        clients: client → mean over seeds of its score.
+        error: why there is no value.
+    """
+
+    gain: float
+    clients: dict[str, float]
+    error: str = ""
+
+
+def judged(
+    study: Study,
+    settings: Sequence[tuple[str, Mapping[str, Any]]],
+    seeds: Sequence[int],
+    folder: Path,
+    tables: Sequence[ClientTable],
+    pool: Pool | int,
+    *,
+    by: Literal["mean", "worst"] = "mean",
+    quiet: bool = True,
+    say: Callable[[str], None] = nothing,
+) -> list[Judged]:
+    """Train combinations of settings, and judge each by the mean over seeds of the clients' scores.
+
+    Args:
+        study: completed by its clients' tasks; each client is scored by the metric that it chooses by.
+        settings: methods, with the keys that are changed.
+        seeds: that each is trained with.
+        folder: where runs lie; what is done there is not run again.
+        tables: of the study's clients.
+        pool: of worker processes, or how many.
+        by: the mean over clients, or the worst client.
+        quiet: no progress.
+        say: where messages go.
+    """
+    planned: list[list[Job]] = []
+    errors: dict[int, str] = {}
+    for place, (name, changed) in enumerate(settings):
+        try:
+            planned.append(tuning_jobs(study, name, changed, seeds, folder, tables))
+        except FedlitError as error:
+            planned.append([])
+            errors[place] = str(error)
+    failures = run_jobs([job for own in planned for job in own], pool, quiet=quiet, say=say)
+    found = []
+    for place, own in enumerate(planned):
+        failed = [f"seed {job.seed}: {failures[job.name]}" for job in own if job.name in failures]
+        why = errors.get(place) or "; ".join(failed)
+        found.append(Judged(math.nan, {}, why) if why else _judge(study, own, by))
+    return found
+
+
+def tuning_jobs(
+    study: Study,
+    name: str,
+    changed: Mapping[str, Any],
+    seeds: Sequence[int],
+    folder: Path,
+    tables: Sequence[ClientTable],
+) -> list[Job]:
+    """The runs of a combination, one per seed; they never see test rows."""
+    method = study.methods[name]
+    method = replace(method, set={**method.set, **changed}, reference=None, tune={})
+    alone = replace(
+        study, methods={name: method}, reference=name, baselines={}, blends={}, bootstrap=0, explain=False,
+        leave_one_out=False, search=None, tune={}, tune_seeds=None,
+    )  # fmt: skip
+    jobs = []
+    for job in plan_jobs(alone, list(seeds), folder, tables):
+        runs = folder / "runs" / variant_name(name, changed)
+        work = replace(job.work, test=False) if isinstance(job.work, Train) else job.work
+        jobs.append(replace(job, work=work, settings=dict(changed), folder=str(runs / f"seed_{job.seed}")))
+    return jobs
+
+
+def _judge(study: Study, jobs: Sequence[Job], by: str) -> Judged:
+    gains: list[float] = []
+    scores = []
+    for job in jobs:
+        every = validation_scores(job)
+        every = every[every["metric"].isin(list(COMPARED))]
+        # a client without any score predicted what is not finite: then there is no value, as for a run that failed
+        lost = every.groupby("client")["value"].count().eq(0).any()
+        metric = every["client"].map({client: study.choice_of(client) for client in every["client"].unique()})
+        own = every[every["metric"] == metric].set_index("client").sort_index()
+        known = own.dropna(subset=["value"])
+        values = [
+            float(COMPARED[name].gain(value, 0.0)) for name, value in zip(known["metric"], known["value"], strict=True)
+        ]
+        if lost or not values:
+            gains.append(math.nan)
+        else:
+            gains.append(min(values) if by == "worst" else sum(values) / len(values))
+        scores.append(own["value"])
+    gain = sum(gains) / len(gains)
+    means = {str(client): float(value) for client, value in pd.DataFrame(scores).mean().items()}
+    what = (
+        f"its {', '.join(study.choices)} on validation is not a number: predictions that are not finite, or one class"
+    )
+    return Judged(gain, means, what if math.isnan(gain) else "")
+
+
+def tune(
+    study: Study,
+    folder: Path,
+    tables: Sequence[ClientTable],
+    slots: int,
+    *,
+    quiet: bool = False,
+    say: Callable[[str], None] = nothing,
+) -> tuple[Study, pd.DataFrame]:
+    """Train every combination of settings on the study's ``tune_seeds``, and keep of each method the best.
+
+    Args:
+        study: completed by its clients' tasks; without ``tune_seeds`` it stays as it is, and clients choose.
+        folder: the study's.
+        tables: of its clients.
+        slots: runs at once.
+        quiet: no progress.
+        say: where messages go.
+
+    Returns:
+        The study with what was chosen in the place of what is tuned; all combinations: method, settings as JSON, value,
+        whether it was chosen.
+    """
+    columns = ["method", "settings", "value", "chosen"]
+    if study.tune_seeds is None:
+        return study, pd.DataFrame(columns=columns)
+    plan_jobs(study, [], folder, tables)  # refuses what cannot be run, before anything is tuned
+    settings = [(name, own) for name, method in study.methods.items() for own in method.combinations]
+    settings = [own for own in settings if len(study.methods[own[0]].combinations) > 1]  # one combination is no choice
+    if settings:
+        say(
+            f"Settings of {len({name for name, _ in settings})} methods are tuned by validation rows of seed "
+            f"{seed_words(study.tune_seeds)}: {len(settings) * len(study.tune_seeds)} runs"
+        )
+    found = judged(study, settings, study.tune_seeds, folder / TUNING, tables, slots, quiet=quiet, say=say)
+    score, methods, rows = COMPARED[study.choices[0]], {}, []
+    for name, method in study.methods.items():
+        tried = [(own, result) for (whose, own), result in zip(settings, found, strict=True) if whose == name]
+        known = [own for own in tried if not own[1].error]
+        best = max(known, key=lambda own: own[1].gain)[0] if known else method.combinations[0]
+        methods[name] = replace(method, set={**method.set, **best}, tune={})
+        if tried and not known:
+            say(f"{name}: no combination of settings came to its end, so it has its first ones: {tried[0][1].error}")
+        for own, result in tried:
+            rows.append((name, json.dumps(own), score.gain(result.gain, 0.0), own is best))  # as it was measured
+            if known and result.error:
+                say(f"{name}: {json.dumps(own)} has no value: {result.error}")
+    return replace(study, methods=methods, tune={}), pd.DataFrame(rows, columns=columns)

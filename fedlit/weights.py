@@ -1,0 +1,133 @@
+"""A weighted mean of predictions, and the weights of least loss. Numbers in, numbers out: no task, no run, no file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlit.errors import DataError, RunError
+
+__all__ = ["Array", "Terms", "checked", "fitted", "mixed", "stacked"]
+
+Array = NDArray[np.float64]
+Terms = Callable[[Array], tuple[float, Array]]
+"""(n, width) predictions → the sum of their losses, convex in each prediction, and its slopes (n, width)."""
+
+_LEAST = 1e-12  # a weight whose logarithm is taken
+
+
+def checked(name: str, predictions: np.ndarray) -> Array:
+    """Predictions as float64.
+
+    Args:
+        name: whose they are, for messages.
+        predictions: (n, width).
+
+    Raises:
+        DataError: no rows, another number of axes, or values that are not finite.
+    """
+    own = np.asarray(predictions, float)
+    if own.ndim != 2 or not own.size:
+        raise DataError(f"{name}: expected predictions (rows, width), found shape {own.shape}; give one row a row")
+    if wrong := int((~np.isfinite(own)).any(axis=1).sum()):
+        raise DataError(
+            f"{name}: expected finite predictions, found {wrong:,} of {len(own):,} rows that are not; leave it out, or "
+            "train it again"
+        )
+    return own
+
+
+def stacked(parts: Mapping[str, np.ndarray]) -> Array:
+    """(parts, n, width) float64, in the order given.
+
+    Raises:
+        DataError: no part, or one that is not finite or has another shape than the first.
+    """
+    if not parts:
+        raise DataError("mixture: expected at least one part, found none; name what shall be mixed")
+    made = {name: checked(f"part {name!r}", own) for name, own in parts.items()}
+    first = next(iter(made))
+    for name, own in made.items():
+        if own.shape != made[first].shape:
+            raise DataError(
+                f"part {name!r}: expected predictions of shape {made[first].shape}, as of {first!r}, found {own.shape};"
+                " predict the same rows and classes with each part"
+            )
+    return np.stack(list(made.values()))
+
+
+def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Array:
+    """The weighted mean of the parts that have a weight, summed in the order of their names.
+
+    Args:
+        parts: predictions (n, width) by part: probabilities, or numbers.
+        weights: by part, not negative; they are scaled to sum to 1. Parts without one stay out.
+
+    Returns:
+        (n, width) float64.
+
+    Raises:
+        DataError: parts of different shapes, values that are not finite, or weights that are none.
+
+    Example:
+        >>> mixed({"a": np.array([[0.2, 0.8]]), "b": np.array([[0.6, 0.4]])}, {"a": 3, "b": 1})
+        array([[0.3, 0.7]])
+    """
+    if lacking := sorted(weights.keys() - parts.keys()):
+        raise DataError(f"part {lacking[0]!r}: expected its predictions, found none; predict with each part")
+    names = sorted(weights)
+    own = np.array([weights[name] for name in names], float)
+    if not np.isfinite(own).all() or (own < 0).any() or not own.sum() > 0:
+        raise DataError(
+            f"weights: expected numbers of at least 0, not all of them 0, found {own.tolist()}; give each part one"
+        )
+    mixture: Array = np.tensordot(own / own.sum(), stacked({name: parts[name] for name in names}), 1)
+    return mixture
+
+
+def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
+    """The weights w of the least loss(Σₖ wₖ partₖ) − pseudo · Σₖ log wₖ, by sequential least squares.
+
+    Args:
+        parts: (K, n, width).
+        terms: the loss of a mixture's predictions.
+        pseudo: at least 0.
+
+    Returns:
+        (K,) weights of sum 1.
+
+    Example:
+        Of ten rows, the first part explains seven and the second three:
+
+        >>> rows = np.repeat([[1.0, 0.0], [0.0, 1.0]], [7, 3], axis=0)
+        >>> fitted(rows.T[:, :, None], lambda m: (-np.log(m).sum(), -1 / m), 0.0).round(5)
+        array([0.7, 0.3])
+    """
+    from scipy.optimize import minimize
+
+    count, rows = parts.shape[:2]
+    if count == 1:
+        return np.ones(1)
+    flat, scale = parts.reshape(count, -1), rows + pseudo * count
+
+    def value(weights: Array) -> tuple[float, Array]:
+        loss, slopes = terms(np.tensordot(weights, parts, 1))
+        inside = np.maximum(weights, _LEAST)
+        return (loss - pseudo * np.log(inside).sum()) / scale, (flat @ slopes.ravel() - pseudo / inside) / scale
+
+    found = minimize(
+        value,
+        np.full(count, 1 / count),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0, 1)] * count,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    weights: Array = np.clip(found.x, 0, None)
+    if not np.isfinite(weights).all() or not weights.sum() > 0:
+        raise RunError(f"mixture: expected weights of least loss, found none ({found.message}); take weights: equal")
+    scaled: Array = weights / weights.sum()
+    return scaled

@@ -1,0 +1,457 @@
+"""Reading: what comes back is what was written, and what is no table is refused by file, line and key."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import datetime
+import decimal
+import gzip
+import io
+import lzma
+import os
+import re
+import sqlite3
+import traceback
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from openpyxl import Workbook
+from pyarrow import feather
+
+from fedlit.data.reading import Raw, ReadOptions, check_url, read_table
+from fedlit.errors import ConfigError, DataError, FedlitError
+
+Rows = list[list[str | None]]
+
+
+def read(place: str | Path, **options: Any) -> Raw:
+    return read_table(place, ReadOptions(**options), "north")
+
+
+def cells(raw: Raw) -> Rows:
+    """Rows, None where a cell is missing."""
+    return [[None if pd.isna(own) else own for own in row] for row in raw.frame.itertuples(index=False)]
+
+
+def check(path: Path, options: dict[str, Any], rows: Rows | None, word: str) -> None:
+    """A table with these rows and a note that has the word, none if it is empty; or one message with the word."""
+    if rows is None:
+        with pytest.raises(DataError) as caught:
+            read(path, **options)
+        message = str(caught.value)
+        assert message.startswith("client 'north', file ") and "\n" not in message and len(message) < 1500
+        assert re.search(word, message), message
+        return
+    raw = read(path, **options)
+    assert cells(raw) == rows and isinstance(raw.frame.index, pd.RangeIndex)
+    assert all(note.startswith("client 'north', file ") for note in raw.notes)
+    assert re.search(word, "\n".join(raw.notes)) if word else not raw.notes, raw.notes
+
+
+def zipped(**files: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+# ---------------------------------------------------------------------- text
+
+TOWNS: Rows = [["1", "Köln"], ["2", "東京"]]
+LONG = b"a,b\n" + b"1,2\n" * 5000
+# name → content, options, rows (None: it is refused), and a word of the note or the message
+TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
+    "cells stay text": ("id,note\n007, a \n1e5,NA\n8,\n", {}, [["007", " a "], ["1e5", "NA"], ["8", None]], ""),
+    "decimal commas": ("a;b\n1,5;2,5\n3,5;4,5\n", {}, [["1,5", "2,5"], ["3,5", "4,5"]], "semicolon"),
+    "decimal commas, named": ("1,5;2,5\n3,5;4\n", {"names": ["a", "b"]}, [["1,5", "2,5"], ["3,5", "4"]], "semicolon"),
+    "two separators fit": ("a,b;c\n1,2;3\n", {}, None, "sep: expected"),
+    "tabs": ("a\tb\n1\tx y\n", {}, [["1", "x y"]], "tab"),
+    "a sep= line": ("sep=;\r\na;b\r\n1;2\r\n", {}, [["1", "2"]], "sep=;"),
+    "a sep= line, ragged": ("sep=;\na;b\n1;2\n1\n", {}, None, "line 4: expected 2 fields"),
+    "blanks around quotes": ('a, "b, c" ,d\n1, "2, 3" ,4\n', {}, [["1", "2, 3", "4"]], "blanks between"),
+    "a quoted line end": ('a,b\n1,"x\ny"\n2,z\n', {}, [["1", "x\ny"], ["2", "z"]], "longest takes 2 lines"),
+    "a quote within": ('a,b\n1,5" pipe\n2,"say ""hi"""\n', {}, [["1", '5" pipe'], ["2", 'say "hi"']], ""),
+    "swallowed lines": ('a,b\n1,"x\n2,y\n3,z"\n4,w\n', {}, [["1", "x\n2,y\n3,z"], ["4", "w"]], "longest takes 3 lines"),
+    "an open quote": (LONG + b'3,"4\n' + b"5,6\n" * 3000, {}, None, "line 5,002: .*3,001 lines"),
+    "an odd quote": ('a,b\n1,2\n"x,3\n"y",4\n', {}, None, "line 3: .*quotes"),
+    "text behind a closing quote": ('a,b\n"1",2\n3,"x"y\n"5",6\n', {}, None, "line 3: .*quotes"),
+    "short": (LONG + b"1\n" + LONG, {}, None, "line 5,002: expected 2 fields .*found 1"),
+    "long": (LONG + b'"1\n",2\n\n1,2,3\n' + LONG, {}, None, "line 5,005: expected 2 fields .*found 3"),
+    "a separator too many": ("a,b\n1,2,\n3,4,\n", {}, [["1", "2"], ["3", "4"]], "1 column without name and values"),
+    "and in the header": ("a,b,\n1,2,\n3,4,\n", {}, [["1", "2"], ["3", "4"]], "1 column without name and values"),
+    "and once a value": ("a,b\n1,2,\n3,4,5\n", {}, None, "line 3: expected 2 fields"),
+    "names twice": ("a, a\n1,2\n", {}, None, "2 columns are called 'a'"),
+    "no names": (",,\n1,2,3\n", {}, None, "only empty cells"),
+    "a name missing": (",a\n1,2\n", {}, [["1", "2"]], "'unnamed_1'. drop"),
+    "a name missing, dropped": (",a\n1,2\n", {"drop": ["unnamed_1"]}, [["2"]], ""),
+    "numbers as names": ("63.0,1\n64.0,0\n", {}, [["64.0", "0"]], "write names"),
+    "no header": ("007,1\n8,2\n", {"names": ["id", "x"]}, [["007", "1"], ["8", "2"]], ""),
+    "another number of names": ("007,1\n8,2\n", {"names": ["a", "b", "c"]}, None, "line 1: expected 3 fields"),
+    "names of a file with a header": ("id,x\n1,2\n", {"names": ["id", "x"]}, None, "Leave out names"),
+    "a title": ("A report\na,b\n1,2\n3,4\n", {}, None, "skiprows"),
+    "a title, skipped": ("A report\nof two lines\na,b\n1,2\n", {"skiprows": 2}, [["1", "2"]], ""),
+    "too many skipped": ("a\n1\n", {"skiprows": 9}, None, "skiprows: expected"),
+    "blank lines": ("\na,b\n\n1,2\n   \n3,4\n", {}, [["1", "2"], ["3", "4"]], "2 blank lines were skipped"),
+    "blank lines and quotes": ('a,b\n\n"1",2\n\n', {}, [["1", "2"]], "2 blank lines were skipped"),
+    "empty rows": ("a,b\n1,2\n,\n", {}, [["1", "2"], [None, None]], "1 row holds no value"),
+    **{f"no row: {own!r}": (own, {}, None, "found") for own in ("", "\n\n", "a,b\n", "a,b", " ")},
+    "a mark twice": ("\ufeff\ufeffnr,b\n1,Köln\n2,東京\n", {}, TOWNS, "blanks around"),
+    "UTF-16": ("nr;ort\n1;Köln\n2;東京\n".encode("utf-16"), {}, TOWNS, "read as utf-16"),
+    "UTF-16 without a mark": ("nr,ort\n1,Koeln\n".encode("utf-16-be"), {}, None, "NUL bytes.* encoding"),
+    "UTF-16, said": ("nr,ort\n1,Köln\n2,東京\n".encode("utf-16-be"), {"encoding": "utf-16-be"}, TOWNS, ""),
+    "Western": ("a,b\n5 µg,Genève\n".encode("cp1252"), {}, [["5 µg", "Genève"]], "cp1252, such as 'µg'"),
+    "Cyrillic": ("имя,город\nИван,Москва\n".encode("cp1251"), {}, [["Иван", "Москва"]], "cp1251"),
+    "late": (LONG * 60 + "1,Müller\n".encode("latin-1"), {"max_rows": 9}, None, "max_rows"),
+    "a wrong encoding": ("a,b\nMüller,1\n".encode("latin-1"), {"encoding": "utf-8"}, None, "encoding: expected"),
+    "NUL": (b"a,b\n1,2\n3,\0\n", {}, None, "line 3: .*NUL"),
+    "rows": (LONG, {"max_rows": 4999}, None, "max_rows"),
+    "bytes": (LONG, {"max_bytes": len(LONG) - 1}, None, "max_bytes"),
+    "keep": ("age,v_1,v_2,d [m]\n1,2,3,4\n", {"keep": ["v_*", "d [m]"], "drop": ["v_2"]}, [["2", "4"]], ""),
+    "keep nothing": ("age,b\n1,2\n", {"keep": ["agee"]}, None, "keep: .*Did you mean 'age'"),
+    "drop nothing": ("age,b\n1,2\n", {"drop": ["agee"]}, None, "drop: .*Did you mean 'age'"),
+    "drop all": ("age,b\n1,2\n", {"drop": ["*"]}, None, "leave no column"),
+    "rename nothing": ("age,b\n1,2\n", {"rename": {"agee": "x"}}, None, "rename: .*Did you mean 'age'"),
+    "rename to another's": ("age,b\n1,2\n", {"rename": {"b": "age"}}, None, "2 columns are called 'age'.*rename"),
+    "an option of other files": ("a,b\n1,2\n", {"sheet": 1}, None, "sheet"),
+    # ---- files of other kinds
+    "PDF": (b"%PDF-1.7 ...", {}, None, "a PDF"),
+    "a picture": (b"\x89PNG\r\n\x1a\n....", {}, None, "a PNG picture"),
+    "old Excel": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1..", {}, None, r"\.xls"),
+    "a page": (b'<table border="1"><tr><td>x</td></tr></table>', {}, None, "a web page"),
+    "JSON": (b'[{"a": 1}]', {}, None, "JSON"),
+    "packed twice": (gzip.compress(gzip.compress(LONG)), {}, None, "inside the gzip file"),
+    "OpenDocument": (zipped(**{"mimetype": b"", "content.xml": b""}), {}, None, "an Office file"),
+    "a zip of two": (zipped(a=LONG, b=LONG), {}, None, "found 2: 'a', 'b'"),
+    "an empty zip": (zipped(), {}, None, "found 0"),
+    "a bomb": (gzip.compress(LONG * 400), {"max_bytes": 200_000}, None, "max_bytes"),
+    "a bomb in a zip": (zipped(a=LONG * 400), {"max_bytes": 200_000}, None, "max_bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text(name: str, tmp_path: Path) -> None:
+    content, options, rows, word = TEXTS[name]
+    path = tmp_path / "north.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    tracemalloc.start()
+    try:
+        check(path, options, rows, word)
+        assert tracemalloc.get_traced_memory()[1] < 25_000_000
+    finally:
+        tracemalloc.stop()
+
+
+# A header that cannot be taken for data, and cells of any text that a file can hold.
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8) | st.sampled_from(
+    ["", " ", ' "', '" ', '", "', ' ,"', "007", "NA", "\r\n", "1,5", "\ufeff"]
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    table=st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(text, min_size=width, max_size=width), min_size=1)),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    sep=st.sampled_from(",;\t|"),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+)
+def test_any_table_of_text_comes_back(tmp_path: Path, table: list[list[str]], end: str, sep: str, quoting: int) -> None:
+    if end != "\r\n":  # the writer leaves the other line end without quotes
+        quoting = csv.QUOTE_ALL
+    written = io.StringIO(newline="")
+    writer = csv.writer(written, delimiter=sep, lineterminator=end, quoting=quoting)  # type: ignore[arg-type]
+    header = [f"column {place}" for place in range(len(table[0]))]
+    writer.writerows([header, *table])
+    (tmp_path / "north.csv").write_bytes(written.getvalue().encode())
+    raw = read(tmp_path / "north.csv", sep=sep)
+    assert cells(raw) == [[cell or None for cell in row] for row in table] and list(raw.frame) == header
+
+
+def test_long_lines_and_many_columns(tmp_path: Path) -> None:
+    path, names = tmp_path / "north.csv", [f"x{place}" for place in range(10_000)]
+    path.write_text("\n".join([",".join(names), ",".join(map(str, range(10_000)))]))
+    assert cells(read(path)) == [[str(place) for place in range(10_000)]]
+    path.write_bytes(b"a,b\n1," + b"x" * 1_000_000 + b"\n")
+    assert len(read(path).frame.loc[0, "b"]) == 1_000_000
+    for line in (b"1," + b"x" * 20_000_000, b"1," * 5_000_000):
+        path.write_bytes(b"a,b\n" + line + b"\n")
+        check(path, {}, None, "line 2|expected a regular table")
+
+
+# ---------------------------------------------------------------------- other formats
+
+CONTENT = b"id,x\n007,1\n008,\n"
+PACKED = {
+    "north.csv.gz": gzip.compress(CONTENT),
+    "north.csv.bz2": bz2.compress(CONTENT),
+    "north.csv.xz": lzma.compress(CONTENT),
+    "north.csv.zst": pa.compress(CONTENT, "zstd", asbytes=True),
+    "north.zip": zipped(**{"north.csv": CONTENT, "__MACOSX/._north.csv": b"\0"}),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_compression_is_seen_from_the_content(tmp_path: Path, name: str) -> None:
+    rows: Rows = [["007", "1"], ["008", None]]
+    (tmp_path / name).write_bytes(PACKED[name])
+    check(tmp_path / name, {}, rows, "")
+    (tmp_path / "north.txt").write_bytes(PACKED[name])
+    check(tmp_path / "north.txt", {}, rows, "first bytes")
+    (tmp_path / name).write_bytes(PACKED[name][:-12])
+    check(tmp_path / name, {}, None, "cannot be read")
+    (tmp_path / name).write_bytes(CONTENT)
+    check(tmp_path / name, {}, rows, "first bytes say: text")
+
+
+ARROW = {
+    "whole": pa.array([1, 2, 3], pa.int16()),
+    "gaps": pa.array([2**60 + 1, None, 3], pa.int64()),
+    "unsigned": pa.array([2**63 + 1, None, 3], pa.uint64()),
+    "real": pa.array([1.5, None, 3.0], pa.float32()),
+    "truth": pa.array([True, None, False]),
+    "text": pa.array(["007", None, ""]),
+    "large": pa.array(["x", "y", None], pa.large_string()),
+    "codes": pa.array(["m", "f", None]).dictionary_encode(),
+    "price": pa.array([decimal.Decimal("1.20"), None, decimal.Decimal("3.00")]),
+    "struct": pa.array([{"a": 1}, None, {"a": 2}]),
+    "bytes": pa.array([b"\xff", None, b""]),
+    "day": pa.array([datetime.date(2024, 1, 5), None, datetime.date(1, 1, 1)]),
+    "moment": pa.array([0, None, 2**40], pa.timestamp("us", "Europe/Berlin")),
+    "far": pa.array([-(10**10), None, 10**11], pa.timestamp("s")),
+    "span": pa.array([1, None, 3], pa.duration("s")),
+    "nothing": pa.nulls(3),
+    "a.b": pa.array([1, 2, 3]),
+    " blank ": pa.array([1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+def test_typed_files(tmp_path: Path, kind: str) -> None:
+    def write(table: pa.Table) -> Path:
+        path = tmp_path / f"north.{kind}"
+        pq.write_table(table, path) if kind == "parquet" else feather.write_feather(table, path)
+        return path
+
+    raw = read(write(pa.table(ARROW)))
+    assert list(raw.frame) == [name.strip() for name in ARROW] and "blanks around 1 name" in raw.notes[0]
+    for name, column in ARROW.items():
+        held = [own for own in raw.frame[name.strip()].tolist() if own is not None and not np.all(pd.isna(own))]
+        kept = [own for own in column.to_pylist() if own is not None]
+        assert len(held) == len(kept) and (held == kept or name in ("far", "span", "moment")), name
+    dtypes = raw.frame.dtypes.astype(str)
+    assert dtypes[["gaps", "whole", "real", "codes", "truth"]].tolist() == [
+        "Int64", "int16", "float32", "category", "boolean"
+    ]  # fmt: skip
+    path = write(pa.table({name: np.arange(1000.0) for name in ("a", "b", "c")}))
+    raw = read(path, keep=["c", "a"], max_bytes=17_000, rename={"c": "d"})
+    assert list(raw.frame) == ["a", "d"] and raw.frame["d"].tolist() == list(range(1000))
+    for options, word in (({"max_rows": 999}, "max_rows"), ({"max_bytes": 23_999}, "max_bytes"), ({"sep": ";"}, "sep")):
+        check(path, options, None, word)
+    content = path.read_bytes()
+    path.write_bytes(content[:-100])
+    check(path, {}, None, "cannot be read")
+    path.write_bytes(content[:200] + b"\xff" * 400 + content[600:])
+    try:  # bytes of a value may be changed without a trace; the rest is found
+        assert len(read(path).frame) == 1000
+    except DataError as error:
+        assert "cannot be read" in str(error)
+    path = tmp_path / "north.csv"
+    path.write_bytes(write(pa.table({"a": ["x"]})).read_bytes())
+    check(path, {}, [["x"]], f"first bytes say: {kind}")
+    check(write(pa.table({"a": pa.array([], pa.int64())})), {}, None, "found none")
+    assert read(write(pa.table({f"x{n}": [n] for n in range(3000)}))).frame.iloc[0].tolist() == list(range(3000))
+
+
+def test_texts_kept_once_are_bounded_as_they_would_be_in_memory(tmp_path: Path) -> None:
+    path, column = tmp_path / "north.parquet", pa.DictionaryArray.from_arrays(np.zeros(100_000, "int32"), ["x" * 9999])
+    pq.write_table(pa.table({"a": column}), path, store_schema=False)  # 1 GB of text
+    assert path.stat().st_size < 200_000
+    check(path, {"max_bytes": 2**26}, None, "max_bytes")
+    pd.DataFrame({"a": [1, 2]}, index=[5, 6]).to_parquet(path)
+    assert list(read(path).frame) == ["a"]  # row numbers of pandas are no column
+
+
+DAY = datetime.datetime(2024, 1, 5)
+AB: list[list[Any]] = [["a", "b"], [1, 2]]
+# sheets, merged cells → as for text
+SHEETS: dict[str, tuple[list[list[list[Any]]], str, dict[str, Any], Rows | None, str]] = {
+    "cells": (
+        [[["id", "x", "day"], ["007", 1.0, DAY], [8, 0.1 + 0.2, DAY.replace(hour=3)], [True, "#DIV/0!"]]], "", {},
+        [["007", "1", "2024-01-05"], ["8", "0.3", "2024-01-05T03:00:00"], ["TRUE", "#DIV/0!", None]], "",
+    ),
+    "several": ([AB, [["c"], [3]]], "", {}, [["1", "2"]], "'sheet 0', 'sheet 1'.*sheet chooses"),
+    "by place": ([AB, [["c"], [3]]], "", {"sheet": 1}, [["3"]], ""),
+    "by name": ([AB, [["c"], [3]]], "", {"sheet": "sheet 1"}, [["3"]], ""),
+    "no such sheet": ([AB, AB], "", {"sheet": "shet 1"}, None, "sheet: .*Did you mean 'sheet 1'"),
+    "no such place": ([AB, AB], "", {"sheet": 2}, None, "sheet: expected"),
+    "a title": ([[["Report"], *AB]], "", {}, None, "skiprows"),
+    "a title, skipped": ([[["Report"], *AB]], "", {"skiprows": 1}, [["1", "2"]], ""),
+    "merged": ([[["a", "b"], [1, None]]], "A2:B2", {}, [["1", None]], "merged"),
+    "a cell too many": ([[*AB, [1, 2, 3]]], "", {}, None, "line 3: expected 2 fields"),
+    "empty rows": ([[*AB, [], [None, ""], [3]]], "", {}, [["1", "2"], ["3", None]], "2 blank lines"),
+    "a header only": ([[["a", "b"]]], "", {}, None, "found none"),
+    "nothing": ([[]], "", {}, None, "found none"),
+    "no header": ([[[1, 2], [3, 4]]], "", {"names": ["a", "b"]}, [["1", "2"], ["3", "4"]], ""),
+    "names of a sheet with a header": ([AB], "", {"names": ["a", "b"]}, None, "names"),
+    "rows": ([[*AB, [3, 4]]], "", {"max_rows": 1}, None, "max_rows"),
+    "bytes": ([[["a"], ["x" * 30_000]]], "", {"max_bytes": 20_000}, None, "max_bytes"),
+    "not computed": ([[["a", "b"], [1, "=A2+1"]]], "", {}, [["1", None]], "no computed value"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*SHEETS, "far"])
+def test_excel(name: str, tmp_path: Path) -> None:
+    sheets, merge, options, rows, word = SHEETS.get(name, ([AB], "", {}, None, "line 1,048,576"))
+    book = Workbook()
+    book.remove(book.active)
+    for number, content in enumerate(sheets):
+        sheet = book.create_sheet(f"sheet {number}")
+        for row in content:
+            sheet.append(row)
+        if merge:
+            sheet.merge_cells(merge)
+    if name == "far":  # which costs nothing
+        sheet["XFD1048576"] = 1
+    book.save(tmp_path / "north.xlsx")
+    check(tmp_path / "north.xlsx", options, rows, word)
+
+
+def test_excel_under_another_name_damaged_or_without_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "north.csv"
+    pd.DataFrame({"a": [1], "b": [2]}).to_excel(tmp_path / "north.xlsx", index=False)
+    content = (tmp_path / "north.xlsx").read_bytes()
+    path.write_bytes(content)
+    check(path, {}, [["1", "2"]], "first bytes say: excel")
+    with zipfile.ZipFile(io.BytesIO(content)) as old:
+        path.write_bytes(
+            zipped(**{name: old.read(name)[: -30 * ("sheet1" in name) or None] for name in old.namelist()})
+        )
+    check(path, {}, None, "cannot be read")
+    monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
+    with pytest.raises(ConfigError, match="pip install openpyxl"):
+        read(path)
+
+
+def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "link.csv").symlink_to(tmp_path / "absent.csv")
+    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    for place in (tmp_path, "x" * 5000 + ".csv", "", " ", "a\0b", *(tmp_path / f"{own}.csv" for own in ("no", "link"))):
+        check(place, {}, None, "cannot be read|expected the path of a file")  # type: ignore[arg-type]
+    for name in ("loop", "pipe"):
+        check(tmp_path / f"{name}.csv", {}, None, "cannot be read|expected the path of a file")
+
+
+def test_options_are_checked() -> None:
+    for wrong in (
+        {"sep": ";;"}, {"sep": '"'}, {"decimal": ";"}, {"decimal": ",", "thousands": ","}, {"encoding": "utf-9"},
+        {"encoding": "base64"}, {"names": []}, {"names": ["a", "a"]}, {"names": "ab"}, {"names": [1]}, {"skiprows": -1},
+        {"skiprows": True}, {"sheet": -1}, {"missing": "NA"}, {"missing": [None]}, {"rename": {"a": "c", "b": "c"}},
+        {"drop": []}, {"keep": "a"}, {"max_rows": 0}, {"max_bytes": "4 GB"}, {"query": " "}, {"max_rows": None},
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"^here: {list(wrong)[-1]}: expected"):
+            ReadOptions.from_dict(wrong, "here")
+    with pytest.raises(ConfigError, match="Did you mean 'rename'"):
+        ReadOptions.from_dict({"renames": {}}, "here")
+    options = {"sep": "\t", "missing": {"age": [-999, "?"], "bmi": -1}, "rename": {"a": "b"}, "max_rows": 5}
+    assert ReadOptions.from_dict(options, "here").to_dict() == options
+    assert ReadOptions(sep=r"\t").to_dict() == {"sep": "\t"} and ReadOptions().to_dict() == {}
+
+
+# ---------------------------------------------------------------------- databases
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    with sqlite3.connect(tmp_path / "north.db") as database:
+        database.execute("create table visits (id text, age integer, bmi real, mixed)")
+        rows = [(f"{number:03}", 2**60 + number, number / 2, number) for number in range(3000)]
+        database.executemany("insert into visits values (?, ?, ?, ?)", rows)
+        database.execute("insert into visits values ('x', null, null, 'text')")
+    return f"sqlite:///{tmp_path / 'north.db'}"
+
+
+def test_tables_and_queries(url: str, tmp_path: Path) -> None:
+    raw = read(url, query="visits")
+    frame = raw.frame
+    assert frame["age"].dtype == "Int64" and frame["age"][2999] == 2**60 + 2999 and frame["id"][7] == "007"
+    assert frame["bmi"].dtype == "float64" and frame["mixed"][3] == 3 and frame["mixed"][3000] == "text"
+    assert raw.where.startswith("client 'north', database sqlite:///")
+    raw = read(url, query="select id as a, '12:30' as b, ' :x %s' as c from visits where age is null;")
+    assert cells(raw) == [["x", "12:30", " :x %s"]]
+    assert list(read(url, query="visits", keep=["bmi"], rename={"bmi": "x"}).frame) == ["x"]
+    for options, word in (
+        ({"query": "visit"}, "no such table"),
+        ({"query": "select 1 as a, 2 as a"}, "2 columns are called 'a'"),
+        ({"query": "delete from visits"}, "readonly"),
+        ({"query": "visits", "max_rows": 3000}, "max_rows"),
+        ({"query": "visits", "max_bytes": 50_000}, "max_bytes"),
+        ({"query": "select * from visits where 0"}, "found none"),
+        ({"query": "visits", "sep": ";"}, "sep"),
+        ({}, "query: expected"),
+    ):
+        with pytest.raises(FedlitError, match=word):
+            read(url, **options)
+    assert len(read(url, query="visits").frame) == 3001
+    with pytest.raises(DataError, match="no such file"):
+        read(f"sqlite:///{tmp_path / 'absent.db'}", query="visits")
+    assert not (tmp_path / "absent.db").exists()
+    check(tmp_path / "north.db", {}, None, "sqlite:///")
+
+
+@pytest.mark.parametrize(
+    ("place", "good"),
+    [
+        ("postgresql://reader:hunter2@host/cohort", False),
+        ("postgresql+psycopg://reader:hunter2${X}@host/cohort", False),
+        ("mssql+pyodbc:///?odbc_connect=DRIVER%3DX%3BUID%3Dreader%3BPWD%3Dhunter2", False),
+        ("postgresql://host/cohort?user=reader&password=hunter2", False),
+        ("databricks://token:hunter2@host", False),
+        ("postgresql://reader:${PASSWORD}@host/cohort", True),
+        ("postgresql://reader@host:5432/cohort?sslmode=require", True),
+        ("mssql+pyodbc:///?odbc_connect=DRIVER%3DX%3BPWD%3D${PASSWORD}", True),
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_not_shown(place: str, good: bool) -> None:
+    if good:
+        check_url(place)
+        return
+    with pytest.raises(ConfigError) as caught:
+        read(place, query="visits")
+    assert "${NAME}" in str(caught.value) and "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_variables_are_read_late_and_never_shown(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    raw = read("sqlite:///${FOLDER}/north.db", query="visits")
+    assert len(raw.frame) == 3001 and str(tmp_path) not in raw.where
+    monkeypatch.setenv("FOLDER", str(tmp_path / "s3cr3t"))
+    with pytest.raises(DataError) as caught:
+        read("sqlite:///file:${FOLDER}/north.db?mode=ro&uri=true", query="visits")
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+    monkeypatch.delenv("FOLDER")
+    with pytest.raises(ConfigError, match="variable FOLDER is not set"):
+        read("sqlite:///${FOLDER}/north.db", query="visits")
+    monkeypatch.setenv("PASSWORD", "hunter2")
+    for place, word in (
+        ("oracle+oracledb://reader:${PASSWORD}@host/cohort", "pip install oracledb"),
+        ("nosuchthing://reader:${PASSWORD}@host/cohort", "nosuchthing"),
+    ):
+        with pytest.raises(FedlitError, match=word) as caught:
+            read(place, query="visits")
+        assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+    monkeypatch.setitem(__import__("sys").modules, "sqlalchemy", None)
+    with pytest.raises(ConfigError, match="pip install sqlalchemy"):
+        read(url, query="visits")

@@ -1,0 +1,152 @@
+"""Vehicle sensors and human activity: small files in their layouts, against what they were written from."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+from sensor_files import NODES, cells, pack, text, vehicle_rows, write_activity, write_events, write_matlab
+
+from fedlit.data.sources import HumanActivity, VehicleSensors
+from fedlit.data.sources.activity import ACTIVITIES
+from fedlit.errors import ConfigError, DataError
+
+ENERGY = "fBodyAcc-bandsEnergy()-1,8"
+
+
+def test_vehicle_in_both_layouts(tmp_path: Path) -> None:
+    values, labels = vehicle_rows()
+    matlab = write_matlab(tmp_path)
+    tables = VehicleSensors(str(tmp_path)).tables(seed=3)
+    assert [table.name for table in tables] == [f"sensor_{number:02}" for number in range(1, 24)]
+    for table, own, label in zip(tables, values, labels, strict=True):
+        np.testing.assert_array_equal(table.features.to_numpy(), own)
+        assert table.target.tolist() == (label[:, 0] == 1).tolist()
+        assert sorted(np.concatenate(list(table.splits.values()))) == list(range(len(own)))
+        assert len(table.splits["test"]) == int(np.ceil(0.33 * len(own)))
+    assert tables[0].features.columns[[0, 99]].tolist() == ["feature_001", "feature_100"]
+    (some,) = VehicleSensors(str(tmp_path), clients=["sensor_10"]).tables(seed=3)
+    assert some.features.equals(tables[9].features)
+    matlab.unlink()
+    # a run with one of two files is left out and noted; what a system puts into an archive is no file of features
+    odd = ["__MACOSX/events/runs/aav3/n5/._aav3feat5_1.txt", "events/runs/aav3/n5/.aav3feat5_1.txt.swp"]
+    one = {"events/runs/dw1/n41/dw1feat41_1.txt": text(np.zeros((4, 50)))}
+    write_events(tmp_path, dict.fromkeys(odd, "no numbers") | one)
+    tables = VehicleSensors(str(tmp_path)).tables(seed=0)
+    for table, own, label, node in zip(tables, values, labels, NODES, strict=True):
+        order = np.argsort(-label[:, 0], kind="stable")  # aav3 before dw12
+        np.testing.assert_allclose(table.features.to_numpy(), own[order], atol=1e-12)
+        assert table.target.tolist() == (label[order, 0] == 1).tolist()
+        left = "; left out, for they have one of its two files: dw1" if node == 41 else ""
+        assert table.notes == (f"{table.name}: node {node}{left}",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        text(np.zeros((3, 49))),
+        text(np.zeros((3, 50))).replace("0.0", "x.0", 1),
+        text(np.array([[0.0] * 50, [np.nan] * 50])),
+        text(np.zeros((3, 53))),
+        "",
+        None,
+    ],
+)
+def test_damaged_vehicle_text_is_refused_by_file(content: str | None, tmp_path: Path) -> None:
+    path = write_events(tmp_path, {} if content is None else {"events/runs/aav3/n5/aav3feat5_2.txt": content})
+    if content is None:
+        path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(DataError, match=r"feat5_2\.txt|run aav3, node 5|event\.zip: expected a whole"):
+        VehicleSensors(str(tmp_path)).tables(seed=0)
+
+
+def test_damaged_matlab_files_are_refused(tmp_path: Path) -> None:
+    path = write_matlab(tmp_path)
+    whole = path.read_bytes()
+    values, labels = vehicle_rows()
+    x, y = cells(values), cells(labels)
+    for variables in (
+        {"X": x, "labels": y},
+        {"X": values[0], "Y": y},
+        {"X": cells(values[:22]), "Y": y},
+        {"X": cells(values[:22]), "Y": cells(labels[:22])},
+        {"X": cells([values[0][:, 1:], *values[1:]]), "Y": y},
+        {"X": x, "Y": cells([3 * labels[0], *labels[1:]])},
+        {"X": cells([np.full_like(values[0], np.inf), *values[1:]]), "Y": y},
+    ):
+        savemat(path, variables)
+        with pytest.raises(DataError, match=r"vehicle\.mat: expected"):
+            VehicleSensors(str(tmp_path)).tables(seed=0)
+    for content in (whole[: len(whole) // 2], b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(400)):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"vehicle\.mat: expected"):
+            VehicleSensors(str(tmp_path)).tables(seed=0)
+
+
+def plain(top: Path) -> dict[int, tuple[list[list[float]], list[str]]]:
+    """Person → rows and activities, in the order of the files."""
+    found: dict[int, tuple[list[list[float]], list[str]]] = {}
+    for half in ("train", "test"):
+        x, y, subject = ((top / half / f"{name}_{half}.txt").read_text().split("\n") for name in ("X", "y", "subject"))
+        for row, code, person in zip(x[:-1], y[:-1], subject[:-1], strict=True):
+            values, activities = found.setdefault(int(person), ([], []))
+            values.append([float(value) for value in row.split()])
+            activities.append(ACTIVITIES[int(code) - 1])
+    return found
+
+
+def test_activity_unpacked_packed_and_packed_twice(tmp_path: Path) -> None:
+    top = write_activity(tmp_path)
+    tables, expected = HumanActivity(str(tmp_path)).tables(seed=1), plain(top)
+    assert [table.name for table in tables] == [f"subject_{person:02}" for person in range(1, 31)]
+    for person, table in enumerate(tables, start=1):
+        np.testing.assert_array_equal(table.features.to_numpy(), expected[person][0])
+        assert table.target.tolist() == expected[person][1]
+        assert {split: len(rows) for split, rows in table.splits.items()} == {"train": 54, "validation": 6, "test": 30}
+        assert set(table.target.iloc[table.splits["test"]]) == set(ACTIVITIES)  # by activity
+    twice = [f"{ENERGY} #{line}" for line in (3, 4, 5)]
+    assert list(tables[2].features) == ["tBodyAcc-mean()-X", "tBodyAcc-mean()-Y", *twice, "angle(X,g)"]
+    (sitting,) = HumanActivity(str(tmp_path), ["subject_02"], positive=["SITTING"]).tables(seed=0)
+    assert sitting.target.tolist() == [int(activity == "SITTING") for activity in expected[2][1]]
+    for wrong in (["SLEEPING"], [], list(ACTIVITIES), "SITTING"):
+        with pytest.raises(ConfigError, match="positive: expected"):
+            HumanActivity(positive=wrong)
+    packed = pack(top, tmp_path / "UCI HAR Dataset.zip")
+    (tmp_path / "uci").mkdir()
+    with zipfile.ZipFile(tmp_path / "uci" / "human+activity+recognition+using+smartphones.zip", "w") as archive:
+        archive.write(packed, "UCI HAR Dataset.zip")
+        archive.writestr("UCI HAR Dataset.names", "what it is")
+    for root in (tmp_path, tmp_path / "uci", top):
+        table = HumanActivity(str(root), ["subject_30"]).tables(seed=0)[0]
+        assert table.features.equals(tables[29].features) and table.target.equals(tables[29].target)
+
+
+def changed(old: str, new: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(path.read_text().replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("file", "harm", "word"),
+    [
+        ("train/X_train.txt", changed("e", "?"), "X_train.txt: expected lines of 6"),
+        ("test/X_test.txt", changed("  ", ""), "X_test.txt: expected lines of 6"),
+        ("test/y_test.txt", changed("1", "7"), "an activity from 1 to 6"),
+        ("train/subject_train.txt", changed("2\n", "2.5\n"), "a subject from 1 to 30"),
+        ("train/subject_train.txt", changed("1\n", ""), "a subject from 1 to 30"),
+        ("train/subject_train.txt", changed("1\n", "\n"), "subject_train.txt: expected lines of 1"),
+        ("features.txt", changed("6 angle(X,g)\n", ""), "X_train.txt: expected lines of 5"),
+        ("test/y_test.txt", lambda path: path.write_bytes(b"\xff\xfe1\n"), "y_test.txt: expected lines of 1"),
+        ("test/y_test.txt", Path.unlink, "y_test.txt: expected lines of 1"),
+    ],
+)
+def test_damaged_activity_is_refused_by_file(
+    file: str, harm: Callable[[Path], object], word: str, tmp_path: Path
+) -> None:
+    top = write_activity(tmp_path)
+    harm(top / file)
+    with pytest.raises(DataError, match=word):
+        HumanActivity(str(tmp_path)).tables(seed=0)

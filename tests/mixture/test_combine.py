@@ -1,0 +1,322 @@
+"""A mixture of predictions against closed forms, expectation and maximisation, and the optimum's own proof."""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedlit.errors import ConfigError, DataError
+from fedlit.mixture.combine import Combined, combine
+from fedlit.mixture.losses import FLOOR, Judge, row_loss
+from fedlit.mixture.settings import Mixing
+from fedlit.mixture.together import choose_together
+from fedlit.mixture.weigh import HOW, Predicted, weights_of
+from fedlit.tasks import Classification, Counts, MultiLabel, Regression, SequenceLabelling, Task
+from fedlit.weights import fitted, mixed
+
+LABELS = MultiLabel(("a", "b"))
+
+
+def rows_of(task: Task, y: Any, parts: dict[str, np.ndarray]) -> Predicted:
+    y = torch.as_tensor(y)
+    return Predicted(task, np.arange(len(y)), y, {name: np.asarray(own, float) for name, own in parts.items()})
+
+
+def classes(rows: int, seed: int = 0, noise: tuple[float, ...] = (0.7, 1.0, 1.5, 3.0)) -> Predicted:
+    """Parts of three classes that are wrong independently, the first the least."""
+    rng = np.random.default_rng(seed)
+    y, parts = rng.integers(0, 3, rows), {}
+    for place, own in enumerate(noise):
+        powers = np.exp(2 * np.eye(3)[y] + own * rng.normal(size=(rows, 3)))
+        parts[f"part {place}"] = powers / powers.sum(1, keepdims=True)
+    return rows_of(Classification((0, 1, 2)), y, parts)
+
+
+def binary(rows: int, seed: int, **skill: float) -> Predicted:
+    """Parts of two classes by how well they tell them apart; below 0 they tell them wrong."""
+    rng = np.random.default_rng(seed)
+    y, parts = rng.integers(0, 2, rows), {}
+    for name, own in skill.items():
+        yes = 1 / (1 + np.exp(-(own * (2 * y - 1) + rng.normal(size=rows))))
+        parts[name] = np.stack([1 - yes, yes], 1)
+    return rows_of(Classification((0, 1)), y, parts)
+
+
+def numbers(seed: int, rows: int, scale: float = 1.0, **errors: float) -> Predicted:
+    """A number, and parts whose errors have these standard deviations."""
+    rng = np.random.default_rng(seed)
+    y = rng.normal(size=rows)
+    parts = {name: scale * (y + rng.normal(0, own, rows))[:, None] for name, own in errors.items()}
+    return rows_of(Regression(), scale * y, parts)
+
+
+def one(rows: Predicted, own: list[str], **mixing: Any) -> Combined:
+    return combine({"a": rows}, own, Mixing(**mixing))["a"]
+
+
+@pytest.mark.parametrize("shrink", [1.0, 100.0])
+def test_fitted_weights_are_those_of_expectation_and_maximisation(shrink: float) -> None:
+    rows = classes(300)
+    likelihood = np.stack([own[np.arange(300), rows.y] for own in rows.parts.values()], 1)
+    expected = np.full(4, 1 / 4)
+    for _ in range(20_000):
+        told = expected * likelihood
+        expected = ((told / told.sum(1, keepdims=True)).sum(0) + shrink) / (300 + shrink * 4)
+    found = weights_of("fitted", rows, [], shrink)
+    np.testing.assert_allclose(list(found.values()), expected, atol=1e-6)
+    assert list(found) == list(rows.parts) and sum(found.values()) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels", "numbers", "counts"])
+def test_no_weights_are_better_by_more_than_a_millionth_a_row(kind: str) -> None:
+    """Of a convex loss, slope · weights less the least slope bounds what is left: the optimum carries its own proof."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        count, n = int(rng.integers(2, 9)), int(rng.choice([1, 5, 200]))
+        loud = 10.0 ** rng.uniform(-2, 2, (count, 1, 1))  # parts of very different quality, many sure and wrong
+        task: Task = {"classes": Classification((0, 1, 2)), "labels": LABELS, "counts": Counts()}.get(
+            kind, Regression()
+        )
+        if kind == "classes":
+            logits = rng.normal(size=(count, n, 3)) * loud
+            powers = np.exp(logits - logits.max(2, keepdims=True))
+            parts, y = powers / powers.sum(2, keepdims=True), rng.integers(0, 3, n)
+        elif kind == "labels":
+            parts = 1 / (1 + np.exp(-np.clip(rng.normal(size=(count, n, 2)) * loud, -500, 500)))
+            y = rng.integers(0, 2, (n, 2)).astype(np.float32)
+        elif kind == "numbers":
+            y = rng.normal(size=n)
+            parts = y[:, None] + rng.normal(size=(count, n, 1)) * loud
+        else:
+            y, parts = (
+                rng.poisson(2, n).astype(float),
+                rng.gamma(1, 2, (count, n, 1)) * (rng.random((count, n, 1)) > 0.1),
+            )
+        parts[1] = parts[0]
+        loss = row_loss(task, torch.as_tensor(y))
+        weights = fitted(parts, loss.terms, 0.0)
+        assert weights.min() >= 0 and weights.sum() == pytest.approx(1, abs=1e-12)
+        assert weights[0] == pytest.approx(weights[1], abs=1e-6)  # equal parts are treated alike
+        slope = (parts * loss.terms(np.tensordot(weights, parts, 1))[1]).sum((1, 2))
+        assert slope @ weights - slope.min() <= 1e-6 * n * max(1, loss.mean(parts[0]))
+
+
+def test_squared_errors_have_the_weights_of_the_closed_form_whatever_the_unit() -> None:
+    rows = numbers(1, 400, a=1.0, b=2.0)
+    a, b = (own[:, 0] - rows.y.numpy() for own in rows.parts.values())
+    best = float(((b - a) * b).sum() / ((b - a) ** 2).sum())
+    assert weights_of("fitted", rows, [], 0)["a"] == pytest.approx(best, abs=1e-5)
+    shrunk = weights_of("fitted", rows, [], 100)["a"]
+    cents = numbers(1, 400, scale=100.0, a=1.0, b=2.0)
+    assert 0.5 < shrunk < best and weights_of("fitted", cents, [], 100)["a"] == pytest.approx(shrunk, abs=1e-6)
+    assert weights_of("fitted", rows, [], math.inf) == {"a": 0.5, "b": 0.5}
+
+
+def test_the_order_of_parts_changes_no_bit() -> None:
+    rows = classes(80)
+    ways = [rows.only(order) for order in permutations(rows.parts)]
+    for how in HOW:
+        found = [weights_of(how, own, ["part 2"], 5) for own in ways]
+        assert all(own == found[0] for own in found)
+        assert len({mixed(own.parts, w).tobytes() for own, w in zip(ways, found, strict=True)}) == 1
+
+
+def test_free_weights_on_few_rows_do_harm_and_shrunken_ones_do_not() -> None:
+    """Eight parts of one quality, 40 rows to fit to: all weights should be equal. Loss on 5,000 other rows."""
+    harm: dict[int, list[float]] = {0: [], 100: []}
+    for seed in range(6):
+        rows = classes(5_040, seed, (1.5,) * 8)
+        few, many = rows.some(np.arange(40)), rows.some(np.arange(40, 5_040))
+        equal = many.loss.mean(mixed(many.parts, dict.fromkeys(many.parts, 1.0)))
+        for shrink, into in harm.items():
+            into.append(many.loss.mean(mixed(many.parts, weights_of("fitted", few, [], shrink))) - equal)
+    assert min(harm[0]) > 0 and np.abs(harm[100]).max() < 1e-3
+
+
+def test_losses_are_those_of_the_tasks_and_go_on_straight_below_the_floor() -> None:
+    rng = np.random.default_rng(0)
+    out, y = torch.from_numpy(rng.normal(size=(6, 3))), torch.tensor([0, 2, 1, 1, 0, 2])
+    cases: list[tuple[Task, torch.Tensor, torch.Tensor, float]] = [
+        (Classification((0, 1, 2)), out, y, 1.0),
+        (Classification((0, 1)), out[:, :1], y % 2, 1.0),
+        (MultiLabel(("a", "b", "c")), out, torch.tensor([[1.0, 0.0, torch.nan]] * 6), 1.0),
+        (Regression(mean=3.0, scale=2.0), out[:, :1], y.float(), 4.0),
+    ]
+    for task, outputs, target, unit in cases:
+        made = task.predict(outputs).numpy()
+        expected = pytest.approx(unit * float(task.loss(outputs, target)), rel=1e-5)
+        assert row_loss(task, target).mean(made) == expected and Judge(task, target, "loss")(made) == expected
+    counts, target = Counts(mean=2.0), torch.tensor([0.0, 1.0, 4.0, 2.0, 0.0, 1.0])
+    rates = counts.predict(out[:, :1])
+    deviance = float(counts.evaluate(rates, target)["deviance"])
+    assert row_loss(counts, target).mean(rates.numpy()) == pytest.approx(deviance / 2, rel=1e-6)
+    loss = row_loss(Classification((0, 1)), torch.tensor([0, -1]))
+    at = np.array([[FLOOR, 1], [0.5, 0.5]]), np.array([[0.0, 1], [0.5, 0.5]])
+    assert loss(at[1])[0] - loss(at[0])[0] == pytest.approx(1.0) and loss(at[0])[1] == 0
+    with pytest.raises(ConfigError, match="sequence_labelling"):
+        row_loss(SequenceLabelling(("a",), 1), torch.zeros(2, 1))
+
+
+def test_a_judge_scores_as_the_task_does_whatever_the_counts() -> None:
+    rows = classes(50)
+    made, counts = rows.parts["part 1"], np.random.default_rng(0).integers(0, 3, 50)
+    for metric in ("auroc", "balanced_accuracy", "loss"):
+        repeated = Judge(rows.task, rows.y.repeat_interleave(torch.from_numpy(counts)), metric)
+        expected = repeated(np.repeat(made, counts, axis=0))
+        assert Judge(rows.task, rows.y, metric).by_counts(made)(counts) == pytest.approx(expected, rel=1e-6)
+    for metric in ("rmse", "auroc_ovo"):
+        with pytest.raises(ConfigError, match=metric):
+            Judge(rows.task, rows.y, metric)(made)
+
+
+# ---------------------------------------------------------------------- who enters
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_mixture_is_never_worse_than_own_parts_on_its_rows(how: str) -> None:
+    for seed in range(4):
+        rows = binary(200, seed, trees=1.0, linear=0.8, forest=1.0, joint=0.3, wrong=-1.0)
+        found, judge = one(rows, ["trees", "linear"], weights=how), Judge(rows.task, rows.y, "auroc")
+        own = rows.only(["trees", "linear"])
+        starts = [mixed(own.parts, weights_of(how, own, [*own.parts])), *own.parts.values()]
+        assert found.mixture >= found.own == max(map(judge, starts))
+        assert found.mixture == judge(mixed(rows.parts, found.weights)) and "wrong" not in found.weights
+        assert found.changes["wrong"] < 0 < found.changes["forest"]
+        assert found.scores == {name: judge(made) for name, made in rows.parts.items()}
+        entered = sum(found.changes[name] for name in found.weights if name not in own.parts)
+        assert entered == pytest.approx(found.mixture - found.own)
+
+
+def test_of_a_loss_less_is_better_and_equals_enter() -> None:
+    found = one(numbers(0, 100, trees=1.0, forest=1.0, wrong=9.0), ["trees"], by="rmse")
+    assert set(found.weights) == {"trees", "forest"} and found.mixture < found.own and found.changes["wrong"] < 0
+    rows = binary(100, 0, trees=1.0)
+    twice = rows_of(rows.task, rows.y, {"trees": rows.parts["trees"], "copy": rows.parts["trees"]})
+    assert one(twice, ["trees"]).weights == {"trees": 0.5, "copy": 0.5}
+
+
+def test_where_it_begins_and_what_cannot_be_judged_stays_out() -> None:
+    alone = one(binary(200, 0, joint=0.3, forest=1.0, wrong=-1.0), [])
+    assert math.isnan(alone.own) and "'forest'" in alone.notes[0] and "wrong" not in alone.weights
+    y = torch.arange(4.0)
+    parts = {name: y.numpy()[:, None] + off for name, off in (("good", 0.1), ("bad", 5.0), ("joint", -0.1))}
+    found = one(rows_of(Regression(), y, parts), ["good", "bad"], by="mae")
+    assert found.weights == {"good": 0.5, "joint": 0.5} and found.own == pytest.approx(0.1) and found.changes["bad"] < 0
+    blind = rows_of(Classification((0, 1)), np.ones(30, int), dict(binary(30, 0, trees=1.0, forest=1.0).parts))
+    found = one(blind, ["trees"])
+    assert found.weights == {"trees": 1.0} and "not defined on these 30 rows" in found.notes[0]
+    assert found.to_dict()["mixture"] is None
+
+
+def test_given_weights_enter_untried_and_a_better_part_is_named() -> None:
+    rows = binary(200, 0, trees=1.5, wrong=-1.0)
+    found = one(rows, ["trees"], weights={"trees": 1, "wrong": 3, "elsewhere": 4})
+    assert found.weights == {"trees": 0.25, "wrong": 0.75} and found.notes[-1].startswith("trees alone is better")
+    assert one(rows, ["trees"], by="rmse").notes[0].startswith("judged by auroc")
+    assert one(rows, ["trees"], admit=False).weights == {"trees": 0.5, "wrong": 0.5}
+    many = dict.fromkeys("abcd", np.full((2, 2), 0.5))
+    half = one(rows_of(Classification((0, 1)), [0, 1], many), ["a"], weights="half_own", admit=False).weights
+    assert half == pytest.approx({"a": 1 / 2, "b": 1 / 6, "c": 1 / 6, "d": 1 / 6})
+
+
+# ---------------------------------------------------------------------- together
+
+
+def test_small_clients_take_what_is_best_for_all_and_a_large_one_that_differs_leaves() -> None:
+    clients = {f"small{place}": numbers(place, 20, mine=1.0, ours=0.3) for place in range(20)}
+    clients["odd"] = numbers(99, 20, mine=0.5, ours=0.9)  # better alone, which 20 rows cannot show
+    clients["large"] = numbers(100, 4000, mine=0.3, ours=1.0)
+    chosen = choose_together(clients, ["mine"])
+    assert {own.common for own in chosen.values()} == {"ours"}
+    assert all(own.candidate == "ours" for name, own in chosen.items() if name.startswith("small"))
+    large = chosen["large"]
+    assert large.candidate != "ours" and large.weights["mine"] > 0.8 and large.difference and large.difference[1] > 0
+    again = combine(dict(reversed(list(clients.items()))), ["mine"], Mixing("together", admit=False))
+    assert {name: own.weights for name, own in again.items()} == {name: own.weights for name, own in chosen.items()}
+
+
+def test_the_common_choice_is_the_closed_form_and_each_client_counts_alike() -> None:
+    """The sum over clients of mean losses in units of the spread of equal weights' losses, in whatever unit."""
+    for scale in (1.0, 1000.0):
+        clients = {f"kg{place}": numbers(place, 200, mine=1.0, net=0.9, ours=0.2) for place in range(2)}
+        clients["g"] = numbers(7, 30, scale=scale, mine=0.2, net=0.9, ours=1.0)
+        candidates = {
+            "equal": {"mine": 1, "net": 1, "ours": 1}, "half_own": {"mine": 1, "net": 1, "ours": 2},
+            "equal without own network": {"mine": 1, "ours": 1}, "ours": {"ours": 1}, "alone": {"mine": 1, "net": 1},
+        }  # fmt: skip
+        total = dict.fromkeys(candidates, 0.0)
+        for rows in clients.values():
+            mean = rows.loss(mixed(rows.parts, dict.fromkeys(rows.parts, 1.0)))
+            for name, weights in candidates.items():
+                total[name] += float((rows.loss(mixed(rows.parts, weights)).mean() - mean.mean()) / mean.std())
+        (common,) = {own.common for own in choose_together(clients, ["mine", "net"], math.inf, ["net"]).values()}
+        assert common == min(total, key=lambda name: total[name])
+
+
+def test_clients_do_without_their_own_network_where_that_is_better() -> None:
+    clients = {f"c{place}": numbers(place, 60, trees=0.3, net=5.0, ours=0.3) for place in range(8)}
+    (chosen,) = {own.common for own in choose_together(clients, ["trees", "net"], 100, ["net"]).values()}
+    assert chosen.endswith("without own network")
+    (lone,) = choose_together({"a": numbers(1, 50, far=1.0, ours=0.2)}, []).values()  # no own part: no going alone
+    assert lone.candidate == "ours" and dict(lone.weights) == {"ours": 1.0}
+
+
+# ---------------------------------------------------------------------- refused
+
+
+PAIR = np.array([[0.9, 0.1], [0.2, 0.8]])
+TWO = {"base": PAIR, "joint": PAIR}
+
+
+@pytest.mark.parametrize(
+    ("parts", "weights", "error", "told"),
+    [
+        ({**TWO, "joint": np.array([[0.5, np.nan]] * 2)}, "fitted", DataError, "part 'joint': .* found 2 of 2"),
+        ({**TWO, "joint": np.full((3, 2), 0.5)}, "equal", DataError, r"part 'joint': .*\(2, 2\), .* found \(3, 2\)"),
+        ({**TWO, "joint": np.empty((0, 2))}, "equal", DataError, "part 'joint'"),
+        ({**TWO, "joint": np.zeros(2)}, "half_own", DataError, "part 'joint'"),
+        ({}, "equal", DataError, "at least one part"),
+        (TWO, {"joined": 1.0}, ConfigError, "found none"),
+    ],
+)
+def test_the_part_at_fault_is_named(parts: Any, weights: Any, error: type[Exception], told: str) -> None:
+    rows = Predicted(Classification((0, 1)), np.arange(2), torch.tensor([0, 1]), parts)
+    with pytest.raises(error, match=told):
+        one(rows, ["base"], weights=weights, admit=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"weights": "equl"}, "weights: .*Did you mean 'equal'"),
+        ({"weights": {"a": -1}}, "weights"),
+        ({"weights": {"a": 0}}, "weights"),
+        ({"weights": {"a": True}}, "weights"),
+        ({"shrink": -1}, "shrink"),
+        ({"shrink": "few"}, "shrink"),
+        ({"admit": 1}, "admit"),
+    ],
+)
+def test_a_way_of_mixing_that_cannot_be_meant_is_refused(given: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{key}"):
+        Mixing(**given)
+
+
+def test_degenerate_rows() -> None:
+    single = rows_of(Classification((0, 1)), [0], {"a": PAIR[:1], "b": PAIR[1:]})
+    assert weights_of("fitted", single, [], 0)["a"] == pytest.approx(1, abs=1e-6)
+    sure = np.array([[1.0, 0.0]] * 3)
+    impossible = rows_of(Classification((0, 1)), [1, 1, 1], {"a": sure, "b": sure})
+    assert weights_of("fitted", impossible, [], 0) == pytest.approx({"a": 0.5, "b": 0.5})
+    perfect = rows_of(Regression(), [0.0, 1.0], dict.fromkeys("ab", np.array([[0.0], [1.0]])))
+    assert weights_of("fitted", perfect, [], 1) == pytest.approx({"a": 0.5, "b": 0.5})
+    for y, told in (([-1, -1], "found none"), ([0, 1, 1], "3 rows")):
+        with pytest.raises(DataError, match=told):
+            weights_of("fitted", Predicted(Classification((0, 1)), np.arange(2), torch.tensor(y), TWO), [])
+    with pytest.raises(DataError, match="'b'"):
+        mixed({"a": PAIR}, {"b": 1.0})

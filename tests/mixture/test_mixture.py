@@ -1,0 +1,324 @@
+"""A mixture of several parts: trained on folds, tested, predicted with, killed and resumed, exported."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from elsewhere import ROWS, scored_elsewhere
+from federations import TINY
+
+from fedlit.__main__ import main
+from fedlit.data.sources import Bundled
+from fedlit.errors import ConfigError, DataError, FedlitError
+from fedlit.mixture.export import export, export_scorer
+from fedlit.mixture.mixture import Mixture
+from fedlit.mixture.parts import Part
+from fedlit.mixture.settings import has_mixture, settings_from, settings_of
+from fedlit.run.config import config_folders, read_yaml
+from fedlit.run.load import load
+from fedlit.score import load as load_folder
+from fedlit.score import load_run
+from fedlit.train.loop import FederatedLoop
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mixture")
+    (folder / "tiny.yaml").write_text(TINY.format(epochs=2))
+    return folder
+
+
+def settings(place: Path, **changes: Any) -> dict[str, Any]:
+    parts = {
+        "trees": {"go_alone": "extra_trees", "grid": {"n_estimators": [5, 10]}},
+        "network": {"config": str(place / "tiny.yaml"), "set": {"exchange.federated": []}},
+        "federated": {"config": str(place / "tiny.yaml"), "set": {"trainer.max_epochs": 3}},
+    }
+    own = {"mixture": {"parts": parts, "admit": False, **changes.pop("mixture", {})}, "seed": 8, "folds": 2}
+    return {**own, "name": "tiny_best", "trainer": {"default_root_dir": str(place)}, **changes}
+
+
+@pytest.fixture(scope="module")
+def trained(place: Path) -> Mixture:
+    mixture = Mixture(settings(place))
+    mixture.fit(quiet=True)
+    return mixture
+
+
+def test_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(trained: Mixture) -> None:
+    assert trained.folder is not None
+    whole = load(str(trained.settings.parts["network"].config), "--seed=8")
+    tables = {table.name: table for table in whole.data.tables()}
+    frame, parts = pd.read_parquet(trained.folder / "out_of_fold.parquet"), Part.of(trained.settings, trained.folder)
+    for (name, client), own in frame.groupby(["part", "client"]):
+        table = tables[str(client)]
+        rows = table.features.index[np.concatenate([table.splits["train"], table.splits["validation"]])]
+        assert sorted(own["row"]) == sorted(rows)
+        assert own.set_index("row")["target"].to_dict() == table.target.loc[rows].astype(str).to_dict()
+        for fold, held in own.groupby("fold"):
+            dealt = next(one for one in parts[str(name)].load(int(fold)).data.tables() if one.name == client)
+            assert not set(held["row"]) & set(dealt.features.index[dealt.splits["train"]])
+
+
+def test_the_test_is_the_average_by_hand(trained: Mixture) -> None:
+    assert trained.folder is not None
+    results = trained.test(quiet=True)
+    for table in Bundled(clients=["wine", "breast_cancer"]).tables(8):
+        rows = table.features.iloc[table.splits["test"]]
+        total = 0.0
+        for name, part in Part.of(trained.settings, trained.folder).items():
+            for fold in (0, 1):
+                folder = part.fold(fold)  # a go-alone model's arrays, or an ordinary run of fedlit
+                scorer = load_folder(folder / table.name) if name == "trees" else None
+                scorer = scorer or load_run(folder / "version_0", table.name, quiet=True)
+                total = total + scorer.predict_proba(rows).astype(np.float64) / 2 / 3
+        predicted = np.array(scorer.classes_)[np.asarray(total).argmax(1)]
+        accuracy = float((predicted == table.target.iloc[table.splits["test"]].to_numpy()).mean())
+        assert results.scores[table.name]["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+        own = trained.client(table.name).predict_proba(rows)
+        np.testing.assert_allclose(own, total, atol=1e-7)
+        # in the same order of sums: the same bits as in the file of predictions
+        frame = trained.predict(quiet=True)[table.name]
+        np.testing.assert_array_equal(frame.filter(like="probability_").to_numpy(np.float32), own)
+    written = json.loads((trained.folder / "test.json").read_text())["clients"]["wine"]["parts"]
+    assert [own["weight"] for own in written.values()] == pytest.approx([1 / 3] * 3)
+
+
+def bits(folder: Path) -> dict[str, str]:
+    files = [folder / "mixture.json", folder / "out_of_fold.parquet", *folder.glob("parts/trees/*/*/*.npz")]
+    found = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    for path in folder.glob("parts/*/*/version_0/checkpoints/last.ckpt"):
+        state = torch.load(path, weights_only=True)["state_dict"]
+        digest = hashlib.sha256(b"".join(own.numpy().tobytes() for own in state.values()))
+        found[str(path.relative_to(folder))] = digest.hexdigest()
+    assert len(found) == 2 + 4 + 4
+    return found
+
+
+def test_killed_in_the_second_part_and_resumed_it_ends_with_the_same_bits(
+    trained: Mixture, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = settings(place, trainer={"default_root_dir": str(tmp_path)})
+    ends, count = FederatedLoop.on_train_epoch_end, iter(range(100))
+
+    def killed(loop: FederatedLoop) -> None:
+        ends(loop)
+        if next(count) == 3:  # in the second epoch of fold 1 of the second part
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FederatedLoop, "on_train_epoch_end", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Mixture(own).fit(quiet=True)
+    begun = tmp_path / "tiny_best" / "version_0"
+    before = (begun / "parts/network/fold_0/DONE").stat().st_mtime_ns
+    assert (begun / "parts/network/fold_1/version_0/checkpoints/last.ckpt").is_file()
+    assert not (begun / "parts/network/fold_1/DONE").exists() and not (begun / "mixture.json").exists()
+    with pytest.raises(ConfigError, match=r"it was not trained to its end.*--ckpt_path last"):
+        Mixture(own).test(quiet=True)
+    resumed = Mixture(own)
+    resumed.fit("last", quiet=True)
+    assert resumed.folder == begun and trained.folder is not None
+    assert (begun / "parts/network/fold_0/DONE").stat().st_mtime_ns == before
+    assert bits(begun) == bits(trained.folder)
+
+
+@pytest.mark.full
+def test_two_processes_leave_what_one_leaves(trained: Mixture, place: Path, tmp_path: Path) -> None:
+    assert trained.folder is not None
+    twice = Mixture(settings(place, trainer={"default_root_dir": str(tmp_path)}, workers=2))
+    twice.fit(quiet=True)
+    assert twice.folder is not None and bits(twice.folder) == bits(trained.folder)
+
+
+def test_other_weights_need_no_training_and_other_parts_are_refused(trained: Mixture, place: Path) -> None:
+    assert trained.folder is not None
+    path = trained.folder / "mixture.json"
+    kept = path.read_text()
+    try:
+        other = Mixture(settings(place, mixture={"weights": {"trees": 3, "network": 1, "federated": 0}}))
+        other.fit("last", quiet=True)
+        assert json.loads(path.read_text())["clients"]["wine"]["weights"] == {"trees": 0.75, "network": 0.25}
+        changed = settings(place, seed=9)
+        changed["mixture"]["parts"]["trees"] = {"go_alone": "logistic_regression"}
+        with pytest.raises(ConfigError, match=r"found changed seed, parts\.trees"):
+            Mixture(changed).fit("last", quiet=True)
+    finally:
+        path.write_text(kept)
+
+
+def test_a_limit_of_time_leaves_out_what_it_does_not_reach(place: Path, tmp_path: Path) -> None:
+    mixture = Mixture(settings(place, trainer={"default_root_dir": str(tmp_path)}))
+    mixture.fit(quiet=True, seconds=0)
+    assert set(mixture.out) == {"network", "federated"} and set(mixture.held["wine"].parts) == {"trees"}
+    assert mixture.test(quiet=True).scores["wine"]["auroc"] > 0.9
+    assert mixture.folder is not None
+    part = Part.of(mixture.settings, mixture.folder)["network"]
+    part.train(0, 1e-9)
+    part.train(1, 1e9)
+    assert part.stopped == [1]  # of fold 0, after its first epoch
+
+
+def test_the_whole_mixture_is_exported_and_read_again(trained: Mixture, tmp_path: Path) -> None:
+    assert trained.folder is not None
+    made = export(trained.folder, "wine", tmp_path / "wine")
+    assert "Checked: on 45 test rows" in made.checked
+    (table,) = Bundled(clients=["wine"]).tables(8)
+    rows = table.features.tail(30)
+    expected = trained.client("wine").predict(rows)
+    for count, found in zip(ROWS, scored_elsewhere({tmp_path / "wine": rows})[tmp_path / "wine"], strict=True):
+        pd.testing.assert_frame_equal(found, expected[:count], rtol=1e-6, atol=1e-6, check_dtype=False)
+    again = export_scorer(trained.client("wine"), tmp_path / "wine")  # an earlier export is replaced
+    card = (tmp_path / "wine/model_card.md").read_text()
+    assert "random rows" in again.checked and "- `trees` (extra_trees, 2): weight" in card
+    path = tmp_path / "wine" / "trees" / "fold_0" / "model.npz"
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
+    with pytest.raises(DataError, match="checksum differs"):
+        load_folder(tmp_path / "wine")
+    shutil.rmtree(path.parent)
+    with pytest.raises(DataError, match="fold_0"):
+        load_folder(tmp_path / "wine")
+
+
+def weighed(**weights: Any) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        content = json.loads(text)
+        content["clients"]["wine"]["weights"].update(weights)
+        return json.dumps(content)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (weighed(trees=2.0), "from 0 to 1"),
+        (weighed(trees=0.5), "of sum 1"),
+        (weighed(trees="x"), "from 0 to 1"),
+        (weighed(forest=0.0), "weights of some of trees, network, federated"),
+        (lambda text: text.replace('"weights"', '"weight"'), "from 0 to 1"),
+        (lambda text: "{", "expected plain data"),
+        (lambda text: "{}", "expected what fedlit fit writes"),
+    ],
+)
+def test_an_altered_mixture_is_refused(trained: Mixture, change: Callable[[str], str], told: str) -> None:
+    assert trained.folder is not None
+    path = trained.folder / "mixture.json"
+    kept = path.read_text()
+    try:
+        path.write_text(change(kept))
+        with pytest.raises(FedlitError, match=told):
+            trained.client("wine")
+    finally:
+        path.write_text(kept)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"data.source.init_args.clients": ["wine"]}, "part 'federated': expected the clients of part 'network'"),
+        ({"data.source.init_args.test": 0.5}, "part 'federated', client 'wine': .* rows"),
+        ({"seed": 9}, "the mixture decides it for all its parts"),
+        ({"trainer.max_epoch": 1}, "Did you mean 'trainer.max_epochs'"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(place: Path, changes: dict[str, Any], told: str) -> None:
+    own = settings(place)
+    del own["mixture"]["parts"]["trees"]
+    own["mixture"]["parts"]["federated"]["set"] = changes
+    with pytest.raises(ConfigError, match=told):
+        Mixture(own).describe()
+
+
+def parts(**own: Any) -> dict[str, Any]:
+    return {"mixture": {"parts": own}}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"folds": 1}, "folds: .* found 1"),
+        ({"workers": 0}, "workers: .* found 0"),
+        ({"model": {}}, "found 'model'"),
+        ({"mixture": {"weights": "equl"}}, "mixture.weights: .*Did you mean 'equal'"),
+        ({"mixture": {"weights": {"tree": 1}}}, "mixture.weights: .* found tree"),
+        ({"mixture": {"by": ["auroc"]}}, "mixture.by: .* found"),
+        ({"mixture": {"shrinks": 1}}, "Did you mean 'shrink'"),
+        (parts(a={"config": "nowhere.yaml"}), r"mixture\.parts\.a: config: nowhere.yaml"),
+        (parts(a={"go_alone": "gradient_boosting", "config": "quickstart"}), r"parts\.a: .* kept as arrays"),
+        (parts(a={"go_alone": "extra_trees", "config": "quickstart", "grid": {"a": 1}}), r"parts\.a: .*grid"),
+        (parts(a={}), r"parts\.a: expected config: FILE, or go_alone"),
+        (parts(a={"go_alone": "ridge"}), "none in any part"),
+        (parts(a={"config": "quickstart", "checkpoint": "first"}), r"parts\.a: .*checkpoint"),
+        (parts(equal={"config": "quickstart"}), "a name of letters"),
+        (parts(**{"a b": {"config": "quickstart"}}), "a name of letters"),
+        (parts(a={"config": "quickstart_best"}), "the mixture quickstart_best.yaml"),
+    ],
+)
+def test_a_wrong_key_is_refused_before_anything_is_read(place: Path, change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        settings_from(settings(place, **change))
+
+
+def test_what_is_typed_changes_what_the_file_says(place: Path) -> None:
+    path = place / "best.yaml"
+    path.write_text(yaml.safe_dump(settings(place)))
+    typed = {
+        "seed": "9", "folds": "3", "mixture.weights": "fitted", "mixture.shrink": "10", "data.batches": "3",
+        "parts.federated.trainer.max_epochs": "5", "parts.trees.grid.n_estimators": "[7]",
+    }  # fmt: skip
+    own = settings_of(path, typed)
+    assert (own.seed, own.folds, own.mixing.weights, own.mixing.shrink) == (9, 3, "fitted", 10.0)
+    assert own.parts["federated"].set == {"trainer.max_epochs": 5, "data.batches": 3}
+    assert own.parts["trees"].grid == {"n_estimators": [7]}
+    (place / "again.yaml").write_text(own.text())  # a run's own configuration says the same
+    assert settings_of(place / "again.yaml").trained() == own.trained()
+    for key, told in (
+        ("parts.fedrated.seed", "Did you mean 'federated'"),
+        ("trainer.max_epochs", "For a part: --parts"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            settings_of(path, {key: "1"})
+    assert has_mixture(["--config", str(path)]) and not has_mixture(["--config=quickstart"])
+
+
+def test_the_shipped_mixtures_name_parts_that_there_are() -> None:
+    found = [path for path in config_folders()[-1].glob("*.yaml") if "mixture" in read_yaml(path)]
+    assert "quickstart_best" in [path.stem for path in found]
+    for path in found:
+        assert all(part.config.is_file() for part in settings_of(path).parts.values())
+
+
+def test_the_command_line(
+    place: Path, trained: Mixture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place)
+    (place / "tiny_best.yaml").write_text(yaml.safe_dump(settings(place)))
+    arguments = ["--config", "tiny_best", "--trainer.default_root_dir", str(place / "typed"), "--folds", "0"]
+    assert main(["describe", *arguments, "--mixture.weights", "together"]) == 0
+    told = capsys.readouterr().out
+    assert "network    own: tiny" in told and "federated: tiny (trainer.max_epochs 3)" in told
+    assert "Exchange every epoch" in told and "each client tells one number" in told
+    assert main(["fit", *arguments, "--parts.federated.trainer.max_epochs", "1"]) == 0
+    assert "Each part's score on held-out rows" in capsys.readouterr().out
+    assert main(["test", *arguments]) == 0
+    assert "mixture" in capsys.readouterr().out
+    run, (table,) = str(place / "typed" / "tiny_best"), Bundled(clients=["wine"]).tables(8)
+    table.features.tail(12).to_csv(place / "new.csv", index=False)
+    assert main(["predict", "--run", run, "--client", "wine", "--data", str(place / "new.csv")]) == 0
+    scores = pd.read_csv(place / "new.scores.csv")
+    expected = load_run(run, "wine", quiet=True).predict_proba(table.features.tail(12))
+    np.testing.assert_allclose(scores.filter(like="probability_"), expected, atol=1e-6)
+    assert main(["export", "--run", run, "--client", "breast_cancer", "--out", str(place / "out")]) == 0
+    assert main(["predict", "--run", run, "--client", "wien", "--data", str(place / "new.csv")]) == 2
+    assert "Did you mean 'wine'" in capsys.readouterr().err
