@@ -10,27 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import SmallNet, make_run
+from federations import make_run
 from torch import Tensor, nn
 
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
-from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import IFCA, FedAvgM, Mean, Round
 from fedlit.nn import Network
 from fedlit.sharing import State, relative_distance
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"rate": 1.5}, r"share in \(0, 1\], found 1.5"),
-        ({"minimum": 0}, "at least 1 client"),
-    ],
-)
-def test_values_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Exchange(["core"], **arguments)
 
 
 class Before(Mean):
@@ -73,21 +60,6 @@ def test_optimizer_state_is_averaged_or_kept(tmp_path: Path) -> None:
     assert torch.equal(first, second) and torch.equal(first, third)
     first, second, third = moments("keep")
     assert not torch.equal(first, second) and not torch.equal(first, third)
-
-
-def test_averaged_optimizer_state_is_in_the_plan(tmp_path: Path) -> None:
-    for optimizer, factor in ((partial(torch.optim.AdamW, lr=0.01), 3), (partial(torch.optim.SGD, lr=0.1), 1)):
-        exchange = {"federated": ["core"], "optimizer_state": "average"}
-        run = make_run(tmp_path, loop={"optimizer": optimizer}, exchange=exchange)
-        plan = run.describe()
-        # weight, bias, and the scale and shift of the normalisation
-        assert plan.clients["ash"]["bytes_per_exchange"] == 4 * factor * (64 + 8 + 8 + 8)
-        run.fit(quiet=True)
-        sent = sum(
-            value.numel()
-            for value in run.exchange.collect(run.loop.federation, run.loop.federation["ash"]).state.values()
-        )
-        assert sent * 4 == plan.clients["ash"]["bytes_per_exchange"]
 
 
 class Publishes(FederatedClient):
@@ -143,42 +115,6 @@ def test_drift_is_the_relative_distance_just_before_the_exchange(tmp_path: Path)
     assert relative_distance({}, {}) is None
 
 
-def test_fedper_lg_fedavg_and_fedbn_are_patterns(tmp_path: Path) -> None:
-    def names(patterns: list[str]) -> set[str]:
-        run = make_run(tmp_path, align="both", exchange={"federated": patterns})
-        run.describe()
-        return set(run.exchange.plan(run.loop.federation).all_names)
-
-    everything = names(["*"])
-    assert names(["encoder", "core"]) == {name for name in everything if not name.startswith("head")}  # FedPer
-    assert names(["core", "head"]) == {name for name in everything if not name.startswith("encoder")}  # LG-FedAvg
-    assert names(["*", "!*.1"]) == {name for name in everything if name.split(".")[1] != "1"}  # FedBN
-
-
-def test_exchange_needs_no_trainer_of_ours(tmp_path: Path) -> None:
-    """The objects work with a plain Lightning Trainer, as in a notebook."""
-    from federations import Made
-    from lightning.pytorch import Trainer
-
-    from fedlit.data.module import FederatedData
-    from fedlit.train.loop import FederatedLoop
-
-    loop = FederatedLoop(partial(FederatedClient, network=SmallNet))
-    trainer = Trainer(
-        max_epochs=1,
-        callbacks=[Exchange(["core"])],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-    )
-    trainer.fit(loop, datamodule=FederatedData(Made(), batches=4))
-    first, second, third = (client.state_dict()["core.0.weight"] for client in loop.federation.values())
-    assert torch.equal(first, second) and torch.equal(first, third)
-    assert loop.results["validation"].scores.keys() == {"ash", "birch", "cedar"}
-
-
 class Tied(Network):
     def __init__(self, num_features: int, num_outputs: int) -> None:
         first = nn.Linear(4, 4)
@@ -195,40 +131,6 @@ def test_a_tensor_that_two_modules_share_is_mixed_once(tmp_path: Path) -> None:
     given = [rule.given[name]["encoder.1.weight"] for name in ("ash", "birch", "cedar")]
     expected = 0.5 * given[0] + 0.5 * sum(given) / 3
     torch.testing.assert_close(run.loop.federation["ash"].state_dict()["core.0.weight"], expected)
-
-
-def drifts(run: Any) -> dict[str, list[float]]:
-    """What was logged as drift, per client, in order."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    found = {}
-    for name in ("ash", "birch", "cedar"):
-        board = EventAccumulator(str(run.folder / name)).Reload()
-        found[name] = [event.value for event in board.Scalars("drift")] if "drift" in board.Tags()["scalars"] else []
-    return found
-
-
-@pytest.mark.parametrize(("every", "points"), [("step", 3), ("epoch", 3), ({"steps": 3}, 3), ({"steps": 6}, 2)])
-def test_every_epoch_with_an_exchange_has_its_drift(every: Any, points: int, tmp_path: Path) -> None:
-    run = make_run(tmp_path, exchange={"federated": ["core"], "every": every})
-    run.fit(quiet=True)
-    assert {len(values) for values in drifts(run).values()} == {points}
-
-
-def test_drift_is_of_parameters_whatever_happens_to_buffers(tmp_path: Path) -> None:
-    one, other = (
-        make_run(tmp_path / buffers, epochs=1, exchange={"federated": ["core"], "buffers": buffers})
-        for buffers in ("private", "average")
-    )
-    one.fit(quiet=True)
-    other.fit(quiet=True)
-    assert drifts(one) == drifts(other)
-
-
-def test_what_is_published_is_planned(tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1, client=Publishes, exchange={"federated": ["core"]})
-    plan = run.describe().clients["ash"]
-    assert plan["published"] == {"rows": ("float32", (1,))} and plan["bytes_per_exchange"] == 4 * (64 + 8 + 8 + 8 + 1)
 
 
 class Scaled(Network):

@@ -17,8 +17,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError
-from fedlit.exchange.exchange import Exchange
 from fedlit.train.loop import FederatedLoop
 
 
@@ -53,15 +51,6 @@ def test_a_share_of_the_clients_is_drawn_for_each_round(engine: str, tmp_path: P
     assert len({members[0] for members in rounds}) > 2  # another cohort in other rounds
     for name, client in run.loop.federation.items():
         assert client.state.get("steps", 0) == sum(name in members for members in cohorts.seen)
-
-
-def test_the_cohort_depends_on_seed_and_round_alone(tmp_path: Path) -> None:
-    seen = []
-    for seed in (8, 8, 9):
-        cohorts = Cohorts()
-        alike(tmp_path / str(len(seen)), callbacks=[cohorts], seed=seed, **OPTIONS).fit(quiet=True)
-        seen.append(cohorts.seen)
-    assert seen[0] == seen[1] != seen[2]
 
 
 @pytest.mark.parametrize("engine", ["plain", "auto"])
@@ -141,27 +130,6 @@ def test_reset_begins_each_round_without_optimizer_state(engine: str, tmp_path: 
     assert ages and {(step - 1) % 4 + 1 - age for step, age in ages} == {0} and all(step % 4 for step, _ in ages)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"federated": ["core"], "participation": 0.0},
-            r"exchange.participation: expected a share in \(0, 1\], found 0.0",
-        ),
-        ({"federated": [], "participation": 0.5}, "expected something to exchange"),
-    ],
-)
-def test_values_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Exchange(**arguments)
-
-
-def test_minimum_counts_those_who_take_part(tmp_path: Path) -> None:
-    run = make_run(tmp_path, exchange={"federated": ["core"], "participation": 0.5, "minimum": 3})
-    with pytest.raises(ConfigError, match="clients that take part in a round, 2, found 3"):
-        run.describe()
-
-
 class Reads(TorchDispatchMode):
     """Counts values that are read from tensors, for which an accelerator would have to be waited for."""
 
@@ -200,9 +168,3 @@ def test_a_round_reads_twice_from_the_device_and_a_step_never(clip: float | None
     options: dict[str, Any] = {"loop": {"gradient_clip_val": clip, "threads": 1}, "callbacks": [Watch()]}
     make_run(tmp_path, exchange={"federated": ["core"], "every": {"steps": 2}}, **options).fit(quiet=True)
     assert reads == [0, 2] * 6
-
-
-def test_the_plan_says_who_takes_part(tmp_path: Path) -> None:
-    plan = str(alike(tmp_path, **OPTIONS).describe())
-    assert "Exchange every epoch by 40 % of the clients, drawn for each round: " in plan
-    assert "drawn for each round" not in str(make_run(tmp_path, exchange={"federated": ["core"]}).describe())

@@ -17,7 +17,6 @@ from fedlit.exchange.outcome import Asked
 from fedlit.exchange.questions import Answerer, InputRange, Losses, Own
 from fedlit.exchange.rule import Facts
 from fedlit.exchange.rules import Round, Rule
-from fedlit.exchange.wire import pack, question_from, question_to, unpack
 from fedlit.sharing import State
 
 
@@ -120,8 +119,3 @@ def test_a_question_that_nobody_can_answer_names_client_and_class(tmp_path: Path
     run = make_run(tmp_path, loop={"client": Counts}, exchange={"rule": rule})
     with pytest.raises(ConfigError, match=r"client 'ash': expected a client that can answer 'below', found Counts"):
         run.fit(quiet=True)
-
-
-def test_a_question_survives_its_way() -> None:
-    back = question_from(unpack(pack(question_to(Own("above", {"at": torch.tensor([1.5])})))))
-    assert isinstance(back, Own) and back.topic == "above" and back.tensors["at"].tolist() == [1.5]

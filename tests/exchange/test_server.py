@@ -13,15 +13,12 @@ from federations import make_run
 
 from fedlit.exchange.outcome import BEGIN, Outcome
 from fedlit.exchange.questions import Answerer, Question
-from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedGMCC, Mean, Rule
+from fedlit.exchange.rules import CFL, IFCA, FedGMCC, Mean, Rule
 from fedlit.exchange.server import Server
 
 RULES: dict[str, Any] = {
-    "mean": Mean,
     "mean by rows": lambda: Mean("rows"),
     "cfl": lambda: CFL(9.0, 1e-6),
-    "agglomerative": lambda: Agglomerative(1, clusters=2),
-    "ifca": lambda: IFCA(3),
     "ifca, drawn": lambda: IFCA(3, "drawn"),
     "fedgmcc": lambda: FedGMCC(8, 3, grid=4, inputs="range", outputs="raw", epsilon="barriers"),
 }

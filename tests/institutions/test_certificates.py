@@ -19,7 +19,6 @@ from fedlit.institutions.certificates import (
     make_authority,
     make_server,
     make_site_keys,
-    read_public_key,
 )
 
 pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
@@ -100,13 +99,3 @@ def test_fingerprints_are_those_of_other_tools(made: Path, tmp_path: Path) -> No
         assert told.stdout.split()[:3] == ["384", mine, "north"]
         private = subprocess.run(["ssh-keygen", "-y", "-f", tmp_path / "site.key"], capture_output=True, text=True)
         assert private.stdout.split()[:2] == (tmp_path / "north.pub").read_text().split()[:2]
-
-
-def test_other_files_are_refused_by_name(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "north.pub").write_text(
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBHfr5m9jX3M1nUMQ9lqQeYbkQbX5F3YV8lbqbHJm7mQ\n"
-    )
-    with pytest.raises(ConfigError, match=r"north.pub: expected a key of the curve P-384, found another"):
-        read_public_key(tmp_path / "north.pub")
-    with pytest.raises(ConfigError, match=r"ca.key: expected a certificate"):
-        fingerprint(made / "ca.key")

@@ -11,10 +11,7 @@ import torch
 from federations import SmallNet, StopAfter, different, make_run, weights
 from methods.quadratic import joint, problems, quadratic
 
-from fedlit.errors import ConfigError
 from fedlit.methods import Alternating
-from fedlit.nn import MLP
-from fedlit.spec import ClientSpec
 from fedlit.train.tuning import FineTune, Then
 
 
@@ -84,35 +81,3 @@ def test_on_quadratics_it_finds_the_optimum_of_both_parts(tmp_path: Path) -> Non
     for name, client in run.loop.federation.items():
         assert client.core.weight[0].tolist() == pytest.approx(shared.tolist(), abs=1e-4)  # type: ignore[union-attr,index]
         assert client.head.weight[0].tolist() == pytest.approx(private[name].tolist(), abs=1e-3)  # type: ignore[union-attr,index]
-
-
-def refused(folder: Path, first: Any, **exchange: Any) -> Any:
-    return make_run(
-        folder, loop={"client": partial(Alternating, network=SmallNet, private_first=first)}, exchange=exchange,
-        align="both", epochs=1,
-    )  # fmt: skip
-
-
-def test_what_makes_no_sense_is_refused_and_what_never_trains_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    spec = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())
-    for wrong in ("step", {"steps": 0}, {"rounds": 1}):
-        with pytest.raises(ConfigError, match=r"Alternating: private_first: expected epoch, {epochs: n} or {steps: n}"):
-            Alternating(spec, MLP, private_first=wrong)  # type: ignore[arg-type]
-    for first, every in (
-        ("epoch", "epoch"),
-        ({"steps": 1}, "step"),
-        ({"steps": 5}, {"steps": 5}),
-        ("epoch", {"steps": 9}),
-    ):
-        with pytest.raises(
-            ConfigError, match=r"client 'ash': .* the federated part is never trained; set exchange.every"
-        ):
-            refused(tmp_path, first, federated=["core"], every=every).describe()
-    for patterns, what in ((["*"], "private"), ([], "federated")):
-        with pytest.raises(ConfigError, match=f"found none that is {what}; set exchange.federated"):
-            refused(tmp_path, {"steps": 1}, federated=patterns).describe()
-    refused(tmp_path, {"steps": 4}, federated=["core"]).fit(quiet=True)  # an epoch has four steps
-    said = [text for text in caplog.messages if "its federated part was not trained" in text]
-    assert len(said) == 3 and said[0].startswith("client 'ash': it took 4 steps in a round, the first 4 of which")

@@ -10,10 +10,7 @@ import pytest
 import torch
 from federations import SmallNet, StopAfter, different, make_run, weights
 
-from fedlit.errors import ConfigError
 from fedlit.methods import FedBABU
-from fedlit.nn import Network
-from fedlit.spec import ClientSpec
 from fedlit.train.tuning import FineTune, Then
 
 # momentum and decay move whatever they can
@@ -59,14 +56,3 @@ def test_the_head_moves_when_clients_are_fine_tuned_also_when_resumed_there(tmp_
     resumed = babu(tmp_path / "part", then)
     resumed.fit(tmp_path / "middle.ckpt", quiet=True)
     assert different(weights(whole), weights(resumed)) == []
-
-
-def test_a_network_without_a_head_is_refused() -> None:
-    class Headless(Network):
-        def __init__(self, num_features: int, num_outputs: int) -> None:
-            super().__init__(torch.nn.Linear(num_features, num_outputs), torch.nn.Identity(), torch.nn.Identity())
-
-    with pytest.raises(
-        ConfigError, match="client 'ash': FedBABU expected a head with parameters, found Identity without"
-    ):
-        FedBABU(ClientSpec("ash", ("a", "b"), (0, 1), {}, ()), Headless)

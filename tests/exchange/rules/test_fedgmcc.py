@@ -10,13 +10,11 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
 from torch import Tensor, nn
 
-from fedlit.errors import ConfigError
 from fedlit.exchange.function import FederatedFunction
 from fedlit.exchange.rules import FedGMCC, Round, Update, fedgmcc
-from fedlit.exchange.rules.fedgmcc import Curves, bent, mean_of_curve
+from fedlit.exchange.rules.fedgmcc import Curves
 from fedlit.sharing import State
 
 
@@ -53,34 +51,6 @@ def receive(rule: FedGMCC, states: Mapping[str, State], part: FederatedFunction,
 # ------------------------------------------------------------------ closed forms
 
 
-def test_the_mean_of_a_curve_is_its_integral() -> None:
-    first, bend, last = (torch.tensor([value], dtype=torch.float64) for value in (-1.3, 4.0, 0.7))
-    integral = quad(lambda u: float(bent(first, bend, last, u)), 0, 1, points=[0.5])[0]
-    assert float(mean_of_curve(first, bend, last)) == pytest.approx(integral, abs=1e-10)
-
-
-def test_curves_are_bent_chains_and_losses_mean_squared_distances() -> None:
-    part, first, last = small(), [drawn(seed) for seed in (1, 2)], [drawn(seed) for seed in (3, 4)]
-    x = torch.rand(7, 3)
-    stacked = [{name: torch.stack([state[name] for state in states]) for name in NAMES} for states in (first, last)]
-    curves = Curves(part, *stacked, x)
-    curves.bend = {name: value + 0.3 for name, value in curves.bend.items()}
-    for u in (0.0, 0.2, 0.5, 0.9, 1.0):
-        here = curves.at(u, curves.bend)
-        for pair in (0, 1):
-            chain = {name: bent(first[pair][name], curves.bend[name][pair], last[pair][name], u) for name in NAMES}
-            for name in NAMES:
-                torch.testing.assert_close(here[name][pair], chain[name])
-            w = {name.removeprefix("core."): value for name, value in chain.items()}
-            v = {name.removeprefix("core."): value for name, value in last[pair].items()}
-
-            def f(p: dict[str, Tensor], rows: Tensor) -> Tensor:
-                return torch.tanh(rows @ p["0.weight"].T + p["0.bias"]) @ p["2.weight"].T + p["2.bias"]
-
-            expected = ((f(v, x) - f(w, x)) ** 2).sum(1).mean()
-            torch.testing.assert_close(curves.losses(here)[pair], expected)
-
-
 @pytest.mark.parametrize("classes", [1, 3])
 def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
     part = FederatedFunction({"head": nn.Linear(2, classes)}, ["head.weight", "head.bias"], (2,))
@@ -91,32 +61,6 @@ def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
     p = [own.softmax(1) if classes > 1 else own.sigmoid() for own in logits]
     expected = ((p[0] - p[1]) ** 2).sum(1).mean()
     torch.testing.assert_close(curves.losses(ends[0])[0], expected, atol=1e-5, rtol=1e-4)
-
-
-def test_slopes_are_those_of_finite_differences() -> None:
-    part, grid, step = small(), 10, 1e-3
-    stacked = [{name: torch.stack([drawn(seed)[name], drawn(seed + 1)[name]]) for name in NAMES} for seed in (1, 6)]
-    curves = Curves(part, *stacked, torch.rand(50, 3))
-    curves.bend = {name: value + 0.5 for name, value in curves.bend.items()}
-    slopes = []
-    for place in range(grid):
-        u = (place + 0.5) / grid
-        near = [curves.losses(curves.at(u + off, curves.bend)) for off in (-step, step)]
-        slopes.append((near[1] - near[0]) / (2 * step))
-    torch.testing.assert_close(curves.slopes(grid), torch.stack(slopes), rtol=1e-2, atol=5e-3)
-
-
-def test_a_step_of_a_bend_is_gradient_descent() -> None:
-    part, u = small(), 0.45
-    first, last, x = drawn(1), drawn(2), torch.rand(40, 3)
-    curves = Curves(part, {n: v[None] for n, v in first.items()}, {n: v[None] for n, v in last.items()}, x)
-    bend = {name: ((first[name] + last[name]) / 2).requires_grad_() for name in NAMES}
-    w = {name: bent(first[name], bend[name], last[name], u) for name in NAMES}
-    loss = (part(last, x) - part(w, x)).square().sum(1).mean()
-    gradients = torch.autograd.grad(loss, list(bend.values()))
-    curves.train([u], lr=0.001, grid=8)
-    for (name, value), gradient in zip(bend.items(), gradients, strict=True):
-        torch.testing.assert_close(curves.bend[name][0], value.detach() - 0.001 * gradient)
 
 
 # ------------------------------------------------------------------ a barrier
@@ -366,9 +310,3 @@ def test_inputs_are_drawn_from_the_range_of_all_clients() -> None:
     x, _ = rule._draw(Round(0, 1, {}, {}, model=Known(part), ask=lambda _: ranges), "ab")  # type: ignore[arg-type]
     assert x.shape == (4000, 3) and -2 <= x.min() < -1.95 and 4.95 < x.max() <= 5
     torch.testing.assert_close(x.mean(0), torch.full((3,), 1.5), atol=0.1, rtol=0)
-
-
-def test_wrong_settings_are_refused() -> None:
-    for wrong in ({"grid": 3}, {"lr": 0}, {"move": 60}):
-        with pytest.raises(ConfigError):
-            FedGMCC(**wrong)  # type: ignore[arg-type]
