@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 from federations import make_run
-from torch import Tensor, nn
+from torch import nn
 
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.rules import IFCA, FedAvgM, Mean, Round
 from fedlit.nn import Network
-from fedlit.sharing import State, relative_distance
+from fedlit.sharing import State
 
 
 class Before(Mean):
@@ -47,19 +47,6 @@ def test_written_back_is_the_share_of_the_aggregate(weights: Any, rate: float, t
         for name, client in run.loop.federation.items():
             expected = (1 - rate) * given[name] + rate * mean
             np.testing.assert_allclose(client.state_dict()[key].numpy(), expected, rtol=2e-6, atol=1e-7)
-
-
-def test_optimizer_state_is_averaged_or_kept(tmp_path: Path) -> None:
-    def moments(policy: str) -> list[Tensor]:
-        run = make_run(tmp_path, exchange={"federated": ["core"], "optimizer_state": policy})
-        run.fit(quiet=True)
-        clients = run.loop.federation.values()
-        return [c._optimizers[0].state[c.core[0].weight]["exp_avg_sq"] for c in clients]  # type: ignore[index, union-attr]
-
-    first, second, third = moments("average")
-    assert torch.equal(first, second) and torch.equal(first, third)
-    first, second, third = moments("keep")
-    assert not torch.equal(first, second) and not torch.equal(first, third)
 
 
 class Publishes(FederatedClient):
@@ -99,22 +86,6 @@ def test_clients_publish_and_receive_and_both_sides_remember_over_a_resume(tmp_p
     assert more.exchange.rule.total == 3 * (50 + 39 + 67)  # type: ignore[attr-defined]
 
 
-def test_drift_is_the_relative_distance_just_before_the_exchange(tmp_path: Path) -> None:
-    rule = Before()
-    run = make_run(tmp_path, epochs=1, exchange={"federated": ["core"], "rule": rule})
-    run.fit(quiet=True)
-    flat = {
-        name: np.concatenate([state[key].double().numpy().ravel() for key in sorted(state)])
-        for name, state in rule.given.items()
-    }
-    mean = sum(flat.values()) / 3
-    assert run.trainer is not None
-    for name, vector in flat.items():
-        expected = np.linalg.norm(vector - mean) / np.linalg.norm(mean)
-        assert float(run.trainer.callback_metrics[f"{name}/drift"]) == pytest.approx(expected, rel=1e-5)
-    assert relative_distance({}, {}) is None
-
-
 class Tied(Network):
     def __init__(self, num_features: int, num_outputs: int) -> None:
         first = nn.Linear(4, 4)
@@ -131,38 +102,6 @@ def test_a_tensor_that_two_modules_share_is_mixed_once(tmp_path: Path) -> None:
     given = [rule.given[name]["encoder.1.weight"] for name in ("ash", "birch", "cedar")]
     expected = 0.5 * given[0] + 0.5 * sum(given) / 3
     torch.testing.assert_close(run.loop.federation["ash"].state_dict()["core.0.weight"], expected)
-
-
-class Scaled(Network):
-    """A parameter that no ``reset_parameters`` reaches."""
-
-    def __init__(self, num_features: int, num_outputs: int) -> None:
-        super().__init__(nn.Linear(num_features, 4), nn.Linear(4, 4), Scale(num_outputs))
-
-
-class Scale(nn.Module):
-    def __init__(self, outputs: int) -> None:
-        super().__init__()
-        self.linear, self.scale = nn.Linear(4, outputs), nn.Parameter(torch.full((outputs,), 0.5))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.linear(x) * self.scale
-        return out
-
-
-class ExplodesOnce(FederatedClient):
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        loss = super().training_step(batch, batch_idx)
-        return loss * float("nan") if self.spec.name == "birch" and self.trainer.global_step == 2 else loss
-
-
-def test_a_client_that_was_lost_comes_back_whole(tmp_path: Path) -> None:
-    client = partial(ExplodesOnce, network=Scaled)
-    run = make_run(tmp_path, exchange={"federated": ["core"]}, loop={"client": client})
-    results = run.fit(quiet=True)
-    assert run.exchange.not_finite == {"birch": 1}
-    assert all(torch.isfinite(value).all() for value in run.loop.federation["birch"].state_dict().values())
-    assert np.isfinite(results.summary["mean"]["loss"])
 
 
 def test_a_rule_that_changes_what_clients_start_from_is_refused_behind_another_run(tmp_path: Path) -> None:

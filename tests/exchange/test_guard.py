@@ -128,18 +128,6 @@ def test_14_fewer_than_needed_end_the_run_and_are_named(tmp_path: Path) -> None:
         run.fit(quiet=True)
 
 
-def test_a_resumed_run_goes_on_to_the_same_bits_and_counts(tmp_path: Path) -> None:
-    exchange = {"federated": ["core"], "every": {"steps": 3}}
-    whole = make_run(tmp_path / "whole", client=bad("update"), exchange=exchange, epochs=4)
-    whole.fit(quiet=True)
-    make_run(tmp_path / "parts", client=bad("update"), exchange=exchange, epochs=2).fit(quiet=True)
-    parts = make_run(tmp_path / "parts", client=bad("update"), exchange=exchange, epochs=4)
-    parts.fit("last", quiet=True)
-    assert different(weights(whole), weights(parts)) == []
-    assert parts.exchange.found == whole.exchange.found != {}
-    assert parts.exchange.named.state_dict() == whole.exchange.named.state_dict()
-
-
 # ------------------------------------------------------------------ what is said
 
 

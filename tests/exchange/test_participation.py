@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from contracts import covering
-from federations import alike, different, make_run, weights
+from federations import alike, make_run
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -53,33 +52,6 @@ def test_a_share_of_the_clients_is_drawn_for_each_round(engine: str, tmp_path: P
         assert client.state.get("steps", 0) == sum(name in members for members in cohorts.seen)
 
 
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-@pytest.mark.parametrize("every", ["epoch", "step"])
-def test_after_an_exchange_all_share_the_mean_of_the_cohort(engine: str, every: str, tmp_path: Path) -> None:
-    class Watch(Callback):
-        def __init__(self) -> None:
-            self.private: dict[str, torch.Tensor] = {}
-
-        def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
-            if every == "step" or trainer.is_last_batch:
-                values = [client.core[0].weight for client in pl_module.federation.values()]  # type: ignore[index]
-                assert all(torch.equal(value, values[0]) for value in values)
-            for name, client in pl_module.federation.items():
-                now = client.head.weight.detach().clone()
-                if name in self.private and name not in stepped[-1]:
-                    assert torch.equal(now, self.private[name])
-                self.private[name] = now
-
-        def on_train_batch_start(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
-            assert pl_module.federation.cohort is not None
-            stepped.append(pl_module.federation.cohort)
-
-    stepped: list[frozenset[str]] = []
-    options = {**OPTIONS, "exchange": {**OPTIONS["exchange"], "every": every}}
-    alike(tmp_path, engine, callbacks=[Watch()], **options).fit(quiet=True)
-    assert len(stepped) == 24
-
-
 def test_idle_clients_share_the_memory_of_the_federated_part(tmp_path: Path) -> None:
     class Watch(Callback):
         def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
@@ -96,38 +68,6 @@ def test_idle_clients_share_the_memory_of_the_federated_part(tmp_path: Path) -> 
     counts.clear()
     own.fit(quiet=True)
     assert all(places == idle for idle, places in counts)
-
-
-@pytest.mark.parametrize(("engine", "step", "optimizer_state"), covering(["plain", "auto"], [4, 7], ["keep", "reset"]))
-def test_resumed_with_the_same_bits(engine: str, step: int, optimizer_state: str, tmp_path: Path) -> None:
-    class Stop(Callback):
-        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-            if trainer.global_step == step:
-                trainer.save_checkpoint(tmp_path / "middle.ckpt")
-                raise KeyboardInterrupt
-
-    options = {**OPTIONS, "exchange": {**OPTIONS["exchange"], "optimizer_state": optimizer_state}}
-    whole = alike(tmp_path / "whole", engine, **options)
-    whole.fit(quiet=True)
-    with pytest.raises(KeyboardInterrupt):
-        alike(tmp_path / "killed", engine, callbacks=[Stop()], **options).fit(quiet=True)
-    resumed = alike(tmp_path / "resumed", engine, **options)
-    resumed.fit(tmp_path / "middle.ckpt", quiet=True)
-    assert different(weights(whole), weights(resumed)) == []
-
-
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-def test_reset_begins_each_round_without_optimizer_state(engine: str, tmp_path: Path) -> None:
-    class Watch(Callback):
-        def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
-            for client in pl_module.federation.values():
-                for state in client._optimizers[0].state.values():
-                    ages.append((trainer.global_step, float(state["step"])))
-
-    ages: list[tuple[int, float]] = []
-    exchange = {"federated": ["core"], "optimizer_state": "reset"}
-    alike(tmp_path, engine, callbacks=[Watch()], exchange=exchange).fit(quiet=True)
-    assert ages and {(step - 1) % 4 + 1 - age for step, age in ages} == {0} and all(step % 4 for step, _ in ages)
 
 
 class Reads(TorchDispatchMode):

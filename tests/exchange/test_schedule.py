@@ -7,21 +7,13 @@ from typing import Any
 import pytest
 
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.schedule import cohort, cohort_size, due, wrong_every
+from fedlit.exchange.schedule import cohort, due, wrong_every
 
 
 @pytest.mark.parametrize("every", ["step", "epoch", {"steps": 1}, {"steps": 5}, {"epochs": 1}, {"epochs": 2}])
 def test_never_due_without_federated_parts(every: Any) -> None:
     for exchange in (Exchange([], every=every), Exchange(every=every)):
         assert not any(exchange.due(step, last=step % 4 == 3, epoch=step // 4) for step in range(12))
-
-
-@pytest.mark.parametrize(("share", "clients", "size"), [(0.07, 100, 7), (0.14, 50, 7), (0.55, 100, 55), (0.01, 7, 1)])
-def test_size_of_a_cohort(share: float, clients: int, size: int) -> None:
-    names = [f"c{number}" for number in range(clients)]
-    assert cohort_size(share, clients) == size
-    drawn = cohort(share, names, seed=1, round=0)
-    assert drawn is not None and len(drawn) == size and drawn <= set(names)
 
 
 def test_a_cohort_is_a_function_of_seed_and_round_whatever_the_order_of_clients() -> None:

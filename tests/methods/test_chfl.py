@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,22 +110,6 @@ def test_what_is_federated_is_bit_identical_with_and_without_own_columns(engine:
         assert different(first, part(trained(tmp_path / name, engine, **options), "common")) == [], name
 
 
-def test_a_client_in_no_group_is_local(tmp_path: Path) -> None:
-    # birch has x0 to x3: the listed x4 is at ash and cedar alone
-    run = trained(tmp_path / "a", common=["x4"])
-    birch = {name: value for name, value in weights(run).items() if ".birch." in name}
-    assert birch and all(".unique." in name for name in birch)
-    assert run.exchange.sharing.names["birch"] == () and run.exchange.sharing.names["ash"] != ()
-    alone = make_run(
-        tmp_path / "b",
-        clients=("ash", "birch", "cedar"),
-        loop={"engine": "plain", "client": partial(CHFL, hidden=[8, 6]), "gradient_clip_val": 0.5},
-        data={"common": ["x4"]},
-    )
-    alone.fit(quiet=True)
-    assert different(birch, {name: value for name, value in weights(alone).items() if ".birch." in name}) == []
-
-
 TWO = ClientSpec("ash", ("a", "b", "c", "d"), (0, 1, 2), {}, (), common={"one": ("a", "b"), "two": ("b",)})
 
 
@@ -142,19 +125,6 @@ def test_two_groups_and_own_columns_by_hand() -> None:
     side = one @ own["lateral.one.0.weight"].T + two @ own["lateral.two.0.weight"].T
     expected = last["unique"] + 0.3 * side + (last["common.one"] + last["common.two"]) / 2
     torch.testing.assert_close(client(x), expected)
-
-
-def test_a_groups_column_is_bit_identical_with_and_without_other_groups() -> None:
-    alone = CHFL(replace(TWO, common={"one": ("a", "b")}), hidden=[5])
-    both = CHFL(TWO, hidden=[5])
-    for client in (alone, both):
-        initialise(client, seed=8)
-        client.gradient_clip_val = 0.05  # well below: the columns must not be clipped together
-        for _ in range(3):
-            stepped(client, 0.5).training_step(rows(), 0)
-    for name, value in alone.named_parameters():
-        if name.startswith("common.one."):
-            assert torch.equal(value, both.get_parameter(name)), name
 
 
 def test_nothing_of_the_own_part_and_no_columns_name_is_in_an_exchange(tmp_path: Path) -> None:
@@ -181,17 +151,3 @@ def test_nothing_of_the_own_part_and_no_columns_name_is_in_an_exchange(tmp_path:
     told = run.describe().before
     assert {column for entry in told for column in entry["columns"]} == {"x0", "x1"}
     assert [entry.get("numbers") for entry in told] == [None, {"ash": 6, "birch": 6, "cedar": 6}]
-
-
-def test_accumulated_batches_are_one_batch_to_the_common_part() -> None:
-    whole, halves, batch = stepped(made(), 0.2), stepped(made(), 0.2), rows()
-    whole.training_step(batch, 0)
-    halves.accumulate = 2
-    for number in range(2):
-        halves.steps_now = number == 1
-        halves.training_step(Batch(batch.x[6 * number : 6 * number + 6], batch.y[6 * number : 6 * number + 6]), number)
-    for (name, value), other in zip(whole.named_parameters(), halves.parameters(), strict=True):
-        if name.startswith("common."):
-            torch.testing.assert_close(value, other)
-        else:
-            assert not torch.equal(value, made().get_parameter(name)), name

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import Made, different, make_run, weights
+from federations import Made, make_run
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
@@ -84,10 +84,3 @@ def test_it_predicts_elsewhere_what_the_run_predicts(tmp_path: Path) -> None:
     told = run.predict(quiet=True)["birch"].filter(like="probability_").to_numpy()
     np.testing.assert_allclose(scorer.predict_proba(rows.loc[run.predict(quiet=True)["birch"]["row"]]), told, rtol=1e-6)
     assert "it predicts what the run predicts" in export_scorer(scorer, tmp_path / "out", rows).checked
-
-
-def test_exact_ranges_and_some_columns_change_the_forest_and_nothing_else(tmp_path: Path) -> None:
-    first = forest(tmp_path / "a", GrowForest(2, minimum=1, exact=True, max_features=0.5))
-    again = forest(tmp_path / "b", GrowForest(2, minimum=1, exact=True, max_features=0.5))
-    other = forest(tmp_path / "c", GrowForest(2, minimum=1))
-    assert different(weights(first), weights(again)) == [] and different(weights(first), weights(other))

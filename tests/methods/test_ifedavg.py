@@ -12,7 +12,6 @@ import pytest
 import torch
 from federations import Made, SmallNet, make_run
 
-from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.shaping.mutations import Mutation
 from fedlit.data.sources.base import random_split
@@ -28,25 +27,6 @@ SPEC = ClientSpec("ash", ("a", "b", "c"), (0, 1, 2), {}, (), (5, 5, 5), (10.0, -
 
 def build(**options: Any) -> IFedAvg:
     return IFedAvg(SPEC, partial(MLP, hidden=[4]), **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "shapes"),
-    [
-        ({}, {"input scale": 3, "input shift": 3}),  # as in the paper's main results
-        ({"outputs": "both"}, {"input scale": 3, "input shift": 3, "output scale": 3, "output shift": 3}),
-        ({"inputs": "bias", "outputs": "weight"}, {"input shift": 3, "output scale": 3}),
-        ({"inputs": "weight"}, {"input scale": 3}),
-        ({"inputs": "none", "outputs": "both", "output_weight": "scalar"}, {"output scale": 1, "output shift": 3}),
-    ],
-)
-def test_parts_can_be_left_out(options: dict[str, Any], shapes: dict[str, int]) -> None:
-    client = build(**options)
-    assert {part: len(values) for part, values in client.corrections.items()} == shapes
-    x = torch.randn(5, 3)
-    plain = FederatedClient(SPEC, partial(MLP, hidden=[4]))
-    plain.load_state_dict({name: value for name, value in client.state_dict().items() if "affine" not in name})
-    assert torch.equal(client(x), plain(x))  # all start as the identity
 
 
 def test_gradients_are_the_closed_form() -> None:
@@ -148,12 +128,3 @@ def test_a_flipped_label_turns_the_output_round_at_that_client_alone(tmp_path: P
     run = planted(tmp_path, [Mutation("flip", client="site3")])
     scales = {name: client.corrections["output scale"]["1"] for name, client in run.loop.federation.items()}
     assert [name for name, value in scales.items() if value < 0] == ["site3"]
-
-
-def test_columns_that_a_client_does_not_have_are_not_its_corrections(tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=IFedAvg, exchange={"federated": ["*"]}, align="both", epochs=1)
-    run.describe()
-    for name, columns in {"ash": 5, "birch": 4, "cedar": 6}.items():
-        client = run.loop.federation[name]
-        assert client.spec.num_features == 6 and len(client.spec.absent) == 6 - columns
-        assert list(client.corrections["input scale"]) == [f"x{i}" for i in range(columns)]

@@ -44,28 +44,6 @@ def test_the_term_and_its_gradient() -> None:
         assert float(gradient[place]) == pytest.approx(slope, abs=1e-6)
 
 
-def snapshot(client: Any) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in client.named_parameters()}
-
-
-def test_it_remembers_what_it_received_and_what_it_sent() -> None:
-    client: Any = MOON(SPEC, SmallNet)
-    client.on_receive({})
-    start = snapshot(client)
-    for module in (client.received, client.previous):
-        assert all(torch.equal(value, start[name]) for name, value in by_name(module).items())
-    for parameter in client.parameters():
-        torch.nn.init.normal_(parameter)
-    sent = snapshot(client)
-    client.on_send(3)
-    for parameter in client.parameters():  # the exchange writes
-        torch.nn.init.normal_(parameter)
-    given = snapshot(client)
-    client.on_receive({})
-    assert by_name(client.received) and all(torch.equal(v, given[name]) for name, v in by_name(client.received).items())
-    assert all(torch.equal(value, sent[name]) for name, value in by_name(client.previous).items())
-
-
 def test_the_loss_is_the_sum_and_the_extra_passes_leave_no_trace() -> None:
     client: Any = MOON(SPEC, SmallNet, mu=0.7).train()
     client.on_receive({})

@@ -59,18 +59,6 @@ def test_the_meta_gradient_is_the_papers(hessian: Any) -> None:
     assert found[0].double() == pytest.approx(expected, abs=2e-5)
 
 
-@pytest.mark.parametrize("hessian", ["none", "finite_difference"])
-def test_one_pass_of_a_step_counts_in_the_statistics_of_normalisation(hessian: Any) -> None:
-    client = PerFedAvg(SPEC, SmallNet, hessian=hessian).train()
-    x, y = torch.randn(24, 2), torch.arange(24) % 2
-    before = {name: value.clone() for name, value in client.named_buffers()}
-    client.meta_gradient(Batch(x, y))
-    after = dict(client.named_buffers())
-    assert int(after["encoder.1.num_batches_tracked"]) == int(before["encoder.1.num_batches_tracked"]) + 1
-    first = client.encoder[0](x[: 24 // client.parts])  # type: ignore[index]
-    torch.testing.assert_close(after["encoder.1.running_mean"], 0.1 * first.mean(0).detach())
-
-
 def test_it_predicts_by_the_received_model_after_a_step_on_its_own_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,7 +136,5 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
 def test_what_does_not_fit_a_federation_is_refused_before_training(
     options: dict[str, Any], key: str, tmp_path: Path
 ) -> None:
-    run = make_run(tmp_path, epochs=1, **options)
     with pytest.raises(ConfigError, match=key):
-        run.describe()
-        run.fit(quiet=True)
+        make_run(tmp_path, epochs=1, **options).fit(quiet=True)

@@ -134,14 +134,6 @@ def test_forward_equals_the_description(drop: float, form: dict[str, bool]) -> N
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_dropout_is_of_training_alone_and_changes_no_name() -> None:
-    torch.manual_seed(5)
-    plain, drops, x = GlobalLayers(5, 3, **SMALL), GlobalLayers(5, 3, **SMALL, dropout=0.5), torch.randn(9, 5)
-    drops.load_state_dict(plain.state_dict())
-    assert torch.equal(plain.eval()(x), drops.eval()(x))
-    assert not torch.allclose(plain.train()(x), drops.train()(x), atol=1e-3)
-
-
 @pytest.mark.parametrize("form", [{}, {"input_norm": False, "gated": False}])
 @pytest.mark.parametrize("norm", ["batch", "frozen"])
 def test_gradient_reaches_every_parameter(norm: str, form: dict[str, bool]) -> None:
@@ -169,9 +161,3 @@ def test_frozen_mode_in_training_equals_evaluation() -> None:
     ordinary.load_state_dict(frozen.state_dict())
     assert torch.equal(trained, ordinary.eval()(x))
     assert not torch.allclose(trained, ordinary.train()(x), atol=1e-3)
-
-
-def test_frozen_rows_do_not_see_each_other() -> None:
-    torch.manual_seed(4)
-    frozen, x = GlobalLayers(5, 3, **SMALL, norm="frozen").train(), torch.randn(10, 5)
-    torch.testing.assert_close(frozen(x)[:4], frozen(x[:4]), rtol=1e-5, atol=1e-5)

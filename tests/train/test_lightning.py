@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import torch
 from lightning.pytorch import Trainer
 
 import fedlit
-from fedlit.train.lightning import count_aligned_step, parse_optimizers
+from fedlit.train.lightning import count_aligned_step
 
 
 def test_counting_a_step_advances_the_global_step_by_one(tmp_path: Path) -> None:
@@ -21,26 +20,6 @@ def test_counting_a_step_advances_the_global_step_by_one(tmp_path: Path) -> None
     before = run.trainer.global_step
     count_aligned_step(run.trainer)
     assert run.trainer.global_step == before + 1 == 13
-
-
-def test_every_form_of_configured_optimizers_is_understood() -> None:
-    parameters = [torch.nn.Parameter(torch.zeros(1))]
-
-    def sgd() -> torch.optim.SGD:
-        return torch.optim.SGD(parameters, lr=1.0)
-
-    one = sgd()
-    step = torch.optim.lr_scheduler.StepLR(one, 1)
-    assert parse_optimizers(None) == ([], [])
-    assert parse_optimizers(one) == ([one], [])
-    assert len(parse_optimizers([sgd(), sgd()])[0]) == 2
-    for form in (([one], [step]), {"optimizer": one, "lr_scheduler": step}):
-        optimizers, (config,) = parse_optimizers(form)
-        assert optimizers == [one] and config.scheduler is step and config.interval == "epoch" and config.frequency == 1
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(one)
-    form = {"optimizer": one, "lr_scheduler": {"scheduler": plateau, "monitor": "val/loss"}}
-    (config,) = parse_optimizers(form)[1]
-    assert config.reduce_on_plateau and config.monitor == "val/loss"
 
 
 def test_all_private_names_stand_in_one_file() -> None:

@@ -128,16 +128,6 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return lines
 
 
-def test_misspelt_names_are_said(caplog: pytest.LogCaptureFixture) -> None:
-    type("Misspelt", (FederatedClient,), {"on_recieve": lambda self, received: None})
-    type("MisspeltRule", (Mean,), {"need": frozenset()})
-    lines = said(caplog)
-    assert len(lines) == 2 and lines[0].startswith(
-        "class Misspelt: nobody calls its on_recieve; did you mean on_receive?"
-    )
-    assert lines[1].startswith("class MisspeltRule: nobody calls its need; did you mean needs?")
-
-
 @pytest.mark.parametrize("engine", ["plain", "threads"])
 def test_clients_that_learn_nothing(engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fit(client: type[FederatedClient], **exchange: Any) -> None:

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import TINY, Named, different, make_run, weights
+from federations import Named, different, make_run, weights
 
-import fedlit
 from fedlit.client.client import FederatedClient
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules import (
-    CFL,
     ByPart,
     CenteredClipping,
     FedAdam,
@@ -85,21 +83,6 @@ def test_the_last_pattern_wins_and_what_does_not_travel_never_does() -> None:
     assert Exchange(["*"], rule=cut, by_name=["core"]).by_name == ["core", "!core", "head", "!encoder"]
 
 
-def test_a_restored_rule_goes_on_as_it_would_have() -> None:
-    def make() -> ByPart:
-        return ByPart({"*": "mean", "core": FedAvgM(0.6), "head": FedAdam()})
-
-    expected, (start, *others), rule = received(make()), rounds(), make()
-    rule.begin(start)
-    for one, whole in zip(others, expected, strict=True):
-        again = make()
-        again.load_state_dict(rule.state_dict())
-        rule = again
-        found = rule(one)
-        assert all(different(dict(found[client]), whole[client]) == [] for client in whole)
-    assert rule.state_dict().keys() == {"core", "head"}
-
-
 def test_a_part_that_does_not_travel_and_one_by_name_are_as_the_exchange_has_them(tmp_path: Path) -> None:
     ends = []
     loop = {"client": partial(FederatedClient, network=Named)}
@@ -115,39 +98,3 @@ def test_a_part_that_does_not_travel_and_one_by_name_are_as_the_exchange_has_the
         assert "head.weight[1]" in run.exchange.sharing.all_names
         ends.append(weights(run))
     assert different(*ends) == []
-
-
-def test_a_clustering_rule_of_one_part_finds_clusters_by_it(tmp_path: Path) -> None:
-    rule = ByPart({"*": "mean", "head": CFL(9.0, 1e-6)})
-    run = make_run(tmp_path, align="both", exchange={"federated": ["*"], "rule": rule, "buffers": "average"})
-    run.fit(quiet=True)
-    assert run.exchange.clustering is not None and len(run.exchange.clustering.clusters) > 1
-    clients = run.loop.federation
-    tensors = [{n: own.federated[n] for n in ("core.0.weight", "head.weight")} for own in clients.values()]
-    assert all(torch.equal(own["core.0.weight"], tensors[0]["core.0.weight"]) for own in tensors)
-    assert not all(torch.equal(own["head.weight"], tensors[0]["head.weight"]) for own in tensors)
-    assert run.exchange.rule.scalars["head/clusters"] > 1
-
-
-WRITTEN = """
-  rule:
-    class_path: fedlit.ByPart
-    init_args:
-      parts: {core: {class_path: fedlit.FedAdam, init_args: {lr: 0.05}}, "*.bias": none}
-"""
-
-
-def test_a_configuration_builds_it(tmp_path: Path) -> None:
-    federated = '\n  federated: ["*", "!head", "!encoder"]'
-    (tmp_path / "parts.yaml").write_text(TINY.format(epochs=1).replace("{federated: [core]}", federated + WRITTEN))
-    run = fedlit.load(str(tmp_path / "parts.yaml"))
-    rule = run.describe().exchange["rule"]
-    assert "'core': \"FedAdam(lr=0.05," in rule and "'*.bias': 'none'" in rule
-    names = run.exchange.sharing.all_names
-    assert names and not any("bias" in name for name in names)
-
-
-def test_sums_serve_only_where_all_parts_weigh_alike() -> None:
-    assert ByPart({"*": "mean", "core": FedAvgM()}).facts.by_mean
-    assert not ByPart({"*": "mean", "core": Mean("rows")}).facts.by_mean
-    assert not ByPart({"*": "mean", "core": Median()}).facts.by_mean

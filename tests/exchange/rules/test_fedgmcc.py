@@ -182,22 +182,6 @@ def test_rounds_are_algorithm_1_as_written_by_hand() -> None:
     assert counts[0] == 1 and counts[1] == 6 and 1 < counts[2] < 6
 
 
-def test_one_alone_keeps_its_own_bits() -> None:
-    states, rule = federation(), FedGMCC(samples=32, steps=5, grid=6, outputs="raw")
-    rule._losses = [-1e9]  # less than any barrier
-    received = receive(rule, states, small())
-    assert rule.clustering is not None and len(rule.clustering.clusters) == 6
-    assert all(torch.equal(received[who][name], states[who][name]) for who in states for name in NAMES)
-
-
-def test_a_pair_that_is_joined_already_is_skipped() -> None:
-    """All are alike: a's curves to the others join everybody. The others' pairs are not looked at again."""
-    states, part, rule = {who: drawn(1) for who in "abcd"}, small(), FedGMCC(8, 2, grid=2, outputs="raw")
-    rule._losses = [1.0]  # a later round
-    receive(rule, states, part)
-    assert rule.clustering is not None and set(rule.clustering.pairs) == {("a", "b"), ("a", "c"), ("a", "d")}
-
-
 @pytest.mark.parametrize("epsilon", ["losses", "barriers"])
 def test_the_order_of_clients_changes_no_bit(epsilon: Literal["losses", "barriers"]) -> None:
     states, part = federation(), small()
@@ -218,36 +202,6 @@ def test_a_barrier_that_is_not_finite_parts_whatever_the_threshold(epsilon: Lite
     receive(rule, states, small())
     assert rule.clustering is not None and rule.clustering.clusters == (("a", "b"), ("c",))
     assert rule.clustering.pairs["a", "c"] == float("inf")
-
-
-def test_a_parameter_that_the_function_does_not_use_is_no_obstacle() -> None:
-    class Idle(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.idle = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x * self.used
-
-    part = FederatedFunction({"core": Idle()}, ["core.used", "core.idle"], (1,))
-    states = {
-        who: {"core.used": torch.tensor([k]), "core.idle": torch.tensor([k])} for who, k in (("a", 1.0), ("b", 3.0))
-    }
-    assert receive(FedGMCC(samples=8, steps=1, grid=2, outputs="raw", epsilon="barriers"), states, part)["a"][
-        "core.idle"
-    ].tolist() == [2]
-
-
-def test_rounds_draw_other_inputs_and_the_percentile_stays_one() -> None:
-    part, rule = small(), FedGMCC()
-    draws = [rule._draw(Round(0, seed, {}, {}, model=Known(part)), "ab")[0] for seed in (1, 2)]  # type: ignore[arg-type]
-    assert not torch.equal(*draws) and draws[0].min() >= 0 and draws[0].max() <= 1
-    for _ in range(30):
-        rule._advance((("a", "b"),))
-    assert rule._percentile == 0
-    for _ in range(60):
-        rule._advance((("a",), ("b",)))
-    assert rule._percentile == 100
 
 
 def test_pairs_in_one_batch_are_pairs_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,14 +230,6 @@ def test_what_the_function_does_not_depend_on_is_averaged_within_the_cluster() -
     received = receive(rule, states, part)
     assert received["ash"]["norm.running_mean"].tolist() == pytest.approx([5 / 3, 5 / 3])  # of 0, 2 and 3
     assert received["oak"]["norm.running_mean"].tolist() == [5, 5]
-
-
-def test_the_percentile_falls_while_there_is_one_cluster_and_rises_otherwise() -> None:
-    one, two = (("a", "b", "c"),), (("a", "b"), ("c",))
-    rule = FedGMCC()
-    for clusters, percentile in ((one, 45), (one, 40), (two, 45), (two, 50), (two, 55), (one, 50)):
-        rule._advance(clusters)
-        assert rule._percentile == percentile
 
 
 def test_epsilon_of_barriers_settles_when_it_has_come_down_to_the_same_clusters_three_times() -> None:

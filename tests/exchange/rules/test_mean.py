@@ -85,14 +85,6 @@ def test_inputs_are_left_alone() -> None:
         assert torch.equal(tensor, before["client0"][name])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_dtype_is_kept(dtype: torch.dtype) -> None:
-    states = {client: {"w": torch.tensor([value], dtype=dtype)} for client, value in (("a", 1.0), ("b", -3.0))}
-    for weights in (None, {"a": 3.0, "b": 1.0}):
-        assert mean(states, weights)["w"].dtype == dtype
-    assert mean(states)["w"].tolist() == [-1.0]
-
-
 def test_device_is_kept_and_values_are_not_read() -> None:
     """Tensors on the meta device have no values: whatever would copy them to the CPU or look at them fails."""
     states = {client: {"w": torch.empty(3, 2, device="meta")} for client in ("a", "b")}

@@ -150,13 +150,6 @@ def test_huge_numbers_overflow_nowhere() -> None:
         assert np.abs(given(rule, values)).max() < 5
 
 
-def test_a_share_is_of_those_who_come() -> None:
-    rule = Krum(0.3)
-    assert [rule.expected(clients) for clients in (2, 3, 4, 10)] == [0, 0, 1, 3]
-    assert [rule.bears(clients) for clients in (3, 4, 8, 9, 10)] == [0, 0, 2, 2, 3]
-    assert [Median(0.3).bears(clients) for clients in (1, 2, 3, 10)] == [0, 0, 1, 4]
-
-
 def test_too_few_updates_in_a_round_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
     rule = Krum(1)
     with caplog.at_level(logging.WARNING):

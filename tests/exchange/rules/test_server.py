@@ -54,21 +54,6 @@ def test_what_gives_the_mean_bit_for_bit(make: Callable[..., Rule], by: str) -> 
             assert different(one[client], other[client]) == []
 
 
-@pytest.mark.parametrize("kind", ALL)
-def test_a_restored_rule_goes_on_as_it_would_have(kind: Any) -> None:
-    uneven = lambda place: 1 + place  # noqa: E731
-    whole = received(kind(), rounds(steps=uneven))
-    first, *others = rounds(steps=uneven)
-    rule = kind()
-    rule.begin(first)
-    for expected, one in zip(whole, others, strict=True):
-        again = kind()
-        again.load_state_dict(rule.state_dict())
-        rule = again
-        found = rule(one)
-        assert all(different(expected[client], found[client]) == [] for client in expected)
-
-
 def test_statistics_are_averaged_and_get_no_moments() -> None:
     for kind in ALL:
         *_, last = rounds()
@@ -77,17 +62,6 @@ def test_statistics_are_averaged_and_get_no_moments() -> None:
 
 
 # ------------------------------------------------------------------ FedNova
-
-
-def test_what_a_step_of_momentum_counts() -> None:
-    rho = 0.8
-    for steps in (1, 2, 7):
-        buffer, total = np.zeros(steps), np.zeros(steps)  # how often each gradient is in the buffer, and in the update
-        for step in range(steps):
-            buffer *= rho
-            buffer[step] += 1
-            total += buffer
-        assert FedNova(rho).length(steps) == pytest.approx(total.sum())
 
 
 def test_fednova_is_the_sum_of_normalised_updates() -> None:
