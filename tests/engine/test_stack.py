@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 from contracts import covering, one_in
-from federations import Dry, Spy, alike, close, different, weights
-from lightning.pytorch import Callback, Trainer
+from federations import Dry, Spy, StopAfter, alike, close, different, weights
 from torch import Tensor, nn
 
 from fedlit.client.client import FederatedClient
@@ -39,16 +38,12 @@ METHODS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("method", "step"), covering([name for name in METHODS if name != "accumulated"], [3, 6]))
 def test_a_resumed_stack_gives_the_same_bits(method: str, step: int, tmp_path: Path) -> None:
-    class Stop(Callback):
-        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-            if trainer.global_step == step:
-                trainer.save_checkpoint(tmp_path / "middle.ckpt")
-                raise KeyboardInterrupt
-
     whole = alike(tmp_path / "whole", **METHODS[method])
     whole.fit(quiet=True)
     with pytest.raises(KeyboardInterrupt):
-        alike(tmp_path / "killed", callbacks=[Stop()], **METHODS[method]).fit(quiet=True)
+        alike(tmp_path / "killed", callbacks=[StopAfter(step, tmp_path / "middle.ckpt")], **METHODS[method]).fit(
+            quiet=True
+        )
     resumed = alike(tmp_path / "resumed", **METHODS[method])
     resumed.fit(tmp_path / "middle.ckpt", quiet=True)
     assert different(weights(whole), weights(resumed)) == []

@@ -17,7 +17,6 @@ from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.rules import IFCA, FedAvgM, Mean, Round
 from fedlit.nn import Network
-from fedlit.sharing import State
 
 
 class Before(Mean):
@@ -47,43 +46,6 @@ def test_written_back_is_the_share_of_the_aggregate(weights: Any, rate: float, t
         for name, client in run.loop.federation.items():
             expected = (1 - rate) * given[name] + rate * mean
             np.testing.assert_allclose(client.state_dict()[key].numpy(), expected, rtol=2e-6, atol=1e-7)
-
-
-class Publishes(FederatedClient):
-    def publish(self) -> State:
-        return {"rows": torch.tensor([float(self.spec.rows["train"])])}
-
-    def on_receive(self, received: State) -> None:
-        self.state["times"] = self.state.get("times", 0) + 1
-        self.state["received"] = {name: value.clone() for name, value in received.items()}
-
-
-class SumsPublished(Mean):
-    def __call__(self, round: Round) -> Any:
-        published = (float(update.published["rows"]) for update in round.updates.values())
-        self.total = getattr(self, "total", 0.0) + sum(published)
-        return super().__call__(round)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"total": self.total}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.total = state["total"]
-
-
-def test_clients_publish_and_receive_and_both_sides_remember_over_a_resume(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"client": Publishes}
-    run = make_run(tmp_path, epochs=2, exchange={"federated": ["core"], "rule": SumsPublished()}, **options)
-    run.fit(quiet=True)
-    ash = run.loop.federation["ash"]
-    assert ash.state["times"] == 3  # the start, and two exchanges
-    assert torch.equal(ash.state["received"]["core.0.weight"], ash.state_dict()["core.0.weight"])
-    assert run.exchange.rule.total == 2 * (50 + 39 + 67)  # type: ignore[attr-defined]
-
-    more = make_run(tmp_path, epochs=3, exchange={"federated": ["core"], "rule": SumsPublished()}, **options)
-    more.fit("last", quiet=True)
-    assert more.loop.federation["ash"].state["times"] == 4
-    assert more.exchange.rule.total == 3 * (50 + 39 + 67)  # type: ignore[attr-defined]
 
 
 class Tied(Network):

@@ -255,7 +255,7 @@ def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
     assert may("/v1/fleet/pull-messages", b"what Flower judges itself")
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.2, 2.0])
+@pytest.mark.parametrize("seconds", [0.0, 2.0])
 def test_no_child_outlives_its_parent(seconds: float, tmp_path: Path) -> None:
     """The parent is killed so many seconds after it has started a child, which would live for a minute."""
     (tmp_path / "stays.py").write_text("import time\ntime.sleep(1)\ndef main(argv, parent): time.sleep(60)\n")

@@ -160,39 +160,6 @@ def test_the_others_go_on_without_a_site_that_stays_away(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("odd", "said"),
-    [
-        (("share:settings", {"facts": {"wine": {"seed": "other"}}}), "settings differ: "),
-        (("share:federated", {"key": "share:meaning"}), "expected all sites at the same point"),
-    ],
-)
-def test_one_odd_site_is_refused_alone_before_training(
-    tmp_path: Path, whole: Run, odd: tuple[str, dict[str, Any]], said: str
-) -> None:
-    """It is told at once, the others wait, and when it comes to its senses the federation ends with the same bits."""
-    failed, settled, told = list[str](), set[str](), []
-
-    def meddle(way: str, site: str, content: bytes) -> list[bytes]:
-        message = unpack(content)
-        if way == "to":
-            if "failed" in message:
-                failed.append(site)
-                told.append(message["failed"])
-                settled.add(site)
-                return []  # it is asked again
-            return [content]
-        if site == "wine" and message.get("key") == odd[0] and not settled:
-            return [pack({**message, **odd[1]})]
-        return [content]
-
-    line = MemoryLine(list(SITES), meddle)
-    _, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line, repeat=1.0)
-    assert not errors, errors
-    assert set(failed) == {"wine"} and all(said in own for own in told)
-    assert differing(whole, sites) == []
-
-
-@pytest.mark.parametrize(
     ("wrong", "said"),
     [
         (lambda message: {**message, "site": "digits"}, "the key of wine speaks for 'digits'"),

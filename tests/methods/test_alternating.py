@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from federations import SmallNet, make_run
-from methods.quadratic import joint, problems, quadratic
 
 from fedlit.methods import Alternating
 from fedlit.train.tuning import FineTune, Then
@@ -62,16 +61,3 @@ def test_all_is_trained_in_the_private_last_phase(tmp_path: Path) -> None:
     whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
     assert whole.loop.federation["ash"].moved == ["eh", "eh", "c", "c"] * 3 + ["ceh"] * 4
-
-
-def test_on_quadratics_it_finds_the_optimum_of_both_parts(tmp_path: Path) -> None:
-    """With one federated step a round: private parts at rest are best for w, and the clients' gradients cancel at w."""
-    client = partial(Alternating, private_first={"steps": 8})
-    run = quadratic(
-        tmp_path, client=client, lr=0.3, steps=dict.fromkeys(("ash", "birch", "cedar"), 9), rounds=150, own=1
-    )
-    run.fit(quiet=True)
-    shared, private = joint(problems(run), 2)
-    for name, client in run.loop.federation.items():
-        assert client.core.weight[0].tolist() == pytest.approx(shared.tolist(), abs=1e-4)  # type: ignore[union-attr,index]
-        assert client.head.weight[0].tolist() == pytest.approx(private[name].tolist(), abs=1e-3)  # type: ignore[union-attr,index]

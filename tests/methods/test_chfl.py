@@ -13,7 +13,6 @@ from federations import different, make_run, weights
 from torch import Tensor
 
 from fedlit.data.loader import Batch
-from fedlit.exchange.rules import Mean, Round
 from fedlit.methods import CHFL
 from fedlit.run.run import Run
 from fedlit.seeding import initialise
@@ -125,29 +124,3 @@ def test_two_groups_and_own_columns_by_hand() -> None:
     side = one @ own["lateral.one.0.weight"].T + two @ own["lateral.two.0.weight"].T
     expected = last["unique"] + 0.3 * side + (last["common.one"] + last["common.two"]) / 2
     torch.testing.assert_close(client(x), expected)
-
-
-def test_nothing_of_the_own_part_and_no_columns_name_is_in_an_exchange(tmp_path: Path) -> None:
-    seen: dict[str, dict[str, Tensor]] = {}
-
-    class Watch(Mean):
-        def __call__(self, round: Round) -> Any:
-            for name, update in round.updates.items():
-                seen.setdefault(name, {}).update({**update.state, **update.published})
-            return super().__call__(round)
-
-    # even if all is asked for, with the optimizers' states, and with listed columns
-    exchange = {"federated": ["*", "!common.*.head"], "optimizer_state": "average", "rule": Watch()}
-    loop = {"client": partial(CHFL, hidden=[8, 6])}
-    data = {"common": ["x0", "x1"], "scaling": "pooled"}
-    run = make_run(tmp_path, loop=loop, exchange=exchange, data=data)
-    run.fit(quiet=True)
-    assert set(seen) == {"ash", "birch", "cedar"}
-    for name, client in run.loop.federation.items():
-        assert all(key.startswith("common.shared.layers.") for key in seen[name])
-        own = [value for key, value in client.state_dict().items() if not key.startswith("common.shared.layers.")]
-        own += [s for o in client._optimizers[1:] for state in o.state.values() for s in state.values()]
-        assert own and not {value.data_ptr() for value in own} & {value.data_ptr() for value in seen[name].values()}
-    told = run.describe().before
-    assert {column for entry in told for column in entry["columns"]} == {"x0", "x1"}
-    assert [entry.get("numbers") for entry in told] == [None, {"ash": 6, "birch": 6, "cedar": 6}]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 import torch
 from privacy.gathering import (
     ID,
-    SHARING,
     SITES,
     STARTS,
     Sites,
@@ -25,8 +22,8 @@ from torch import Tensor
 import fedlit
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.questions import Own
-from fedlit.exchange.rule import Round, Update
-from fedlit.exchange.rules import FedAvgM, Newton
+from fedlit.exchange.rule import Update
+from fedlit.exchange.rules import Newton
 from fedlit.exchange.wire import question_to
 from fedlit.privacy.client_level import epsilon
 from fedlit.privacy.coordinator import SUM
@@ -162,66 +159,6 @@ def test_an_update_that_is_too_long_or_not_finite_is_unfit(tmp_path: Path) -> No
 
 
 # -------------------------------------------------------------------- rules
-
-
-@pytest.mark.parametrize("make", [fedlit.Mean, partial(fedlit.Mean, "rows"), partial(FedAvgM, 0.6)])
-def test_a_rule_by_mean_makes_the_same_of_the_mean_alone(make: Any, tmp_path: Path) -> None:
-    whole, alone = make(), make()
-    assert whole.facts.by_mean and not whole.facts.adds_answers
-    names = {site: ("w", "b") for site in SITES[:3]}
-    sharing = Sharing(names, names, SHARING.forms)
-    begin = {site: Update(STARTS) for site in names}
-    for rule in (whole, alone):
-        rule.begin(Round(-1, 0, begin, names))
-    own = shields(tmp_path, alone, sharing=sharing)
-    for number in range(3):
-        updates = {site: update for site, update in states(number).items() if site in names}
-        updates = {site: Update(own.state, own.rows, parameters=("w", "b")) for site, own in updates.items()}
-        expected = whole(Round(number, 0, updates, names))
-        sites = Sites(own, number)
-        for site, shield in own.items():
-            shield.send(number, updates[site])
-        gathered = sites.gathering(alone, sharing).gather()
-        found = alone(Round(number, 0, gathered, names))
-        for site in names:
-            shield = own[site]
-            shield.receive(number, found[site])
-            for name in names[site]:
-                assert torch.allclose(found[site][name], expected[site][name], atol=5e-7, rtol=1e-6)
-
-
-def test_a_rule_that_only_adds_answers_makes_the_same_of_the_sum() -> None:
-    """Newton on made quadratics; the answers of all but one are zeros."""
-    names = {site: ("prior.y: a", "prior.y: b") for site in SITES}
-    random = torch.Generator().manual_seed(8)
-    roots = {site: torch.randn(2, 2, dtype=torch.float64, generator=random) for site in SITES}
-    aims = {site: torch.randn(2, dtype=torch.float64, generator=random) for site in SITES}
-
-    def answer(site: str, question: Own) -> dict[str, Tensor]:
-        at = torch.stack([question.tensors[name].double() for name in names[site]], -1)
-        away, bend = at - aims[site], roots[site].T @ roots[site]
-        return {
-            "value y": 0.5 * (away @ bend * away).sum(-1),
-            "gradient y": away @ bend,
-            "curvature y": bend.expand(len(at), 2, 2).clone(),
-        }
-
-    def singly(questions: Mapping[str, Any]) -> dict[str, Any]:
-        return {site: answer(site, question) for site, question in questions.items()}
-
-    def summed(questions: Mapping[str, Any]) -> dict[str, Any]:
-        answers = singly(questions)
-        first, *others = answers
-        total = {name: torch.stack([own[name] for own in answers.values()]).sum(0) for name in answers[first]}
-        return {first: total, **{site: {name: own * 0 for name, own in total.items()} for site in others}}
-
-    updates = {site: Update({name: torch.zeros(()) for name in names[site]}) for site in SITES}
-    rule = Newton(of="all")
-    assert rule.facts.adds_answers == {"curvature"} and not Newton(of="others").facts.adds_answers
-    found = [Newton(of="all")(Round(0, 0, updates, names, ask)) for ask in (singly, summed)]
-    for site in SITES:
-        for name in names[site]:
-            assert torch.allclose(found[0][site][name], found[1][site][name], rtol=1e-6)
 
 
 # -------------------------------------------------------------------- refusals

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from lightning.pytorch import Trainer
-
 import fedlit
 from fedlit.train.lightning import count_aligned_step
 
@@ -32,33 +30,3 @@ def test_all_private_names_stand_in_one_file() -> None:
                 if private or any(part.startswith("_") for part in (node.module or "").split(".")):
                     offenders.append(path.name)
     assert set(offenders) == {"lightning.py"}
-
-
-def test_validation_follows_the_last_batch_of_an_epoch_and_precedes_its_end() -> None:
-    """The order in which Lightning calls hooks, on which exchange, schedules and checkpoints rely."""
-    from lightning.pytorch.demos.boring_classes import BoringModel
-
-    calls: list[str] = []
-
-    class Watched(BoringModel):
-        def on_train_batch_end(self, *_: object) -> None:
-            calls.append("batch")
-
-        def on_validation_epoch_end(self) -> None:
-            calls.append("validation")
-
-        def on_train_epoch_end(self) -> None:
-            calls.append("epoch")
-
-    trainer = Trainer(
-        max_epochs=2,
-        limit_train_batches=2,
-        limit_val_batches=1,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    trainer.fit(Watched())
-    assert calls == ["batch", "batch", "validation", "epoch"] * 2

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from contracts import one_in
 from federations import CLUSTERED, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -39,7 +40,7 @@ class StopIn(Callback):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("method", ["fedgmcc", "cfl"])
+@pytest.mark.parametrize("method", ["fedgmcc"])
 def test_a_resumed_run_writes_what_the_whole_one_writes(method: str, tmp_path: Path) -> None:
     whole = make_run(tmp_path / "whole", **CLUSTERED[method])
     whole.fit(quiet=True)
@@ -61,7 +62,7 @@ def test_a_resumed_run_writes_what_the_whole_one_writes(method: str, tmp_path: P
     assert different(weights(whole), weights(resumed)) == []
 
 
-@pytest.mark.parametrize("method", CLUSTERED)
+@pytest.mark.parametrize("method", one_in(2, CLUSTERED))
 def test_clients_that_are_not_drawn_or_not_finite_stay_with_their_cluster(method: str, tmp_path: Path) -> None:
     class Broken(FederatedClient):
         def training_step(self, batch: Any, batch_idx: int) -> Any:

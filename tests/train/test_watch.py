@@ -153,7 +153,7 @@ def test_a_loss_without_a_gradient_is_named(tmp_path: Path) -> None:
         run.fit(quiet=True)
 
 
-@pytest.mark.parametrize("method", ["two optimizers", "global layers, every step", "pfedme", "chfl", "forest", "apfl"])
+@pytest.mark.parametrize("method", ["two optimizers", "chfl", "forest"])
 def test_clients_that_learn_are_told_nothing(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options: Mapping[str, Any] = METHODS[method]
     make_run(tmp_path, epochs=1, enable_checkpointing=False, **options).fit(quiet=True)
