@@ -71,58 +71,6 @@ class InStep(Callback):
 # ------------------------------------------------------------------ recursions
 
 
-def test_scaffold_is_the_recursion_of_the_paper(tmp_path: Path) -> None:
-    lr, rounds, share = 0.1, 5, 0.6
-    run = quadratic(
-        tmp_path, client=Scaffold, lr=lr, rounds=rounds, exchange={"rule": ScaffoldMean, "participation": share}
-    )
-    own = problems(run)
-    x, c = np.zeros(3), np.zeros(3)
-    mine = {name: np.zeros(3) for name in own}
-    run.describe()
-    x = point(run)
-    run.fit(quiet=True)
-    for number in range(rounds):
-        drawn = cohort(share, list(own), run.seed, number)
-        ends, changes = [], []
-        for name in drawn or own:
-            y = x.copy()
-            for _ in range(STEPS[name]):
-                y -= lr * (own[name].gradient(y) - mine[name] + c)
-            new = mine[name] - c + (x - y) / (STEPS[name] * lr)
-            ends, changes = [*ends, y], [*changes, new - mine[name]]
-            mine[name] = new
-        x, c = np.mean(ends, 0), c + len(ends) / len(own) * np.mean(changes, 0)
-    assert point(run) == pytest.approx(x, abs=1e-5)
-    for name, value in mine.items():
-        assert run.loop.federation[name].state["control"]["core.weight"][0].numpy() == pytest.approx(value, abs=1e-4)
-    assert run.exchange.rule.state_dict()["control"]["core.weight"][0].numpy() == pytest.approx(c, abs=1e-4)
-
-
-def test_feddyn_is_the_recursion_of_the_paper(tmp_path: Path) -> None:
-    lr, rounds, share, alpha = 0.1, 5, 0.6, 0.5
-    client = partial(FedDyn, alpha=alpha)
-    run = quadratic(
-        tmp_path, client=client, lr=lr, rounds=rounds, exchange={"rule": FedDynMean, "participation": share}
-    )
-    own = problems(run)
-    run.describe()
-    x, h = point(run), np.zeros(3)
-    g = {name: np.zeros(3) for name in own}
-    run.fit(quiet=True)
-    for number in range(rounds):
-        ends = {}
-        for name in cohort(share, list(own), run.seed, number) or own:
-            y = x.copy()
-            for _ in range(STEPS[name]):
-                y -= lr * (own[name].gradient(y) - g[name] + alpha * (y - x))
-            ends[name] = y
-            g[name] = g[name] - alpha * (y - x)
-        h = h - alpha / len(own) * sum(y - x for y in ends.values())
-        x = np.mean(list(ends.values()), 0) - h / alpha
-    assert point(run) == pytest.approx(x, abs=1e-5)
-
-
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_scaffold_minds_the_rates_that_were_really_used(accumulate: int, tmp_path: Path) -> None:
     falling = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=lambda step: 1 / (1 + step))
@@ -199,3 +147,30 @@ def test_a_client_that_was_left_out_is_still_in_step(kind: str, tmp_path: Path) 
 
 
 # ------------------------------------------------------------------ what travels, and what is refused
+
+
+@each
+def test_it_is_the_recursion_of_the_paper(kind: str, tmp_path: Path) -> None:
+    lr, rounds, share = 0.1, 5, 0.6
+    client, rule = KINDS[kind]
+    run = quadratic(tmp_path, client=client, lr=lr, rounds=rounds, exchange={"rule": rule, "participation": share})
+    own = problems(run)
+    run.describe()
+    x, server, mine = point(run), np.zeros(3), {name: np.zeros(3) for name in own}  # c and c_k; h and g_k
+    run.fit(quiet=True)
+    for number in range(rounds):
+        ends, changes = [], []
+        for name in cohort(share, list(own), run.seed, number) or own:
+            y = x.copy()
+            for _ in range(STEPS[name]):
+                pull = server if kind == "scaffold" else ALPHA * (y - x)
+                y -= lr * (own[name].gradient(y) - mine[name] + pull)
+            change = (x - y) / (STEPS[name] * lr) - server if kind == "scaffold" else -ALPHA * (y - x)
+            ends, changes = [*ends, y], [*changes, change]
+            mine[name] = mine[name] + change
+        if kind == "scaffold":
+            x, server = np.mean(ends, 0), server + sum(changes) / len(own)
+        else:
+            server = server - ALPHA / len(own) * sum(y - x for y in ends)
+            x = np.mean(ends, 0) - server / ALPHA
+    assert point(run) == pytest.approx(x, abs=1e-5)
