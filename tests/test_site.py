@@ -1,4 +1,4 @@
-"""The documentation site, built as ``make docs`` builds it: ``--strict`` finds dead links and pages without a place."""
+"""The documentation site, built as ``make docs`` builds it: ``--strict`` finds dead links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from pages import ROOT, read
+from pages import PAGES, ROOT, read
 
 import fedlit
 
@@ -50,6 +50,11 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     assert head.startswith(b"# Sphinx inventory version 2")
     rendered = {line.split(" ", 1)[0] for line in zlib.decompress(body).decode().splitlines()}
     assert {f"fedlit.{name}" for name in fedlit.__all__} <= rendered
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = re.findall(r'"([\w/-]+\.md)"', read("zensical.toml"))
+    assert sorted(f"docs/{file}" for file in named) == [page for page in PAGES if page != "README.md"]
 
 
 def test_the_readme_shows_wherever_it_is_read() -> None:
