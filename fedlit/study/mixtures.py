@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.mixture.combine import combine
 from fedlit.mixture.folders import newest
@@ -225,8 +226,7 @@ def _read(rows: pd.DataFrame, names: Sequence[str]) -> Predicted:
 
 def _dealt_rows(parts: Mapping[str, Part]) -> dict[str, dict[str, np.ndarray]]:
     """Client → split → the numbers of its rows as the source has them, whatever the folds."""
-    data = next(iter(parts.values())).load(0).data
-    data.folds = 0
+    data = FederatedData(**{**next(iter(parts.values())).load(0).data.arguments, "folds": 0})
     return {
         table.name: {split: table.features.index.to_numpy()[rows] for split, rows in table.splits.items()}
         for table in data.tables()

@@ -127,7 +127,7 @@ def test_a_description_without_a_task_is_of_a_classifier() -> None:
     assert spec.task == Classification((0, 1, 2), (5, 3, 2)) and spec.num_outputs == 3
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name != "mean"])
 def test_go_alone_models_learn(name: str) -> None:
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.normal(size=120), rng.integers(0, 4, 120)])

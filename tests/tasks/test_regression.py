@@ -243,7 +243,7 @@ def test_text_cannot_be_a_number() -> None:
         encode(table)
 
 
-@pytest.mark.parametrize("name", REGRESSORS)
+@pytest.mark.parametrize("name", [name for name in REGRESSORS if name != "mean"])
 def test_go_alone_models_learn(name: str) -> None:
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.normal(size=150), rng.integers(0, 4, 150)])
