@@ -44,11 +44,11 @@ Computed = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
 
 def read_run(config: Path, *arguments: str) -> Run:
     """The run of a configuration, parsed once: that takes half a second, and many questions are asked of it."""
-    return _read(config, config.stat().st_mtime_ns, Path.cwd(), *arguments)
+    return _run(config, config.stat().st_mtime_ns, Path.cwd(), *arguments)
 
 
 @lru_cache(256)
-def _read(config: Path, changed: int, here: Path, *arguments: str) -> Run:
+def _run(config: Path, changed: int, here: Path, *arguments: str) -> Run:
     return load(str(config), *arguments)
 
 
