@@ -119,7 +119,7 @@ class Part:
         run = self._loaded()
         source = self.shared.setdefault(_said(run, "data.source"), run.data.source)
         if source is run.data.source:
-            source.tables = lru_cache(maxsize=1)(source.tables)
+            source.tables = lru_cache(maxsize=1)(source.tables)  # type: ignore[method-assign]
         run.data.source = run.data.arguments["source"] = source
         return run
 
