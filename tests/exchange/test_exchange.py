@@ -139,7 +139,7 @@ def test_drift_is_the_relative_distance_just_before_the_exchange(tmp_path: Path)
     assert run.trainer is not None
     for name, vector in flat.items():
         expected = np.linalg.norm(vector - mean) / np.linalg.norm(mean)
-        assert float(run.trainer.callback_metrics[f"{name}/drift"]) == pytest.approx(expected, rel=1e-5)
+        assert float(run.trainer.callback_metrics[f"{name}/train/drift"]) == pytest.approx(expected, rel=1e-5)
     assert relative_distance({}, {}) is None
 
 
@@ -204,7 +204,9 @@ def drifts(run: Any) -> dict[str, list[float]]:
     found = {}
     for name in ("ash", "birch", "cedar"):
         board = EventAccumulator(str(run.folder / name)).Reload()
-        found[name] = [event.value for event in board.Scalars("drift")] if "drift" in board.Tags()["scalars"] else []
+        found[name] = (
+            [event.value for event in board.Scalars("train/drift")] if "train/drift" in board.Tags()["scalars"] else []
+        )
     return found
 
 
