@@ -138,7 +138,7 @@ def test_the_plan_says_what_each_part_promises(tmp_path: Path) -> None:
     rule = ByPart({"core": Median(), "head": IFCA(2)})
     run = make_run(tmp_path, align="both", exchange={"federated": ["core", "head"], "rule": rule})
     plan = str(run.describe())
-    assert "for core bears 1 attacker among the 3 clients" in plan and "(for head)" in plan
+    assert "for core tolerates 1 attacker among the 3 clients" in plan and "(for head)" in plan
     assert "'core': 'Median(attackers=1)'" in plan
 
 

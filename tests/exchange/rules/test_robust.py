@@ -207,12 +207,12 @@ def test_too_few_updates_in_a_round_are_said_once(caplog: pytest.LogCaptureFixtu
             given(rule, sent(clients), number)
             assert rule.scalars == {"bears": 1.0 if clients == 5 else 0.0}
     [line] = caplog.messages
-    assert line.startswith("exchange 2: Krum has updates of 4 clients and bears 0 attackers")
+    assert line.startswith("exchange 2: Krum has updates of 4 clients and tolerates 0 attackers")
 
 
 def test_a_run_says_what_it_bears_and_a_federation_that_is_too_small_is_refused(tmp_path: Path) -> None:
     plan = make_run(tmp_path, exchange={"federated": ["core"], "rule": Median}).describe()
-    assert "The rule bears 1 attacker among the 3 clients of a round." in str(plan)
+    assert "The rule tolerates 1 attacker among the 3 clients of a round." in str(plan)
     with pytest.raises(
         ConfigError, match=r"Krum: expected at least 5 clients in a round, .* for 1 attacker, found core"
     ):
