@@ -120,8 +120,7 @@ def keys_markdown(parser: Any) -> str:
     """All configuration keys for a page: a section for each group, with type, default, meaning and example.
 
     Of the keys of Lightning's Trainer it has only those that ``fedlit fit --help`` shows. After a change of keys, put
-    what this prints into docs/keys.md: ``python -c "from fedlit.run.help import keys_markdown; from fedlit.run.load
-    import _parser; print(keys_markdown(_parser()))"``
+    what it makes of the parser of :mod:`fedlit.run.load` into docs/keys.md; a test compares the two.
 
     Args:
         parser: with all keys.
