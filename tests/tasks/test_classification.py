@@ -91,7 +91,7 @@ def test_predictions_are_read_as_they_were_written() -> None:
     assert Classification.read(numbers) is None
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name != "mean"])
 def test_go_alone_models_learn(name: str) -> None:
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.normal(size=120), rng.integers(0, 4, 120)])

@@ -251,7 +251,7 @@ def test_a_list_of_columns_is_several_labels(tmp_path: Any) -> None:
 # ------------------------------------------------------------------ alone
 
 
-@pytest.mark.parametrize("name", LABELLERS)
+@pytest.mark.parametrize("name", [name for name in LABELLERS if name != "mean"])
 def test_go_alone_models_take_missing_and_constant_labels(name: str) -> None:
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.normal(size=150), rng.integers(0, 4, 150)])

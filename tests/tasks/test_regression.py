@@ -179,7 +179,7 @@ def test_tables_have_tasks_by_client(tmp_path: Path) -> None:
     assert own_task(None, "north") is None
 
 
-@pytest.mark.parametrize("name", REGRESSORS)
+@pytest.mark.parametrize("name", [name for name in REGRESSORS if name != "mean"])
 def test_go_alone_models_learn(name: str) -> None:
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.normal(size=150), rng.integers(0, 4, 150)])
