@@ -70,7 +70,7 @@ class Part:
         folder: ``<run>/parts/<name>``.
         seed: the mixture's.
         folds: the mixture's.
-        shared: what all parts have in common: sources, whose tables are read once; encoded tables of go-alone models.
+        shared: what all parts have in common: sources, whose tables are read once; encoded tables of local baselines.
     """
 
     name: str
