@@ -64,11 +64,6 @@ def test_listed_clients_and_a_flip() -> None:
     assert meanings(DIGITS.tables(0), pair)["2"] == swapped
 
 
-def test_one_concept_changes_nothing() -> None:
-    for old, new in zip(DIGITS.tables(0), ConceptShift(DIGITS, concepts=1).tables(0), strict=True):
-        assert new.concept == "1" and new.target.equals(old.target)
-
-
 def test_clients_know_their_concept_and_the_notes_tell() -> None:
     data = FederatedData(ConceptShift(CANCER, by="flip", groups=[["c02", "c01"], ["c03"]]))
     data.setup()
@@ -99,8 +94,3 @@ def test_clients_know_their_concept_and_the_notes_tell() -> None:
 def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ConceptShift(DIGITS, **arguments).tables(0)
-
-
-def test_more_concepts_than_labels_are_refused() -> None:
-    with pytest.raises(ConfigError, match="expected at most 2, the number of labels"):
-        ConceptShift(CANCER, concepts=3).tables(0)

@@ -9,7 +9,6 @@ from scipy.optimize import linprog
 from scipy.stats import shapiro, wasserstein_distance
 
 from fedlit.data.shaping.distance import Measure, Space, emd
-from fedlit.errors import ConfigError
 
 
 def space_of(x: np.ndarray, y: np.ndarray, measure: Measure | None = None, index: np.ndarray | None = None) -> Space:
@@ -81,12 +80,3 @@ def test_autoencoded_features_are_few_and_keep_what_matters() -> None:
     linear = np.column_stack([space.x, np.ones(400)])
     left = hidden - linear @ np.linalg.lstsq(linear, hidden, rcond=None)[0]
     assert left.var() < 0.2 * hidden.var()
-
-
-def test_what_is_refused() -> None:
-    with pytest.raises(ConfigError, match="features: expected standardised, raw or autoencoded, found 'row'"):
-        Measure("row")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"label: expected a number of at least 0, found -1\.0"):
-        Measure(label=-1.0)
-    with pytest.raises(ConfigError, match="sample: expected at least 2 rows, found 1"):
-        Measure(sample=1)
