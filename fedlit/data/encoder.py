@@ -13,7 +13,7 @@ from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
-from fedlit.data.bins import declared_edges, own_edges
+from fedlit.data.bins import own_edges
 from fedlit.data.columns import (
     NUMBERS,
     ColumnEncoder,
@@ -101,11 +101,6 @@ class TableEncoder(RowEncoder):
         if kind is None:
             kind = "categorical" if categorical else NUMBERS
         if kind != NUMBERS:
-            if declared_edges(agreement.terms.bins, name, 1):
-                raise DataError(
-                    f"client {self.client!r}: data.bins: {name}: expected a column of numbers, found {kind}; "
-                    "leave it out"
-                )
             if agreed is not None and agreed.categories is not None:
                 own = set(categories_of(train, kind)) if self.categories == "auto" else set()
                 rare = tuple(sorted(own - set(agreed.categories)))
@@ -116,10 +111,8 @@ class TableEncoder(RowEncoder):
             return ColumnEncoder(name, kind, None, tuple(categories_of(train, kind)))
         common = None if agreed is None else agreed.moments
         moments = Moments.of(plain_values(train, kind, name)) if common is None else common
-        aligned, terms = agreement.terms.features, agreement.terms
-        gap = agreement.terms.missing == "indicator" and (aligned or bool(train.isna().any()))
-        edges = declared_edges(terms.bins, name, terms.num_bins) or (agreed.edges if agreed is not None else ())
-        return ColumnEncoder(name, kind, moments, gap=gap, edges=edges)
+        gap = agreement.terms.missing == "indicator" and (agreement.terms.features or bool(train.isna().any()))
+        return ColumnEncoder(name, kind, moments, gap=gap, edges=() if agreed is None else agreed.edges)
 
     def _edges(self, x: np.ndarray) -> dict[str, tuple[float, ...]]:
         """Input of numbers → edges of its bins; ``x`` are training rows as they are encoded."""
