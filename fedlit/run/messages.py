@@ -145,8 +145,8 @@ def _shown(key: str, given: Given) -> str:
 def _failed_import(error: Exception, given: Given) -> str:
     """The module of a class that the configuration names fails."""
     frames = traceback.extract_tb(error.__traceback__)
-    syntax = isinstance(error, SyntaxError)
-    file, line = (error.filename, error.lineno) if syntax else (frames[-1].filename, frames[-1].lineno)
+    last = error if isinstance(error, SyntaxError) else frames[-1]
+    file, line = last.filename, last.lineno
     module = Path(file or "").stem
     key = next((own for own, (value, _) in given.items() if str(value).rpartition(".")[0].endswith(module)), "")
     return (

@@ -51,7 +51,9 @@ def draw_heatmap(
     axes.set_yticks(range(len(rows)), rows, fontsize=TEXT)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    for i, j in np.argwhere(~np.isnan(table)) if texts is not None else ():
+    if texts is None:
+        return picture
+    for i, j in np.argwhere(~np.isnan(table)):
         colour = text_on(picture.cmap(picture.norm(shown[i, j])))
         axes.text(j, i, str(texts[i, j]), ha="center", va="center", fontsize=TEXT, color=colour)
     return picture

@@ -217,10 +217,10 @@ def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
         for own in (one, other):
             if (own.client, columns) not in known:
                 known[own.client, columns] = _hashed(own, columns)
-        (first, ours), (second, theirs) = known[one.client, columns], known[other.client, columns]
-        same = len(np.intersect1d(ours, theirs))
-        copied = same >= max(_FEWEST_ROWS, 0.9 * min(len(ours), len(theirs)))  # however few values
-        if copied or (same and same > _BEYOND_CHANCE * len(ours) * len(theirs) * _by_chance(first, second)):
+        (first, left), (second, right) = known[one.client, columns], known[other.client, columns]
+        same = len(np.intersect1d(left, right))
+        copied = same >= max(_FEWEST_ROWS, 0.9 * min(len(left), len(right)))  # however few values
+        if copied or (same and same > _BEYOND_CHANCE * len(left) * len(right) * _by_chance(first, second)):
             text = f"{counted(same, 'row')} of both are equal in all {len(columns)} common columns"
             yield Note(text, "rows", clients=(one.client, other.client))
 

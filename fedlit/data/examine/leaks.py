@@ -28,7 +28,8 @@ def leaks(clients: Sequence[ClientFacts]) -> Iterator[Note]:
         table = own.table
         wide = table.features.shape[1] > WIDE
         rows = sampled(np.sort(table.splits["train"]), ROWS_OF_WIDE if wide else ROWS)
-        target, y = table.target.iloc[rows], None
+        target = table.target.iloc[rows]
+        y: np.ndarray | None = None
         if own.classes:
             y = target.factorize()[0].astype(np.int64)
         elif own.quantiles:

@@ -105,12 +105,12 @@ class Page(Shown):
             groups.setdefault(f"{note.column}: {same}", []).append(note)
         if notes:
             yield f"{title[0].upper()}{title[1:]}:"
-        for same in sorted(groups.values(), key=lambda own: -len(own))[:_MOST]:
-            clients = list(dict.fromkeys(client for note in same for client in note.clients))
-            who = named(clients) if clients and same[0].kind not in _PAIRS[1:] else ""
-            yield f"- {': '.join(filter(None, [who, same[0].column, same[0].text]))}"
+        for group in sorted(groups.values(), key=lambda own: -len(own))[:_MOST]:
+            clients = list(dict.fromkeys(client for note in group for client in note.clients))
+            who = named(clients) if clients and group[0].kind not in _PAIRS[1:] else ""
+            yield f"- {': '.join(filter(None, [who, group[0].column, group[0].text]))}"
             if kind not in _INFORMS:
-                yield from self._fixes(same)
+                yield from self._fixes(group)
         if len(groups) > _MOST:
             yield f"- … and {len(groups) - _MOST} more (--format json has all)"
         if notes and advice:
