@@ -43,9 +43,9 @@ def describe(*keys: str, config: str, out: Path | None = None) -> None:
     folder = out or Path(shown(run.root), "partition", name)
     folder.mkdir(parents=True, exist_ok=True)
     rows = {client: own["train"] for client, own in described.rows.items()}
-    distances = described.distances
-    measured = (None, float("nan")) if distances is None else (distances.to_whole, distances.mean)
-    figure = partition_figure(described.shares, rows, *measured, f"{name}, seed {data.seed}")
+    known = described.distances
+    to_whole, mean = (known.to_whole, known.mean) if known else (None, float("nan"))
+    figure = partition_figure(described.shares, rows, to_whole, mean, f"{name}, seed {data.seed}")
     files = save_figure(figure, folder / "partition")
     print(for_terminal("\nWrote " + ", ".join(map(str, files))))
 

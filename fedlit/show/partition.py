@@ -58,7 +58,8 @@ def partition_figure(
         axes.spines["left"].set_visible(False)
         if shares.shape[1] <= 2 * len(CLASSES):
             axes.legend(ncols=min(shares.shape[1], 10), loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
-        for other in beside if distances is not None else ():
+        if distances is not None:
+            (other,) = beside
             values = [distances[name] for name in shares.index]
             other.plot(values, places, "o", color=INK, ms=5)
             other.axvline(mean, color=INK, lw=1.2, ls="--", label=f"mean {mean:.3g}")

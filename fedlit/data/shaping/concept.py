@@ -100,7 +100,9 @@ class ConceptShift(Source):
         check_patterns(key, [pattern for group in self.groups for pattern in group], names)
         followed: dict[str, int] = {}
         for name in names:
-            own = [place for place, group in enumerate(self.groups) if any(fnmatchcase(name, own) for own in group)]
+            own = [
+                place for place, group in enumerate(self.groups) if any(fnmatchcase(name, pattern) for pattern in group)
+            ]
             expect(len(own) == 1, key, f"{name} in one group", [place + 1 for place in own], "list each client once")
             followed[name] = own[0]
         return followed
