@@ -28,6 +28,7 @@ from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 __all__ = ["Fitted", "Fold", "fit_alone", "fit_part", "fit_rows", "maker"]
 
 Make = Callable[[Mapping[str, Any]], Any]
+_MANY = 1000
 _BATCH = 65_536  # rows at a time through a model: trees are as fast as there are many
 
 
@@ -119,7 +120,7 @@ def maker(model: GoAlone, client: EncodedClient, seed: int, *more: Rows) -> Make
         model.make,
         categorical=categorical,
         seed=0 if model.seedless else seed,
-        threads=torch.get_num_threads(),
+        threads=torch.get_num_threads() if len(client.train) > _MANY else 1,  # to start threads takes longer
         wide=wide,
     )
 

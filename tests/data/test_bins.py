@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,12 @@ import torch
 from federations import make_run
 from made_tables import Given, encode, mixed, numbers, table
 
-from fedlit.client.client import FederatedClient
 from fedlit.data.agree import Terms, agree, facts, negotiate
 from fedlit.data.bins import SKETCHED, Sketch, agreed_edges
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.newcomer import newcomer
 from fedlit.data.table import ClientTable
 from fedlit.inputs import Input
-from fedlit.nn import TabM
 from fedlit.nn.tabm import PiecewiseLinear
 from fedlit.spec import ClientSpec
 
@@ -124,13 +121,3 @@ def test_a_pooled_client_has_bins_of_all_rows() -> None:
     place = pooled.spec.features.index("age")
     edges = input_of(pooled, "age").edges
     assert (edges[0], edges[-1]) == (float(pooled.train.x[:, place].min()), float(pooled.train.x[:, place].max()))
-
-
-def test_a_run_of_tabm_over_categories_and_gaps(tmp_path: Path) -> None:
-    network = partial(TabM, k=2, width=6, embedding=3, num_bins=4)
-    made = make_run(
-        tmp_path, loop={"client": partial(FederatedClient, network=network)}, data={"num_bins": 4}, epochs=1
-    )
-    made.data.source = Given([mixed("ash", 1), mixed("birch", 2)])
-    made.fit(quiet=True)
-    assert all(torch.isfinite(value).all() for value in made.loop.state_dict().values())

@@ -154,7 +154,6 @@ def named(site: str) -> Callable[[bytes], bytes]:
     return lambda asked: site.encode() + asked[::-1]
 
 
-@pytest.mark.full
 def test_whatever_is_killed_is_started_again_and_loses_nothing(world: World) -> None:
     homes = [Site(world.folder / f"{name}.sock", named(name)) for name in ("north", "south")]
     north, _ = world.speaker("north"), world.speaker("south")

@@ -17,16 +17,12 @@ from tensorboard.backend.event_processing.event_multiplexer import EventMultiple
 from fedlit import APFL, CHFL, FedProx, IFedAvg, load
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
-from fedlit.data.shaping.describe import describe
-from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_tables, random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
 from fedlit.nn import MLP
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
-from fedlit.show.corrections import histogram_figure
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.compare import compare
 from fedlit.study.explained import read_tested
@@ -198,18 +194,6 @@ def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
     assert all(torch.allclose(plain[name], stacked[name], atol=1e-5) for name in plain)
     scored = [pd.DataFrame(run.loop.results["validation"].scores) for run in runs]
     pd.testing.assert_frame_equal(*scored, rtol=1e-4)
-
-
-def test_several_labels_are_drawn_and_described_without_classes() -> None:
-    tables = Four().tables(0)
-    (labels,) = [table for table in tables if table.name == "labels"]
-    figure = histogram_figure("labels", labels.features, labels.target, ["x0"], ["shifted"])
-    assert figure.texts[0].get_text() == "labels: its own 120 training rows"
-    told = describe(tables, 0)
-    assert list(told.shares) == ["no", "yes"] and "labels" not in told.numbers
-    assert told.shares.to_numpy().sum() == pytest.approx(1)
-    with pytest.raises(ConfigError, match="flip: expected two labels at labels, found several labels a row"):
-        mutate(tables, [Mutation("flip", client="labels")], 0)
 
 
 STUDY = """\

@@ -94,8 +94,3 @@ def test_clients_know_their_concept_and_the_notes_tell() -> None:
 def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ConceptShift(DIGITS, **arguments).tables(0)
-
-
-def test_more_concepts_than_labels_are_refused() -> None:
-    with pytest.raises(ConfigError, match="expected at most 2, the number of labels"):
-        ConceptShift(CANCER, concepts=3).tables(0)
