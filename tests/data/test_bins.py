@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from federations import make_run
-from made_tables import Given, encode, mixed, numbers, table
+from made_tables import encode, mixed, numbers, table
 
 from fedlit.data.agree import Terms, agree, facts, negotiate
 from fedlit.data.bins import SKETCHED, Sketch, agreed_edges
