@@ -144,7 +144,7 @@ def fit_part(part: Part, by: str | None) -> None:
         names = ", ".join(data[0].specs[0].task.go_alone)
         raise RunError(
             f"part {part.name!r}: expected a client whose task has the model {part.settings.go_alone!r}, found none; "
-            + (f"name one of {names}" if names else "this task has no go-alone models: leave the part out")
+            + (f"name one of {names}" if names else "this task has no local baselines: leave the part out")
         )
     for place, (name, model) in enumerate(known.items()):
         if model is not None:

@@ -2,7 +2,7 @@
 
 <run>/parts/<part>/config.yaml                        what the part is trained with: settings of its configuration
                   /fold_<i>/version_0/                 an ordinary run of fedlit
-                  /fold_<i>/<client>/                  of a go-alone model: the client's, as arrays
+                  /fold_<i>/<client>/                  of a local baseline: the client's, as arrays
                   /fold_<i>/DONE                       written last
 """
 
@@ -40,7 +40,7 @@ from fedlit.tasks import task_from
 __all__ = ["Part", "predicted"]
 
 CONFIG, DONE = "config.yaml", "DONE"
-_ALONE = {  # a go-alone model reads its client's table, whatever the configuration's federation does with it
+_ALONE = {  # a local baseline reads its client's table, whatever the configuration's federation does with it
     "data.align": "none", "data.scaling": "client", "data.categories": "codes", "data.missing": "mean",
     "data.common": None, "data.pool": False,
 }  # fmt: skip
@@ -70,7 +70,7 @@ class Part:
         folder: ``<run>/parts/<name>``.
         seed: the mixture's.
         folds: the mixture's.
-        shared: what all parts have in common: sources, whose tables are read once; encoded tables of go-alone models.
+        shared: what all parts have in common: sources, whose tables are read once; encoded tables of local baselines.
     """
 
     name: str

@@ -39,10 +39,10 @@ class PartSettings:
     """One part of a mixture: a configuration, trained as an ordinary run, or a model that each client fits alone.
 
     Attributes:
-        config: the configuration's file; of a go-alone model that whose tables it reads.
+        config: the configuration's file; of a local baseline that whose tables it reads.
         set: keys of it to change → their values.
         checkpoint: which state of a run is used, ``last`` or ``best``.
-        go_alone: the name of a task's go-alone model; None for a configuration.
+        go_alone: the name of a task's local baseline; None for a configuration.
         grid: settings of that model to choose from, by its out-of-fold predictions; its own if None.
     """
 

@@ -136,14 +136,14 @@ def jobs_of(
     gone: Sequence[Planned] = (),
     data: str = "",
 ) -> list[Job]:
-    """The jobs of methods that are planned, and of the study's go-alone models and means.
+    """The jobs of methods that are planned, and of the study's local baselines and means.
 
     Args:
         study: completed by its clients' tasks.
         seeds: of the runs.
         out: the study's folder.
         tasks: client → its task.
-        planned: all that is trained; go-alone models get the data of the reference. Where it is tuned, of its first
+        planned: all that is trained; local baselines get the data of the reference. Where it is tuned, of its first
             combination: their rows are the same.
         gone: the same without a client.
         data: changes with any row.
@@ -189,7 +189,7 @@ def _planned(study: Study, name: str, tuned: dict[str, Any]) -> Planned:
 
 
 def _alone(study: Study, tasks: Mapping[str, type[Task]], reference: Planned) -> list[Planned]:
-    """The go-alone models that are fitted."""
+    """The local baselines that are fitted."""
     assert isinstance(reference.work, Train | TrainMixture)
     config, arguments = reference.work.config, reference.work.arguments
     data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}

@@ -1,4 +1,4 @@
-"""Go-alone models of scikit-learn: what a client reaches on its own rows, with the care that a careful user takes."""
+"""Local baselines of scikit-learn: what a client reaches on its own rows, with the care that a careful user takes."""
 
 from __future__ import annotations
 

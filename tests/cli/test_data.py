@@ -79,11 +79,6 @@ def test_a_file_that_is_to_be_had_by_hand_says_where(
         assert str(file.page) in capsys.readouterr().out
 
 
-def test_fetch_of_a_source_without_files(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "fetch", "bundled"]) == 0
-    assert "bundled has no file to fetch beforehand" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

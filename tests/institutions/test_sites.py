@@ -163,25 +163,15 @@ def test_the_others_go_on_without_a_site_that_stays_away(tmp_path: Path) -> None
     ("wrong", "said"),
     [
         (lambda message: {**message, "site": "digits"}, "the key of wine speaks for 'digits'"),
-        pytest.param(lambda message: b"garbage" * 9, "bytes that are none", marks=pytest.mark.full),
-        pytest.param(
-            lambda message: {**message, "updates": {"digits": message["updates"]["wine"]}},
-            "expected an update of wine alone",
-            marks=pytest.mark.full,
-        ),
         (lambda message: _with(message, {"head.weight": torch.zeros(3)}), "expected only tensors of the plan"),
-        pytest.param(
-            lambda message: _with(message, {"core.0.weight": torch.zeros(3)}), "of shape", marks=pytest.mark.full
-        ),
-        pytest.param(lambda message: _without(message), "is missing", marks=pytest.mark.full),
+        (lambda message: _with(message, {"core.0.weight": torch.zeros(3)}), "of shape"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_the_others_go_on(tmp_path: Path, wrong: Any, said: str) -> None:
     def meddle(way: str, site: str, content: bytes) -> list[bytes]:
         message = unpack(content)
         if way == "from" and site == "wine" and message.get("key") == "round:1":
-            changed = wrong(message)
-            return [changed if isinstance(changed, bytes) else pack(changed)]
+            return [pack(wrong(message))]
         return [content]
 
     result, sites, errors = federate(
@@ -198,11 +188,6 @@ def _with(message: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str
     known = next(iter(own["state"]))
     named = {(known if key == "core.0.weight" else key): value for key, value in tensors.items()}
     return {**message, "updates": {"wine": {**own, "state": {**own["state"], **named}}}}
-
-
-def _without(message: dict[str, Any]) -> dict[str, Any]:
-    own = message["updates"]["wine"]
-    return {**message, "updates": {"wine": {**own, "state": dict(list(own["state"].items())[1:])}}}
 
 
 def test_nothing_leaves_that_was_not_agreed_to(tmp_path: Path) -> None:

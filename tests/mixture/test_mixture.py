@@ -78,7 +78,7 @@ def test_the_test_is_the_average_by_hand(trained: Mixture) -> None:
         total = 0.0
         for name, part in Part.of(trained.settings, trained.folder).items():
             for fold in (0, 1):
-                folder = part.fold(fold)  # a go-alone model's arrays, or an ordinary run of fedlit
+                folder = part.fold(fold)  # a local baseline's arrays, or an ordinary run of fedlit
                 scorer = load_folder(folder / table.name) if name == "trees" else None
                 scorer = scorer or load_run(folder / "version_0", table.name, quiet=True)
                 total = total + scorer.predict_proba(rows).astype(np.float64) / 2 / 3

@@ -1,4 +1,4 @@
-"""Go-alone models: folds, small clients, means, any class, other programs, the best in hindsight."""
+"""Local baselines: folds, small clients, means, any class, other programs, the best in hindsight."""
 
 from __future__ import annotations
 

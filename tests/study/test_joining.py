@@ -22,7 +22,6 @@ from fedlit.run.joining import prepare
 from fedlit.run.load import load
 from fedlit.score import load as load_folder
 from fedlit.score import load_run
-from fedlit.statistics import corrected_interval
 from fedlit.study.joined import Joined
 from fedlit.study.joining import add_client
 
@@ -153,24 +152,6 @@ def test_what_it_gains_is_written_and_said(joined: Any) -> None:
     )
     told = str(found)
     assert "Should cedar join?" in told and found.answer.verdict == "not enough data" and "--seeds" in told
-
-
-def test_several_seeds_have_a_mean_and_an_interval_over_seeds() -> None:
-    found = add_client("mine", CEDAR, seeds=[2, 3], baselines=[], bootstrap=0, quiet=True)
-    own = found.table[found.table["metric"] == "auroc"].set_index("model")
-    assert set(own["n"]) == {2} and found.seeds == [2, 3]
-    assert own.loc["local", "interval_of"] == "seeds"  # each seed has splits of its own
-    by_seed = [
-        pd.read_csv(found.folder / "alone" / "runs" / name / f"seed_{seed}" / "scores.csv")
-        .query("split == 'test' and metric == 'auroc'")["value"]
-        .item()
-        for name in ("joined", "local")
-        for seed in (2, 3)
-    ]
-    gains = np.subtract(by_seed[:2], by_seed[2:])
-    ratio = 36 / 67  # test rows by training rows of cedar
-    assert own.loc["local", "gain"] == pytest.approx(gains.mean())
-    assert own.loc["local", ["gain_low", "gain_high"]].tolist() == pytest.approx(corrected_interval(gains, ratio))
 
 
 def test_all_go_on_together(inside: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_study_of_four_tasks_makes_its_report(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     for client in FOUR:
         rows_of(client).to_csv(f"{client}.csv", index=False)
-    # a go-alone model of some tasks then sees the labels first, a federation the number
+    # a local baseline of some tasks then sees the labels first, a federation the number
     order = ("number", "labels", "count", "class")
     (tmp_path / "four.yaml").write_text(
         "data:\n  source:\n    class_path: fedlit.Tables\n    init_args:\n"

@@ -16,7 +16,7 @@ from fedlit.client.build import ClientOverride
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import RunError
 from fedlit.nn import GlobalLayers
 from fedlit.seeding import derive_seed, initialise
 
@@ -128,10 +128,6 @@ def test_a_plateau_schedule_follows_the_clients_own_score(tmp_path: Path) -> Non
     run.fit(quiet=True)
     rates = {client._optimizers[0].param_groups[0]["lr"] for client in run.loop.federation.values()}
     assert rates == {0.01 / 4}
-    with pytest.raises(ConfigError, match=r"waits for 'val/auc', expected one of .* Did you mean 'val/auroc'"):
-        make_run(tmp_path, loop={"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, "val/auc")}).fit(
-            quiet=True
-        )
 
 
 class Hooked(FederatedClient):
@@ -184,8 +180,6 @@ def test_overrides_reach_the_clients_they_name_and_no_others(tmp_path: Path) -> 
     kinds = {name: type(client._optimizers[0]).__name__ for name, client in run.loop.federation.items()}
     assert kinds == {"ash": "AdamW", "birch": "AdamW", "cedar": "SGD"}
     assert isinstance(run.loop.federation["cedar"], Hooked)
-    with pytest.raises(ConfigError, match=r"found 'cedra'; clients are ash, birch, cedar. Did you mean 'cedar'"):
-        make_run(tmp_path, loop={"overrides": {"cedra": sgd}}).describe()
 
 
 def test_a_second_fit_starts_from_nothing_in_a_folder_of_its_own(tmp_path: Path) -> None:

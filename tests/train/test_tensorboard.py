@@ -45,11 +45,14 @@ def test_one_run_per_client_with_equal_tags_and_one_for_the_federation(trained: 
     assert set(runs) == {f"{RUN}/{name}" for name in [*clients, "federation", HPARAMS]}
     tags = [{*runs[f"{RUN}/{name}"]["scalars"], *runs[f"{RUN}/{name}"]["images"]} for name in clients]
     assert tags[0] == tags[1] == tags[2]
-    metrics = {"loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1", "classes"}
+    metrics = {"loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1"}
     pictures = {"val/confusion_matrix", "val/curves"}
-    assert tags[0] == {f"val/{metric}" for metric in metrics} | {"train/loss", "lr", "drift"} | pictures
+    assert tags[0] == {f"val/{metric}" for metric in metrics} | {"train/loss", "train/lr", "train/drift"} | pictures
+    for name in clients:  # of all classes one card
+        assert [tag for tag in runs[f"{RUN}/{name}"]["tensors"] if tag.startswith("val/pr")] == ["val/pr"]
     federation = {*runs[f"{RUN}/federation"]["scalars"], *runs[f"{RUN}/federation"]["tensors"]}
-    assert {"val/auroc", "val/worst/auroc", "train/loss", "drift", "plan/text_summary", "exchange/rounds"} <= federation
+    shared = {"val/auroc", "val/worst/auroc", "train/loss", "train/drift", "plan/text_summary", "exchange/rounds"}
+    assert shared <= federation and not any(tag.endswith("/classes") for tag in federation)
 
 
 def test_values_and_steps(trained: Any) -> None:
@@ -62,9 +65,10 @@ def test_values_and_steps(trained: Any) -> None:
     for step, mean in series(board, federation, "val/auroc").items():
         assert mean == pytest.approx(np.mean([values[step] for values in auroc.values()]))
         assert series(board, federation, "val/worst/auroc")[step] == pytest.approx(min(v[step] for v in auroc.values()))
-    drift = {name: series(board, f"{RUN}/{name}", "drift") for name in auroc}
+    drift = {name: series(board, f"{RUN}/{name}", "train/drift") for name in auroc}
     assert all(value > 0 for values in drift.values() for value in values.values())
-    assert series(board, federation, "drift")[12] == pytest.approx(np.mean([values[12] for values in drift.values()]))
+    mean = np.mean([values[12] for values in drift.values()])
+    assert series(board, federation, "train/drift")[12] == pytest.approx(mean)
 
 
 def test_a_resumed_run_continues_the_same_curves(tmp_path: Path) -> None:

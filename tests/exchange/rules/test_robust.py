@@ -157,7 +157,7 @@ def test_too_few_updates_in_a_round_are_said_once(caplog: pytest.LogCaptureFixtu
             given(rule, sent(clients), number)
             assert rule.scalars == {"bears": 1.0 if clients == 5 else 0.0}
     [line] = caplog.messages
-    assert line.startswith("exchange 2: Krum has updates of 4 clients and bears 0 attackers")
+    assert line.startswith("exchange 2: Krum has updates of 4 clients and tolerates 0 attackers")
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=lambda make: make.func.__name__)
