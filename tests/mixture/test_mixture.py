@@ -81,7 +81,7 @@ def test_the_test_is_the_average_by_hand(trained: Mixture) -> None:
         total = 0.0
         for name, part in Part.of(trained.settings, trained.folder).items():
             for fold in (0, 1):
-                folder = part.fold(fold)  # a go-alone model's arrays, or an ordinary run of fedlit
+                folder = part.fold(fold)  # a local baseline's arrays, or an ordinary run of fedlit
                 scorer = load_folder(folder / table.name) if name == "trees" else None
                 scorer = scorer or load_run(folder / "version_0", table.name, quiet=True)
                 total = total + scorer.predict_proba(rows).astype(np.float64) / 2 / 3
@@ -277,11 +277,13 @@ def test_what_is_typed_changes_what_the_file_says(place: Path) -> None:
     typed = {
         "seed": "9", "folds": "3", "mixture.weights": "fitted", "mixture.shrink": "10", "data.batches": "3",
         "parts.federated.trainer.max_epochs": "5", "parts.trees.grid.n_estimators": "[7]",
+        "parts.mean.go_alone": "mean",
     }  # fmt: skip
     own = settings_of(path, typed)
     assert (own.seed, own.folds, own.mixing.weights, own.mixing.shrink) == (9, 3, "fitted", 10.0)
     assert own.parts["federated"].set == {"trainer.max_epochs": 5, "data.batches": 3}
     assert own.parts["trees"].grid == {"n_estimators": [7]}
+    assert own.parts["mean"].go_alone == "mean" and own.parts["mean"].set == {"data.batches": 3}
     (place / "again.yaml").write_text(own.text())  # a run's own configuration says the same
     assert settings_of(place / "again.yaml").trained() == own.trained()
     for key, told in (
