@@ -10,7 +10,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
 from fedlit.data.agree import Agreement, Align, Terms, negotiate
-from fedlit.data.bins import Bins, check_ranges
+from fedlit.data.bins import Bins
 from fedlit.data.columns import Categories, Missing, Scaling
 from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder
@@ -18,7 +18,8 @@ from fedlit.data.encoding import EncodedClient, Rows, pool_clients
 from fedlit.data.folds import check_fold, fold_note, folded
 from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
 from fedlit.data.newcomer import newcomer
-from fedlit.data.shaping.mutations import Mutation, Planted, mutate
+from fedlit.data.note import Note
+from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.table import ClientTable, Split, choose_columns, leave_out
 from fedlit.errors import ConfigError, DataError
@@ -49,8 +50,7 @@ class FederatedData(LightningDataModule):
         missing: whether missing numbers become the ``mean``, or have an ``indicator`` beside it too.
         bins: where the bins of numbers lie, for networks that have any (TabM): at quantiles of the client's own
             training rows (``own``), at those of all clients that have the column, by a sketch that each sends of its
-            numbers (``agreed``), nowhere (``none``), or evenly in [low, high] by column, such as ``{age: [0, 100]}``
-            (others as ``own``).
+            numbers (``agreed``), or nowhere (``none``).
         num_bins: of each column, at most; the network's ``num_bins`` is to be the same.
         common: which columns clients have in common, for methods that treat these apart (CHFL): ``all`` for those that
             every client has, ``groups`` for those of every set of clients, or listed ones (see
@@ -77,7 +77,7 @@ class FederatedData(LightningDataModule):
         clients: those here, encoded, ordered by name; known after ``setup``, like all that follows.
         names: of all clients, here and elsewhere.
         encoders: client here → by what its table was encoded.
-        planted: the faults in their tables.
+        planted: a note on each fault in their tables.
         train_loaders: by client.
         steps: aligned steps of an epoch: those of the client that takes most.
         rows_per_epoch: training rows that all clients step on in an epoch, at most.
@@ -135,7 +135,7 @@ class FederatedData(LightningDataModule):
         self.clients: list[EncodedClient] = []
         self.names: list[str] = []
         self.encoders: dict[str, TableEncoder] = {}
-        self.planted: list[Planted] = []
+        self.planted: list[Note] = []
         self.train_loaders: dict[str, ClientLoader] = {}
         self.steps = self.rows_per_epoch = 0
         self._agreement: Agreement | None = None
@@ -274,11 +274,6 @@ class FederatedData(LightningDataModule):
         found = any(table.schema is not None for table in tables)
         categories = self.categories or ("auto" if found else "codes")
         common = None if self.pool else self.common
-        columns = {table.name: list(map(str, table.features)) for table in tables}
-        if self.deal is not None:
-            columns = dict(self.share("columns of tables", columns))
-        complete = self.pool or len(columns) == len(self.names)
-        check_ranges(self.bins, (column for own in columns.values() for column in own), complete=complete)
         terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing, self.bins, self.num_bins)
         if self._joined is not None:
             for place, table in enumerate(tables):
@@ -300,7 +295,7 @@ class FederatedData(LightningDataModule):
         if self.columns is not None:
             tables = choose_columns(tables, self.columns, strict=len(tables) == len(names))
         tables, planted = mutate(tables, self.mutations, self.seed, names)
-        self.planted = [fault for fault in planted if fault.client not in self.leave_out]
+        self.planted = [fault for fault in planted if fault.clients[0] not in self.leave_out]
         tables = leave_out(tables, self.leave_out, names)
         tables = [folded(own, self.folds, self.fold, self.seed) for own in tables] if self.folds else tables
         return tables if self.poison is None else self.poison(tables, names)
@@ -355,7 +350,7 @@ class FederatedData(LightningDataModule):
             *map(str, self.groups),
             *lines,
             *(self._agreement.apart if self._agreement is not None else ()),
-            *map(str, self.planted),
+            *self.planted,
             *shift,
             *tables,
         )

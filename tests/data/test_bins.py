@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 import torch
 from federations import make_run
-from made_tables import Given, encode, mixed, numbers, table
+from made_tables import encode, mixed, numbers, table
 
 from fedlit.data.agree import Terms, agree, facts, negotiate
 from fedlit.data.bins import SKETCHED, Sketch, agreed_edges
 from fedlit.data.encoder import TableEncoder
-from fedlit.data.module import FederatedData
 from fedlit.data.newcomer import newcomer
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError
 from fedlit.inputs import Input
 from fedlit.nn.tabm import PiecewiseLinear
 from fedlit.spec import ClientSpec
@@ -69,24 +67,6 @@ def test_own_bins_are_at_quantiles_of_training_rows() -> None:
     assert [own.name for own in client.spec.inputs] == list(client.spec.features)
     (none,) = encode([mixed("a")], bins="none")
     assert not any(own.edges for own in none.spec.inputs)
-
-
-def test_declared_ranges_are_cut_evenly_in_the_columns_own_units() -> None:
-    (client,) = encode([mixed("a")], scaling="none", bins={"age": [0, 100]}, num_bins=4)
-    assert input_of(client, "age").edges == (0, 25, 50, 75, 100) and len(input_of(client, "dose").edges) == 5
-
-
-@pytest.mark.parametrize(
-    ("bins", "error", "message"),
-    [
-        ({"agee": [0, 1]}, ConfigError, "'agee', which no client has. Did you mean 'age'?"),
-        ({"town": [0, 1]}, DataError, "client 'a': data.bins: town: expected a column of numbers"),
-        ({"age": [1, 1]}, ConfigError, r"age: expected \[low, high\] with low < high"),
-    ],
-)
-def test_a_range_of_nothing(bins: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        FederatedData(Given([mixed("a"), mixed("b")]), batches=2, bins=bins).setup()
 
 
 def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:

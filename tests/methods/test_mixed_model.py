@@ -101,7 +101,7 @@ def said(run: Run, client: str, what: str) -> np.ndarray:
 
 
 def dense(parts: dict[str, tuple[np.ndarray, ...]], start: np.ndarray) -> dict[str, Any]:
-    """REML of all rows in one place, with V written out (Nelder-Mead on the restricted likelihood, then a polish)."""
+    """REML of all rows, with V written out site by site (BFGS on the restricted likelihood, then a polish)."""
     x, y = (np.concatenate([own[place] for own in parts.values()]) for place in (0, 1))
     ranks = [np.linalg.matrix_rank(x[:, :at], tol=1e-3) for at in range(x.shape[1] + 1)]  # inputs are float32
     kept = [at for at in range(x.shape[1]) if ranks[at + 1] > ranks[at]]
@@ -109,17 +109,13 @@ def dense(parts: dict[str, tuple[np.ndarray, ...]], start: np.ndarray) -> dict[s
 
     def solved(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, float]:
         root = lower(theta, q)
-        w = np.zeros((len(y), len(y)))
-        at = 0
-        for _, own, z in parts.values():
-            w[at : at + len(own), at : at + len(own)] = np.eye(len(own)) + z @ root @ root.T @ z.T
-            at += len(own)
-        inverse = np.linalg.inv(w)
-        curvature = x[:, kept].T @ inverse @ x[:, kept]
-        beta = np.linalg.solve(curvature, x[:, kept].T @ inverse @ y)
-        left = y - x[:, kept] @ beta
-        sigma2 = float(left @ inverse @ left) / free
-        value = free * np.log(sigma2) + np.linalg.slogdet(w)[1] + np.linalg.slogdet(curvature)[1]
+        blocks = [(x[:, kept], y, np.eye(len(y)) + z @ root @ root.T @ z.T) for x, y, z in parts.values()]
+        curvature = sum(x.T @ np.linalg.solve(w, x) for x, _, w in blocks)
+        beta = np.linalg.solve(curvature, sum(x.T @ np.linalg.solve(w, y) for x, y, w in blocks))
+        left = [(y - x @ beta, w) for x, y, w in blocks]
+        sigma2 = float(sum(own @ np.linalg.solve(w, own) for own, w in left)) / free
+        determinant = sum(np.linalg.slogdet(w)[1] for _, w in left)
+        value = free * np.log(sigma2) + determinant + np.linalg.slogdet(curvature)[1]
         return value, beta, sigma2 * np.linalg.inv(curvature), sigma2
 
     best = minimize(lambda theta: solved(theta)[0], start, method="BFGS", options={"gtol": 1e-7}).x
