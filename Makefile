@@ -33,6 +33,8 @@ lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/deptry fedlit
+	$(BIN)/pip-licenses > /dev/null
 	$(BIN)/mypy
 
 # site/index.html opens in a browser, without a server or a network; a warning ends the build

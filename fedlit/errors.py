@@ -21,6 +21,7 @@ __all__ = [
     "RunError",
     "closest",
     "did_you_mean",
+    "expect",
     "failed_in",
     "told_as",
 ]
@@ -50,6 +51,23 @@ class LeftOutError(FedlitError):
     """A run came to its end, and a client was left out of half or more of its exchanges."""
 
     exit_status = 3
+
+
+def expect(holds: bool, key: str, expected: str, found: object, advice: str = "") -> None:
+    """Refuse a setting unless it holds.
+
+    Args:
+        holds: whether it does.
+        key: the setting's.
+        expected: what may stand there.
+        found: what stands there.
+        advice: what to do about it.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not holds:
+        raise ConfigError(f"{key}: expected {expected}, found {found!r}" + (advice and f"; {advice}"))
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

@@ -110,7 +110,7 @@ class Outcome:
         """
         if self.name == SEQUENCE:
             raise ConfigError(
-                f"task: {self.name}: expected a network, found {type(model).__name__}; go-alone models of scikit-learn "
+                f"task: {self.name}: expected a network, found {type(model).__name__}; local baselines of scikit-learn "
                 "label no positions. Compare with the same network without exchange (exchange.federated: [])"
             )
         if not self.classes:

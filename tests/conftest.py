@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 
 
-WORKER = runner._Worker
 DRAW = Board._draw
 
 
@@ -48,7 +47,7 @@ class InThisProcess:
 
 @pytest.fixture(scope="session", autouse=True)
 def in_this_process() -> Iterator[None]:
-    """Studies run their jobs without worker processes, but where a test asks for them."""
+    """Studies run their jobs without worker processes; the real ones: study/test_runner.py, by the command."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "_Worker", InThisProcess)
         yield
@@ -79,12 +78,6 @@ def pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Board, "_draw", DRAW)
         yield
-
-
-@pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are processes, as they are for a user."""
-    monkeypatch.setattr(runner, "_Worker", WORKER)
 
 
 @pytest.fixture(scope="session")

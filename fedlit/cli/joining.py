@@ -35,7 +35,7 @@ def add_client(
         federated: train all clients further, together (without it what is federated stays as it is, and nothing is
             exchanged)
         seeds: train with each (default: the run's seed alone)
-        baselines: these go-alone models only, or none (default: all)
+        baselines: these local baselines only, or none (default: all)
     """
     folder, _ = find_trained(run, ckpt_path, "add-client")
     configuration = read("fit", ["--config", config, *keys]).configs[0]  # refused before torch is imported

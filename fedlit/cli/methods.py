@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.run.catalogue import FAMILIES, HEAD, Card, cards, method_table, methods_markdown, times
-from fedlit.run.config import shown, typed_value
+from fedlit.run.catalogue import FAMILIES, HEAD, Card, cards, method_table, methods_markdown, space_words, times
+from fedlit.run.config import shown
 from fedlit.show.shown import Grid, Shown, for_terminal
 from fedlit.show.text import Verbatim, definitions, terminal_width
 
@@ -14,7 +14,7 @@ __all__ = ["list_methods", "show_method"]
 
 
 def list_methods(*, format: Literal["table", "markdown"] = "table") -> None:
-    """List the methods: what travels, what may differ, what it costs.
+    """List the methods: what may differ between clients, and what it costs.
 
     Use one over any configuration: fedlit fit --config NAME --method METHOD
 
@@ -83,9 +83,9 @@ class Described(Shown):
             **({"class": own.python} if own.python else {}),
         }
         config = own.config.read_text(encoding="utf-8").rstrip()
-        tune = [f"  {key}: {_space(space)}" for key, space in own.tune.items()]
+        tune = [f"  {key}: {space_words(space)}" for key, space in own.tune.items()]
         return [
-            f"{own.title} ({own.name})",
+            f"{own.title} ({own.name}). {own.idea}",
             "",
             "\n".join(f"  {line}" for line in own.equation.splitlines()),
             "",
@@ -99,11 +99,3 @@ class Described(Shown):
             *(["What to tune, beside the learning rate:", Verbatim("\n".join(tune)), ""] if tune else []),
             Verbatim(f"Use it: fedlit fit --config NAME --method {own.name}"),
         ]
-
-
-def _space(space: object) -> str:
-    if not isinstance(space, dict):
-        return str(space)
-    if "choices" in space:
-        return " or ".join(typed_value(value) for value in space["choices"])
-    return f"{space['low']} to {space['high']}" + (", on a logarithmic scale" if space.get("log") else "")

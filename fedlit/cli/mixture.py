@@ -19,7 +19,7 @@ _HELP = f"""A configuration of several parts (mixture:). Keys:
   --seed, --name, --folds, --workers, --trainer.default_root_dir
   --mixture.weights {" | ".join(WEIGHTS)}, or --mixture.weights.PART NUMBER
   --mixture.shrink ROWS, --mixture.admit, --mixture.by SCORE
-  --parts.PART.KEY VALUE: any key of the part's configuration; --parts.PART.grid.SETTING [VALUES] of a go-alone model
+  --parts.PART.KEY VALUE: any key of the part's configuration; --parts.PART.grid.SETTING [VALUES] of a local baseline
   --ckpt_path last: continue the newest run, or mix it anew
   --format: of describe table or json, of predict csv or parquet"""
 

@@ -10,13 +10,10 @@ from fedlit.run.config import shown
 from fedlit.show.shown import for_terminal
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from fedlit.data.shaping.describe import Described
     from fedlit.data.shaping.distance import Measure
     from fedlit.data.sources.base import Source
 
-__all__ = ["describe", "figure_of"]
+__all__ = ["describe"]
 
 
 def describe(*keys: str, config: str, out: Path | None = None) -> None:
@@ -33,33 +30,24 @@ def describe(*keys: str, config: str, out: Path | None = None) -> None:
     from fedlit.data.shaping import describe as work
     from fedlit.run.load import parse
     from fedlit.show.canvas import save_figure
+    from fedlit.show.partition import partition_figure
 
     run = parse(asked)[0]
     data = run.data
     described = work.describe(data.tables(), data.seed, _measure(data.source))
     print(for_terminal(described))
     name = title(asked.configs)
-    if not described.classes:
+    if described.shares.empty:
         print("\nNo picture: it would show the shares of classes.")
         return
     folder = out or Path(shown(run.root), "partition", name)
     folder.mkdir(parents=True, exist_ok=True)
-    files = save_figure(figure_of(described, f"{name}, seed {data.seed}"), folder / "partition")
+    rows = {client: own["train"] for client, own in described.rows.items()}
+    known = described.distances
+    to_whole, mean = (known.to_whole, known.mean) if known else (None, float("nan"))
+    figure = partition_figure(described.shares, rows, to_whole, mean, f"{name}, seed {data.seed}")
+    files = save_figure(figure, folder / "partition")
     print(for_terminal("\nWrote " + ", ".join(map(str, files))))
-
-
-def figure_of(described: Described, title: str) -> Figure:
-    """Draw the description."""
-    import pandas as pd
-
-    from fedlit.show.partition import partition_figure
-
-    shares = pd.DataFrame(described.shares, list(described.rows), list(described.classes))
-    rows = {name: own["train"] for name, own in described.rows.items()}
-    distances = described.distances
-    if distances is None:
-        return partition_figure(shares, rows, title=title)
-    return partition_figure(shares, rows, distances.to_whole, distances.mean, title)
 
 
 def _measure(source: Source) -> Measure:

@@ -31,7 +31,7 @@ def compare(
 ) -> int:
     """Train every method of a study with every seed, and say what federation gains for each client.
 
-    Fits the go-alone models, too, and writes results.csv, lift.csv, tables.md and report.html. Started again, it runs
+    Fits the local baselines, too, and writes results.csv, lift.csv, tables.md and report.html. Started again, it runs
     only what is missing.
 
     Args:
@@ -40,7 +40,7 @@ def compare(
         jobs: runs at once, each with its share of the cores (default: one per core, at most 4)
         methods: these methods only, divided by commas (the reference is added)
         scenarios: of a study that has scenarios these only, divided by commas
-        baselines: these go-alone models only, divided by commas, or none
+        baselines: these local baselines only, divided by commas, or none
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
     named = {"methods": _names(methods), "scenarios": _names(scenarios)}

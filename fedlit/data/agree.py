@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.data.bins import SKETCHED, Bins, Sketch, agreed_edges, check_bins
+from fedlit.data.bins import SKETCHED, Bins, Sketch, agreed_edges
 from fedlit.data.columns import (
     NUMBERS,
     Categories,
@@ -26,7 +26,7 @@ from fedlit.data.common import Common, CommonColumns, check_common, find_groups,
 from fedlit.data.moments import Moments
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, refuse_several_tasks, target_facts, told_of_targets
-from fedlit.errors import DataError
+from fedlit.errors import DataError, expect
 from fedlit.sharing import Share, all_here
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Terms:
         pool: whether all rows go into one client, which can have one task only.
         bins: where the bins of numbers lie, for networks that have any: at quantiles of the client's own training rows
             (``own``), at those of all clients that have the column, by a sketch that each tells of its numbers
-            (``agreed``), nowhere (``none``), or evenly in [low, high] by column (others as ``own``).
+            (``agreed``), or nowhere (``none``).
         num_bins: of each column, at most.
         common: which columns clients have in common (see :func:`fedlit.data.common.find_groups`). These are coded
             alike, and ``scaling: pooled`` then pools these alone, unless ``align`` makes all columns common.
@@ -75,7 +75,7 @@ class Terms:
     num_bins: int = 32
 
     def __post_init__(self) -> None:
-        check_bins(self.bins, self.num_bins)
+        expect(self.num_bins >= 1, "data.num_bins", "at least 1", self.num_bins)
         if self.common is not None:
             check_common(self.common)
 

@@ -1,29 +1,23 @@
-"""Where the bins of a column of numbers lie: at quantiles of a client's rows or of all clients', or where declared."""
+"""Where the bins of a column of numbers lie: at quantiles of a client's rows, or of all clients'."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlit.errors import ConfigError, did_you_mean
-
 __all__ = [
     "SKETCHED",
     "Bins",
     "Sketch",
     "agreed_edges",
-    "check_bins",
-    "check_ranges",
-    "declared_edges",
     "own_edges",
 ]
 
-Bins = Literal["own", "agreed", "none"] | dict[str, list[float]]
+Bins = Literal["own", "agreed", "none"]
 
 SKETCHED = 257
 """Order statistics in a sketch."""
@@ -31,52 +25,6 @@ MOST_ROWS = 100_000
 """From which a client's own bins are found."""
 CLOSEST = 1e-6
 """Of a column's range: edges that are closer are one, for they would fall together in float32 at some client."""
-
-
-def check_bins(bins: Bins, number: int) -> None:
-    """Refuse what a configuration cannot say.
-
-    Raises:
-        ConfigError: no bins, or no range [low, high] of a column.
-    """
-    if number < 1:
-        raise ConfigError(f"data.num_bins: expected at least 1, found {number}")
-    for column, own in bins.items() if isinstance(bins, Mapping) else ():
-        if len(own) != 2 or not all(map(math.isfinite, own)) or own[0] >= own[1]:
-            raise ConfigError(f"data.bins: {column}: expected [low, high] with low < high, found {own}")
-
-
-def check_ranges(bins: Bins, columns: Iterable[str], complete: bool) -> None:
-    """Refuse the range of a column that no client has.
-
-    Args:
-        bins: the setting.
-        columns: of the clients here.
-        complete: whether these are all clients.
-
-    Raises:
-        ConfigError: there is none of this name.
-    """
-    known = set(columns)
-    for column in bins if isinstance(bins, Mapping) and complete else ():
-        if column not in known:
-            raise ConfigError(
-                f"data.bins: expected names of columns, found {column!r}, which no client has."
-                + did_you_mean(column, known)
-            )
-
-
-def declared_edges(bins: Bins, column: str, number: int) -> tuple[float, ...]:
-    """Make ``number`` bins of equal width; none for a column whose range is not declared.
-
-    Example:
-        >>> declared_edges({"age": [0, 100]}, "age", 4)
-        (0.0, 25.0, 50.0, 75.0, 100.0)
-    """
-    if not isinstance(bins, Mapping) or column not in bins:
-        return ()
-    low, high = bins[column]
-    return tuple(np.linspace(low, high, number + 1).tolist())
 
 
 def own_edges(values: NDArray[Any], number: int) -> tuple[float, ...]:

@@ -151,7 +151,7 @@ class ColumnEncoder:
             hash of their names (``hashed``), or have none.
         rare: those known that are among the others.
         gap: whether a missing value has an input of its own.
-        edges: of bins that were agreed on or declared, in the column's own units; none where they are the client's own.
+        edges: of bins that were agreed on, in the column's own units; none where they are the client's own.
 
     Example:
         >>> town = ColumnEncoder("town", "categorical", None, ("Aachen", "Bonn", "Köln"))

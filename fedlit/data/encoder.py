@@ -13,7 +13,7 @@ from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
-from fedlit.data.bins import declared_edges, own_edges
+from fedlit.data.bins import own_edges
 from fedlit.data.columns import (
     NUMBERS,
     ColumnEncoder,
@@ -101,11 +101,6 @@ class TableEncoder(RowEncoder):
         if kind is None:
             kind = "categorical" if categorical else NUMBERS
         if kind != NUMBERS:
-            if declared_edges(agreement.terms.bins, name, 1):
-                raise DataError(
-                    f"client {self.client!r}: data.bins: {name}: expected a column of numbers, found {kind}; "
-                    "leave it out"
-                )
             if agreed is not None and agreed.categories is not None:
                 own = set(categories_of(train, kind)) if self.categories == "auto" else set()
                 rare = tuple(sorted(own - set(agreed.categories)))
@@ -116,14 +111,12 @@ class TableEncoder(RowEncoder):
             return ColumnEncoder(name, kind, None, tuple(categories_of(train, kind)))
         common = None if agreed is None else agreed.moments
         moments = Moments.of(plain_values(train, kind, name)) if common is None else common
-        aligned, terms = agreement.terms.features, agreement.terms
-        gap = agreement.terms.missing == "indicator" and (aligned or bool(train.isna().any()))
-        edges = declared_edges(terms.bins, name, terms.num_bins) or (agreed.edges if agreed is not None else ())
-        return ColumnEncoder(name, kind, moments, gap=gap, edges=edges)
+        gap = agreement.terms.missing == "indicator" and (agreement.terms.features or bool(train.isna().any()))
+        return ColumnEncoder(name, kind, moments, gap=gap, edges=() if agreed is None else agreed.edges)
 
     def _edges(self, x: np.ndarray) -> dict[str, tuple[float, ...]]:
         """Input of numbers → edges of its bins; ``x`` are training rows as they are encoded."""
-        terms, found, place = self._agreement.terms, dict[str, tuple[float, ...]](), {}
+        terms, found = self._agreement.terms, dict[str, tuple[float, ...]]()
         place = {name: own for own, name in enumerate(self.features)}
         for column in self.columns.values() if terms.bins != "none" else ():
             for name, values in column.describe(self.categories):
@@ -247,46 +240,30 @@ def _notes(table: ClientTable) -> list[str]:
         odd = text[pd.to_numeric(text, errors="coerce").isna()]
         if 0 < len(odd) < len(text) / 10:
             notes.append(
-                f"{table.name}: {column} is taken for text, though all but {len(odd)} of its {len(text)} "
-                "training values are "
-                f"numbers ({odd.iloc[0]!r} is not)"
+                f"{table.name}: {column} is taken for text, though all but {len(odd)} of its {len(text)} training "
+                f"values are numbers ({odd.iloc[0]!r} is not)"
             )
     return notes
 
 
 def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list[str]:
     """Return notes on a table's target; ``validation`` is that of validation rows."""
-    rows, notes, classes = len(table.splits["train"]), list[str](), sum(own > 0 for own in task.class_rows)
+    rows, notes, sequence = len(table.splits["train"]), list[str](), isinstance(task, SequenceLabelling)
     if isinstance(task, MultiLabel):
-        return _notes_of_labels(table.name, task, rows)
-    if classes > 20 and classes > rows / 4 and not isinstance(task, SequenceLabelling):
+        counted = list(zip(task.classes, task.class_rows, task.known_rows, strict=True))
+        if same := [label for label, have, known in counted if known and have in (0, known)]:
+            notes.append(f"{table.name}: the same in all training rows, so nothing is learnt of: {', '.join(same)}")
+        if gaps := [f"{label} ({rows - known:,})" for label, _, known in counted if 0 < known < rows]:
+            notes.append(
+                f"{table.name}: not known of some training rows, which count nowhere for it: {', '.join(gaps)}"
+            )
+        return notes
+    classes = sum(own > 0 for own in task.class_rows)
+    if classes > 20 and classes > rows / 4 and not sequence:
         notes.append(f"{table.name}: {classes} classes in {rows} training rows; is {table.target.name!r} the target?")
     if not task.classes and table.target.iloc[table.splits["train"]].nunique() == 1:
         notes.append(f"{table.name}: {table.target.name!r} is the same in all training rows: there is nothing to learn")
-    if isinstance(task, SequenceLabelling):
-        if unseen := int((validation == -1).sum()):
-            notes.append(
-                f"{table.name}: {unseen:,} positions of validation rows have a label that no training row has; they "
-                "count as wrong"
-            )
-        return notes
-    if unseen := int((~task.known(validation)).sum()):
-        notes.append(
-            f"{table.name}: {unseen} validation rows have a label that no training row has; they count as wrong"
-        )
+    if unseen := int(((validation == -1) if sequence else ~task.known(validation)).sum()):
+        what = "positions of validation rows" if sequence else "validation rows"
+        notes.append(f"{table.name}: {unseen:,} {what} have a label that no training row has; they count as wrong")
     return notes
-
-
-def _notes_of_labels(client: str, task: MultiLabel, rows: int) -> list[str]:
-    """Return notes on several labels; ``rows`` is the number of training rows."""
-    counted = list(zip(task.classes, task.class_rows, task.known_rows, strict=True))
-    same = [label for label, have, known in counted if known and have in (0, known)]
-    gaps = [f"{label} ({rows - known:,})" for label, _, known in counted if 0 < known < rows]
-    return [
-        *([f"{client}: the same in all training rows, so nothing is learnt of: {', '.join(same)}"] if same else []),
-        *(
-            [f"{client}: not known of some training rows, which count nowhere for it: {', '.join(gaps)}"]
-            if gaps
-            else []
-        ),
-    ]

@@ -127,7 +127,7 @@ def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32) -> Encode
         *moments_of(train.x),
         task=task,
         inputs=tuple(
-            # clients' own bins differ, declared ones do not
+            # clients' own bins differ, agreed ones do not
             replace(own[0], edges=own_edges(train.x[:, place].numpy(), num_bins)) if len(set(own)) > 1 else own[0]
             for place, own in enumerate(zip(*(client.spec.inputs for client in clients), strict=True))
         ),

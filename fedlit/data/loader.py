@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor
 
 from fedlit.data.encoding import Rows
-from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.data.table import check_patterns, first_match
+from fedlit.errors import ConfigError, DataError, expect
 from fedlit.seeding import derive_seed
 
 __all__ = ["Batch", "Batching", "ClientLoader", "EvalLoader", "Steps"]
@@ -52,8 +52,7 @@ class Batching:
     def __post_init__(self) -> None:
         for name in ("batches", "batch_size"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"data.{name}: expected at least 1, found {value}")
+            expect(value is None or value >= 1, f"data.{name}", "at least 1", value)
         if (self.batches is None) == (self.batch_size is None):
             raise ConfigError(
                 "data: expected one of batches (equal for all clients) and batch_size (a client has as many batches as "
@@ -61,11 +60,9 @@ class Batching:
             )
         for each in self.steps.values() if isinstance(self.steps, dict) else [self.steps]:
             bounds = [each, each] if isinstance(each, int) else each
-            if bounds is not None and not (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] and bounds[1] > 0):
-                raise ConfigError(
-                    f"data.steps: expected a number of at least 1, or [least, most], found {each}; per client: "
-                    "{name or pattern: number}"
-                )
+            fits = bounds is None or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] and bounds[1] > 0)
+            advice = "per client: {name or pattern: number}"
+            expect(fits, "data.steps", "a number of at least 1, or [least, most]", each, advice)
 
     def check(self, rows: Mapping[str, int], names: Sequence[str] | None = None) -> None:
         """Refuse clients without a row for each batch, and steps for clients that there are not.
@@ -85,20 +82,14 @@ class Batching:
                 f"found {self.batches} batches and fewer rows at {', '.join(few)}; set data.batches to at most "
                 f"{min(rows.values())}, or leave these clients out"
             )
-        for pattern in self.steps if isinstance(self.steps, dict) else ():
-            if not fnmatch.filter(names or rows, pattern):
-                raise ConfigError(
-                    f"data.steps: expected the name or pattern of a client, found {pattern!r}; clients are "
-                    f"{', '.join(names or rows)}." + did_you_mean(pattern, names or rows)
-                )
+        if isinstance(self.steps, dict):
+            check_patterns("data.steps", self.steps, names or rows)
 
     def of(self, client: str, rows: int) -> tuple[int, int, tuple[int, int]]:
         """(batch size, batches in one pass over the rows, least and most steps of an epoch) of a client."""
         size = rows // self.batches if self.batches is not None else min(self.batch_size or rows, rows)
         number = self.batches if self.batches is not None else rows // size
-        own = self.steps
-        if isinstance(own, dict):
-            own = next((value for name, value in own.items() if fnmatch.fnmatchcase(client, name)), None)
+        own = first_match(self.steps, client) if isinstance(self.steps, dict) else self.steps
         if own is None:
             return size, number, (number, number)
         return size, number, (own, own) if isinstance(own, int) else (own[0], own[1])

@@ -10,7 +10,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
 from fedlit.data.agree import Agreement, Align, Terms, negotiate
-from fedlit.data.bins import Bins, check_ranges
+from fedlit.data.bins import Bins
 from fedlit.data.columns import Categories, Missing, Scaling
 from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder
@@ -18,7 +18,8 @@ from fedlit.data.encoding import EncodedClient, Rows, pool_clients
 from fedlit.data.folds import check_fold, fold_note, folded
 from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
 from fedlit.data.newcomer import newcomer
-from fedlit.data.shaping.mutations import Mutation, Planted, mutate
+from fedlit.data.note import Note
+from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.table import ClientTable, Split, choose_columns, leave_out
 from fedlit.errors import ConfigError, DataError
@@ -35,22 +36,21 @@ class FederatedData(LightningDataModule):
         source: where the tables come from.
         batches: B, batches per epoch, equal for all clients; a client's batch size is its training rows // B. 10 if
             neither this nor ``batch_size`` is given.
-        batch_size: rows per batch, equal for all clients, instead: a client then has training rows // size batches, and
+        batch_size: rows per batch instead, equal for all clients: a client then has training rows // size batches, and
             waits at the end of the epoch for those that have more.
         steps: how many steps a client takes in an epoch where not its number of batches: a number, or [least, most] to
             be drawn for each client and epoch; for all, or by client's name or pattern.
         align: common input space and label encoder for all clients (see :class:`fedlit.data.agree.Terms`):
             ``none`` for Global Layers and Local, ``both`` for FedAvg.
-        scaling: numbers are standardised by each client's own training rows (``client``) or by what all tell of theirs
-            (``pooled``), or stay as they are (``none``).
+        scaling: numbers are standardised by each client's own training rows (``client``) or by moments that all clients
+            send (``pooled``), or stay as they are (``none``).
         categories: whether categories become ordinal ``codes``, 0/1 ``indicators``, or indicators of the frequent ones
             (``auto``, see :class:`fedlit.data.agree.Terms`). If None, ``auto`` for your own tables, whose types were
             found, and ``codes`` for others, as the papers have it.
         missing: whether missing numbers become the ``mean``, or have an ``indicator`` beside it too.
         bins: where the bins of numbers lie, for networks that have any (TabM): at quantiles of the client's own
-            training rows (``own``), at those of all clients that have the column, by a sketch that each tells of its
-            numbers (``agreed``), nowhere (``none``), or evenly in [low, high] by column, such as ``{age: [0, 100]}``
-            (others as ``own``).
+            training rows (``own``), at those of all clients that have the column, by a sketch that each sends of its
+            numbers (``agreed``), or nowhere (``none``).
         num_bins: of each column, at most; the network's ``num_bins`` is to be the same.
         common: which columns clients have in common, for methods that treat these apart (CHFL): ``all`` for those that
             every client has, ``groups`` for those of every set of clients, or listed ones (see
@@ -58,12 +58,12 @@ class FederatedData(LightningDataModule):
         pool: put all rows into one client (the centralized baseline).
         columns: names or patterns of the columns to use (see :func:`fedlit.data.table.choose_columns`: ``!`` takes
             out); all if None.
-        mutations: faults to plant in chosen clients (see :class:`fedlit.data.shaping.mutations.Mutation`).
+        mutations: faults to inject into chosen clients (see :class:`fedlit.data.shaping.mutations.Mutation`).
         leave_out: names of clients to do without. The source makes their tables first, so that splits, planted faults
             and seeds of the others are as they were.
         eval_batch_size: rows per batch in validation, test and prediction.
         predict: the split that ``predict`` writes predictions for.
-        folds: into how many folds each client's training and validation rows are dealt; 0 for the split that the source
+        folds: into how many folds each client's training and validation rows are split; 0 for the split that the source
             gives. Test rows are untouched.
         fold: which of them are the validation rows, from 0; the others are training rows.
         seed: the run's seed, for the splits that are random and the order of rows.
@@ -77,7 +77,7 @@ class FederatedData(LightningDataModule):
         clients: those here, encoded, ordered by name; known after ``setup``, like all that follows.
         names: of all clients, here and elsewhere.
         encoders: client here → by what its table was encoded.
-        planted: the faults in their tables.
+        planted: a note on each fault in their tables.
         train_loaders: by client.
         steps: aligned steps of an epoch: those of the client that takes most.
         rows_per_epoch: training rows that all clients step on in an epoch, at most.
@@ -135,7 +135,7 @@ class FederatedData(LightningDataModule):
         self.clients: list[EncodedClient] = []
         self.names: list[str] = []
         self.encoders: dict[str, TableEncoder] = {}
-        self.planted: list[Planted] = []
+        self.planted: list[Note] = []
         self.train_loaders: dict[str, ClientLoader] = {}
         self.steps = self.rows_per_epoch = 0
         self._agreement: Agreement | None = None
@@ -274,11 +274,6 @@ class FederatedData(LightningDataModule):
         found = any(table.schema is not None for table in tables)
         categories = self.categories or ("auto" if found else "codes")
         common = None if self.pool else self.common
-        columns = {table.name: list(map(str, table.features)) for table in tables}
-        if self.deal is not None:
-            columns = dict(self.share("columns of tables", columns))
-        complete = self.pool or len(columns) == len(self.names)
-        check_ranges(self.bins, (column for own in columns.values() for column in own), complete=complete)
         terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing, self.bins, self.num_bins)
         if self._joined is not None:
             for place, table in enumerate(tables):
@@ -300,7 +295,7 @@ class FederatedData(LightningDataModule):
         if self.columns is not None:
             tables = choose_columns(tables, self.columns, strict=len(tables) == len(names))
         tables, planted = mutate(tables, self.mutations, self.seed, names)
-        self.planted = [fault for fault in planted if fault.client not in self.leave_out]
+        self.planted = [fault for fault in planted if fault.clients[0] not in self.leave_out]
         tables = leave_out(tables, self.leave_out, names)
         tables = [folded(own, self.folds, self.fold, self.seed) for own in tables] if self.folds else tables
         return tables if self.poison is None else self.poison(tables, names)
@@ -355,7 +350,7 @@ class FederatedData(LightningDataModule):
             *map(str, self.groups),
             *lines,
             *(self._agreement.apart if self._agreement is not None else ()),
-            *map(str, self.planted),
+            *self.planted,
             *shift,
             *tables,
         )

@@ -54,7 +54,7 @@ class Exchange(Callback):
             exchange at all, unless the rule works by questions.
         every: ``step`` (each aligned step), ``epoch``, ``{steps: n}`` or ``{epochs: n}``.
         rule: what clients receive.
-        rate: r, the share taken from what is received; 1 replaces.
+        rate: the share r that is taken from what is received; 1 replaces the client's own.
         buffers: whether BatchNorm statistics that the patterns match stay ``private`` or are averaged too
             (``average``).
         optimizer_state: each client keeps its optimizer's state (``keep``), or the state that belongs to federated
@@ -70,7 +70,7 @@ class Exchange(Callback):
         by_name: patterns of federated tensors that are shared slice by slice: embeddings among the clients that have
             the column or category, outputs among those that have the class (see :mod:`fedlit.by_name`). Networks that
             name their slices are ``fedlit.TabM``, ``GlobalLayers`` and ``MLP``; none by default.
-        attacks: to plant in clients, as an experiment (see :class:`fedlit.attacks.Attack`).
+        attacks: attacks to inject into clients, as an experiment (see :class:`fedlit.attacks.Attack`).
 
     Attributes:
         rounds: exchanges so far.
@@ -81,7 +81,7 @@ class Exchange(Callback):
         sharing: what of each client is federated; known once the clients are built.
         published: client → what it publishes, as it was before training: no other names, types or shapes may follow.
         clustering: who belongs together, after the last exchange, where the rule says so.
-        guard: looks at updates; None for no guard.
+        guard: checks each update before it is aggregated; None for no guard.
         named: who was left out, and how often.
         remark: what the rule says of the settings, for the plan.
         started: whether clients start from another run (``model.start``), which the rule must leave as it is.
@@ -393,5 +393,5 @@ class Exchange(Callback):
 
 def _is_of(key: str, members: Members) -> bool:
     """Return whether a record belongs to a client here, or to the federation."""
-    client = key.removesuffix("/drift") if key.endswith("/drift") else key.rpartition("/exchange/")[0]
+    client = key.removesuffix("/train/drift") if key.endswith("/train/drift") else key.rpartition("/exchange/")[0]
     return not client or client in members.clients

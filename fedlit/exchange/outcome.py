@@ -32,7 +32,7 @@ class Outcome:
     Attributes:
         received: client → named tensors, for the clients of this process.
         lost: clients whose update was not finite, by name; of all.
-        records: what to log, by key (``<client>/drift`` of the clients here, ``drift``, …).
+        records: what to log, by key (``<client>/train/drift`` of the clients here, ``train/drift``, …).
         bytes: that travelled, from and to all clients.
         clustering: who belongs together, where the rule says so and runs here.
         verdict: what the guard found; of all, or of the clients here.

@@ -137,8 +137,8 @@ class Rule(ABC):
             clients: how many take part in a round.
 
         Returns:
-            What a person should know, such as how many attackers the rule bears: words that follow "The rule" in the
-            plan; nothing if there is nothing to say.
+            What a person should know, such as how many attackers the rule tolerates: words that follow "The rule" in
+            the plan; nothing if there is nothing to say.
 
         Raises:
             ConfigError: what is wrong, and what to do.

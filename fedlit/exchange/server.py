@@ -146,9 +146,9 @@ class Server:
         drift = self._drift(updates, received) if measure and not begin else {}
         records: dict[str, Tensor | float] = {}
         if not begin:
-            records = {f"{name}/drift": value for name, value in drift.items()}
+            records = {f"{name}/train/drift": value for name, value in drift.items()}
             if records:
-                records["drift"] = torch.stack(list(records.values())).nanmean()  # type: ignore[arg-type]
+                records["train/drift"] = torch.stack(list(records.values())).nanmean()  # type: ignore[arg-type]
                 records["exchange/rounds"] = float(number + 1)
             records["exchange/bytes"] = float(weight)
             records |= {f"exchange/{tag}": value for tag, value in self.rule.scalars.items()}

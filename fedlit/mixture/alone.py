@@ -28,6 +28,7 @@ from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 __all__ = ["Fitted", "Fold", "fit_alone", "fit_part", "fit_rows", "maker"]
 
 Make = Callable[[Mapping[str, Any]], Any]
+_MANY = 1000
 _BATCH = 65_536  # rows at a time through a model: trees are as fast as there are many
 
 
@@ -119,7 +120,7 @@ def maker(model: GoAlone, client: EncodedClient, seed: int, *more: Rows) -> Make
         model.make,
         categorical=categorical,
         seed=0 if model.seedless else seed,
-        threads=torch.get_num_threads(),
+        threads=torch.get_num_threads() if len(client.train) > _MANY else 1,  # to start threads takes longer
         wide=wide,
     )
 
@@ -143,7 +144,7 @@ def fit_part(part: Part, by: str | None) -> None:
         names = ", ".join(data[0].specs[0].task.go_alone)
         raise RunError(
             f"part {part.name!r}: expected a client whose task has the model {part.settings.go_alone!r}, found none; "
-            + (f"name one of {names}" if names else "this task has no go-alone models: leave the part out")
+            + (f"name one of {names}" if names else "this task has no local baselines: leave the part out")
         )
     for place, (name, model) in enumerate(known.items()):
         if model is not None:

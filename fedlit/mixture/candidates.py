@@ -30,7 +30,7 @@ class Survey:
         shared: client → how many of its columns another client has as well, by name and kind.
         columns: client → how many columns it has.
         tasks: the names of clients' tasks.
-        models: names of go-alone models that some client's task has.
+        models: names of local baselines that some client's task has.
         notes: what a person should know.
     """
 
@@ -48,7 +48,7 @@ class Candidate:
 
     Attributes:
         label: as people read it in a sentence.
-        content: its configuration; of the reader's own None, of a go-alone model too.
+        content: its configuration; of the reader's own None, of a local baseline too.
         go_alone: the name of a task's model; None for a configuration.
         grid: settings of that model to choose from; its own if None.
     """
@@ -94,12 +94,12 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Cand
         found: of its tables.
 
     Raises:
-        ConfigError: no client's task has a go-alone model, so that there is nothing to compare with.
+        ConfigError: no client's task has a local baseline, so that there is nothing to compare with.
     """
     if not found.models:
         raise ConfigError(
-            f"fedlit recommend: expected a task with go-alone models to compare with, found "
-            f"{', '.join(sorted(found.tasks))}: this task has no go-alone models. Compare methods by fedlit compare; "
+            f"fedlit recommend: expected a task with local baselines to compare with, found "
+            f"{', '.join(sorted(found.tasks))}: this task has no local baselines. Compare methods by fedlit compare; "
             "each client's own network (exchange.federated: []) is the reference"
         )
     large, out = max(found.rows.values()) >= _LARGE, dict[str, str]()

@@ -33,7 +33,7 @@ def run_jobs(parts: Sequence[Part], settings: MixtureSettings, tell: Tell, secon
         Part → why it is left out, where time is limited.
 
     Raises:
-        FedlitError: a training failed, and time is not limited, or the part is a go-alone model.
+        FedlitError: a training failed, and time is not limited, or the part is a local baseline.
     """
     jobs = {
         f"{part.name}, fold {fold}" if part.settings.go_alone is None else part.name: (part, fold)

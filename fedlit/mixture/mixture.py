@@ -108,7 +108,7 @@ class Mixture(Shown):
                 end is not trained again.
             quiet: print nothing but errors.
             seconds: for training, roughly: each training that is left gets an equal share of what is left, and ends
-                with an epoch. Parts that got no time, or that failed, are in ``out``, with the reason. Go-alone models
+                with an epoch. Parts that got no time, or that failed, are in ``out``, with the reason. Local baselines
                 are always fitted.
             progress: where each training that ends is told; printed if None, unless ``quiet``.
 

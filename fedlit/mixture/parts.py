@@ -2,7 +2,7 @@
 
 <run>/parts/<part>/config.yaml                        what the part is trained with: settings of its configuration
                   /fold_<i>/version_0/                 an ordinary run of fedlit
-                  /fold_<i>/<client>/                  of a go-alone model: the client's, as arrays
+                  /fold_<i>/<client>/                  of a local baseline: the client's, as arrays
                   /fold_<i>/DONE                       written last
 """
 
@@ -12,8 +12,8 @@ import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from fedlit.tasks import task_from
 __all__ = ["Part", "predicted"]
 
 CONFIG, DONE = "config.yaml", "DONE"
-_ALONE = {  # a go-alone model reads its client's table, whatever the configuration's federation does with it
+_ALONE = {  # a local baseline reads its client's table, whatever the configuration's federation does with it
     "data.align": "none", "data.scaling": "client", "data.categories": "codes", "data.missing": "mean",
     "data.common": None, "data.pool": False,
 }  # fmt: skip
@@ -70,6 +70,7 @@ class Part:
         folder: ``<run>/parts/<name>``.
         seed: the mixture's.
         folds: the mixture's.
+        shared: what all parts have in common: sources, whose tables are read once; encoded tables of local baselines.
     """
 
     name: str
@@ -77,12 +78,14 @@ class Part:
     folder: Path
     seed: int
     folds: int
+    shared: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, settings: MixtureSettings, folder: Path) -> dict[str, Part]:
         """All parts of a run's folder."""
+        shared = dict[str, Any]()
         return {
-            name: cls(name, own, folder / "parts" / name, settings.seed, settings.folds)
+            name: cls(name, own, folder / "parts" / name, settings.seed, settings.folds, shared)
             for name, own in settings.parts.items()
         }
 
@@ -105,11 +108,22 @@ class Part:
         Raises:
             ConfigError: the part's configuration is not valid; names the part.
         """
-        return self._base.with_fold(fold, f"fold_{fold}")
+        run = self._base.with_fold(fold, f"fold_{fold}")
+        if self.settings.go_alone is not None:
+            run.data = self.shared.setdefault(f"fold {fold}: {_said(self._base, 'data.')}", run.data)
+        return run
 
     @cached_property
     def _base(self) -> Run:
-        """Its run, of which those of folds are made: reading a configuration costs a second."""
+        """Its run, of which those of folds are made: reading a configuration costs a second, and reading tables too."""
+        run = self._loaded()
+        source = self.shared.setdefault(_said(run, "data.source"), run.data.source)
+        if source is run.data.source:
+            source.tables = lru_cache(maxsize=1)(source.tables)  # type: ignore[method-assign]
+        run.data.source = run.data.arguments["source"] = source
+        return run
+
+    def _loaded(self) -> Run:
         kept, own = self.folder / CONFIG, self.settings
         config, changed = (kept, {}) if kept.is_file() else (own.config, own.set)
         overrides = {
@@ -189,6 +203,10 @@ class Part:
             folders = sorted(path.parent for path in self.fold(fold).glob(f"*/{MAIN}"))
             return {path.name: load(path) for path in folders if clients is None or path.name in clients}
         return self.load(fold).scorers(clients, self._checkpoint(fold))
+
+
+def _said(run: Run, about: str) -> str:
+    return repr(sorted((key, value) for key, value in (run.settings or {}).items() if key.startswith(about)))
 
 
 def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:

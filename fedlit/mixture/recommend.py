@@ -173,7 +173,7 @@ def recommend(
         sys.path.append(str(path.parent))
     seed = int(raw.get("seed") or 0) if seed is None else seed
     files = _Files(folder, path)
-    tables = files.write("tables", own_network(raw), "Go-alone models read its tables.")
+    tables = files.write("tables", own_network(raw), "Local baselines read its tables.")
     known = survey(load(str(tables), f"--seed={seed}", f"--data.folds={folds}", "--data.fold=0"))
     candidates, missing = candidates_of(raw, known)
     settings = MixtureSettings(

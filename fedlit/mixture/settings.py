@@ -28,7 +28,7 @@ PART = ("config", "set", "checkpoint", "go_alone", "grid")
 WEIGHTS = ("equal", "half_own", "fitted", "together")
 KEPT = "parts/{}/config.yaml"
 """Of a part, in the folder of a run."""
-GO_ALONE = ("extra_trees", "logistic_regression", "ridge", "poisson_regression")
+GO_ALONE = ("extra_trees", "logistic_regression", "ridge", "poisson_regression", "mean")
 """Models that can be kept as arrays, to predict new rows with; others enter a study as baselines."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REFUSED = ("seed", "name", "ckpt_path", "format", "data.folds", "data.fold", "trainer.default_root_dir")
@@ -39,10 +39,10 @@ class PartSettings:
     """One part of a mixture: a configuration, trained as an ordinary run, or a model that each client fits alone.
 
     Attributes:
-        config: the configuration's file; of a go-alone model that whose tables it reads.
+        config: the configuration's file; of a local baseline that whose tables it reads.
         set: keys of it to change → their values.
         checkpoint: which state of a run is used, ``last`` or ``best``.
-        go_alone: the name of a task's go-alone model; None for a configuration.
+        go_alone: the name of a task's local baseline; None for a configuration.
         grid: settings of that model to choose from, by its out-of-fold predictions; its own if None.
     """
 
@@ -214,7 +214,7 @@ def settings_from(
     _known(mixture, ("parts", *MIXING), f"{where}: mixture")
     raw, top = {str(name): dict(own or {}) for name, own in mixture["parts"].items()}, dict(content)
     mixing = {key: value for key, value in mixture.items() if key != "parts"}
-    for key, value in (typed or {}).items():
+    for key, value in sorted((typed or {}).items(), key=lambda own: not own[0].endswith(".go_alone")):  # parts first
         _type(key, parse_yaml(value, f"--{key}"), top, mixing, raw)
     trainer = top.get("trainer") or {}
     _known(trainer, ("default_root_dir",), f"{where}: trainer", "a part's own trainer is set in its configuration")
@@ -265,7 +265,8 @@ def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], par
         mixing[rest] = value
     elif group == "mixture" and name == "weights":
         mixing["weights"] = {**(mixing["weights"] if isinstance(mixing.get("weights"), dict) else {}), inner: value}
-    elif group == "parts" and name in parts:
+    elif group == "parts" and (name in parts or inner == "go_alone"):
+        parts.setdefault(name, {})  # a part more, fitted to the tables of the others
         if inner in PART:
             parts[name][inner] = value
         elif inner.startswith("grid."):

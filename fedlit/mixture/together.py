@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from scipy.stats import norm
@@ -13,7 +14,7 @@ from fedlit.weights import Array, mixed
 
 __all__ = ["ALONE", "Chosen", "choose_together"]
 
-ALONE, WITHOUT = "alone", " without own network"
+ALONE, WITHOUT, AND = "alone", " without own network", " and "
 _FOLDS = 2  # rows by which weights are fitted are not those that judge them
 
 
@@ -51,10 +52,10 @@ def choose_together(
     client's spread (the standard deviation of its rows' losses with equal weights).
 
     Candidates are equal weights, one half for own parts, fitted and shrunk weights, these three without the client's
-    own networks, each federated part by itself, and own parts alone. Fitted weights are judged by rows that they were
-    not fitted to. A client leaves the common choice only where the interval of the difference to its own best candidate
-    excludes zero, widened for the number of candidates (Bonferroni). All that a client tells is one number for each
-    candidate.
+    own networks, each federated part by itself, and own parts alone; where no part is federated, each part by itself
+    and each two in equal parts. Fitted weights are judged by rows that they were not fitted to. A client leaves the
+    common choice only where the interval of the difference to its own best candidate excludes zero, widened for the
+    number of candidates (Bonferroni). All that a client tells is one number for each candidate.
 
     Args:
         clients: client → what parts predict of out-of-fold rows.
@@ -105,6 +106,8 @@ def _candidates(rows: Predicted, own: Collection[str], networks: Collection[str]
     others = [name for name in rows.parts if name not in networks]
     less = [f"{how}{WITHOUT}" for how in HOW] if 0 < len(others) < len(rows.parts) else []
     federated = [name for name in rows.parts if name not in own]
+    if not federated:
+        return [*HOW, *less, *rows.parts, *map(AND.join, combinations(rows.parts, 2))]
     return [*HOW, *less, *federated, *([ALONE] if len(federated) < len(rows.parts) else [])]
 
 
@@ -114,8 +117,8 @@ def _weights(
     mine = [name for name in rows.parts if name in own]
     if candidate == ALONE:
         return dict.fromkeys(mine, 1 / len(mine))
-    if candidate in rows.parts:
-        return {candidate: 1.0}
+    if named := [name for name in candidate.split(AND) if name in rows.parts]:
+        return dict.fromkeys(named, 1 / len(named))
     kept = [name for name in rows.parts if not (candidate.endswith(WITHOUT) and name in networks)]
     return weights_of(candidate.removesuffix(WITHOUT), rows.only(kept), own, shrink)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.run.config import config_folders, read_yaml
+from fedlit.run.config import config_folders, read_yaml, typed_value
 
 __all__ = [
     "FAMILIES",
@@ -25,6 +25,7 @@ __all__ = [
     "find_method",
     "method_table",
     "methods_markdown",
+    "space_words",
     "times",
 ]
 
@@ -36,17 +37,17 @@ PLAIN = Path(__file__).with_name("plain.yaml")
 _CARDS = Path(__file__).with_name("catalogue.yaml")
 
 FAMILIES = {
-    "baseline": "What the others are compared with",
-    "partial model": "A part is shared, a part stays",
-    "personal model": "A model of its own for each client, drawn to the shared one",
-    "drift": "Against what clients drift apart",
-    "server": "Steps of the server",
-    "clusters": "Who belongs together",
-    "robust": "What bears attackers",
-    "trees and linear": "No networks",
-    "by part": "Another rule for each part",
+    "baseline": "Baselines",
+    "partial model": "Partial sharing and personalisation",
+    "personal model": "Personalised models",
+    "drift": "Client drift",
+    "server": "Server optimizers",
+    "clusters": "Clustered federated learning",
+    "robust": "Byzantine-robust aggregation",
+    "trees and linear": "Trees and linear models",
+    "by part": "Rules by part",
 }
-"""Families of methods, in the order in which they are shown → what they have in common."""
+"""Families of methods, in the order in which they are shown → their titles."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Card:
     Attributes:
         name: by which it is called: ``--method NAME``.
         title: what its authors call it.
+        idea: what it does, in one sentence.
         family: one of :data:`FAMILIES`.
         paper: authors, year, title, where.
         equation: what it computes, and where the paper says so; some lines of text.
@@ -70,7 +72,7 @@ class Card:
             cannot be compared, for no network travels.
         download: what it receives, likewise.
         time: gradients that a client computes in a step, as a multiple of FedAvg's, or None.
-        robust: whether it bears clients that send anything.
+        robust: whether it tolerates clients that send anything.
         about_defaults: what is to be said of the defaults of its settings; empty for nothing.
         tune: what is worth trying: key → values, as a search's space.
         diff: where it differs from the paper.
@@ -80,6 +82,7 @@ class Card:
 
     name: str
     title: str
+    idea: str
     family: str
     paper: str
     equation: str
@@ -216,27 +219,55 @@ def method_table() -> dict[str, list[list[str]]]:
 
 
 def methods_markdown() -> str:
-    """The table of all methods for a page: more words than fit a terminal."""
-    head = [
-        "method",
-        "paper",
-        "travels",
-        "stays",
-        "columns, classes, tasks, sizes may differ",
-        "bytes",
-        "time",
-        "robust",
-    ]
-    lines = []
-    for family in method_table():
-        lines += [f"### {FAMILIES[family]}", "", _line(head), _line(["---"] * len(head))]
+    """A table of all methods for a page, and a section for each."""
+    head = ["name", "idea", "columns may differ", "classes may differ", "cost"]
+    lines: list[str] = []
+    details: list[str] = []
+    for family, title in FAMILIES.items():
+        lines += [f"### {title}", "", _line(head), _line(["---"] * len(head))]
         for own in cards().values():
             if own.family == family:
-                differ = "; ".join(f"{key}: {value}" for key, value in own.differ.items())
-                cells = [f"`{own.name}`<br>{own.title}", own.paper, own.travels, own.stays, differ]
-                lines.append(_line([*cells, times(own.bytes), times(own.time), own.robust]))
+                cost = "–" if own.bytes is None else f"{times(own.bytes)} × bytes"
+                cost += "" if own.time is None else f", {times(own.time)} × time"
+                cells = [f"[`{own.name}`](#{own.name})", own.idea, own.columns, own.classes, cost]
+                lines.append(_line([cell.replace("in a private part", "private part") for cell in cells]))
+                details += [_section(own), ""]
         lines.append("")
-    return "\n".join(lines).rstrip()
+    return "\n".join([*lines, "## Each method", "", *details]).rstrip()
+
+
+def _section(card: Card) -> str:
+    facts = {
+        "Paper": card.paper,
+        "For": card.helps,
+        "Shared": card.travels,
+        "Private": card.stays,
+        "Clients may differ in": ", ".join(f"{key} ({value})" for key, value in card.differ.items()),
+        "Cost": f"{times(card.upload)} up, {times(card.download)} down, {times(card.time)} in time (FedAvg: 1)",
+        "Tolerates attackers": card.robust,
+        "Defaults": card.defaults,
+        "Class": f"`{card.python}`" if card.python else "",
+        "Differs from the paper": "; ".join(card.diff),
+        "What to tune": "; ".join(f"`{key}`: {space_words(space)}" for key, space in card.tune.items()),
+    }
+    lines = [f"- **{key}**: {' '.join(said.split())}" for key, said in facts.items() if said]
+    equation = ["```text", *card.equation.splitlines(), "```"]
+    config = ["<!-- not run: --method applies it -->", "```yaml", card.config.read_text("utf-8").rstrip(), "```"]
+    return "\n".join([f"### {card.name}", "", f"{card.title}. {card.idea}", "", *equation, "", *lines, "", *config])
+
+
+def space_words(space: object) -> str:
+    """What a search may try for a key, in words.
+
+    Example:
+        >>> space_words({"low": 0.1, "high": 1.0, "log": True})
+        '0.1 to 1.0, on a logarithmic scale'
+    """
+    if not isinstance(space, Mapping):
+        return str(space)
+    if "choices" in space:
+        return " or ".join(typed_value(value) for value in space["choices"])
+    return f"{space['low']} to {space['high']}" + (", on a logarithmic scale" if space.get("log") else "")
 
 
 def _short(differ: str) -> str:

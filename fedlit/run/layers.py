@@ -132,8 +132,9 @@ def _spec(value: Any) -> dict[str, dict[str, Any]]:
 def _still_taken(args: Mapping[str, Any], path: str, key: str) -> Mapping[str, Any]:
     if key in _RESET or not args:
         return {}
-    taken = parameters_of(path)
-    return {name: value for name, value in args.items() if name in taken} if taken else args
+    if not inspect.isclass(find_class(path)):
+        return args
+    return {name: value for name, value in args.items() if name in parameters_of(path)}
 
 
 def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) -> Any:

@@ -39,10 +39,15 @@ def _parser() -> LightningArgumentParser:
     parser.add_argument(
         "--name", type=str | None, default=None, help="Folder of the runs (default: the config's name)."
     )
-    parser.add_argument("--seed", type=int, default=0, help="Of splits, initial values, order of rows, dropout.")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="Seed of splits, initial values, the order of rows and dropout."
+    )
     parser.add_argument("--ckpt_path", type=str | None, default=None, help="Checkpoint: last, best, or a file.")
     parser.add_argument(
-        "--format", type=str | None, default=None, help="describe: table or json; predict: csv or parquet."
+        "--format",
+        type=str | None,
+        default=None,
+        help="Format of the output. describe: table or json; predict: csv or parquet.",
     )
     parser.add_lightning_class_args(FederatedData, "data")
     parser.add_lightning_class_args(FederatedLoop, "model")

@@ -1,4 +1,4 @@
-"""What a study may name as a go-alone model: a model of a task, any class, a mean of two."""
+"""What a study may name as a local baseline: a model of a task, any class, a mean of two."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LABELS[TREES_AND_LINEAR] = "Trees and linear, mean"
 def check_alone(
     baselines: Models, blends: Mapping[str, Sequence[str]], methods: Iterable[str], tasks: Mapping[str, type[Task]]
 ) -> None:
-    """Refuse go-alone models that no client can have, and names that are taken.
+    """Refuse local baselines that no client can have, and names that are taken.
 
     Args:
         baselines: of the study.
@@ -71,12 +71,12 @@ def check_alone(
     for name, parts in blends.items():
         if len(parts) < 2 or len(set(parts)) < len(parts):
             raise ConfigError(
-                f"blends.{name}: expected two go-alone models or more, none twice, found {', '.join(parts) or 'none'}"
+                f"blends.{name}: expected two local baselines or more, none twice, found {', '.join(parts) or 'none'}"
             )
 
 
 def default_models(tasks: Iterable[type[Task]]) -> dict[str, None]:
-    """The go-alone models of a study that names none: all that need no further package, and the mean of two
+    """The local baselines of a study that names none: all that need no further package, and the mean of two
     where both are there.
     """
     found = dict.fromkeys(name for task in tasks for name, model in task.go_alone.items() if not model.asked)
@@ -90,7 +90,7 @@ def means_of(baselines: Iterable[str]) -> list[list[str]]:
 
 
 def model_for(name: str, found: Mapping[str, Any] | None, task: type[Task] | Task) -> GoAlone | None:
-    """The go-alone model of this name for a task; None where it has none.
+    """The local baseline of this name for a task; None where it has none.
 
     Args:
         name: as the study calls it.

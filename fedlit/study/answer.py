@@ -34,9 +34,9 @@ class Answer:
         alone: of what it would do alone, chosen in the same way.
         lift: of the first over the second: mean, low, high, n, … as in ``lift.csv``.
         verdict: of the lift.
-        usual: the federated method, and the go-alone model, that was chosen most often; None where there is no choice.
+        usual: the federated method, and the local baseline, that was chosen most often; None where there is no choice.
         varied: whether seeds chose different ones.
-        hindsight: the go-alone model that is best in hindsight, its test score, and the lift of the federated method
+        hindsight: the local baseline that is best in hindsight, its test score, and the lift of the federated method
             over it; None where there is one model alone.
     """
 

@@ -1,4 +1,4 @@
-"""Go-alone models, fitted: what a client reaches on its own rows, with the care that a careful user takes."""
+"""Local baselines, fitted: what a client reaches on its own rows, with the care that a careful user takes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Fitted = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
 
 
 def fit_baseline(job: Job) -> Fitted:
-    """Fit a go-alone model on every client of a job's data whose task has it, choose its settings on rows that it has
+    """Fit a local baseline on every client of a job's data whose task has it, choose its settings on rows that it has
     not seen, score it on the test split.
 
     Returns:

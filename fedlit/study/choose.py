@@ -31,7 +31,7 @@ def best_on_validation(
             client those that it cannot have.
         choose: the metric, or client → its own.
         undecided: what is chosen for clients for which the metric is undefined for all candidates: none of them, or
-            the first, as a go-alone model takes its first settings then.
+            the first, as a local baseline takes its first settings then.
 
     Candidates that have out-of-fold scores are compared by these, and the best of them with all others on validation
     rows: two models are always compared on the same rows.

@@ -38,8 +38,8 @@ class Collected:
     Attributes:
         results: one row per value: study, without (the client without which the federation was trained; "" for none),
             method, seed, client, split, metric, value.
-        chosen: the selections, one row per without, seed, client and kind (``best``): which ``method`` is the go-alone
-            model, and the federated method, that is best on validation; the go-alone model that is best in hindsight.
+        chosen: the selections, one row per without, seed, client and kind (``best``): which ``method`` is the local
+            model, and the federated method, that is best on validation; the local baseline that is best in hindsight.
         records: one row per run with all clients: method, seed, seconds, versions, machine, …
         bootstrap: (method with its settings, seed, without) → one row per resample, columns (client, metric).
         fixed: whether every seed has the same test rows, so that seeds differ in training alone.

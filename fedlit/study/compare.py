@@ -55,7 +55,7 @@ def compare(
     quiet: bool = False,
     say: Callable[[str], None] = print,
 ) -> Comparison:
-    """Train every method with every seed, fit every go-alone model, and say what federation gained.
+    """Train every method with every seed, fit every local baseline, and say what federation gained.
 
     What a folder holds already is not run again; a run that was cut short goes on from its last checkpoint.
 

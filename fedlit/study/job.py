@@ -1,8 +1,8 @@
-"""A job of a study: one method, or go-alone model, with one seed; its folder, and what lies there when it is done.
+"""A job of a study: one method, or local baseline, with one seed; its folder, and what lies there when it is done.
 
 <study>/runs/<method>/seed_<n>/DONE                  what was run, with which versions, how long: written last
                               /predictions.parquet   of validation and test rows; out_of_fold: of rows that a fold of a
-                                                     go-alone model was not trained on
+                                                     local baseline was not trained on
                               /scores.csv            split, client, metric, value
                               /bootstrap.parquet     test scores of resampled rows
                               /corrections.csv       what clients correct at the end, of methods that show it
@@ -98,7 +98,7 @@ class TrainMixture:
 
 @dataclass(frozen=True)
 class FitAlone:
-    """A go-alone model is fitted by each client whose task has it.
+    """A local baseline is fitted by each client whose task has it.
 
     Attributes:
         config: the reference's configuration, whose data it gets.

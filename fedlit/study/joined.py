@@ -90,7 +90,7 @@ def gains(
     """The newcomer's table and answer, and the answer in words (see :class:`Joined`).
 
     Args:
-        study: of the methods ``joined`` and ``local`` and go-alone models, completed by the newcomer's task.
+        study: of the methods ``joined`` and ``local`` and local baselines, completed by the newcomer's task.
         collected: the newcomer's results alone.
         seeds: that were trained.
         tested: its test rows.

@@ -52,7 +52,7 @@ def add_client(
 
     It starts from the federated tensors of the run's checkpoint. They stay as they are, and it trains its private parts
     on its own rows; nothing is exchanged. It gets a run folder of its own, ``<run>+<client>``. The same network from
-    drawn values, trained as long, and go-alone models are trained on the same rows, in its folder ``alone``.
+    drawn values, trained as long, and local baselines are trained on the same rows, in its folder ``alone``.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run.
@@ -63,7 +63,7 @@ def add_client(
         ckpt_path: ``last`` or ``best``: from which of the run's checkpoints it starts, and which of its own is scored.
         federated: train all clients of the run further, together with the new one. The run's tables must be there.
         seeds: of the newcomer's training; the run's if None.
-        baselines: these go-alone models only, none if empty; all that the newcomer's task has if None.
+        baselines: these local baselines only, none if empty; all that the newcomer's task has if None.
         bootstrap: resamples of its test rows, for the interval.
         quiet: print nothing.
         say: where notices go, unless ``quiet``.

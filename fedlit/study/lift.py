@@ -163,7 +163,7 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
 
 def lifts(study: Study, scores: Scores) -> pd.DataFrame:
     """One row per metric, reference, federated method and client: the lift over its own reference, over the best
-    go-alone model and over the best in hindsight, its intervals, p by Wilcoxon's test and after Holm's correction (over
+    local baseline and over the best in hindsight, its intervals, p by Wilcoxon's test and after Holm's correction (over
     the methods and clients of one metric and reference), the verdict.
     """
     rows: list[dict[str, Any]] = []

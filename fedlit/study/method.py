@@ -29,11 +29,11 @@ class Method:
         config: its configuration: a name, or a path. One with ``mixture:`` is a run of several parts.
         label: how it is called in tables.
         set: keys of the configuration to change, by dotted name.
-        alone: whether each client trains by itself: it is then one of the go-alone models, and no lift is computed.
+        alone: whether each client trains by itself: it is then one of the local baselines, and no lift is computed.
         pooled: whether it needs all rows in one place: shown for comparison, but no answer to who should join.
         reference: the method that its lift is over, if not the study's: the same network trained alone.
         tune: dotted key → values. All combinations are trained, and per seed each client's results are those of the
-            one that is best on its own validation rows, the first of equals: as go-alone models choose theirs. Each
+            one that is best on its own validation rows, the first of equals: as local baselines choose theirs. Each
             combination is a federation of its own: a client that chooses other settings than its neighbours chose
             another federation than they did, not other settings within theirs. A seed for which a combination failed
             is left out, a combination that failed for every seed is too.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.mixture.combine import combine
 from fedlit.mixture.folders import newest
@@ -24,19 +26,30 @@ from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.settings import Mixing, MixtureSettings, PartSettings, is_mixture, settings_of, typed_pairs
 from fedlit.mixture.weigh import Predicted
 from fedlit.run.load import load
+from fedlit.run.run import Run
 from fedlit.study.job import DONE, Job, MixAnew, TrainMixture, is_free, score_rows, tidy
 from fedlit.study.method import must_be_known
 from fedlit.study.out_of_fold import OUT_OF_FOLD
 from fedlit.study.study import Study
 from fedlit.tasks import read_predictions
 
-__all__ = ["PARTS", "Frames", "mixed_anew", "mixture_settings", "must_have_parts", "refuse_hidden_sharing",
+__all__ = ["PARTS", "Frames", "mixed_anew", "mixture_settings", "must_have_parts", "read_run", "refuse_hidden_sharing",
            "train_mixture", "trained_with"]  # fmt: skip
 
 PARTS = "parts.parquet"
 """What each part predicts of rows that it has not seen; rows as predictions have them, and the part's name."""
 
 Computed = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
+
+
+def read_run(config: Path, *arguments: str) -> Run:
+    """The run of a configuration, parsed once: that takes half a second, and many questions are asked of it."""
+    return _run(config, config.stat().st_mtime_ns, Path.cwd(), *arguments)
+
+
+@lru_cache(256)
+def _run(config: Path, changed: int, here: Path, *arguments: str) -> Run:
+    return load(str(config), *arguments)
 
 
 def mixture_settings(config: Path, arguments: Sequence[str]) -> MixtureSettings:
@@ -94,7 +107,7 @@ def refuse_hidden_sharing(study: Study, name: str, parts: Mapping[str, PartSetti
 def _shares(part: PartSettings) -> bool:
     if part.go_alone is not None:
         return False
-    run = load(str(part.config), *part.arguments)
+    run = read_run(part.config, *part.arguments)
     return run.exchange.on or bool(run.data.pool)
 
 
@@ -102,7 +115,7 @@ def trained_with(mixture: MixtureSettings) -> dict[str, Any]:
     """All that a mixture is computed from, with its parts' configurations as they are now."""
     parts = {}
     for name, part in mixture.parts.items():
-        own = load(str(part.config), *part.arguments).settings or {}
+        own = read_run(part.config, *part.arguments).settings or {}
         kept = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
         parts[name] = [kept, part.checkpoint, part.go_alone, part.grid]
     mixing = mixture.mixing
@@ -225,8 +238,7 @@ def _read(rows: pd.DataFrame, names: Sequence[str]) -> Predicted:
 
 def _dealt_rows(parts: Mapping[str, Part]) -> dict[str, dict[str, np.ndarray]]:
     """Client → split → the numbers of its rows as the source has them, whatever the folds."""
-    data = next(iter(parts.values())).load(0).data
-    data.folds = 0
+    data = FederatedData(**{**next(iter(parts.values())).load(0).data.arguments, "folds": 0})
     return {
         table.name: {split: table.features.index.to_numpy()[rows] for split, rows in table.splits.items()}
         for table in data.tables()

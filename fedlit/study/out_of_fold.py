@@ -1,4 +1,4 @@
-"""Go-alone models judged by rows that they have not seen: validation rows, or those of the fold that was left out."""
+"""Local baselines judged by rows that they have not seen: validation rows, or those of the fold that was left out."""
 
 from __future__ import annotations
 

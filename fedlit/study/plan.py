@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from fedlit.data.table import ClientTable, leave_out
 from fedlit.data.target import own_task
 from fedlit.errors import ConfigError
 from fedlit.mixture.settings import is_mixture
-from fedlit.run.load import load
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
 from fedlit.study.alone import means_of, model_for
@@ -35,7 +33,7 @@ from fedlit.study.job import (
     title_of,
     variant_name,
 )
-from fedlit.study.mixtures import mixture_settings, must_have_parts, refuse_hidden_sharing, trained_with
+from fedlit.study.mixtures import mixture_settings, must_have_parts, read_run, refuse_hidden_sharing, trained_with
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.any_model import is_any_model
@@ -138,14 +136,14 @@ def jobs_of(
     gone: Sequence[Planned] = (),
     data: str = "",
 ) -> list[Job]:
-    """The jobs of methods that are planned, and of the study's go-alone models and means.
+    """The jobs of methods that are planned, and of the study's local baselines and means.
 
     Args:
         study: completed by its clients' tasks.
         seeds: of the runs.
         out: the study's folder.
         tasks: client → its task.
-        planned: all that is trained; go-alone models get the data of the reference. Where it is tuned, of its first
+        planned: all that is trained; local baselines get the data of the reference. Where it is tuned, of its first
             combination: their rows are the same.
         gone: the same without a client.
         data: changes with any row.
@@ -191,7 +189,7 @@ def _planned(study: Study, name: str, tuned: dict[str, Any]) -> Planned:
 
 
 def _alone(study: Study, tasks: Mapping[str, type[Task]], reference: Planned) -> list[Planned]:
-    """The go-alone models that are fitted."""
+    """The local baselines that are fitted."""
     assert isinstance(reference.work, Train | TrainMixture)
     config, arguments = reference.work.config, reference.work.arguments
     data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}
@@ -285,17 +283,11 @@ def _loaded(study: Study, name: str, tuned: Mapping[str, Any]) -> Run:
         if is_mixture(config):  # all parts read the same rows
             first = next(iter(mixture_settings(config, arguments).parts.values()))
             config, arguments = Path(first.config), first.arguments
-        return _read(config, config.stat().st_mtime_ns, Path.cwd(), *arguments)
+        return read_run(config, *arguments)
     except ConfigError as error:
         if not tuned:
             raise
         raise ConfigError(f"methods.{title_of(name, tuned)}: {error}") from error
-
-
-@lru_cache(256)
-def _read(config: Path, changed: int, here: Path, *arguments: str) -> Run:
-    """The run of a configuration, parsed once: that takes half a second, and several questions are asked of it."""
-    return load(str(config), *arguments)
 
 
 def _refuse_alike(planned: Sequence[Planned]) -> None:

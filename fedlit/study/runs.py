@@ -1,4 +1,4 @@
-"""One run of a study: a method is trained, or a go-alone model fitted, scored and written into the job's folder."""
+"""One run of a study: a method is trained, or a local baseline fitted, scored and written into the job's folder."""
 
 from __future__ import annotations
 

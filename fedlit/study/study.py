@@ -38,16 +38,16 @@ class Study:
         seeds: each method is trained with each; in the file also ``a:b`` (both ends included) and ``1,2,5``.
         about: what is studied, in a sentence.
         reference: the method that is each client training alone: lifts are over it, and the baselines get its data.
-        baselines: the go-alone models, by name; each with its grid of settings, null for the default one. Left out:
+        baselines: the local baselines, by name; each with its grid of settings, null for the default one. Left out:
             those that the clients' tasks have, and ``trees_and_linear``, the mean of what the chosen extra trees and
             the chosen linear model predict. ``lightgbm`` must be named. Any class of scikit-learn, or one that behaves
             alike, under a name of its own: ``{class_path: …, init_args: …, grid: …, scale: true, label: …}``.
-        folds: where it is not 0, go-alone models are trained on so many folds of training and validation rows: settings
+        folds: where it is not 0, local baselines are trained on so many folds of training and validation rows: settings
             are chosen by predictions of rows that a fold's model has not seen, and test rows get the mean of the folds'
             models. Networks are trained as ever.
-        small: the number of validation rows below which a client's go-alone models, and the best of them, are chosen by
+        small: the number of validation rows below which a client's local baselines, and the best of them, are chosen by
             out-of-fold predictions on its training rows (5 folds); they are fitted on all of these then. 0 for nobody.
-        blends: name → go-alone models, networks alone among them, whose mean prediction is one more go-alone model.
+        blends: name → local baselines, networks alone among them, whose mean prediction is one more local baseline.
         choose: the metric, on validation, by which settings of baselines and tuned methods, the best model alone,
             best checkpoints and trials of a search are chosen; or client → its own. Left out: the main score of the
             client's task.
@@ -137,13 +137,13 @@ class Study:
             )
 
     def for_tasks(self, tasks: Mapping[str, type[Task]]) -> Study:
-        """The study with what it leaves out: metrics, what is chosen by, go-alone models, what each method tunes.
+        """The study with what it leaves out: metrics, what is chosen by, local baselines, what each method tunes.
 
         Args:
             tasks: client → its task.
 
         Raises:
-            ConfigError: a metric or go-alone model that no client's task has; best checkpoints, where clients choose by
+            ConfigError: a metric or local baseline that no client's task has; best checkpoints, where clients choose by
                 different metrics.
         """
         from fedlit.study.alone import check_alone, default_models
@@ -318,7 +318,7 @@ class Study:
         without = [name for name in self.methods if name not in kept]
         left = [f"without {', '.join(without)}"] if without else []
         if alone is not None and set(alone) < set(known):
-            left.append(f"of go-alone models {', '.join(alone)} only" if alone else "without go-alone models")
+            left.append(f"of local baselines {', '.join(alone)} only" if alone else "without local baselines")
         models = known if alone is None else {name: known[name] for name in known if name in alone}
         blends = {name: parts for name, parts in self.blends.items() if set(parts) <= {*kept, *models}}
         if gone := [name for name in self.blends if name not in blends]:

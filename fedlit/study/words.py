@@ -68,7 +68,7 @@ def _judged(found: Findings) -> list[str]:
             f"chosen by out-of-fold predictions on training rows ({FEW_FOLDS} folds) at {', '.join(own)}, with fewer "
             f"than {study.small} validation rows"
         )
-    return [f"Go-alone models were {rows}; the best of them is compared with networks alone on validation rows"]
+    return [f"Local baselines were {rows}; the best of them is compared with networks alone on validation rows"]
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:

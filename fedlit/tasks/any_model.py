@@ -1,4 +1,4 @@
-"""Any classifier or regressor that speaks scikit-learn's language as a go-alone model, by its class path."""
+"""Any classifier or regressor that speaks scikit-learn's language as a local baseline, by its class path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_TASK = {
 
 
 def is_any_model(found: Any) -> bool:
-    """Whether what stands behind a go-alone model's name describes a class, and not a grid of settings."""
+    """Whether what stands behind a local baseline's name describes a class, and not a grid of settings."""
     return isinstance(found, Mapping) and "class_path" in found
 
 

@@ -1,4 +1,4 @@
-"""LightGBM as a go-alone model: categories as such, split points drawn as extremely randomised trees draw them."""
+"""LightGBM as a local baseline: categories as such, split points drawn as extremely randomised trees draw them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Go-alone models of scikit-learn: what a client reaches on its own rows, with the care that a careful user takes."""
+"""Local baselines of scikit-learn: what a client reaches on its own rows, with the care that a careful user takes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GoAlone:
         grid: settings of which the best on validation is taken, per client and seed; the first of equals.
         build: makes the untrained model from (settings, categorical, seed, threads).
         seedless: whether it is given no seed (on the same rows it differs by nothing that matters), and fitted once.
-        asked: whether a study must name it, for it needs a package that fedlit does not.
+        asked: whether a study must name it: it needs a package that fedlit does not, or is no match for the others.
 
     Example:
         >>> CLASSIFIERS["extra_trees"].make({"n_estimators": 10}, [])
@@ -189,13 +189,22 @@ def _lightgbm(kind: str, **fixed: Any) -> GoAlone:
     return GoAlone("lightgbm", "LightGBM", grid, build, asked=True)
 
 
+def _mean(kind: str) -> GoAlone:
+    def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
+        from sklearn import dummy
+
+        return getattr(dummy, f"Dummy{kind}")(**settings)
+
+    return GoAlone("mean", "Mean of its own rows", {}, build, seedless=True, asked=True)
+
+
 _TREES: Grid = {"n_estimators": [300], "min_samples_leaf": [1, 3]}
 _BOOSTING: Grid = {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]}
 _CATEGORIES = {"categories": ["codes", "one_hot"]}
 
 
 def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = False) -> dict[str, GoAlone]:
-    """Trees, boosting, a linear model and LightGBM, by name.
+    """Trees, boosting, a linear model, LightGBM and the mean, by name.
 
     Args:
         kind: ``Classifier`` or ``Regressor``.
@@ -209,6 +218,7 @@ def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = 
         GoAlone("gradient_boosting", "Gradient boosting", _BOOSTING, _boosting(kind, **loss), seedless=True),
         linear,
         _lightgbm(kind, **objective),
+        _mean(kind),
     )
     return {model.name: model for model in models}
 

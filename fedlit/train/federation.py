@@ -272,7 +272,7 @@ class Federation(Mapping[str, FederatedClient]):
             with hook_of(client, "configure_optimizers"):
                 mine, configs = parse_optimizers(client.configure_optimizers())
             for position, config in enumerate(configs):
-                config.name = config.name or f"{name}/lr" + (f"-{position}" if position else "")
+                config.name = config.name or f"{name}/train/lr" + (f"-{position}" if position else "")
             if fuse:
                 for optimizer in mine:
                     fuse_optimizer(optimizer)
@@ -391,7 +391,7 @@ class Federation(Mapping[str, FederatedClient]):
                 self._diverged.add(name)
                 _log.warning("client %r: its training loss is not finite since epoch %d", name, epoch + 1)
             values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
-            values |= {f"{name}/lr": optimizer.param_groups[0]["lr"] for optimizer in client._optimizers[:1]}
+            values |= {f"{name}/train/lr": optimizer.param_groups[0]["lr"] for optimizer in client._optimizers[:1]}
         told = self.group.gather(f"the end of epoch {epoch + 1}", values)
         values = {
             **{key: value for own in told for key, value in own.items()},

@@ -55,9 +55,9 @@ class FederatedLoop(LightningModule):
         gradient_clip_val: limit for the norm of each client's gradient.
         accumulate: batches per optimizer step.
         engine: how clients' steps are executed: one after another (``plain``), side by side on threads (``threads``),
-            or whichever is faster (``auto``: of these two, which give the same bits; but four and more clients that are
-            alike are stepped as one, which agrees to float32 tolerance). ``plain`` is the reference: it equals a
-            hand-written loop bit for bit. The others also use PyTorch's fused optimizers.
+            or whichever is faster (``auto``: of these two, which are bit-for-bit identical; but four and more
+            homogeneous clients are stepped as one, which agrees to float32 tolerance). ``plain`` is the reference: it
+            equals a hand-written loop bit for bit. The others also use PyTorch's fused optimizers.
         kernels: what computes the parts of networks that have a compiled twin: ``torch`` operations, ``compiled``
             kernels, or the latter where the run is long enough to pay for compiling them (``auto``; ``torch`` under
             the plain engine). They agree to float32 tolerance.

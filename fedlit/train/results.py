@@ -80,13 +80,17 @@ class Results(Shown):
 
     def scalars(self) -> dict[str, float]:
         """For logs: ``<client>/<tag>/<metric>``, and for the federation ``<tag>/<metric>`` (mean) and
-        ``<tag>/worst/<metric>``.
+        ``<tag>/worst/<metric>``; not of scores such as ``classes``, which are the same in each epoch.
         """
         tag = "val" if self.split == "validation" else self.split
-        values = {f"{site}/{tag}/{metric}": value for site, own in self.scores.items() for metric, value in own.items()}
-        values |= {f"{tag}/{metric}": value for metric, value in self.summary["mean"].items()}
         worst = {metric: value for metric, value in self.summary["worst"].items() if metric in self.known}
-        return values | {f"{tag}/worst/{metric}": value for metric, value in worst.items()}
+        of = {**{f"{site}/{tag}": own for site, own in self.scores.items()}, tag: self.summary["mean"]}
+        return {
+            f"{where}/{metric}": value
+            for where, own in {**of, f"{tag}/worst": worst}.items()
+            for metric, value in own.items()
+            if metric not in SCORES or not SCORES[metric].context
+        }
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per client and one column per metric."""

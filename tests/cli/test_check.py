@@ -93,25 +93,6 @@ def test_the_exit_status_and_columns_are_asked_for(tables: Path, capsys: pytest.
     assert "breast_cancer" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["check"], "expected --config NAME, found none"),
-        (["chekc", "--config", "mine.yaml"], "Did you mean 'check'"),
-        (["check", "--config", "mine.yaml", "--format", "jsn"], "--format"),
-        (["check", "--config", "mne.yaml"], "Did you mean 'mine.yaml'"),
-        (["check", "--config", "mine.yaml", "--sed", "3"], "--sed"),
-        (["check", "--config", "broken.yaml"], "targt"),
-    ],
-)  # fmt: skip
-def test_mistakes_are_one_message(
-    tables: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str
-) -> None:
-    Path("broken.yaml").write_text(CONFIG.replace("target:", "targt:"))
-    assert main(args) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
-
-
 def test_sources_of_sources_are_looked_at_too(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of others than own tables columns can be left out by pattern."""
     config = yaml.safe_load(CONFIG)
@@ -125,11 +106,3 @@ def test_sources_of_sources_are_looked_at_too(tables: Path, capsys: pytest.Captu
     config["data"]["columns"] = ["!code"]
     Path("mine.yaml").write_text(yaml.safe_dump(config))
     assert "leak" not in [note["kind"] for note in told(capsys)["notes"]]
-
-
-def test_describe_points_to_the_page(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where reading had something to say, in words and not in data."""
-    assert main(["describe", "--config", "mine.yaml"]) == 0
-    assert "check --config mine.yaml shows more" in capsys.readouterr().out
-    assert main(["describe", "--config", "mine.yaml", "--format", "json"]) == 0
-    assert "shows more" not in json.dumps(json.loads(capsys.readouterr().out))

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedlit.__main__ import main
-from fedlit.data.files import find
-from fedlit.data.sources import SOURCES, Covertype, Heart, HumanActivity, Source, VehicleSensors
+from fedlit.data.sources import SOURCES, Heart, HumanActivity, Source, VehicleSensors
 
 PACKAGE = Path(__file__).parents[2] / "fedlit"
 
@@ -33,19 +32,6 @@ def run(environment: dict[str, str], *argv: str) -> subprocess.CompletedProcess[
         "sys.exit(status)"
     )
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
-
-
-def test_list_where_nothing_is_found_and_nothing_heavy_is_imported(installed: dict[str, str]) -> None:
-    done = run(installed, "list")
-    assert done.returncode == 0, done.stderr
-    *lines, imported = done.stdout.splitlines()
-    assert imported == "[]"
-    for name in SOURCES:
-        assert any(line.startswith(f"{name}: ") for line in lines)
-    for source in (Covertype, Heart):
-        for file in source.files():
-            (line,) = [line for line in lines if line.split()[0] == file.path]
-            assert f"not found: {f'fedlit data fetch {source.name}' if file.url else 'no public address'}" in line
 
 
 def test_fetch_without_network_tries_every_file_and_fails(installed: dict[str, str], cache: Path) -> None:
@@ -77,23 +63,6 @@ def test_list_and_fetch_say_where_a_file_was_found(
     assert capsys.readouterr().out == f"covertype/covtype.data.gz: {path}\n"
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_show_prints_all_that_is_known(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "show", name]) == 0
-    shown = capsys.readouterr().out
-    assert "Clients: " in shown
-    assert "Target: " in shown
-    for source in (Covertype, Heart):
-        for file in source.files() if source.name == name else ():
-            assert f"{file.path}: {file.about}" in shown
-            assert (file.url or "") in shown
-            assert (file.sha256 or "not stated") in shown
-            assert f"found   {find(file) or 'no'}" in shown
-    if name not in ("tables", "reads"):  # of the user's own
-        assert "Licence: " in shown
-        assert "Citation: " in shown
-
-
 @pytest.mark.parametrize("source", [HumanActivity, VehicleSensors])
 def test_a_file_that_is_to_be_had_by_hand_says_where(
     source: type[Source],
@@ -108,11 +77,6 @@ def test_a_file_that_is_to_be_had_by_hand_says_where(
     for arguments in (["list"], ["show", source.name], ["fetch", source.name]):
         assert main(["data", *arguments]) == 0  # it was never to be fetched
         assert str(file.page) in capsys.readouterr().out
-
-
-def test_fetch_of_a_source_without_files(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "fetch", "bundled"]) == 0
-    assert "bundled has no file to fetch beforehand" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -179,14 +179,6 @@ def test_mistakes_are_one_message(
     assert not list(here.glob("*.yaml"))
 
 
-def test_years_are_no_missing_header(here: Path) -> None:
-    draw = np.random.default_rng(1)
-    frame = pd.DataFrame(draw.integers(0, 99, (60, 3)), columns=["2019", "2020", "2021"])
-    frame.assign(y=draw.integers(0, 2, 60)).to_csv("sites/north.csv", index=False)
-    assert main(["init", "sites"]) == 0
-    assert settings()["files"] == {"north": "sites/north.csv"}
-
-
 def test_neither_it_nor_check_needs_torch(here: Path) -> None:
     """Of classes; and to look at a number's file is not to train on it."""
     site("north.csv", 1, outcome=ill)

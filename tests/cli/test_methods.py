@@ -12,13 +12,6 @@ from fedlit.run.catalogue import cards, find_method, methods_markdown
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 
 
-def test_all_are_listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["methods"]) == 0
-    words = capsys.readouterr().out.split()
-    assert set(cards()) <= set(words)
-
-
 def test_one_is_shown_with_equation_configuration_and_what_to_tune(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -29,22 +22,6 @@ def test_one_is_shown_with_equation_configuration_and_what_to_tune(
         assert all(line.strip() in out for line in card.equation.splitlines())
         assert all(line in out for line in find_method(name).read_text("utf-8").splitlines())
         assert all(key in out for key in card.tune) and f"--method {name}" in out
-
-
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        (["show", "fedavgg"], "Did you mean 'fedavg'"),
-        (["show"], "required: name"),
-        (["shw"], "expected one of list, show, found 'shw'"),
-        (["list", "fedavg"], "arguments: fedavg"),
-    ],
-)
-def test_what_is_not_there(typed: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    import re
-
-    assert main(["methods", *typed]) == 2
-    assert re.search(message, " ".join(capsys.readouterr().err.split()))
 
 
 def test_the_page_has_the_table_as_it_is_made(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 
 from fedlit.__main__ import main
-from fedlit.cli.partition import figure_of
 from fedlit.data.shaping.by_distance import Distance
 from fedlit.data.shaping.concept import ConceptShift
-from fedlit.data.shaping.dealing import Dirichlet, Shards
 from fedlit.data.shaping.describe import describe
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Bundled
-from fedlit.errors import ConfigError
+from fedlit.show.partition import partition_figure
 
 DEALT = """
 data:
@@ -69,10 +67,11 @@ def test_concepts_and_shares_are_told_whatever_the_order() -> None:
     assert str(one) == str(other) and one.concepts == {"c01": "1", "c02": "2", "c03": "2", "c04": "2"}
     for place, table in enumerate(tables):
         own = table.target.iloc[table.splits["train"]]
-        assert [(own == label).mean() for label in one.classes] == pytest.approx(one.shares[place])
-    bars, distances = figure_of(one, "wine").axes
-    assert len(bars.patches) == 12 and sum(bar.get_width() for bar in bars.patches) == pytest.approx(400)  # type: ignore[attr-defined]
+        assert [(own == label).mean() for label in one.shares] == pytest.approx(one.shares.iloc[place].tolist())
     assert one.distances is not None
+    rows = {name: own["train"] for name, own in one.rows.items()}
+    bars, distances = partition_figure(one.shares, rows, one.distances.to_whole, one.distances.mean).axes
+    assert len(bars.patches) == 12 and sum(bar.get_width() for bar in bars.patches) == pytest.approx(400)  # type: ignore[attr-defined]
     assert distances.lines[0].get_xdata() == pytest.approx([one.distances.to_whole[t.name] for t in tables])
 
 
@@ -83,6 +82,3 @@ def test_a_number_to_predict_has_no_classes_to_deal_or_compare_by(
     assert main(["partition", "describe", "--config", "diabetes", "--seed", "2"]) == 0
     told = capsys.readouterr().out
     assert "mean of target" in told and "No earth mover's distance" in told and "No picture" in told
-    for deal in (Dirichlet(), Shards(), Distance(least=5)):
-        with pytest.raises(ConfigError, match=r"a number to predict .task: regression"):
-            Partition(Bundled(clients=["diabetes"]), 3, deal=deal).tables(2)

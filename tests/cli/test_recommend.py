@@ -194,5 +194,5 @@ def test_what_is_worth_a_try(rows: dict[str, int], shared: int, tasks: set[str],
     assert " ".join(made) == tried and " ".join(out) == missing
     if "network" in made:
         assert made["network"].content is not None and made["network"].content["data"]["leave_out"] == ["c", "b"]
-    with pytest.raises(ConfigError, match="no go-alone models"):
+    with pytest.raises(ConfigError, match="no local baselines"):
         candidates_of({}, Survey(rows, counts, counts, frozenset({"sequence_labelling"}), frozenset()))

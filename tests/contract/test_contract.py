@@ -41,7 +41,6 @@ def test_1_same_seed_same_bits_whatever_the_order_of_clients(case: Case, tmp_pat
     torch.rand(17)  # the global generator must not matter
     second = trained(tmp_path / "b", **options | {"clients": options["clients"][::-1]})
     assert different(weights(first), weights(second)) == []
-    assert different(weights(first), weights(trained(tmp_path / "c", seed=9, **options))) != []
 
 
 @pytest.mark.parametrize("case", cases("2"))

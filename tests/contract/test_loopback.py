@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ import torch
 from contracts import ALL, one_in
 from federations import Explodes, Killed, Made, StopAfter, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
-from loopback import Channel, Loopback, LoopbackServer, in_processes, in_threads
+from loopback import LoopbackServer, in_processes
 from sites import history, hub_of, in_a_process, joint, over_loopback
 
 import fedlit
-from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.errors import RunError
 from fedlit.exchange.rules import IFCA
 from fedlit.exchange.wire import unpack
 from fedlit.train.callbacks import Checkpoints
@@ -67,12 +66,6 @@ def test_12_cohorts_are_drawn_alike(exchange: dict[str, Any], tmp_path: Path) ->
     whole = make_run(tmp_path / "whole", **plain("local", exchange=exchange))
     whole.fit(quiet=True)
     same(whole, over_loopback(tmp_path, **plain("local", exchange=exchange)))
-
-
-def test_1_the_order_of_sites_is_irrelevant(tmp_path: Path) -> None:
-    first = over_loopback(tmp_path / "a", **plain("ifca"))
-    second = over_loopback(tmp_path / "b", clients=("cedar", "ash", "birch"), **plain("ifca"))
-    assert different(joint(first), joint(second)) == []
 
 
 def test_2_without_exchange_another_site_changes_no_weight(tmp_path: Path) -> None:
@@ -161,11 +154,6 @@ def test_15_only_what_is_planned_leaves_a_site(tmp_path: Path, monkeypatch: pyte
     assert topics["columns"] == {} and set(topics["federated"]["tensors"]) == set(planned)
 
 
-def test_a_federation_that_needs_all_rows_in_one_place_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="pool: true puts all rows into one table and so needs all clients here"):
-        over_loopback(tmp_path, **plain("centralized"))
-
-
 def test_a_site_that_fails_is_the_one_that_is_heard_of(tmp_path: Path) -> None:
     class Fails(fedlit.FederatedClient):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
@@ -175,18 +163,6 @@ def test_a_site_that_fails_is_the_one_that_is_heard_of(tmp_path: Path) -> None:
 
     with pytest.raises(RunError, match=r"client 'cedar', step 6: ValueError: a broken row"):
         over_loopback(tmp_path, **plain("local", client=Fails, exchange={"federated": ["core"]}))
-
-
-def test_sites_of_different_configurations_are_told_apart(tmp_path: Path) -> None:
-    hub = hub_of(make_run(tmp_path / "hub", exchange={"federated": ["core"]}))
-
-    def site(name: str, every: str, channel: Channel) -> None:
-        exchange = {"federated": ["core"], "every": every}
-        transport = Loopback(channel, hub.rule)
-        make_run(tmp_path / name, clients=(name,), transport=transport, exchange=exchange).fit(quiet=True)
-
-    with pytest.raises(FedlitError, match=r"expected all sites to be at the same point"):
-        in_threads(hub, {"ash": partial(site, "ash", "step"), "birch": partial(site, "birch", "epoch")})
 
 
 def test_bytes_that_are_no_message_are_refused() -> None:

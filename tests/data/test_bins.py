@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,14 @@ import numpy as np
 import pytest
 import torch
 from federations import make_run
-from made_tables import Given, encode, mixed, numbers, table
+from made_tables import encode, mixed, numbers, table
 
-from fedlit.client.client import FederatedClient
 from fedlit.data.agree import Terms, agree, facts, negotiate
 from fedlit.data.bins import SKETCHED, Sketch, agreed_edges
 from fedlit.data.encoder import TableEncoder
-from fedlit.data.module import FederatedData
 from fedlit.data.newcomer import newcomer
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError
 from fedlit.inputs import Input
-from fedlit.nn import TabM
 from fedlit.nn.tabm import PiecewiseLinear
 from fedlit.spec import ClientSpec
 
@@ -72,24 +67,6 @@ def test_own_bins_are_at_quantiles_of_training_rows() -> None:
     assert [own.name for own in client.spec.inputs] == list(client.spec.features)
     (none,) = encode([mixed("a")], bins="none")
     assert not any(own.edges for own in none.spec.inputs)
-
-
-def test_declared_ranges_are_cut_evenly_in_the_columns_own_units() -> None:
-    (client,) = encode([mixed("a")], scaling="none", bins={"age": [0, 100]}, num_bins=4)
-    assert input_of(client, "age").edges == (0, 25, 50, 75, 100) and len(input_of(client, "dose").edges) == 5
-
-
-@pytest.mark.parametrize(
-    ("bins", "error", "message"),
-    [
-        ({"agee": [0, 1]}, ConfigError, "'agee', which no client has. Did you mean 'age'?"),
-        ({"town": [0, 1]}, DataError, "client 'a': data.bins: town: expected a column of numbers"),
-        ({"age": [1, 1]}, ConfigError, r"age: expected \[low, high\] with low < high"),
-    ],
-)
-def test_a_range_of_nothing(bins: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        FederatedData(Given([mixed("a"), mixed("b")]), batches=2, bins=bins).setup()
 
 
 def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:
@@ -144,13 +121,3 @@ def test_a_pooled_client_has_bins_of_all_rows() -> None:
     place = pooled.spec.features.index("age")
     edges = input_of(pooled, "age").edges
     assert (edges[0], edges[-1]) == (float(pooled.train.x[:, place].min()), float(pooled.train.x[:, place].max()))
-
-
-def test_a_run_of_tabm_over_categories_and_gaps(tmp_path: Path) -> None:
-    network = partial(TabM, k=2, width=6, embedding=3, num_bins=4)
-    made = make_run(
-        tmp_path, loop={"client": partial(FederatedClient, network=network)}, data={"num_bins": 4}, epochs=1
-    )
-    made.data.source = Given([mixed("ash", 1), mixed("birch", 2)])
-    made.fit(quiet=True)
-    assert all(torch.isfinite(value).all() for value in made.loop.state_dict().values())

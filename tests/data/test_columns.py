@@ -24,17 +24,6 @@ def test_pooled_moments_are_those_of_all_rows_together() -> None:
     assert Moments.of(np.array([np.nan])) is None and Moments.pooled([]) is None
 
 
-def test_raw_numbers_stay_and_missing_ones_become_the_clients_mean() -> None:
-    gaps = numbers(5)
-    gaps[[2, 7]] = np.nan
-    (client,) = encode([table("a", {"age": gaps})], scaling="none")
-    train = table("a", {"age": gaps}).splits["train"]
-    expected = np.where(np.isnan(gaps), np.nanmean(gaps[train]), gaps)[train]
-    np.testing.assert_allclose(client.train.x[:, 0], expected, rtol=1e-6)
-    assert client.spec.input_mean[0] == pytest.approx(float(client.train.x.double().mean()), rel=1e-6)
-    assert client.spec.input_scale[0] == pytest.approx(expected.std(), rel=1e-5)
-
-
 def test_indicators_are_one_column_a_category_and_half_where_missing() -> None:
     town = np.array(["Bonn", "Köln", "Aachen", None] * 5, dtype=object)
     sex = np.array([1.0, 0.0, np.nan, 1.0] * 5)
@@ -103,11 +92,6 @@ def test_indicators_have_exact_names_that_no_column_takes() -> None:
     columns = {"ward": ["x", "y", "z", "x"] * 5, "ward=y": numbers()}
     with pytest.raises(DataError, match=r"column 'ward': expected indicators of names .* found 'ward=y' twice"):
         encode([table("a", columns, categorical=["ward"])], categories="indicators")
-
-
-def test_a_first_pattern_that_takes_out_begins_with_all() -> None:
-    (chosen,) = choose_columns([mixed("a")], ["!age"])
-    assert set(mixed("a").features) - set(chosen.features) == {"age"}
 
 
 def test_declared_categories_are_those_of_all_clients() -> None:

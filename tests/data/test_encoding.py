@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,8 @@ from hypothesis import strategies as st
 from made_tables import Given, N, assert_same, encode, labels, matrix, mixed, numbers, small_tables, table
 from sklearn.preprocessing import LabelEncoder, OrdinalEncoder, StandardScaler
 
-from fedlit.data.files import RemoteFile
 from fedlit.data.module import FederatedData
-from fedlit.data.sources import Heart
-from fedlit.data.table import SPLITS, ClientTable
+from fedlit.data.table import SPLITS
 from fedlit.errors import ConfigError, DataError
 
 PROPERTY = settings(derandomize=True, max_examples=30, deadline=None)
@@ -65,12 +61,6 @@ def test_types_of_numbers_make_no_difference(dtype: str) -> None:
     assert_same(plain, typed)
 
 
-def test_missing_value_of_a_nullable_type() -> None:
-    values = pd.array([None, *range(N - 1)], dtype="Int64")
-    (client,) = encode([table("a", {"x": values})])
-    assert matrix(client)[0, 0] == 0
-
-
 def test_constant_and_empty_columns_become_zero() -> None:
     columns = {"constant": np.full(N, 7.5), "empty": np.full(N, np.nan), "x": numbers()}
     source = table("a", columns)
@@ -85,13 +75,6 @@ def test_column_constant_in_training_alone_is_only_shifted() -> None:
     (client,) = encode([source])
     assert (client.train.x == 0).all()
     assert client.sites["a"]["test"].x[0].item() == 1.5
-
-
-def test_column_empty_in_training_alone_becomes_zero() -> None:
-    source = table("a", {"x": numbers()})
-    source.features.iloc[source.splits["train"], 0] = np.nan
-    (client,) = encode([source])
-    assert (matrix(client) == 0).all()
 
 
 @PROPERTY
@@ -154,12 +137,6 @@ def test_missing_and_unseen_categories_become_minus_one() -> None:
     assert set(client.train.x[1:, 0].tolist()) == {0, 1}  # a gap among training rows takes no code
 
 
-@pytest.mark.parametrize("values", [[None] * N, [np.nan] * N], ids=["objects", "floats"])
-def test_category_without_any_value_becomes_minus_one(values: list[Any]) -> None:
-    (client,) = encode([table("a", {"x": values}, categorical=["x"])])
-    assert (matrix(client) == -1).all()
-
-
 @pytest.mark.parametrize("dtype", ["category", "string", "object"])
 def test_types_of_text_make_no_difference(dtype: str) -> None:
     values = pd.Series(np.random.default_rng(0).choice(["p", "q", "r"], N))
@@ -185,15 +162,6 @@ def test_labels_equal_label_encoder(values: list[Any]) -> None:
     assert client.spec.sites[0].classes == tuple(range(len(values)))
 
 
-def test_labels_of_a_categorical_type() -> None:
-    target = pd.Categorical(["b", "a"] * (N // 2), categories=["b", "a", "never seen"])
-    source = table("a", {"x": numbers()})
-    source = ClientTable("a", source.features, pd.Series(target, index=source.features.index), source.splits)
-    (client,) = encode([source])
-    assert client.spec.classes == ("a", "b")
-    np.testing.assert_array_equal(labels(client), [1, 0] * (N // 2))
-
-
 def test_label_that_training_rows_do_not_have_becomes_minus_one() -> None:
     source = table("a", {"x": numbers()}, ["no", "yes"] * (N // 2))
     source.target.iloc[source.splits["test"][0]] = "maybe"
@@ -214,11 +182,6 @@ def test_positive_label_comes_second(positive: str | None, classes: tuple[str, s
     np.testing.assert_array_equal(labels(client), [classes.index("no"), classes.index("yes")] * (N // 2))
 
 
-def test_positive_label_among_three_changes_no_order() -> None:
-    source = table("a", {"x": numbers(n=21)}, [2, 0, 1] * 7, positive=0)
-    assert encode([source])[0].spec.classes == (0, 1, 2)
-
-
 def test_positive_label_of_common_classes() -> None:
     def classes(*positives: Any) -> tuple[Any, ...]:
         tables = [table(name, {"x": numbers()}, positive=p) for name, p in zip("abc", positives, strict=True)]
@@ -230,14 +193,6 @@ def test_positive_label_of_common_classes() -> None:
 
 
 # ------------------------------------------------------------------ the common space
-
-
-def test_nothing_is_common_by_default() -> None:
-    a, b, d = encode(small_tables())
-    assert [client.spec.name for client in (a, b, d)] == ["a", "b", "d"]
-    assert [client.spec.features for client in (a, b, d)] == [("c", "z"), ("x", "c"), ("x",)]
-    assert [client.spec.classes for client in (a, b, d)] == [(1, 3), (1, 2), (1, 3)]
-    np.testing.assert_array_equal(matrix(a)[:, 0], [1, 0] * (N // 2))
 
 
 @pytest.mark.parametrize("align", ["features", "both"])
@@ -257,10 +212,6 @@ def test_common_features(align: Any) -> None:
     np.testing.assert_array_equal(matrix(b)[:, 0], [1, 2] * (N // 2))
 
 
-def test_common_features_alone_leave_classes_apart() -> None:
-    assert [client.spec.classes for client in encode(small_tables(), align="features")] == [(1, 3), (1, 2), (1, 3)]
-
-
 @pytest.mark.parametrize("align", ["classes", "both"])
 def test_common_classes(align: Any) -> None:
     a, b, d = encode(small_tables(), align=align)
@@ -268,14 +219,6 @@ def test_common_classes(align: Any) -> None:
     assert [client.spec.sites[0].classes for client in (a, b, d)] == [(0, 2), (0, 1), (0, 2)]
     np.testing.assert_array_equal(labels(a), [2, 0] * (N // 2))
     np.testing.assert_array_equal(labels(b), [0, 1] * (N // 2))
-
-
-def test_common_classes_alone_leave_features_apart() -> None:
-    assert [client.spec.features for client in encode(small_tables(), align="classes")] == [
-        ("c", "z"),
-        ("x", "c"),
-        ("x",),
-    ]
 
 
 def test_label_that_only_other_clients_train_on_is_known_but_not_the_sites() -> None:
@@ -315,29 +258,6 @@ def test_pooled_scaling_uses_training_rows_of_all_that_have_the_column(align: An
         rtol=1e-5,
         atol=1e-6,
     )
-
-
-def test_heart_has_31_common_columns(real_file: Callable[[RemoteFile], Path]) -> None:
-    """13, 9 and 12 columns; age is in three tables and sex in two."""
-    for file in Heart.files():
-        if Path(file.path).stem in ("cleveland", "sa", "faisalabad"):
-            real_file(file)
-    tables = Heart().tables(seed=0)
-    clients = {client.spec.name: client for client in encode(tables, align="both")}
-    assert {client.spec.num_features for client in clients.values()} == {31}
-    assert {client.spec.classes for client in clients.values()} == {(0, 1)}
-    assert {client.spec.num_outputs for client in clients.values()} == {1}
-    for source in tables:
-        client = clients[source.name]
-        columns = {name: matrix(client)[:, position] for position, name in enumerate(client.spec.features)}
-        absent = [name for name in columns if name not in source.features.columns]
-        assert len(absent) == 31 - source.features.shape[1]
-        assert not any(columns[name].any() for name in absent)
-        age = source.features[["age"]].to_numpy(float)
-        scaler = StandardScaler().fit(age[source.splits["train"]])
-        np.testing.assert_allclose(columns["age"], scaler.transform(age)[:, 0], rtol=1e-5, atol=1e-6)
-    alone = {client.spec.name: client.spec.num_features for client in encode(tables)}
-    assert alone == {"cleveland": 13, "faisalabad": 12, "sa": 9}
 
 
 # ------------------------------------------------------------------ the pooled client
@@ -393,12 +313,6 @@ def test_order_of_clients_is_irrelevant(align: Any, scaling: Any, pool: bool) ->
     assert len(forwards) == len(backwards) == (1 if pool else 4)
     for one, other in zip(forwards, backwards, strict=True):
         assert_same(one, other)
-
-
-def test_further_clients_change_nobody() -> None:
-    few, many = encode(small_tables()[:2]), encode([*small_tables(), mixed("e")])
-    for client in few:
-        assert_same(client, next(other for other in many if other.spec.name == client.spec.name))
 
 
 def test_kind_of_a_column_is_the_clients_own() -> None:

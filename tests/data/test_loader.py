@@ -117,34 +117,10 @@ def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -
         assert torch.equal(one.y, other.y)
 
 
-def test_epochs_after_a_resumed_one_are_whole() -> None:
-    loader = ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a")
-    loader.load_state_dict({"epoch": 1, "position": 3, "length": 4})
-    assert len(order(loader, epoch=1)) == 5
-    assert len(order(loader, epoch=2)) == 20
-    assert order(loader, epoch=2) == order(ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a"), epoch=2)
-
-
 def test_interrupted_epoch_starts_again_where_nothing_was_loaded() -> None:
     loader = ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a")
     next(iter(loader))
     assert len(order(loader)) == 20
-
-
-def test_state_of_a_resumed_loader_counts_on() -> None:
-    loader = ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a")
-    loader.load_state_dict({"epoch": 5, "position": 1, "length": 4})
-    iterator = iter(loader)
-    next(iterator)
-    assert loader.state_dict() == {"epoch": 5, "position": 2, "length": 4}
-    next(iterator)
-    assert loader.state_dict() == {"epoch": 5, "position": 3, "length": 4}
-
-
-def test_state_survives_loading_and_saving_again() -> None:
-    loader = ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a")
-    loader.load_state_dict({"epoch": 5, "position": 3, "length": 4})
-    assert loader.state_dict() == {"epoch": 5, "position": 3, "length": 4}
 
 
 def test_a_position_of_another_number_of_batches_is_refused() -> None:
@@ -213,12 +189,6 @@ def test_more_batches_than_rows_are_refused() -> None:
     assert len(ready(FederatedData(InMemory(c=103, a=20, b=24), batches=20)).specs) == 3
 
 
-@pytest.mark.parametrize("key", ["batches", "eval_batch_size"])
-def test_sizes_below_one_are_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"data.{key}: expected at least 1, found 0")):
-        FederatedData(InMemory(a=20), **{key: 0})
-
-
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_sites_are_ordered_by_name_and_match_their_loaders(split: str) -> None:
     data = ready(FederatedData(InMemory(c=30, a=20, b=25), batches=5, predict=split))
@@ -229,12 +199,6 @@ def test_sites_are_ordered_by_name_and_match_their_loaders(split: str) -> None:
     for (_, _, rows), loader in zip(data.sites(split), loaders, strict=True):
         (batch,) = loader
         assert torch.equal(batch.x, rows.x)
-
-
-def test_validation_and_test_loaders_read_their_own_split() -> None:
-    data = ready(FederatedData(InMemory(b=30, a=20), batches=5, eval_batch_size=2))
-    assert [[len(batch.y) for batch in loader] for loader in data.val_dataloader()] == [[2, 1], [2, 1]]
-    assert [[len(batch.y) for batch in loader] for loader in data.test_dataloader()] == [[2, 2, 1], [2, 2, 1]]
 
 
 def test_sites_of_a_pooled_client() -> None:
@@ -251,10 +215,3 @@ def test_order_of_clients_and_further_clients_change_nobodys_batches() -> None:
         for mine, theirs in zip(small.train_loaders[name], large.train_loaders[name], strict=True):
             assert torch.equal(mine.x, theirs.x)
             assert torch.equal(mine.y, theirs.y)
-
-
-def test_setup_reads_once() -> None:
-    data = ready(FederatedData(InMemory(a=20), batches=5))
-    loader = data.train_loaders["a"]
-    data.setup("test")
-    assert data.train_loaders["a"] is loader

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,22 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from contracts import covering
-from federations import Alike, Dry, SmallNet, Spy, alike, close, different, weights
-from lightning.pytorch import Callback, Trainer
+from contracts import covering, one_in
+from federations import Dry, Spy, StopAfter, alike, close, different, weights
 from torch import Tensor, nn
 
-from fedlit.client.build import ClientOverride
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.data.table import ClientTable
 from fedlit.engine.alike import stack_key
-from fedlit.engine.kernels import fuse_optimizer
 from fedlit.engine.stack import Stack
 from fedlit.methods import APFL, FedProx, IFedAvg
-from fedlit.nn import MLP, GlobalLayers, Network, TabM
+from fedlit.nn import MLP, GlobalLayers, Network
 from fedlit.spec import ClientSpec
-from fedlit.train.callbacks import Checkpoints
 
 METHODS: dict[str, dict[str, Any]] = {
     "local": {},
@@ -42,47 +36,14 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_stack_agrees_with_one_after_another(method: str, tmp_path: Path) -> None:
-    plain = alike(tmp_path / "plain", "plain", **METHODS[method])
-    expected = plain.fit(quiet=True)
-    stacked = alike(tmp_path / "stacked", **METHODS[method])
-    found = stacked.fit(quiet=True)
-    assert close(plain, stacked)
-    assert expected.scores.keys() == found.scores.keys()
-    for name, scores in expected.scores.items():
-        assert scores["loss"] == pytest.approx(found.scores[name]["loss"], rel=1e-4)
-    assert stacked.loop.federation.step == plain.loop.federation.step
-
-
-def test_an_ensemble_with_dropout_and_bins_is_stacked(tmp_path: Path) -> None:
-    """Whose clients have other bins, other names along their axes, and draw as they would alone."""
-    network, spy = partial(TabM, k=3, width=8, embedding=3, dropout=0.3), Spy()
-    plain = alike(tmp_path / "plain", "plain", network=network)
-    plain.fit(quiet=True)
-    stacked = alike(tmp_path / "stacked", network=network, callbacks=[spy])
-    stacked.fit(quiet=True)
-    assert spy.stacks == [[f"site{number}" for number in range(6)]] and close(plain, stacked)
-
-
-def test_only_alike_clients_are_stacked(tmp_path: Path) -> None:
-    spy = Spy()
-    alike(tmp_path, callbacks=[spy]).fit(quiet=True)
-    assert spy.stacks == [[f"site{number}" for number in range(6)]]
-
-
 @pytest.mark.parametrize(("method", "step"), covering([name for name in METHODS if name != "accumulated"], [3, 6]))
 def test_a_resumed_stack_gives_the_same_bits(method: str, step: int, tmp_path: Path) -> None:
-    class Stop(Callback):
-        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-            if trainer.global_step == step:
-                trainer.save_checkpoint(tmp_path / "middle.ckpt")
-                raise KeyboardInterrupt
-
     whole = alike(tmp_path / "whole", **METHODS[method])
     whole.fit(quiet=True)
     with pytest.raises(KeyboardInterrupt):
-        alike(tmp_path / "killed", callbacks=[Stop()], **METHODS[method]).fit(quiet=True)
+        alike(tmp_path / "killed", callbacks=[StopAfter(step, tmp_path / "middle.ckpt")], **METHODS[method]).fit(
+            quiet=True
+        )
     resumed = alike(tmp_path / "resumed", **METHODS[method])
     resumed.fit(tmp_path / "middle.ckpt", quiet=True)
     assert different(weights(whole), weights(resumed)) == []
@@ -92,47 +53,6 @@ def test_a_resumed_stack_gives_the_same_bits(method: str, step: int, tmp_path: P
             assert all(
                 torch.equal(torch.as_tensor(value), torch.as_tensor(other[number][key])) for key, value in state.items()
             )
-
-
-def test_the_order_of_clients_does_not_matter(tmp_path: Path) -> None:
-    class Reversed(Alike):
-        def tables(self, seed: int) -> list[ClientTable]:
-            return super().tables(seed)[::-1]
-
-    first, second = alike(tmp_path / "a"), alike(tmp_path / "b")
-    second.data.source = Reversed()
-    first.fit(quiet=True)
-    second.fit(quiet=True)
-    assert different(weights(first), weights(second)) == []
-
-
-def test_a_client_that_diverges_leaves_the_others_alone_and_comes_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Poison(Callback):
-        def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-            if trainer.global_step == 2:
-                with torch.no_grad():
-                    pl_module.federation["site3"].core[0].weight.fill_(float("nan"))
-
-    options: dict[str, Any] = {"exchange": {"federated": ["core"]}}
-    plain = alike(tmp_path / "plain", "plain", callbacks=[Poison()], **options)
-    plain.fit(quiet=True)
-    stacked = alike(tmp_path / "stacked", callbacks=[Poison()], **options)
-    stacked.fit(quiet=True)
-    assert stacked.exchange.not_finite == {"site3": 1}
-    assert close(plain, stacked)
-    assert all(torch.isfinite(value).all() for value in weights(stacked).values())
-
-
-def test_a_checkpoint_of_a_stack_is_no_larger(tmp_path: Path) -> None:
-    sizes = []
-    for engine in ("plain", "auto"):
-        run = alike(tmp_path / engine, engine, checkpoints=Checkpoints(best=0))
-        run.fit(quiet=True)
-        assert run.last_checkpoint is not None
-        sizes.append(run.last_checkpoint.stat().st_size)
-    assert sizes[1] < 1.05 * sizes[0]
 
 
 def test_after_training_every_client_owns_its_tensors(tmp_path: Path) -> None:
@@ -236,31 +156,6 @@ def test_clients_match_by_shape_settings_and_optimizer() -> None:
     assert negative[0] != negative[1]
 
 
-def test_many_steps_of_global_layers_agree_in_and_out_of_a_stack() -> None:
-    network = partial(GlobalLayers, global_features=3, blocks=2, gated=False)
-    for fused in (False, True):
-        made = [client(name, network, rows=10) for name in "abcde"]
-        for own, _ in made:
-            own._optimizers = [torch.optim.SGD(own.parameters(), lr=0.01, momentum=0.9)]
-            reason = own.encoder.why_not_fused()  # type: ignore[operator]
-            if fused and reason:
-                pytest.skip(reason)
-            own.encoder.fused = fused
-            fuse_optimizer(own._optimizers[0])
-        single = copy.deepcopy([own for own, _ in made])
-        stack = Stack([own for own, _ in made], compiled=fused)
-        rows = Batch(*(torch.cat(values) for values in zip(*(batch for _, batch in made), strict=True)))
-        for _ in range(5):
-            stack.step(rows)
-            for alone, (_, batch) in zip(single, made, strict=True):
-                alone.loss(alone(batch.x), batch.y).backward()
-                alone._optimizers[0].step()
-                alone._optimizers[0].zero_grad()
-        for alone, (own, batch) in zip(single, made, strict=True):
-            torch.testing.assert_close(own(batch.x), alone(batch.x), rtol=1e-3, atol=1e-4)
-        assert [client.pop_logged().keys() for client in stack.clients] == [{"loss"}] * 5
-
-
 def test_a_stack_may_be_used_on_several_threads_at_once() -> None:
     made = [client(name, Dry, rows=10) for name in "abcd"]
     batches = [batch for _, batch in made]
@@ -276,6 +171,23 @@ def test_a_stack_may_be_used_on_several_threads_at_once() -> None:
 
 
 # ------------------------------------------------------------------ networks that a stack must treat as each alone does
+
+
+def test_each_clients_class_weights_are_its_own_in_a_stack() -> None:
+    """The stack's template is the first client; its weights must not serve the others."""
+    x, y = torch.randn(6, 2), torch.tensor([0, 1, 0, 1, 1, 0])
+    clients = []
+    for number, rows in enumerate([(30, 10), (5, 45)]):
+        spec = ClientSpec(f"site{number}", ("a", "b"), (0, 1), {}, (), rows)
+        clients.append(FederatedClient(spec, Dry, class_weights="balanced"))
+    for client in clients:
+        client._optimizers = [torch.optim.SGD(client.parameters(), lr=0.1)]
+    alone = [float(client.loss(client(x), y).detach()) for client in clients]
+    stack = Stack(clients)
+    stack.step(Batch(torch.cat([x, x]), torch.cat([y, y])))
+    assert [client.pop_logged()["loss"] for client in clients] == pytest.approx(alone)
+    assert alone[0] != pytest.approx(alone[1], rel=1e-3)
+
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
 
@@ -348,151 +260,53 @@ def networks(num_features: int, num_outputs: int, special: str) -> Network:
     return network
 
 
-@pytest.mark.parametrize(
-    ("special", "clip"),
-    covering(
-        ["frozen", "scalar", "assigned buffer", "hook", "vectors", "no running statistics", "tied", "unused"],
-        [None, 0.05],
-    ),
-)
-def test_unusual_networks_train_as_under_the_plain_engine(special: str, clip: float | None, tmp_path: Path) -> None:
-    network = partial(networks, special=special)
-    options: dict[str, Any] = {"network": network, "loop": {"optimizer": SGD, "gradient_clip_val": clip}}
-    plain, stacked = alike(tmp_path / "plain", "plain", **options), alike(tmp_path / "stacked", **options)
-    stacked.data.eval_batch_size = plain.data.eval_batch_size = 15
+Drops = partial(MLP, hidden=[8, 8], dropout=0.3, input_dropout=0.2)
+
+
+Frozen = partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2, norm="frozen")
+
+
+CORE = {"federated": ["core"]}
+SOME: dict[str, Any] = {"loop": {"optimizer": SGD}, "epochs": 5}
+SPECIAL = ["frozen", "scalar", "assigned buffer", "hook", "vectors", "no running statistics", "tied", "unused"]
+AGREEING: dict[str, dict[str, Any]] = {
+    **METHODS,
+    # cohorts
+    "some, moments of a round": {**SOME, "exchange": {**CORE, "participation": 0.7, "every": {"epochs": 2}}},
+    "some, reset": {**SOME, "exchange": {**CORE, "participation": 0.7, "optimizer_state": "reset", "rate": 0.5}},
+    "some, accumulated": {
+        **SOME,
+        "loop": {"optimizer": SGD, "accumulate": 2},
+        "exchange": {**CORE, "participation": 0.7, "every": "step"},
+    },
+    # a client's last batch of the epoch steps its optimizer, in the middle of what others accumulate
+    "other steps": {
+        "network": Drops,
+        "data": {"steps": {"site4": 5, "*": 8}},
+        "loop": {"accumulate": 4, "optimizer": SGD},
+    },
+    # the same units fall
+    "dropout": {"network": Drops},
+    "weighted classes": {"network": Drops, "client": partial(FederatedClient, class_weights="balanced")},
+    "apfl": {"network": Drops, "client": partial(APFL, alpha=0.3), "exchange": CORE},
+    "ifedavg": {"network": Drops, "client": partial(IFedAvg, start_round=1, lr_factor=3.0), "exchange": CORE},
+    "global layers": {"network": partial(Frozen, dropout=0.3)},
+    # networks that a stack must treat as each alone does
+    **{
+        special: {
+            "network": partial(networks, special=special),
+            "loop": {"optimizer": SGD, "gradient_clip_val": 0.05 if place % 2 else None},
+        }
+        for place, special in enumerate(SPECIAL)
+    },
+}
+
+
+@pytest.mark.parametrize("case", one_in(2, AGREEING))
+def test_a_stack_agrees_with_one_after_another(case: str, tmp_path: Path) -> None:
+    plain = alike(tmp_path / "plain", "plain", **AGREEING[case])
+    stacked = alike(tmp_path / "stacked", **AGREEING[case])
     expected, found = plain.fit(quiet=True), stacked.fit(quiet=True)
-    for name, value in weights(plain).items():
-        torch.testing.assert_close(weights(stacked)[name], value, rtol=1e-3, atol=1e-5)
+    assert close(plain, stacked) and stacked.loop.federation.step == plain.loop.federation.step
     for name, scores in expected.scores.items():
         assert scores["loss"] == pytest.approx(found.scores[name]["loss"], rel=1e-4)
-
-
-PARTICIPATION: dict[str, dict[str, Any]] = {
-    "accumulated": {"loop": {"accumulate": 2}, "exchange": {"participation": 0.7, "every": "step"}},
-    "momentum": {"exchange": {"participation": 0.7, "every": {"epochs": 2}}},
-    "reset": {"exchange": {"participation": 0.7, "optimizer_state": "reset", "rate": 0.5}},
-}
-
-
-@pytest.mark.parametrize("case", PARTICIPATION)
-def test_cohorts_train_as_under_the_plain_engine(case: str, tmp_path: Path) -> None:
-    settings = PARTICIPATION[case]
-    options: dict[str, Any] = {
-        "loop": {"optimizer": SGD, **settings.get("loop", {})},
-        "exchange": {"federated": ["core"], **settings["exchange"]},
-        "epochs": 5,
-    }
-    plain, stacked = alike(tmp_path / "plain", "plain", **options), alike(tmp_path / "stacked", **options)
-    plain.fit(quiet=True)
-    stacked.fit(quiet=True)
-    for name, value in weights(plain).items():
-        torch.testing.assert_close(weights(stacked)[name], value, rtol=1e-3, atol=1e-5)
-    tensors = [(name, value.untyped_storage().data_ptr()) for name, value in stacked.loop.named_parameters()]
-    assert len({place for _, place in tensors}) == len(tensors)  # nobody shares memory any more
-
-
-class PoisonOnce(Callback):
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        if trainer.global_step == 2:
-            with torch.no_grad():
-                pl_module.federation["site3"].core[0].weight.fill_(float("nan"))
-
-
-@pytest.mark.parametrize(("case", "step"), covering(["cohorts", "lost client"], [5, 9, 10]))
-def test_a_resumed_run_has_the_same_stacks(case: str, step: int, tmp_path: Path) -> None:
-    class Stop(Callback):
-        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-            if trainer.global_step == step:
-                trainer.save_checkpoint(tmp_path / "middle.ckpt")
-                raise KeyboardInterrupt
-
-    exchange = {"federated": ["core"], **(PARTICIPATION["momentum"]["exchange"] if case == "cohorts" else {})}
-    options: dict[str, Any] = {"loop": {"optimizer": SGD}, "exchange": exchange, "epochs": 4}
-    first: list[Callback] = [PoisonOnce()] if case == "lost client" else []
-    whole = alike(tmp_path / "whole", callbacks=first, **options)
-    whole.fit(quiet=True)
-    with pytest.raises(KeyboardInterrupt):
-        alike(tmp_path / "killed", callbacks=[*first, Stop()], **options).fit(quiet=True)
-    resumed = alike(tmp_path / "resumed", **options)
-    resumed.fit(tmp_path / "middle.ckpt", quiet=True)
-    assert different(weights(whole), weights(resumed)) == []
-
-
-@pytest.mark.parametrize("seed", [9, 11])
-def test_a_client_with_dropout_that_is_drawn_late_is_found_out(seed: int, tmp_path: Path) -> None:
-    overrides = {"site6": ClientOverride(client=partial(FederatedClient, network=SmallNet))}
-    exchange = {"federated": ["core.0.weight"], "participation": 0.3}
-    options: dict[str, Any] = {"exchange": exchange, "seed": seed, "epochs": 5}
-    run = alike(tmp_path / "auto", loop={"overrides": overrides, "threads": 2}, **options)
-    run.fit(quiet=True)
-    again = alike(tmp_path / "again", loop={"overrides": overrides, "threads": 2}, **options)
-    again.fit(quiet=True)
-    assert different(weights(run), weights(again)) == []
-
-
-# without normalisation: a bias before it has no gradient but rounding, which Adam makes as large as any
-Drops = partial(MLP, hidden=[8, 8], dropout=0.3, input_dropout=0.2)
-Frozen = partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2, norm="frozen")
-DROPS: dict[str, Any] = {
-    "dropout": {},
-    "weighted classes": {"client": partial(FederatedClient, class_weights="balanced")},
-    "apfl": {"client": partial(APFL, alpha=0.3), "exchange": {"federated": ["core"]}},
-    "ifedavg that starts later": {
-        "client": partial(IFedAvg, start_round=1, lr_factor=3.0),
-        "exchange": {"federated": ["core"]},
-    },
-    "global layers": {"network": partial(Frozen, dropout=0.3)},
-}
-
-
-@pytest.mark.parametrize("method", DROPS)
-def test_dropout_in_a_stack_is_that_of_each_client_alone(method: str, tmp_path: Path) -> None:
-    """The same units fall, so a stack agrees with the plain engine to rounding."""
-    spy = Spy()
-    options = {"network": Drops, **DROPS[method]}
-    plain = alike(tmp_path / "plain", "plain", **options)
-    plain.fit(quiet=True)
-    stacked = alike(tmp_path / "stacked", callbacks=[spy], **options)
-    stacked.fit(quiet=True)
-    assert spy.stacks == [[f"site{number}" for number in range(6)]]
-    assert close(plain, stacked, 1e-5)
-
-
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-def test_frozen_normalisation_learns_no_statistics_in_a_run(engine: str, tmp_path: Path) -> None:
-    run = alike(tmp_path, engine, network=Frozen)
-    run.fit(quiet=True)
-    found = {name: value for name, value in run.loop.state_dict().items() if "running" in name}
-    assert found and all(bool((value == float("var" in name)).all()) for name, value in found.items())
-
-
-def test_each_clients_class_weights_are_its_own_in_a_stack() -> None:
-    """The stack's template is the first client; its weights must not serve the others."""
-    x, y = torch.randn(6, 2), torch.tensor([0, 1, 0, 1, 1, 0])
-    clients = []
-    for number, rows in enumerate([(30, 10), (5, 45)]):
-        spec = ClientSpec(f"site{number}", ("a", "b"), (0, 1), {}, (), rows)
-        clients.append(FederatedClient(spec, Dry, class_weights="balanced"))
-    for client in clients:
-        client._optimizers = [torch.optim.SGD(client.parameters(), lr=0.1)]
-    alone = [float(client.loss(client(x), y).detach()) for client in clients]
-    stack = Stack(clients)
-    stack.step(Batch(torch.cat([x, x]), torch.cat([y, y])))
-    assert [client.pop_logged()["loss"] for client in clients] == pytest.approx(alone)
-    assert alone[0] != pytest.approx(alone[1], rel=1e-3)
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_clients_of_a_stack_that_end_at_different_steps_lose_no_gradient(momentum: float, tmp_path: Path) -> None:
-    """A client's last batch of the epoch steps its optimizer, in the middle of what others accumulate."""
-    options: dict[str, Any] = {
-        "data": {"steps": {"site4": 5, "*": 8}},
-        "loop": {"accumulate": 4, "optimizer": partial(torch.optim.SGD, lr=0.1, momentum=momentum)},
-        "network": Drops,
-    }
-    plain, stacked = alike(tmp_path / "a", "plain", **options), alike(tmp_path / "b", **options)
-    plain.fit(quiet=True)
-    stacked.fit(quiet=True)
-    assert close(plain, stacked, 1e-5)
-    first, second = weights(plain), weights(stacked)
-    assert all(torch.allclose(first[name].float(), second[name].float(), atol=1e-5) for name in first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from functools import partial
 from pathlib import Path
@@ -15,12 +14,9 @@ from federations import Faulty, different, make_run, weights
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
 from fedlit.exchange.far import clipped, find_far, norms_of
-from fedlit.exchange.named import too_often, words
 from fedlit.exchange.outcome import least
 from fedlit.exchange.rule import Update
 from fedlit.exchange.rules import IFCA, FedAvgM, Mean
-
-NAN = math.nan
 
 # ------------------------------------------------------------------ arithmetic
 
@@ -36,51 +32,11 @@ def found(
     return find_far(norms, kinds, torch.ones(width), past, pace)
 
 
-def test_an_update_is_far_by_its_robust_z_score_of_log_sizes() -> None:
-    # worked out by hand: sizes 1, 1.1, 0.9, 20 over the lower median 1; spread is the floor, log 1.4
-    far = found([[1.0], [1.1], [0.9], [20.0]])
-    assert far.far.tolist() == [False, False, False, True]
-    assert far.size[3].item() == pytest.approx(20.0)
-    # 5 is log(5) / log(1.4) = 4.8 floors above: named, not left out; 7.6 is 6.03 above: left out
-    assert found([[1.0], [1.0], [1.0], [5.0]]).far.tolist() == [False] * 4
-    assert found([[1.0], [1.0], [1.0], [5.0]]).suspicious.tolist() == [False, False, False, True]
-    assert found([[1.0], [1.0], [1.0], [7.6]]).far.tolist() == [False, False, False, True]
-    # where clients differ the same size is not far: the median distance of these logs is log 2, the spread its ceiling,
-    # 1.5 log 1.4, so that far begins at 1.4⁹ = 20.7 times
-    wide = [[0.25], [0.5], [1.0], [2.0]]
-    assert found([*wide, [20.0]]).far.tolist() == [False] * 5
-    assert found([*wide, [21.0]]).far.tolist() == [False] * 4 + [True]
-
-
-def test_clients_with_other_tensors_are_compared_on_what_they_share() -> None:
-    # the second tensor is large at all that have it; the third is one client's own and harms nobody
-    far = found([[1.0, 100.0, NAN], [1.0, NAN, NAN], [1.1, 90.0, 1e9], [1.0, 110.0, NAN]])
-    assert not far.suspicious.any()
-    far = found([[1.0, 100.0, NAN], [50.0, NAN, NAN], [1.1, 90.0, 1e9], [1.0, 110.0, NAN]])
-    assert far.far.tolist() == [False, True, False, False]
-
-
 @pytest.mark.parametrize("huge", [1e8, 1e37, 3e38, math.inf])
 @pytest.mark.parametrize("guilty", [1, 2, 3, 4])
 def test_fewer_than_half_are_found_however_large(huge: float, guilty: int) -> None:
     honest = [[1.0 + 0.1 * place] for place in range(10 - guilty)]
     assert found([*honest, *[[huge]] * guilty]).far.tolist() == [False] * (10 - guilty) + [True] * guilty
-
-
-@pytest.mark.parametrize("still", [0.0, 1e-6, 0.01])
-@pytest.mark.parametrize(("riders", "honest"), [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3)])
-def test_clients_that_hardly_move_hide_nobody(still: float, riders: int, honest: int) -> None:
-    far = found([*[[still]] * riders, *[[1.0 + 0.1 * place] for place in range(honest)], [30.0]])
-    if still == 0 or riders < honest + 1:
-        assert far.far.tolist() == [False] * (riders + honest) + [True]
-    else:  # most do hardly move: whoever does is named
-        assert far.suspicious.tolist()[-1]
-
-
-def test_a_client_that_takes_more_steps_may_move_further() -> None:
-    assert found([[1.0], [1.0], [20.0]], steps=[10.0, 10.0, 200.0]).suspicious.tolist() == [False] * 3
-    assert found([[1.0], [1.0], [30.0]], steps=[200.0, 10.0, 10.0]).far.tolist() == [False, False, True]
-    assert found([[1.0], [1.0], [400.0]], steps=[10.0, 10.0, 200.0]).far.tolist() == [False, False, True]
 
 
 def test_a_negative_variance_is_far() -> None:
@@ -105,47 +61,6 @@ def test_one_value_whose_square_overflows_is_far(huge: float) -> None:
     past: Any = ()
     far = find_far(norms, torch.tensor([True, True]), torch.tensor([3, 2]), past, torch.ones(4))
     assert far.far.tolist() == [False, False, False, True] and far.size[3].isinf()
-
-
-def test_half_of_the_clients_are_not_left_out_by_the_other_half() -> None:
-    far = found([[1.0], [1.0], [20.0], [20.0]])
-    assert not far.far.any() and far.suspicious.tolist() == [False, False, True, True]
-
-
-@pytest.mark.parametrize("huge", [3e19, 3e38, math.inf])
-def test_what_overflows_a_sum_of_squares_is_far_whatever_the_others_send(huge: float) -> None:
-    assert found([[1.0], [huge]]).far.tolist() == [False, True]
-    assert found([[1.0], [1.0], [huge], [huge]]).far.tolist() == [False, False, True, True]
-
-
-def test_of_two_both_are_suspects_unless_history_decides() -> None:
-    assert found([[1.0], [9.0]]).suspicious.tolist() == [True, True]
-    assert not found([[1.0], [9.0]]).far.any()
-    assert not found([[1.0], [3.0]]).suspicious.any()
-    # a root mean square of 1e8 where networks begin at about 1
-    absurd = found([[1.0], [1e8]])
-    assert absurd.far.tolist() == absurd.suspicious.tolist() == [False, True]
-    steps = [(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 0.1]))] * 3
-    decided = found([[1.0], [10.0]], past=steps)
-    assert decided.far.tolist() == decided.suspicious.tolist() == [False, True]
-    both = found([[12.0], [10.0]], past=steps)  # both jumped: a schedule, not a fault
-    assert not both.suspicious.any()
-
-
-def test_all_that_grow_alike_are_nobodys_fault() -> None:
-    assert not found([[1e5], [1.1e5], [0.9e5]]).suspicious.any()
-
-
-def test_statistics_count_by_their_root() -> None:
-    # a variance is a square: 9 times the others' is as a parameter of 3 times
-    changed = [[1.0, 1.0], [1.0, 1.0], [1.0, 9.0]]
-    assert not found(changed, parameters=[True, False]).suspicious.any()
-    changed[2][1] = 100.0
-    assert found(changed, parameters=[True, False]).far.tolist() == [False, False, True]
-
-
-def test_where_most_do_not_move_nobody_is_far() -> None:
-    assert not found([[0.0], [0.0], [1.0]]).suspicious.any()
 
 
 def test_clipping_keeps_the_direction_and_gives_the_size() -> None:
@@ -195,24 +110,6 @@ def test_the_guilty_is_left_out_and_named(
     assert different(honest, weights(others)) == []
 
 
-def test_without_a_guard_the_same_client_ruins_all(tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=bad("1e8"), exchange={"federated": ["core"], "guard": False}, epochs=1)
-    run.fit(quiet=True)
-    assert float(run.loop.federation["ash"].core[0].weight.detach().abs().mean()) > 1e7  # type: ignore[index, union-attr]
-
-
-def test_watching_names_and_leaves_nobody_out(tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=bad("state"), exchange={"federated": ["core"], "guard": "watch"}, epochs=1)
-    run.fit(quiet=True)
-    assert run.exchange.found == {"cedar": {"exchanges": run.exchange.rounds, "watched": 1}}
-
-
-def test_what_is_made_smaller_takes_part(tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=bad("update"), exchange={"federated": ["core"], "guard": "clip"})
-    run.fit(quiet=True)
-    assert run.exchange.found["cedar"]["clipped"] > 0 and "left_out" not in run.exchange.found["cedar"]
-
-
 @pytest.mark.parametrize("mode", ["leave_out", "clip", "watch"])
 def test_13_a_guard_changes_no_bit_of_the_honest(mode: str, tmp_path: Path) -> None:
     ends = []
@@ -231,18 +128,6 @@ def test_14_fewer_than_needed_end_the_run_and_are_named(tmp_path: Path) -> None:
         run.fit(quiet=True)
 
 
-def test_a_resumed_run_goes_on_to_the_same_bits_and_counts(tmp_path: Path) -> None:
-    exchange = {"federated": ["core"], "every": {"steps": 3}}
-    whole = make_run(tmp_path / "whole", client=bad("update"), exchange=exchange, epochs=4)
-    whole.fit(quiet=True)
-    make_run(tmp_path / "parts", client=bad("update"), exchange=exchange, epochs=2).fit(quiet=True)
-    parts = make_run(tmp_path / "parts", client=bad("update"), exchange=exchange, epochs=4)
-    parts.fit("last", quiet=True)
-    assert different(weights(whole), weights(parts)) == []
-    assert parts.exchange.found == whole.exchange.found != {}
-    assert parts.exchange.named.state_dict() == whole.exchange.named.state_dict()
-
-
 # ------------------------------------------------------------------ what is said
 
 
@@ -253,16 +138,61 @@ def test_the_minimum_is_more_than_half_of_those_who_take_part(minimum: Any, clie
     assert least(minimum, clients) == expected
 
 
-def test_who_was_left_out_too_often_is_told_at_the_end() -> None:
-    found = {"ash": {"clipped": 2}, "oak": {"left_out": 1, "watched": 3}, "elm": {"not_finite": 3}}
-    found = {name: {"exchanges": 4, **own} for name, own in found.items()}
-    assert too_often(found) == ["ash", "elm"]
-    assert [line.partition(":")[0] for line in words(found)] == ["elm", "oak", "ash"]
+NAN = math.nan
+WIDE = [[0.25], [0.5], [1.0], [2.0]]
+STEADY = [(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 0.1]))] * 3
+# norms of clients' updates, one row a client → whom the guard finds far (X), names (n), or leaves in peace (.)
+SIZES: list[tuple[list[list[float]], dict[str, Any], str]] = [
+    # a robust z score of log sizes: over the lower median, the spread's floor is log 1.4, far begins 6 spreads above
+    ([[1.0], [1.1], [0.9], [20.0]], {}, "...X"),
+    ([[1.0], [1.0], [1.0], [5.0]], {}, "...n"),
+    ([[1.0], [1.0], [1.0], [7.6]], {}, "...X"),
+    # where clients differ far begins at 1.4⁹ = 20.7 times: the spread is at its ceiling
+    ([*WIDE, [20.0]], {}, "....n"),
+    ([*WIDE, [21.0]], {}, "....X"),
+    # clients with other tensors are compared on what they share
+    ([[1.0, 100.0, NAN], [1.0, NAN, NAN], [1.1, 90.0, 1e9], [1.0, 110.0, NAN]], {}, "...."),
+    ([[1.0, 100.0, NAN], [50.0, NAN, NAN], [1.1, 90.0, 1e9], [1.0, 110.0, NAN]], {}, ".X.."),
+    # who takes more steps may move further
+    ([[1.0], [1.0], [20.0]], {"steps": [10.0, 10.0, 200.0]}, "..."),
+    ([[1.0], [1.0], [30.0]], {"steps": [200.0, 10.0, 10.0]}, "..X"),
+    # half of the clients are not left out by the other half, but for what overflows
+    ([[1.0], [1.0], [20.0], [20.0]], {}, "..nn"),
+    ([[1.0], [3e19]], {}, ".X"),
+    ([[1.0], [1.0], [math.inf], [math.inf]], {}, "..XX"),
+    # of two both are suspects unless history decides
+    ([[1.0], [9.0]], {}, "nn"),
+    ([[1.0], [3.0]], {}, ".."),
+    ([[1.0], [1e8]], {}, ".X"),
+    ([[1.0], [10.0]], {"past": STEADY}, ".X"),
+    ([[12.0], [10.0]], {"past": STEADY}, ".."),
+    ([[1e5], [1.1e5], [0.9e5]], {}, "..."),
+    # a variance is a square
+    ([[1.0, 1.0], [1.0, 1.0], [1.0, 9.0]], {"parameters": [True, False]}, "..."),
+    ([[1.0, 1.0], [1.0, 1.0], [1.0, 100.0]], {"parameters": [True, False]}, "..X"),
+    # those who do not move hide nobody
+    ([[0.0], [0.0], [1.0]], {}, "..."),
+    ([[0.0], [0.0], [1.0], [1.1], [30.0]], {}, "....X"),
+    ([[0.01], [1.0], [1.1], [30.0]], {}, "...X"),
+]
 
 
-def test_a_warning_is_not_repeated_at_every_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-    run = make_run(tmp_path, client=bad("1e8"), exchange={"federated": ["core"], "every": "step"}, epochs=6)
+@pytest.mark.parametrize(("sizes", "options", "expected"), SIZES)
+def test_who_is_far_and_who_is_named(sizes: list[list[float]], options: dict[str, Any], expected: str) -> None:
+    far = found(sizes, **options)
+    pairs = zip(far.far.tolist(), far.suspicious.tolist(), strict=True)
+    assert "".join("X" if out else "n" if named else "." for out, named in pairs) == expected
+
+
+@pytest.mark.parametrize(
+    ("guard", "fault", "word"),
+    [(False, "1e8", ""), ("watch", "state", "watched"), ("clip", "update", "clipped")],
+)
+def test_guards_that_leave_nobody_out(guard: Any, fault: str, word: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path, client=bad(fault), exchange={"federated": ["core"], "guard": guard}, epochs=2)
     run.fit(quiet=True)
-    assert run.exchange.found["cedar"]["left_out"] == run.exchange.rounds == 24
-    assert sum("was left out" in message for message in caplog.messages) == 2  # the first, and the tenth
+    if not word:
+        assert float(run.loop.federation["ash"].core[0].weight.detach().abs().mean()) > 1e7  # type: ignore[index, union-attr]
+        assert run.exchange.found == {}
+    else:
+        assert run.exchange.found["cedar"][word] > 0 and "left_out" not in run.exchange.found["cedar"]

@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from contracts import covering
-from federations import alike, different, make_run, weights
+from federations import alike, make_run
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError
-from fedlit.exchange.exchange import Exchange
 from fedlit.train.loop import FederatedLoop
 
 
@@ -55,42 +52,6 @@ def test_a_share_of_the_clients_is_drawn_for_each_round(engine: str, tmp_path: P
         assert client.state.get("steps", 0) == sum(name in members for members in cohorts.seen)
 
 
-def test_the_cohort_depends_on_seed_and_round_alone(tmp_path: Path) -> None:
-    seen = []
-    for seed in (8, 8, 9):
-        cohorts = Cohorts()
-        alike(tmp_path / str(len(seen)), callbacks=[cohorts], seed=seed, **OPTIONS).fit(quiet=True)
-        seen.append(cohorts.seen)
-    assert seen[0] == seen[1] != seen[2]
-
-
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-@pytest.mark.parametrize("every", ["epoch", "step"])
-def test_after_an_exchange_all_share_the_mean_of_the_cohort(engine: str, every: str, tmp_path: Path) -> None:
-    class Watch(Callback):
-        def __init__(self) -> None:
-            self.private: dict[str, torch.Tensor] = {}
-
-        def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
-            if every == "step" or trainer.is_last_batch:
-                values = [client.core[0].weight for client in pl_module.federation.values()]  # type: ignore[index]
-                assert all(torch.equal(value, values[0]) for value in values)
-            for name, client in pl_module.federation.items():
-                now = client.head.weight.detach().clone()
-                if name in self.private and name not in stepped[-1]:
-                    assert torch.equal(now, self.private[name])
-                self.private[name] = now
-
-        def on_train_batch_start(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
-            assert pl_module.federation.cohort is not None
-            stepped.append(pl_module.federation.cohort)
-
-    stepped: list[frozenset[str]] = []
-    options = {**OPTIONS, "exchange": {**OPTIONS["exchange"], "every": every}}
-    alike(tmp_path, engine, callbacks=[Watch()], **options).fit(quiet=True)
-    assert len(stepped) == 24
-
-
 def test_idle_clients_share_the_memory_of_the_federated_part(tmp_path: Path) -> None:
     class Watch(Callback):
         def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
@@ -107,59 +68,6 @@ def test_idle_clients_share_the_memory_of_the_federated_part(tmp_path: Path) -> 
     counts.clear()
     own.fit(quiet=True)
     assert all(places == idle for idle, places in counts)
-
-
-@pytest.mark.parametrize(("engine", "step", "optimizer_state"), covering(["plain", "auto"], [4, 7], ["keep", "reset"]))
-def test_resumed_with_the_same_bits(engine: str, step: int, optimizer_state: str, tmp_path: Path) -> None:
-    class Stop(Callback):
-        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-            if trainer.global_step == step:
-                trainer.save_checkpoint(tmp_path / "middle.ckpt")
-                raise KeyboardInterrupt
-
-    options = {**OPTIONS, "exchange": {**OPTIONS["exchange"], "optimizer_state": optimizer_state}}
-    whole = alike(tmp_path / "whole", engine, **options)
-    whole.fit(quiet=True)
-    with pytest.raises(KeyboardInterrupt):
-        alike(tmp_path / "killed", engine, callbacks=[Stop()], **options).fit(quiet=True)
-    resumed = alike(tmp_path / "resumed", engine, **options)
-    resumed.fit(tmp_path / "middle.ckpt", quiet=True)
-    assert different(weights(whole), weights(resumed)) == []
-
-
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-def test_reset_begins_each_round_without_optimizer_state(engine: str, tmp_path: Path) -> None:
-    class Watch(Callback):
-        def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
-            for client in pl_module.federation.values():
-                for state in client._optimizers[0].state.values():
-                    ages.append((trainer.global_step, float(state["step"])))
-
-    ages: list[tuple[int, float]] = []
-    exchange = {"federated": ["core"], "optimizer_state": "reset"}
-    alike(tmp_path, engine, callbacks=[Watch()], exchange=exchange).fit(quiet=True)
-    assert ages and {(step - 1) % 4 + 1 - age for step, age in ages} == {0} and all(step % 4 for step, _ in ages)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"federated": ["core"], "participation": 0.0},
-            r"exchange.participation: expected a share in \(0, 1\], found 0.0",
-        ),
-        ({"federated": [], "participation": 0.5}, "expected something to exchange"),
-    ],
-)
-def test_values_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Exchange(**arguments)
-
-
-def test_minimum_counts_those_who_take_part(tmp_path: Path) -> None:
-    run = make_run(tmp_path, exchange={"federated": ["core"], "participation": 0.5, "minimum": 3})
-    with pytest.raises(ConfigError, match="clients that take part in a round, 2, found 3"):
-        run.describe()
 
 
 class Reads(TorchDispatchMode):
@@ -200,9 +108,3 @@ def test_a_round_reads_twice_from_the_device_and_a_step_never(clip: float | None
     options: dict[str, Any] = {"loop": {"gradient_clip_val": clip, "threads": 1}, "callbacks": [Watch()]}
     make_run(tmp_path, exchange={"federated": ["core"], "every": {"steps": 2}}, **options).fit(quiet=True)
     assert reads == [0, 2] * 6
-
-
-def test_the_plan_says_who_takes_part(tmp_path: Path) -> None:
-    plan = str(alike(tmp_path, **OPTIONS).describe())
-    assert "Exchange every epoch by 40 % of the clients, drawn for each round: " in plan
-    assert "drawn for each round" not in str(make_run(tmp_path, exchange={"federated": ["core"]}).describe())

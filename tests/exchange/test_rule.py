@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-import torch
 
-from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedGMCC, Mean, Round, Rule, Update
+from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedGMCC, Mean, Rule
 
 # ------------------------------------------------------------------ needs
 
@@ -29,23 +26,3 @@ from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedGMCC, Mean, Round
 def test_what_a_rule_needs(rule: Rule, rows: bool, states: bool, answers: bool) -> None:
     assert ("rows" in rule.needs, "states" in rule.needs, "answers" in rule.needs) == (rows, states, answers)
     assert bool(rule.asks) == answers  # what is asked stands in the plan
-
-
-def test_a_rule_that_says_nothing_needs_counts_and_single_states() -> None:
-    class Own(Rule):
-        def __call__(self, round: Round) -> Any:
-            return {}
-
-    assert Own().needs == {"rows", "steps", "states"}
-
-
-def test_rows_that_are_not_needed_do_not_matter_and_others_do() -> None:
-    def received(rule: Rule, rows: dict[str, int]) -> float:
-        updates = {name: Update({"w": torch.tensor([v])}, rows[name]) for name, v in (("a", 1.0), ("b", -3.0))}
-        return rule(Round(0, 0, updates, dict.fromkeys("ab", ("w",))))["a"]["w"].item()
-
-    unknown, known = {"a": 0, "b": 0}, {"a": 300, "b": 100}
-    assert received(Mean(), unknown) == received(Mean(), known) == -1
-    assert received(Mean("rows"), known) == 0
-    with pytest.raises(ValueError, match="expected positive weights"):
-        received(Mean("rows"), unknown)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from pathlib import Path
 
@@ -15,11 +13,9 @@ import pytest
 from fedlit.errors import ConfigError
 from fedlit.institutions.certificates import (
     check_certificate,
-    fingerprint,
     make_authority,
     make_server,
     make_site_keys,
-    read_public_key,
 )
 
 pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
@@ -89,24 +85,3 @@ def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(made: Pa
             {"ca.key": make_authority, "server.key": make_server, "site.key": make_site_keys}[path.name](
                 path.parent, "north"
             )
-
-
-def test_fingerprints_are_those_of_other_tools(made: Path, tmp_path: Path) -> None:
-    der = ssl.PEM_cert_to_DER_cert((made / "ca.crt").read_text())
-    assert fingerprint(made / "ca.crt").replace(":", "").lower() == hashlib.sha256(der).hexdigest()
-    mine = make_site_keys(tmp_path, "north")
-    if shutil.which("ssh-keygen"):
-        told = subprocess.run(["ssh-keygen", "-l", "-f", tmp_path / "north.pub"], capture_output=True, text=True)
-        assert told.stdout.split()[:3] == ["384", mine, "north"]
-        private = subprocess.run(["ssh-keygen", "-y", "-f", tmp_path / "site.key"], capture_output=True, text=True)
-        assert private.stdout.split()[:2] == (tmp_path / "north.pub").read_text().split()[:2]
-
-
-def test_other_files_are_refused_by_name(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "north.pub").write_text(
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBHfr5m9jX3M1nUMQ9lqQeYbkQbX5F3YV8lbqbHJm7mQ\n"
-    )
-    with pytest.raises(ConfigError, match=r"north.pub: expected a key of the curve P-384, found another"):
-        read_public_key(tmp_path / "north.pub")
-    with pytest.raises(ConfigError, match=r"ca.key: expected a certificate"):
-        fingerprint(made / "ca.key")

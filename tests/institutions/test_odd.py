@@ -55,20 +55,6 @@ def test_a_forest_is_asked_within_the_limits_that_were_agreed_to() -> None:
     assert "forest/ranges" not in rule.facts.questions and "forest/ranges" in GrowForest(exact=True).facts.questions
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"w": ("float64", (2,))},
-        {"w": ("float32", (500, 13))},
-        {"w@rows of the table": ("float32", (2,))},
-        {"v": ("float32", (2,))},
-    ],
-)
-def test_tensors_of_another_form_do_not_leave(state: dict[str, Any]) -> None:
-    with pytest.raises(RunError, match="nothing was sent"):
-        Consent(terms()).check_update(state, {})
-
-
 class Coordinator:
     """Says what it is told to say, one question after another."""
 
@@ -220,33 +206,3 @@ def test_the_gate_bounds_bodies_in_size_and_time(chunks: list[bytes | None], sta
     asyncio.run(gate({"type": "http", "method": "POST", "path": "/a"}, receive, send))
     assert answered[0] == status
     assert gate._left == 8  # what was held is given back
-
-
-def test_the_gate_bounds_all_bodies_together() -> None:
-    answered = []
-
-    async def body(more: bool) -> dict[str, Any]:
-        return {"type": "http.request", "body": b"12345", "more_body": more}
-
-    async def slow() -> dict[str, Any]:
-        return await body(more=True) if not answered and gate._left == 8 else await asyncio.sleep(60, {})
-
-    async def quick() -> dict[str, Any]:
-        return await body(more=False)
-
-    async def send(event: Any) -> None:
-        answered.append(event.get("status"))
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        raise AssertionError("let through")
-
-    async def both() -> None:
-        scope = {"type": "http", "method": "POST", "path": "/a"}
-        first = asyncio.create_task(gate(scope, slow, send))
-        await asyncio.sleep(0.01)
-        await gate(scope, quick, send)
-        await first
-
-    gate = Gate(app, frozenset({"/a"}), largest=8, budget=8, seconds=0.2)
-    asyncio.run(both())
-    assert [own for own in answered if own] == [503, 408] and gate._left == 8

@@ -240,24 +240,3 @@ def rest(
         move = p * (eye - left) @ np.linalg.solve(inner, one.curvature)
         total, pull = total + move, pull + move @ one.minimum
     return np.asarray(np.linalg.solve(total, pull))
-
-
-def joint(own: Mapping[str, Problem], shared: int, weights: Weights = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """What minimises Σ p_k f_k(w, v_k) over a shared w of the first weights and each client's own v_k: partial models'
-    optimum.
-
-    Returns:
-        w, (shared,), and client → v_k, (d − shared,).
-    """
-    reduced = {}
-    for name, one in own.items():  # what is left of f_k once v_k is best for w: Schur's complement
-        h = one.curvature
-        inner = h[:shared, :shared] - h[:shared, shared:] @ np.linalg.solve(h[shared:, shared:], h[shared:, :shared])
-        reduced[name] = Problem(inner, one.minimum[:shared])
-    w = optimum(reduced, weights)
-    best = {
-        name: one.minimum[shared:]
-        - np.linalg.solve(one.curvature[shared:, shared:], one.curvature[shared:, :shared] @ (w - one.minimum[:shared]))
-        for name, one in own.items()
-    }
-    return w, best

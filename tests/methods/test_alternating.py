@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from federations import SmallNet, StopAfter, different, make_run, weights
-from methods.quadratic import joint, problems, quadratic
+from federations import SmallNet, make_run
 
-from fedlit.errors import ConfigError
 from fedlit.methods import Alternating
-from fedlit.nn import MLP
-from fedlit.spec import ClientSpec
 from fedlit.train.tuning import FineTune, Then
 
 
@@ -54,7 +50,7 @@ def test_one_part_moves_at_a_time(first: Any, every: Any, turns: str, tmp_path: 
     assert run.loop.federation["ash"].moved == [{"h": "h", "c": "ce"}[turn] for turn in turns]
 
 
-def test_all_is_trained_in_the_private_last_phase_also_when_resumed_there(tmp_path: Path) -> None:
+def test_all_is_trained_in_the_private_last_phase(tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "exchange": {"federated": ["core"]},
         "loop": {
@@ -65,54 +61,3 @@ def test_all_is_trained_in_the_private_last_phase_also_when_resumed_there(tmp_pa
     whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
     assert whole.loop.federation["ash"].moved == ["eh", "eh", "c", "c"] * 3 + ["ceh"] * 4
-    stopped = make_run(tmp_path / "part", callbacks=[StopAfter(14, tmp_path / "middle.ckpt")], **options)
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
-        stopped.fit(quiet=True)
-    resumed = make_run(tmp_path / "part", **options)
-    resumed.fit(tmp_path / "middle.ckpt", quiet=True)
-    assert different(weights(whole), weights(resumed)) == []
-
-
-def test_on_quadratics_it_finds_the_optimum_of_both_parts(tmp_path: Path) -> None:
-    """With one federated step a round: private parts at rest are best for w, and the clients' gradients cancel at w."""
-    client = partial(Alternating, private_first={"steps": 8})
-    run = quadratic(
-        tmp_path, client=client, lr=0.3, steps=dict.fromkeys(("ash", "birch", "cedar"), 9), rounds=150, own=1
-    )
-    run.fit(quiet=True)
-    shared, private = joint(problems(run), 2)
-    for name, client in run.loop.federation.items():
-        assert client.core.weight[0].tolist() == pytest.approx(shared.tolist(), abs=1e-4)  # type: ignore[union-attr,index]
-        assert client.head.weight[0].tolist() == pytest.approx(private[name].tolist(), abs=1e-3)  # type: ignore[union-attr,index]
-
-
-def refused(folder: Path, first: Any, **exchange: Any) -> Any:
-    return make_run(
-        folder, loop={"client": partial(Alternating, network=SmallNet, private_first=first)}, exchange=exchange,
-        align="both", epochs=1,
-    )  # fmt: skip
-
-
-def test_what_makes_no_sense_is_refused_and_what_never_trains_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    spec = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())
-    for wrong in ("step", {"steps": 0}, {"rounds": 1}):
-        with pytest.raises(ConfigError, match=r"Alternating: private_first: expected epoch, {epochs: n} or {steps: n}"):
-            Alternating(spec, MLP, private_first=wrong)  # type: ignore[arg-type]
-    for first, every in (
-        ("epoch", "epoch"),
-        ({"steps": 1}, "step"),
-        ({"steps": 5}, {"steps": 5}),
-        ("epoch", {"steps": 9}),
-    ):
-        with pytest.raises(
-            ConfigError, match=r"client 'ash': .* the federated part is never trained; set exchange.every"
-        ):
-            refused(tmp_path, first, federated=["core"], every=every).describe()
-    for patterns, what in ((["*"], "private"), ([], "federated")):
-        with pytest.raises(ConfigError, match=f"found none that is {what}; set exchange.federated"):
-            refused(tmp_path, {"steps": 1}, federated=patterns).describe()
-    refused(tmp_path, {"steps": 4}, federated=["core"]).fit(quiet=True)  # an epoch has four steps
-    said = [text for text in caplog.messages if "its federated part was not trained" in text]
-    assert len(said) == 3 and said[0].startswith("client 'ash': it took 4 steps in a round, the first 4 of which")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from federations import different, make_run, weights
 from torch import Tensor
 
 from fedlit.data.loader import Batch
-from fedlit.errors import ConfigError
-from fedlit.exchange.rules import Mean, Round
 from fedlit.methods import CHFL
 from fedlit.run.run import Run
 from fedlit.seeding import initialise
@@ -79,16 +76,6 @@ def rows(count: int = 12) -> Batch:
     return Batch(torch.randn(count, 4, generator=generator), torch.randint(0, 3, (count,), generator=generator))
 
 
-def test_lateral_matrices_lead_from_each_hidden_layer_to_the_next_layer_and_the_last_to_the_logits() -> None:
-    client = made()
-    assert set(SYMBOLS.values()) == {name for name, _ in client.named_parameters()}
-    widths = {1: 5, 2: 4, 3: 3}
-    for i in (2, 3):  # U^(i) is n_i × n_(i−1)
-        assert client.get_parameter(SYMBOLS[f"U{i}"]).shape == (widths[i], widths[i - 1])
-    shipped = CHFL(SPEC).lateral.named_parameters()
-    assert [tuple(value.shape) for _, value in shipped] == [(256, 512), (128, 256), (3, 128)]
-
-
 def test_two_batches_are_algorithm_2_by_hand() -> None:
     client, batch, lr = stepped(made(), 0.2), rows(), 0.2
     p = {symbol: client.get_parameter(name).detach().double().requires_grad_() for symbol, name in SYMBOLS.items()}
@@ -103,19 +90,6 @@ def test_two_batches_are_algorithm_2_by_hand() -> None:
     for symbol, name in SYMBOLS.items():
         torch.testing.assert_close(client.get_parameter(name).double(), p[symbol], msg=symbol, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(client(batch.x).double(), paper(p, x, 0.3)[1], rtol=1e-4, atol=1e-6)
-
-
-def test_with_mu_0_lateral_matrices_have_no_gradient_and_stay() -> None:
-    client, batch = made(mu=0.0), rows()
-    client.loss(client(batch.x), batch.y).backward()
-    gradients = [value.grad for value in client.lateral.parameters()]
-    assert len(gradients) == 2 and all(gradient is not None and not gradient.any() for gradient in gradients)
-    before = [value.detach().clone() for value in client.lateral.parameters()]
-    stepped(client, 0.5).training_step(batch, 0)
-    assert all(torch.equal(a, b) for a, b in zip(before, client.lateral.parameters(), strict=True))
-    with_mu = made(mu=0.1)
-    with_mu.loss(with_mu(batch.x), batch.y).backward()
-    assert all(value.grad is not None and value.grad.any() for value in with_mu.lateral.parameters())
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -135,43 +109,6 @@ def test_what_is_federated_is_bit_identical_with_and_without_own_columns(engine:
         assert different(first, part(trained(tmp_path / name, engine, **options), "common")) == [], name
 
 
-def test_a_client_without_own_columns_predicts_by_the_common_part(tmp_path: Path) -> None:
-    run = trained(tmp_path, data={"columns": ["x0", "x1", "x2", "x3"]})
-    client = run.loop.federation["ash"]
-    x = torch.randn(7, 4)
-    assert isinstance(client, CHFL) and client.unique is None and not part(run, "lateral")
-    assert torch.equal(client(x), client.common_values(x)["shared"][-1])
-
-
-def test_a_client_in_no_group_is_local(tmp_path: Path) -> None:
-    # birch has x0 to x3: the listed x4 is at ash and cedar alone
-    run = trained(tmp_path / "a", common=["x4"])
-    birch = {name: value for name, value in weights(run).items() if ".birch." in name}
-    assert birch and all(".unique." in name for name in birch)
-    assert run.exchange.sharing.names["birch"] == () and run.exchange.sharing.names["ash"] != ()
-    alone = make_run(
-        tmp_path / "b",
-        clients=("ash", "birch", "cedar"),
-        loop={"engine": "plain", "client": partial(CHFL, hidden=[8, 6]), "gradient_clip_val": 0.5},
-        data={"common": ["x4"]},
-    )
-    alone.fit(quiet=True)
-    assert different(birch, {name: value for name, value in weights(alone).items() if ".birch." in name}) == []
-
-
-def test_with_several_groups_there_is_a_column_of_layers_for_each_and_their_mean_predicts(tmp_path: Path) -> None:
-    run = trained(tmp_path, common="groups")  # all have x0 to x3, ash and cedar x4 too
-    ash, birch = run.loop.federation["ash"], run.loop.federation["birch"]
-    assert isinstance(ash, CHFL) and isinstance(birch, CHFL)
-    assert ash.spec.common == {"group1": ("x0", "x1", "x2", "x3"), "group2": ("x0", "x1", "x2", "x3", "x4")}
-    assert birch.spec.common == {"group1": ("x0", "x1", "x2", "x3")} and ash.spec.unique == ()
-    x = torch.randn(7, 5)
-    last = [values[-1] for values in ash.common_values(x).values()]
-    torch.testing.assert_close(ash(x), (last[0] + last[1]) / 2)
-    here, there = ash.state_dict(), run.loop.federation["cedar"].state_dict()
-    assert torch.equal(here["common.group2.layers.0.weight"], there["common.group2.layers.0.weight"])
-
-
 TWO = ClientSpec("ash", ("a", "b", "c", "d"), (0, 1, 2), {}, (), common={"one": ("a", "b"), "two": ("b",)})
 
 
@@ -187,102 +124,3 @@ def test_two_groups_and_own_columns_by_hand() -> None:
     side = one @ own["lateral.one.0.weight"].T + two @ own["lateral.two.0.weight"].T
     expected = last["unique"] + 0.3 * side + (last["common.one"] + last["common.two"]) / 2
     torch.testing.assert_close(client(x), expected)
-
-
-def test_a_groups_column_is_bit_identical_with_and_without_other_groups() -> None:
-    alone = CHFL(replace(TWO, common={"one": ("a", "b")}), hidden=[5])
-    both = CHFL(TWO, hidden=[5])
-    for client in (alone, both):
-        initialise(client, seed=8)
-        client.gradient_clip_val = 0.05  # well below: the columns must not be clipped together
-        for _ in range(3):
-            stepped(client, 0.5).training_step(rows(), 0)
-    for name, value in alone.named_parameters():
-        if name.startswith("common.one."):
-            assert torch.equal(value, both.get_parameter(name)), name
-
-
-def test_in_bfloat16_too_the_own_part_learns_beside_the_common_part_as_it_is_after_its_step() -> None:
-    client, batch = stepped(made(), 1.0), rows()
-    seen: list[Tensor] = []
-    joint = client.joint_logits
-    client.joint_logits = lambda x, common: seen.append(common["shared"][-1]) or joint(x, common)  # type: ignore
-    with torch.autocast("cpu", torch.bfloat16):
-        before = client.common_values(batch.x)["shared"][-1]
-        client.training_step(batch, 0)
-        torch.clear_autocast_cache()
-        after = client.common_values(batch.x)["shared"][-1]
-    assert torch.equal(seen[0], after) and not torch.equal(before, after)
-
-
-def test_nothing_of_the_own_part_and_no_columns_name_is_in_an_exchange(tmp_path: Path) -> None:
-    seen: dict[str, dict[str, Tensor]] = {}
-
-    class Watch(Mean):
-        def __call__(self, round: Round) -> Any:
-            for name, update in round.updates.items():
-                seen.setdefault(name, {}).update({**update.state, **update.published})
-            return super().__call__(round)
-
-    # even if all is asked for, with the optimizers' states, and with listed columns
-    exchange = {"federated": ["*", "!common.*.head"], "optimizer_state": "average", "rule": Watch()}
-    loop = {"client": partial(CHFL, hidden=[8, 6])}
-    data = {"common": ["x0", "x1"], "scaling": "pooled"}
-    run = make_run(tmp_path, loop=loop, exchange=exchange, data=data)
-    run.fit(quiet=True)
-    assert set(seen) == {"ash", "birch", "cedar"}
-    for name, client in run.loop.federation.items():
-        assert all(key.startswith("common.shared.layers.") for key in seen[name])
-        own = [value for key, value in client.state_dict().items() if not key.startswith("common.shared.layers.")]
-        own += [s for o in client._optimizers[1:] for state in o.state.values() for s in state.values()]
-        assert own and not {value.data_ptr() for value in own} & {value.data_ptr() for value in seen[name].values()}
-    told = run.describe().before
-    assert {column for entry in told for column in entry["columns"]} == {"x0", "x1"}
-    assert [entry.get("numbers") for entry in told] == [None, {"ash": 6, "birch": 6, "cedar": 6}]
-
-
-def test_the_plan_says_where_heads_of_different_classes_are_federated(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"loop": {"client": partial(CHFL, hidden=[4])}, "clients": ("ash", "cedar")}
-    both = make_run(tmp_path, exchange=HEADS_APART, data={"common": "all"}, **options)
-    assert not [note for note in both.describe().notes if "heads" in note]
-    made_alike = make_run(tmp_path, exchange={"federated": ["common"]}, data={"common": "all"}, **options)
-    made_alike.data.setup()
-    own = made_alike.data.clients[1]
-    made_alike.data.clients[1] = replace(
-        own, spec=replace(own.spec, classes=("a", "b", "c"), task=None)
-    )  # as many as at ash
-    (note,) = [note for note in made_alike.describe().notes if "heads" in note]
-    assert "0, 1, 2 at ash, a, b, c at cedar" in note
-
-
-def test_accumulated_batches_are_one_batch_to_the_common_part() -> None:
-    whole, halves, batch = stepped(made(), 0.2), stepped(made(), 0.2), rows()
-    whole.training_step(batch, 0)
-    halves.accumulate = 2
-    for number in range(2):
-        halves.steps_now = number == 1
-        halves.training_step(Batch(batch.x[6 * number : 6 * number + 6], batch.y[6 * number : 6 * number + 6]), number)
-    for (name, value), other in zip(whole.named_parameters(), halves.parameters(), strict=True):
-        if name.startswith("common."):
-            torch.testing.assert_close(value, other)
-        else:
-            assert not torch.equal(value, made().get_parameter(name)), name
-
-
-@pytest.mark.parametrize(
-    ("spec", "options", "message"),
-    [
-        ({"common": None}, {}, "data.common: all"),
-        ({"common": {}}, {"unique": "none"}, "expected a common column, found that it is in no group"),
-        ({}, {"mu": 1.5}, r"mu: expected a share in \[0, 1\], found 1.5"),
-        ({}, {"mu": {"b*": 0.5}}, "mu: expected a value for client 'ash'"),
-    ],
-)
-def test_what_cannot_be_built_says_why(spec: dict[str, Any], options: dict[str, Any], message: str) -> None:
-    described = ClientSpec("ash", ("a", "b"), (0, 1), {}, (), **{"common": {"shared": ("a",)}, **spec})
-    with pytest.raises(ConfigError, match=message):
-        CHFL(described, **options)
-
-
-def test_mu_by_name() -> None:
-    assert [CHFL(SPEC, hidden=[4], mu=mu).mu for mu in (0.3, {"b*": 1.0, "*": 0.1}, {"ash": 1})] == [0.3, 0.1, 1.0]

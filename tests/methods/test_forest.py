@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import Made, different, make_run, weights
+from federations import Made, make_run
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
@@ -17,8 +17,6 @@ from fedlit.exchange.rules import GrowForest
 from fedlit.methods import Forest
 from fedlit.mixture.export import export_scorer
 from fedlit.run.run import Run
-from fedlit.spec import ClientSpec
-from fedlit.tasks import Regression
 
 
 def forest(folder: Path, rule: Any = None, **options: Any) -> Run:
@@ -60,19 +58,6 @@ def test_clients_end_with_the_same_trees_but_for_columns_that_they_lack(tmp_path
     assert ash.keys() == cedar.keys()
 
 
-def test_a_minimum_leaves_each_client_with_ends_of_its_own(tmp_path: Path) -> None:
-    run = forest(tmp_path, GrowForest(4, minimum=5))
-    ash, _, cedar = (own.state["trees"] for own in run.loop.federation.values())
-    assert len(ash["feature"]) != len(cedar["feature"])
-    rows = run.loop.federation.rows("ash")
-    client = run.loop.federation["ash"]
-    assert (client.probabilities(client(rows.x)).argmax(1) == rows.y).float().mean() > 0.95
-    plan = str(run.describe())
-    assert "no number of rows from 1 to 4 is told" in plan and "rule GrowForest(trees=4" in plan
-    nodes = [entry["exchange/nodes"] for entry in run.loop.history if "exchange/nodes" in entry]
-    assert len(nodes) == 2 and run.exchange.bytes > 0
-
-
 def numbers(folder: Path, targets: str) -> Run:
     run = make_run(
         folder, align="both", data={"scaling": "pooled"}, loop={"client": Forest}, epochs=2,
@@ -99,48 +84,3 @@ def test_it_predicts_elsewhere_what_the_run_predicts(tmp_path: Path) -> None:
     told = run.predict(quiet=True)["birch"].filter(like="probability_").to_numpy()
     np.testing.assert_allclose(scorer.predict_proba(rows.loc[run.predict(quiet=True)["birch"]["row"]]), told, rtol=1e-6)
     assert "it predicts what the run predicts" in export_scorer(scorer, tmp_path / "out", rows).checked
-
-
-def test_who_takes_no_part_receives_the_trees(tmp_path: Path) -> None:
-    run = make_run(
-        tmp_path, align="both", data={"scaling": "pooled"}, loop={"client": Forest},
-        exchange={"rule": GrowForest(2), "participation": 0.5},
-    )  # fmt: skip
-    run.fit(quiet=True)
-    assert {len(own.state["trees"]["roots"]) for own in run.loop.federation.values()} == {6}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"align": "none"}, r"client 'ash': Forest expected data.align: both, found none; set data.align: both"),
-        ({"data": {"scaling": "client"}}, r"Forest expected data.scaling: pooled or none, found client"),
-        ({"rule": None}, r"Forest expected exchange.rule: GrowForest, found Mean; set exchange.rule: GrowForest"),
-        ({"loop": {}}, r"client 'ash': expected a client that can answer 'forest/start', found FederatedClient"),
-        ({"federated": ["core"], "loop": {}}, r"expected \[\] with GrowForest, which works by questions"),
-    ],
-)
-def test_settings_that_do_not_fit(options: dict[str, Any], message: str, tmp_path: Path) -> None:
-    exchange = {"rule": options.pop("rule", GrowForest(2)), "federated": options.pop("federated", [])}
-    settings = {"align": "both", "data": {"scaling": "pooled"}, "loop": {"client": Forest}, **options}
-    with pytest.raises(ConfigError, match=message):
-        make_run(tmp_path, exchange=exchange, **settings).fit(quiet=True)
-
-
-@pytest.mark.parametrize(("task", "found"), [(Regression("huber"), "loss: huber")])
-def test_a_task_that_it_cannot_do(task: Any, found: str) -> None:
-    with pytest.raises(ConfigError, match=rf"client 'a': Forest: expected a task .*{found}"):
-        Forest(ClientSpec("a", ("x",), (), {}, (), task=task))
-
-
-def test_a_rule_out_of_range() -> None:
-    for key, wrong in (("trees", 0), ("minimum", 0), ("max_features", 1.5)):
-        with pytest.raises(ConfigError, match=f"{key}: expected"):
-            GrowForest(**{"trees": 2, key: wrong})  # type: ignore[arg-type]
-
-
-def test_exact_ranges_and_some_columns_change_the_forest_and_nothing_else(tmp_path: Path) -> None:
-    first = forest(tmp_path / "a", GrowForest(2, minimum=1, exact=True, max_features=0.5))
-    again = forest(tmp_path / "b", GrowForest(2, minimum=1, exact=True, max_features=0.5))
-    other = forest(tmp_path / "c", GrowForest(2, minimum=1))
-    assert different(weights(first), weights(again)) == [] and different(weights(first), weights(other))

@@ -10,84 +10,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import Made, SmallNet, different, make_run, weights
-from torch import Tensor, nn
+from federations import Made, SmallNet, make_run
 
-from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.shaping.mutations import Mutation
 from fedlit.data.sources.base import random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError
 from fedlit.methods import IFedAvg
-from fedlit.nn import MLP, GlobalLayers
+from fedlit.nn import MLP
 from fedlit.nn.blocks import Affine
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 
-NEVER = 10**9
 SPEC = ClientSpec("ash", ("a", "b", "c"), (0, 1, 2), {}, (), (5, 5, 5), (10.0, -4.0, 0.5), (2.0, 8.0, 1.0))
 
 
 def build(**options: Any) -> IFedAvg:
     return IFedAvg(SPEC, partial(MLP, hidden=[4]), **options)
-
-
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-def test_with_frozen_private_layers_it_is_fedavg_bit_for_bit(engine: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"exchange": {"federated": ["*"]}, "align": "both"}
-    fedavg = make_run(tmp_path / "a", loop={"engine": engine}, **options)
-    frozen = partial(IFedAvg, network=SmallNet, start_round=NEVER)
-    ifedavg = make_run(tmp_path / "b", loop={"client": frozen, "engine": engine}, **options)
-    expected, found = fedavg.fit(quiet=True), ifedavg.fit(quiet=True)
-    mine = {name: value for name, value in weights(ifedavg).items() if "affine" not in name}
-    assert different(weights(fedavg), mine) == [] and len(mine) > 30
-    assert found.scores == expected.scores
-    moved = make_run(tmp_path / "c", client=IFedAvg, **options)
-    moved.fit(quiet=True)
-    assert different(weights(fedavg), {n: v for n, v in weights(moved).items() if "affine" not in n}) != []
-
-
-def test_it_costs_2d_and_2c_numbers_that_never_travel(tmp_path: Path) -> None:
-    both = partial(IFedAvg, network=SmallNet, outputs="both")
-    run = make_run(tmp_path, loop={"client": both}, exchange={"federated": ["*"]}, align="both")
-    plan = run.describe()
-    features, classes = 6, 4
-    for client in plan.clients.values():
-        assert client["parameters"] - client["federated"] == 2 * features + 2 * classes
-    assert not [name for name in plan.exchange["federated"] if "affine" in name]
-    with pytest.raises(ConfigError, match=r"pattern 'affine_in': .* what the method keeps private \(affine_in.weight"):
-        make_run(tmp_path, client=IFedAvg, exchange={"federated": ["core", "affine_in"]}).describe()
-
-
-def test_around_global_layers(tmp_path: Path) -> None:
-    network = partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2)
-    run = make_run(
-        tmp_path, loop={"client": partial(IFedAvg, network=network)}, exchange={"federated": ["core"]}, epochs=2
-    )
-    run.fit(quiet=True)
-    layers = run.loop.federation["ash"]
-    assert isinstance(layers, IFedAvg)
-    assert not torch.equal(layers.affine_in.weight, torch.ones(5))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("options", "shapes"),
-    [
-        ({}, {"input scale": 3, "input shift": 3}),  # as in the paper's main results
-        ({"outputs": "both"}, {"input scale": 3, "input shift": 3, "output scale": 3, "output shift": 3}),
-        ({"inputs": "bias", "outputs": "weight"}, {"input shift": 3, "output scale": 3}),
-        ({"inputs": "weight"}, {"input scale": 3}),
-        ({"inputs": "none", "outputs": "both", "output_weight": "scalar"}, {"output scale": 1, "output shift": 3}),
-    ],
-)
-def test_parts_can_be_left_out(options: dict[str, Any], shapes: dict[str, int]) -> None:
-    client = build(**options)
-    assert {part: len(values) for part, values in client.corrections.items()} == shapes
-    x = torch.randn(5, 3)
-    plain = FederatedClient(SPEC, partial(MLP, hidden=[4]))
-    plain.load_state_dict({name: value for name, value in client.state_dict().items() if "affine" not in name})
-    assert torch.equal(client(x), plain(x))  # all start as the identity
 
 
 def test_gradients_are_the_closed_form() -> None:
@@ -189,43 +128,3 @@ def test_a_flipped_label_turns_the_output_round_at_that_client_alone(tmp_path: P
     run = planted(tmp_path, [Mutation("flip", client="site3")])
     scales = {name: client.corrections["output scale"]["1"] for name, client in run.loop.federation.items()}
     assert [name for name, value in scales.items() if value < 0] == ["site3"]
-
-
-def test_a_shift_is_undone_where_it_was_planted(tmp_path: Path) -> None:
-    run = planted(tmp_path, [Mutation("shift", client="site3", feature="a", by=2.0)])
-    shifts = {name: client.corrections["input shift"]["a"] for name, client in run.loop.federation.items()}
-    worst = min(shifts, key=lambda name: shifts[name])
-    assert worst == "site3" and shifts["site3"] < -1
-    assert all(abs(value) < -shifts["site3"] / 2 for name, value in shifts.items() if name != "site3")
-
-
-def test_corrections_are_named_by_column_and_class() -> None:
-    client = build(outputs="both")
-    with torch.no_grad():
-        client.affine_in.bias.copy_(Tensor([1.0, 2.0, 3.0]))  # type: ignore[union-attr]
-    assert client.corrections["input shift"] == {"a": 1.0, "b": 2.0, "c": 3.0}
-    assert list(client.corrections["output scale"]) == ["0", "1", "2"]
-    assert FederatedClient(SPEC, MLP).corrections == {}
-    assert isinstance(client.affine_in, nn.Module)
-
-
-def test_columns_that_a_client_does_not_have_are_not_its_corrections(tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=IFedAvg, exchange={"federated": ["*"]}, align="both", epochs=1)
-    run.describe()
-    for name, columns in {"ash": 5, "birch": 4, "cedar": 6}.items():
-        client = run.loop.federation[name]
-        assert client.spec.num_features == 6 and len(client.spec.absent) == 6 - columns
-        assert list(client.corrections["input scale"]) == [f"x{i}" for i in range(columns)]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"start_round": -1}, "expected start_round of at least 0"),
-        ({"lr_factor": 0.0}, "lr_factor above 0, found 0 and 0.0"),
-        ({"hot_start": True, "inputs": "bias"}, "hot_start: expected inputs: both"),
-    ],
-)
-def test_what_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build(**options)

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import SmallNet, different, make_run, weights
+from federations import SmallNet
 
 from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError
 from fedlit.methods import MOON
 from fedlit.methods.anchored import by_name
 from fedlit.nn import MLP
 from fedlit.spec import ClientSpec
 
 SPEC = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())
-
-
-def test_without_the_term_it_is_fedavg_bit_for_bit(tmp_path: Path) -> None:
-    runs = []
-    for name, client in (("avg", FederatedClient), ("moon", partial(MOON, mu=0.0))):
-        run = make_run(
-            tmp_path / name, loop={"client": partial(client, network=SmallNet)}, align="both",
-            exchange={"federated": ["*"], "buffers": "average"},
-        )  # fmt: skip
-        run.fit(quiet=True)
-        runs.append(weights(run))
-    assert different(*runs) == []
 
 
 def by_hand(z: np.ndarray, received: np.ndarray, previous: np.ndarray, temperature: float) -> float:
@@ -59,28 +44,6 @@ def test_the_term_and_its_gradient() -> None:
         assert float(gradient[place]) == pytest.approx(slope, abs=1e-6)
 
 
-def snapshot(client: Any) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in client.named_parameters()}
-
-
-def test_it_remembers_what_it_received_and_what_it_sent() -> None:
-    client: Any = MOON(SPEC, SmallNet)
-    client.on_receive({})
-    start = snapshot(client)
-    for module in (client.received, client.previous):
-        assert all(torch.equal(value, start[name]) for name, value in by_name(module).items())
-    for parameter in client.parameters():
-        torch.nn.init.normal_(parameter)
-    sent = snapshot(client)
-    client.on_send(3)
-    for parameter in client.parameters():  # the exchange writes
-        torch.nn.init.normal_(parameter)
-    given = snapshot(client)
-    client.on_receive({})
-    assert by_name(client.received) and all(torch.equal(v, given[name]) for name, v in by_name(client.received).items())
-    assert all(torch.equal(value, sent[name]) for name, value in by_name(client.previous).items())
-
-
 def test_the_loss_is_the_sum_and_the_extra_passes_leave_no_trace() -> None:
     client: Any = MOON(SPEC, SmallNet, mu=0.7).train()
     client.on_receive({})
@@ -102,12 +65,3 @@ def test_the_loss_is_the_sum_and_the_extra_passes_leave_no_trace() -> None:
     client.representation(x, by_name(client.received))
     assert int(client.encoder[1].num_batches_tracked) == batches == 3
     assert torch.equal(client.core[1].running_mean, running)
-
-
-def test_what_it_compares_with_never_travels_and_what_is_refused(tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=MOON, align="both", exchange={"federated": ["*"], "buffers": "average"})
-    assert not [name for name in run.describe().exchange["federated"] if name.startswith(("received", "previous"))]
-    with pytest.raises(ConfigError, match="client 'ash': MOON compares representations"):
-        make_run(tmp_path, client=MOON, align="both", exchange={"federated": ["head"]}).describe()
-    with pytest.raises(ConfigError, match=r"MOON: expected mu of at least 0 and temperature above 0, found 1\.0 and 0"):
-        MOON(SPEC, MLP, temperature=0)

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.autograd.functional import hvp
 
 from fedlit.data.loader import Batch
-from fedlit.errors import ConfigError, RunError
 from fedlit.methods import PerFedAvg, per_fedavg
-from fedlit.nn import MLP, Network
+from fedlit.nn import Network
 from fedlit.spec import ClientSpec
 from fedlit.train.tuning import FineTune, Then
 
@@ -60,18 +59,6 @@ def test_the_meta_gradient_is_the_papers(hessian: Any) -> None:
     assert found[0].double() == pytest.approx(expected, abs=2e-5)
 
 
-@pytest.mark.parametrize("hessian", ["none", "finite_difference"])
-def test_one_pass_of_a_step_counts_in_the_statistics_of_normalisation(hessian: Any) -> None:
-    client = PerFedAvg(SPEC, SmallNet, hessian=hessian).train()
-    x, y = torch.randn(24, 2), torch.arange(24) % 2
-    before = {name: value.clone() for name, value in client.named_buffers()}
-    client.meta_gradient(Batch(x, y))
-    after = dict(client.named_buffers())
-    assert int(after["encoder.1.num_batches_tracked"]) == int(before["encoder.1.num_batches_tracked"]) + 1
-    first = client.encoder[0](x[: 24 // client.parts])  # type: ignore[index]
-    torch.testing.assert_close(after["encoder.1.running_mean"], 0.1 * first.mean(0).detach())
-
-
 def test_it_predicts_by_the_received_model_after_a_step_on_its_own_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,31 +91,3 @@ def test_the_adapted_model_trains_on_in_the_private_last_phase(tmp_path: Path) -
         state = run.loop.federation[name].state_dict()
         both = {key: f"personal.{key}" for key in state if f"personal.{key}" in state}
         assert all(torch.equal(state[key], state[copy]) for key, copy in both.items())
-
-
-class Functional(SmallNet):
-    """Normalises by a function, which no list of modules shows."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(nn.functional.batch_norm(x, None, None, training=True))
-
-
-def test_what_is_refused_and_what_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="PerFedAvg: expected alpha and delta above 0 and steps of at least 1"):
-        PerFedAvg(SPEC, MLP, alpha=0)
-    with pytest.raises(ConfigError, match="client 'ash': PerFedAvg adapts what an exchange gives"):
-        make_run(tmp_path, client=PerFedAvg).describe()
-    notes = make_run(tmp_path, client=PerFedAvg, exchange={"federated": ["core"], "every": "step"}).describe().notes
-    assert any("passes over all training rows behind each exchange, step" in note for note in notes)
-    for network in (SmallNet, Functional):
-        run = make_run(
-            tmp_path, loop={"client": partial(PerFedAvg, network=network)}, exchange={"federated": ["core"]},
-            data={"batches": 13},
-        )  # fmt: skip
-        with pytest.raises(RunError, match=r"expected 2 rows, as its network asks, .* 2 parts .* found a part of 1"):
-            run.fit(quiet=True)
-    plain = PerFedAvg(SPEC, MLP, hessian="finite_difference")
-    few = Batch(torch.ones(3, len(SPEC.features)), torch.ones(3))
-    assert plain.meta_gradient(few)[0].isfinite()
-    with pytest.raises(RunError, match="expected a row in each of the 3 parts of a batch, found a batch of 2"):
-        plain.meta_gradient(Batch(few.x[:2], few.y[:2]))

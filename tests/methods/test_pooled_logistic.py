@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,13 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.client.client import FederatedClient
 from fedlit.data.sources.base import random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError
-from fedlit.exchange.rules import Mean, Newton
+from fedlit.exchange.rules import Newton
 from fedlit.methods import PooledLogistic
 from fedlit.methods.penalised import INTERCEPT
 from fedlit.mixture.export import export_scorer
-from fedlit.nn import MLP
 from fedlit.run.run import Run
-from fedlit.spec import ClientSpec
-from fedlit.tasks import Counts
 
 INFINITE = float("inf")
 COLUMNS = {
@@ -147,15 +141,6 @@ def test_without_others_it_is_the_clients_own_ridge_regression(tmp_path: Path) -
     assert numbers["ash"].coefficients[0].tolist() == pytest.approx(ridge.coef_.tolist(), abs=1e-5)  # type: ignore[index]
 
 
-def test_one_client_in_a_federation_is_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        among = fitted(tmp_path / "a", source=Sites(("cedar",)))
-    assert "nothing to gain: no two clients have an output and a column in common" in caplog.text
-    alone = fitted(tmp_path / "b", federated=(), source=Sites(("cedar",)))
-    assert different(weights(among), weights(alone)) == []
-    assert among.loop.federation["cedar"].state["strength"] == 0
-
-
 def test_clients_of_different_classes_share_those_that_they_call_alike(tmp_path: Path) -> None:
     run = fitted(tmp_path, source=Made())  # classes 0 to 2, 0 and 1, 0 to 3
     ash, birch = run.loop.federation["ash"], run.loop.federation["birch"]
@@ -177,32 +162,3 @@ def test_new_rows_and_a_folder_of_data_predict_the_same(tmp_path: Path) -> None:
         scorer = run.client(name)
         exported = export_scorer(scorer, tmp_path / name)
         assert "it predicts what the run predicts" in exported.checked
-
-
-def test_what_leaves_a_client_and_what_is_odd_stands_in_the_plan(tmp_path: Path) -> None:
-    plan = run_of(tmp_path, data={"scaling": "client"}).describe()
-    assert "gradient and curvature" in str(plan) and "squares and products of the shared inputs" in str(plan)
-    assert "Note: PooledLogistic compares coefficients: each client standardises" in str(plan)
-    assert "categories are codes that enter as numbers (sex); set data.categories: indicators" in str(plan)
-    assert "prior.1: max%2E rate" in plan.exchange["federated"]
-    assert not [name for name in plan.exchange["federated"] if not name.startswith("prior.")]
-    assert plan.clients["ash"]["federated"] == 3
-    units = {"scaling": "none", "categories": "indicators"}
-    assert "penalties weigh columns by their units" in str(run_of(tmp_path, data=units).describe())
-    units["scaling"] = "pooled"
-    assert "PooledLogistic compares" not in str(run_of(tmp_path, data=units).describe())
-
-
-def test_what_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(ConfigError, match=r"client 'ash': expected exchange.rule: fedlit.exchange.rules.Newton"):
-        fitted(tmp_path / "a", Mean())
-    network = {"loop": {"client": partial(FederatedClient, network=MLP)}, "align": "both"}
-    with pytest.raises(ConfigError, match=r"expected exchange.federated: \[prior\] .* found core"):
-        make_run(tmp_path / "b", exchange={"federated": ["core"], "rule": Newton()}, **network).describe()
-    counts = ClientSpec("ash", ("a",), (), {}, (), task=Counts(target="falls"))
-    with pytest.raises(ConfigError, match=r"expected task classification, or regression .* found counts"):
-        PooledLogistic(counts)
-    spec = ClientSpec("ash", ("a",), (0, 1), {}, ())
-    for options in ({"strength": -1.0}, {"ridge": 0.0}, {"strength": "strong"}):
-        with pytest.raises(ConfigError, match=r"PooledLogistic: (strength|ridge): expected"):
-            PooledLogistic(spec, **options)  # type: ignore[arg-type]

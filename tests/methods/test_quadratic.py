@@ -1,74 +1,84 @@
-"""The quadratic problem itself: its closed forms against plain loops, and FedAvg's and FedProx's fixed points."""
+"""On quadratics methods come to rest where theory says: closed forms of ``quadratic.py``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from methods.quadratic import STEPS, Problem, joint, optimum, point, problems, quadratic, rest
-from scipy.optimize import minimize
+from methods.quadratic import DIMENSIONS, STEPS, Problem, optimum, point, problems, quadratic, rest
 
 from fedlit.client.client import FederatedClient
-from fedlit.methods import FedProx
+from fedlit.exchange.rules import FedAdagrad, FedAvgM, FedNova, Mean
+from fedlit.methods import Ditto, FedDyn, FedDynMean, FedProx, PFedMe, Scaffold, ScaffoldMean
 
-LR = 0.2
-
-
-def made(seed: int = 0) -> dict[str, Problem]:
-    found = {}
-    for name in STEPS:
-        rng = np.random.default_rng([seed, len(name)])
-        root = rng.normal(size=(3, 3))
-        found[name] = Problem(root @ root.T / 4 + 0.2 * np.eye(3), rng.normal(size=3))
-    return found
-
-
-@pytest.mark.parametrize("mu", [0.0, 0.7])
-def test_the_fixed_point_is_where_a_plain_loop_ends(mu: float) -> None:
-    own, weights, w = made(), {"ash": 1.0, "birch": 2.0, "cedar": 0.5}, np.zeros(3)
-    for _ in range(3000):
-        ends = []
-        for name, one in own.items():
-            v = w.copy()
-            for _ in range(STEPS[name]):
-                v -= 0.1 * (one.gradient(v) + mu * (v - w))
-            ends.append(weights[name] * v)
-        w = sum(ends) / sum(weights.values())
-    assert rest(own, lr=0.1, weights=weights, mu=mu) == pytest.approx(w, abs=1e-9)
+Own = dict[str, Problem]
+ONE = dict.fromkeys(STEPS, 1)
+PER_STEP = {name: 1 / steps for name, steps in STEPS.items()}
+fedavg = partial(rest, lr=0.2)
+RESTS: dict[str, tuple[Any, Any, float, int, Callable[[Own], np.ndarray], float]] = {
+    # client, rule, learning rate, rounds, where it rests, to what tolerance
+    "fedavg": (FederatedClient, Mean, 0.2, 60, fedavg, 1e-5),
+    "fedprox": (partial(FedProx, mu=1.5), Mean, 0.2, 60, partial(rest, lr=0.2, mu=1.5), 1e-5),
+    "momentum at the server": (FederatedClient, partial(FedAvgM, 0.5), 0.2, 40, fedavg, 2e-4),
+    "half at the server": (FederatedClient, partial(FedAvgM, 0.0, lr=0.5), 0.2, 60, fedavg, 2e-4),
+    "fedadagrad": (FederatedClient, partial(FedAdagrad, 0.3, tau=0.01), 0.2, 100, fedavg, 2e-4),
+    "fednova": (FederatedClient, FedNova, 0.2, 60, partial(rest, lr=0.2, weights=PER_STEP), 2e-4),
+    "scaffold": (Scaffold, ScaffoldMean, 0.1, 150, optimum, 1e-3),
+    "feddyn": (partial(FedDyn, alpha=2.0), FedDynMean, 0.1, 150, optimum, 1e-3),
+}
 
 
-def test_optima_are_what_a_solver_finds() -> None:
-    own = made(1)
-
-    def total(z: np.ndarray) -> float:  # w of two weights, then each client's third
-        parts = [(np.append(z[:2], z[2 + place]), one) for place, one in enumerate(own.values())]
-        return float(sum((w - one.minimum) @ one.curvature @ (w - one.minimum) for w, one in parts))
-
-    w, best = joint(own, 2)
-    assert np.concatenate([w, *best.values()]) == pytest.approx(minimize(total, np.zeros(5), tol=1e-12).x, abs=1e-5)
-    whole = minimize(lambda z: total(np.append(z, [z[2], z[2]])), np.zeros(3), tol=1e-12).x
-    assert optimum(own) == pytest.approx(whole, abs=1e-5)
-    near = own["ash"].near(np.ones(3), 0.3)
-    assert own["ash"].gradient(near) + 0.3 * (near - 1) == pytest.approx(np.zeros(3), abs=1e-12)
-
-
-@pytest.mark.parametrize(("client", "mu"), [(FederatedClient, 0.0), (partial(FedProx, mu=1.5), 1.5)])
-def test_fedavg_and_fedprox_rest_where_theory_says_and_not_at_the_optimum(
-    client: type[FederatedClient], mu: float, tmp_path: Path
-) -> None:
-    run = quadratic(tmp_path, client=client, lr=LR, rounds=60)
+@pytest.mark.parametrize("method", RESTS)
+def test_a_federation_rests_where_theory_says(method: str, tmp_path: Path) -> None:
+    client, rule, lr, rounds, expected, tolerance = RESTS[method]
+    run = quadratic(tmp_path, client=client, lr=lr, rounds=rounds, exchange={"rule": rule})
     own = problems(run)
     run.fit(quiet=True)
-    expected = rest(own, lr=LR, mu=mu)
-    assert point(run) == pytest.approx(expected, abs=1e-5)
-    assert np.abs(expected - optimum(own)).max() > 0.03
+    assert point(run) == pytest.approx(expected(own), abs=tolerance)
+    places = [fedavg(own), rest(own, lr=0.2, weights=PER_STEP), optimum(own)]
+    assert min(np.abs(places[one] - places[other]).max() for one, other in ((0, 1), (0, 2))) > 0.03
 
 
-def test_a_core_is_shared_around_heads_of_one_s_own(tmp_path: Path) -> None:
-    run = quadratic(tmp_path, lr=LR, steps=dict.fromkeys(STEPS, 1), own=1, rounds=200)
-    w, best = joint(problems(run), 2)
+@pytest.mark.parametrize(
+    ("client", "lr", "steps", "federated", "strength"),
+    [
+        (partial(Ditto, strength=0.5), 0.1, STEPS, partial(rest, lr=0.1), 0.5),
+        # w minimises Moreau envelopes: clients go to their proximal points
+        (partial(PFedMe, strength=1.0, inner_steps=10, eta=0.5), 0.3, ONE,
+         partial(rest, lr=0.3, steps=dict.fromkeys(STEPS, np.inf), mu=1.0), 1.0),
+    ],
+    ids=["ditto", "pfedme"],
+)  # fmt: skip
+def test_personal_models_are_proximal_points(
+    client: Any, lr: float, steps: Any, federated: Any, strength: float, tmp_path: Path
+) -> None:
+    run = quadratic(tmp_path, client=client, lr=lr, steps=steps, rounds=150)
+    own = problems(run)
     run.fit(quiet=True)
-    for name in STEPS:
-        assert point(run, name) == pytest.approx(np.concatenate([w, best[name]]), abs=1e-4)
+    w = federated(own)
+    assert point(run) == pytest.approx(w, abs=1e-4)
+    for name, one in own.items():
+        assert point(run, name, "personal.") == pytest.approx(one.near(w, strength), abs=1e-4)
+        assert np.abs(one.near(w, strength) - w).max() > 0.01
+
+
+def test_l2gd_rests_where_mixing_a_share_of_the_mean_says(tmp_path: Path) -> None:
+    """E gradient steps, then x ← (1 − r) x + r x̄ (Hanzely and Richtárik 2020)."""
+    lr, steps, rate = 0.1, 2, 0.1
+    exchange = {"every": {"steps": steps}, "rate": rate}
+    run = quadratic(tmp_path, lr=lr, steps=dict.fromkeys(STEPS, 10), rounds=60, exchange=exchange)
+    run.fit(quiet=True)
+    own = problems(run)
+    n = len(own)
+    shrink, shift = np.zeros((n * DIMENSIONS,) * 2), np.zeros(n * DIMENSIONS)
+    for place, one in enumerate(own.values()):
+        at = slice(place * DIMENSIONS, (place + 1) * DIMENSIONS)
+        left = np.linalg.matrix_power(np.eye(DIMENSIONS) - lr * one.curvature, steps)
+        shrink[at, at], shift[at] = left, one.minimum - left @ one.minimum
+    mix = np.kron((1 - rate) * np.eye(n) + rate / n, np.eye(DIMENSIONS))
+    expected = np.linalg.solve(np.eye(n * DIMENSIONS) - mix @ shrink, mix @ shift)
+    assert np.concatenate([point(run, name) for name in own]) == pytest.approx(expected, abs=1e-4)

@@ -266,6 +266,20 @@ def test_clients_do_without_their_own_network_where_that_is_better() -> None:
     assert lone.candidate == "ours" and dict(lone.weights) == {"ours": 1.0}
 
 
+@pytest.mark.parametrize(
+    ("errors", "weights"),
+    [
+        ({"mean": 9.0, "linear": 0.2, "trees": 9.0}, {"linear": 1.0}),
+        ({"mean": 9.0, "linear": 0.5, "trees": 0.5}, {"linear": 0.5, "trees": 0.5}),
+    ],
+)
+def test_where_no_part_is_federated_one_or_two_of_them_can_be_the_choice(
+    errors: dict[str, float], weights: dict[str, float]
+) -> None:
+    clients = {f"c{place}": numbers(place, 30, **errors) for place in range(8)}
+    assert all(dict(own.weights) == weights for own in choose_together(clients, list(errors)).values())
+
+
 # ---------------------------------------------------------------------- refused
 
 

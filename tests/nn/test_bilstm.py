@@ -84,33 +84,6 @@ def test_several_at_once_are_each_alone() -> None:
         torch.testing.assert_close(states[name].grad[0], parameter.grad)
 
 
-def test_it_is_called_with_other_tensors() -> None:
-    """IFCA's clients tell what they lose under each model."""
-    first, second, x = network(), network(), drawn(3)
-    initialise(second, seed=2)
-    assert torch.equal(functional_call(first, dict(second.state_dict()), (x,)), second(x))
-
-
-def test_initial_values_are_a_function_of_seed_and_name() -> None:
-    one, other = network(), network(width=3)
-    same = {name for name, value in one.state_dict().items() if name in other.state_dict()
-            and value.shape == other.state_dict()[name].shape}  # fmt: skip
-    assert {"core.0.forth.weight_hh_l0", "core.0.back.bias_ih_l0", "core.1.forth.weight_ih_l0", "head.0.weight"} <= same
-    assert all(torch.equal(one.state_dict()[name], other.state_dict()[name]) for name in same)
-    assert not torch.equal(one.state_dict()["core.0.forth.weight_hh_l0"], one.state_dict()["core.0.back.weight_hh_l0"])
-    bound = HIDDEN**-0.5
-    assert all(value.abs().max() <= bound for name, value in one.state_dict().items() if name.startswith("core."))
-
-
-def test_dropout_lies_between_layers_and_only_in_training() -> None:
-    own, x = network(dropout=0.5), drawn(2)
-    assert [type(part).__name__ for part in own.core] == ["_BiLSTM", "Dropout", "_BiLSTM"]  # type: ignore[union-attr]
-    own.train()
-    assert not torch.equal(own(x), own(x))
-    own.eval()
-    assert torch.equal(own(x), own(x))
-
-
 def spec(inputs: tuple[Input, ...]) -> ClientSpec:
     task = SequenceLabelling(("a", "b"), len(inputs))
     return ClientSpec("north", tuple(own.name for own in inputs), task.classes, {}, (), task=task, inputs=inputs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from scipy.signal import correlate2d
 
@@ -27,8 +26,3 @@ def test_it_is_two_convolutions_and_a_dense_layer() -> None:
     expected = state["head.weight"] @ np.concatenate([own.ravel() for own in maps]) + state["head.bias"]
     found = network(torch.from_numpy(image)[None])[0].detach().numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_pixels_that_make_no_square_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected the pixels of a square image, found 26 features"):
-        CNN(26, 3)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import batch_norm, dropout, linear, scaled_dot_product_attention, selu
 
@@ -42,39 +40,6 @@ def test_parameter_counts_of_the_paper(client: str, method: str) -> None:
     assert sum(p.numel() for p in network.parameters()) == parameters
     expected = {"global layers": CORE[data], "local": 0, "fedavg": parameters}[method]
     assert federated_parameters(network, patterns) == expected
-
-
-@settings(derandomize=True, max_examples=15, deadline=None)
-@given(
-    st.integers(1, 6),
-    st.integers(1, 5),
-    st.integers(1, 4),
-    st.sampled_from([(4, 2), (8, 4), (6, 3)]),
-    st.integers(0, 3),
-    st.booleans(),
-    st.booleans(),
-)
-def test_parameter_counts_of_any_size(
-    d: int, c: int, d_global: int, sizes: tuple[int, int], blocks: int, input_norm: bool, gated: bool
-) -> None:
-    """The closed form of the description, part by part."""
-    e, heads = sizes
-    z = d_global * e
-
-    def fc(inputs: int, outputs: int) -> int:
-        return 2 * inputs + inputs * outputs + outputs
-
-    def feed_forward(size: int, hidden: int, channels: int, bias: bool) -> int:
-        return 2 * channels + (3 if gated else 2) * size * hidden + (hidden + size if bias else 0)
-
-    block = 2 * d + 4 * e * e + feed_forward(e, e // 2, d, bias=False)
-    encoder = (2 * d if input_norm else 0) + 2 * d * e + 2 * d + blocks * block + fc(d * e, 4 * z)
-    core = feed_forward(4 * z, z, 4 * z, bias=True) + fc(4 * z, 2 * z) + feed_forward(2 * z, z // 2, 2 * z, bias=True)
-    head = fc(2 * z, z) + 2 * z + z * c + c
-
-    network = GlobalLayers(d, c, d_global, e, blocks, heads, input_norm, gated)
-    parts = [sum(p.numel() for p in part.parameters()) for part in (network.encoder, network.core, network.head)]
-    assert parts == [encoder, core, head]
 
 
 def written_out(tensors: dict[str, Tensor], x: Tensor, blocks: int, heads: int, drop: float = 0.0) -> Tensor:
@@ -134,14 +99,6 @@ def test_forward_equals_the_description(drop: float, form: dict[str, bool]) -> N
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_dropout_is_of_training_alone_and_changes_no_name() -> None:
-    torch.manual_seed(5)
-    plain, drops, x = GlobalLayers(5, 3, **SMALL), GlobalLayers(5, 3, **SMALL, dropout=0.5), torch.randn(9, 5)
-    drops.load_state_dict(plain.state_dict())
-    assert torch.equal(plain.eval()(x), drops.eval()(x))
-    assert not torch.allclose(plain.train()(x), drops.train()(x), atol=1e-3)
-
-
 @pytest.mark.parametrize("form", [{}, {"input_norm": False, "gated": False}])
 @pytest.mark.parametrize("norm", ["batch", "frozen"])
 def test_gradient_reaches_every_parameter(norm: str, form: dict[str, bool]) -> None:
@@ -169,9 +126,3 @@ def test_frozen_mode_in_training_equals_evaluation() -> None:
     ordinary.load_state_dict(frozen.state_dict())
     assert torch.equal(trained, ordinary.eval()(x))
     assert not torch.allclose(trained, ordinary.train()(x), atol=1e-3)
-
-
-def test_frozen_rows_do_not_see_each_other() -> None:
-    torch.manual_seed(4)
-    frozen, x = GlobalLayers(5, 3, **SMALL, norm="frozen").train(), torch.randn(10, 5)
-    torch.testing.assert_close(frozen(x)[:4], frozen(x[:4]), rtol=1e-5, atol=1e-5)

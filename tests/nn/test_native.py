@@ -128,50 +128,6 @@ def test_it_is_as_exact_as_the_torch_operations(rows: int, gated: bool, mode: st
         check(3)
 
 
-def test_statistics_hold_where_the_mean_is_large() -> None:
-    plain = encoder(columns=3, blocks=1)
-    with torch.no_grad():
-        plain.embedding.weight.mul_(1e-2)
-        plain.embedding.bias.copy_(torch.full((3, 16), 100.0))
-    kernel, exact = fused(plain), copy.deepcopy(plain).double()
-    x, dout = data(40, 3)
-    found, torch64 = outcome(kernel, x, dout), outcome(exact, x, dout)
-    name = "token_norm.running_var"
-    torch.testing.assert_close(found.statistics[name].double(), torch64.statistics[name], rtol=1e-5, atol=0)
-
-
-def test_scores_may_be_large() -> None:
-    plain = encoder(spread=20.0)
-    x, dout = data(40, 11)
-    found, torch64 = outcome(fused(plain), x, dout), outcome(copy.deepcopy(plain).double(), x, dout)
-    assert error(found.out, torch64.out) < 1e-5
-    assert error(found.gradients["x"], torch64.gradients["x"]) < 1e-3
-
-
-@pytest.mark.parametrize("gated", [True, False])
-def test_without_gradients_it_gives_the_same(gated: bool) -> None:
-    own = fused(encoder(blocks=6, gated=gated).eval())
-    x, dout = data(37, 11)
-    with torch.no_grad():
-        found = own.tokens(x)
-    torch.testing.assert_close(found, outcome(own, x, dout).out, rtol=1e-6, atol=1e-6)
-
-
-def test_in_evaluation_a_row_does_not_depend_on_the_others() -> None:
-    own = fused(encoder().eval())
-    x, dout = data(40, 11)
-    assert torch.equal(outcome(own, x, dout).out[21:26], outcome(own, x[21:26], dout[21:26]).out)
-
-
-def test_mixed_modes_use_torch_operations() -> None:
-    own = fused(encoder())
-    own.token_norm.eval()
-    x, dout = data(9, 11)
-    plain = copy.deepcopy(own)
-    plain.fused = False
-    assert same(outcome(own, x, dout), outcome(plain, x, dout))
-
-
 # ---------------------------------------------------------------------- not a number
 
 
@@ -190,23 +146,6 @@ def test_nan_in_a_row_is_seen(bits: int) -> None:
     assert torch.equal(found.out[others], clean.out[others])
     assert torch.equal(found.gradients["x"][others], clean.gradients["x"][others])
     assert all(value.isnan().any() for name, value in found.gradients.items() if name != "x")
-
-
-@pytest.mark.parametrize(
-    "name", ["embedding.weight", "token_norm.bias", "attention.qkv.weight", "w1.weight", "w3.weight"]
-)
-def test_nan_in_a_parameter_is_seen(name: str) -> None:
-    own = fused(encoder().eval())
-    next(value for key, value in own.named_parameters() if key.endswith(name)).data.view(-1)[3] = torch.nan
-    with torch.no_grad():
-        found = own.tokens(data(20, 11)[0])
-    assert found.isnan().any(dim=1).all()
-
-
-def test_nan_in_the_gradient_is_seen() -> None:
-    x, dout = data(20, 11)
-    dout[7, 7] = torch.nan
-    assert all(value.isnan().any() for value in outcome(fused(encoder()), x, dout).gradients.values())
 
 
 # ---------------------------------------------------------------------- stacks and threads
@@ -302,10 +241,6 @@ def test_why_it_cannot_be_used(change: Callable[[Encoder], None], reason: str) -
     assert reason in own.why_not_fused()
 
 
-def test_too_many_columns_are_refused() -> None:
-    assert "128 columns" in encoder(columns=129, blocks=1).why_not_fused()
-
-
 # ---------------------------------------------------------------------- compiling
 
 
@@ -351,42 +286,6 @@ def test_without_a_compiler_torch_operations_are_used_and_it_is_said_once(
     x = torch.randn(4, 5)
     assert torch.equal(network(x), plain(x))
     assert not list(fresh.rglob("*.so"))
-
-
-def test_a_compile_error_is_said_with_the_compilers_last_line(
-    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    compiler = script(
-        tmp_path / "compiler",
-        'if [ "$1" = --version ]; then echo 1.0; exit; fi',
-        "echo at first >&2; echo in the end >&2; exit 1",
-    )
-    monkeypatch.setenv("CXX", str(compiler))
-    source = tmp_path / "source.cpp"
-    source.write_text("")
-    with caplog.at_level(logging.WARNING, LOGGER):
-        assert load(source, ()) is None
-    assert "source.cpp" in caplog.text
-    assert str(compiler) in caplog.text
-    assert "in the end" in caplog.text
-    assert "at first" not in caplog.text
-    assert not list(fresh.iterdir()), "the cache keeps nothing of a failed attempt"
-
-
-def test_what_is_compiled_depends_on_source_and_definitions(fresh: Path, tmp_path: Path) -> None:
-    real_compiler()
-    source = tmp_path / "source.cpp"
-    source.write_text('extern "C" int answer() { return ANSWER; }')
-    for answer in (1, 2):
-        library = load(source, (("ANSWER", answer),))
-        assert library is not None
-        assert library.answer() == answer
-    source.write_text('extern "C" int answer() { return 10 * ANSWER; }')
-    load.cache_clear()
-    library = load(source, (("ANSWER", 1),))
-    assert library is not None
-    assert library.answer() == 10
-    assert len(list(fresh.iterdir())) == 3
 
 
 def test_two_processes_may_compile_at_once(fresh: Path, tmp_path: Path) -> None:

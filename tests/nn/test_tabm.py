@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import pytest
 import rtdl_num_embeddings
 import tabm
 import torch
@@ -13,11 +12,10 @@ from torch import Tensor, nn
 
 from fedlit.client.build import build_client
 from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 from fedlit.nn import MLP, GlobalLayers, TabM
 from fedlit.nn.dropout import ByteDropout
-from fedlit.nn.tabm import PiecewiseLinear, Values
+from fedlit.nn.tabm import PiecewiseLinear
 from fedlit.spec import ClientSpec
 
 EDGES = ((-2.0, -0.5, 0.0, 0.25, 3.0), (-1.0, 1.5), (-0.1, 0.0, 0.1))
@@ -86,14 +84,6 @@ def test_outputs_are_those_of_the_authors_modules() -> None:
         torch.testing.assert_close(network.eval()(rows()), expected, rtol=1e-5, atol=1e-4)
 
 
-def test_codes_have_embeddings_by_value_and_one_for_what_is_missing_or_unseen() -> None:
-    values = Values([Input("a", "a", ("x", "y")), Input("b", "b", ("u", "v", "w"))], width=2)
-    place = {name: row for row, name in enumerate(values.axes["weight"][1])}
-    found = values(torch.tensor([[0.0, 2.0], [-1.0, -1.0], [1.0, 0.0], [2.0, 3.0]]))
-    named = [["a=x", "b=w"], ["a=", "b="], ["a=y", "b=u"], ["a=", "b="]]
-    assert torch.equal(found, values.weight[torch.tensor([[place[name] for name in row] for row in named])])
-
-
 NETWORKS = {
     "tabm": lambda features, outputs: TabM(features, outputs, k=2, width=6, embedding=3, num_bins=4),
     "mlp": MLP,
@@ -107,21 +97,6 @@ def client(network: str, name: str, columns: dict[str, tuple[str, ...]], classes
     inputs = tuple(Input(own, own, values, () if values else (-1.0, 0.0, 2.0)) for own, values in columns.items())
     spec = ClientSpec(name, tuple(columns), classes, {}, (), inputs=inputs)
     return build_client(lambda spec: FederatedClient(spec, NETWORKS[network]), spec, seed=8)
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_axes_have_a_name_for_each_place(network: str) -> None:
-    own = client(network, "a", {"age": (), "soil": ("clay", "sand")}, ("low", "mid", "high"))
-    named = {
-        f"{name}.{tensor}": (axis, labels)
-        for name, part in own.named_modules()
-        if hasattr(part, "axes")
-        for tensor, (axis, labels) in part.axes.items()
-    }
-    tensors = dict(own.named_parameters())
-    assert any(set(labels) == {"low", "mid", "high"} for _, labels in named.values())
-    for name, (axis, labels) in named.items():
-        assert tensors[name].shape[axis] == len(labels) == len(set(labels))
 
 
 def test_what_has_one_name_starts_equal_whatever_else_a_client_has() -> None:
@@ -141,15 +116,6 @@ def test_what_has_one_name_starts_equal_whatever_else_a_client_has() -> None:
     assert all(
         torch.equal(first.state_dict()[name], second.state_dict()[name]) for name in equal if name.startswith("core")
     )
-
-
-def test_two_outputs_in_one_and_names_that_are_one() -> None:
-    own = client("mlp", "a", {"age": ()}, ("well", "ill"))
-    assert own.head.axes == {"weight": (0, ("well|ill",)), "bias": (0, ("well|ill",))}
-    with pytest.raises(ConfigError, match="'a=b=c' twice"):
-        Values([Input("a=b", "a=b", ("c",)), Input("a", "a", ("b=c",))], width=2)
-    with pytest.raises(ConfigError, match="at most 2 bins, found 4; set num_bins"):
-        PiecewiseLinear(INPUTS, bins=2, width=1)
 
 
 def test_weights_alone_decay() -> None:

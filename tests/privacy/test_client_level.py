@@ -11,9 +11,8 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, kstest, norm
 from torch import Tensor
 
-from fedlit.errors import ConfigError, RunError
 from fedlit.privacy.client_level import clipped, epsilon, gaussian, length, noise_to_signal, noised
-from fedlit.privacy.settings import ClientLevel, Masked
+from fedlit.privacy.settings import ClientLevel
 
 
 def exact(noise: float, rounds: int, delta: float, distance: float = 2.0) -> float:
@@ -40,12 +39,6 @@ def test_epsilon_is_above_the_exact_one_and_close(noise: float, rounds: int) -> 
     orders = np.linspace(1.001, 200, 200_000)
     bound = orders * rounds * (2 / noise) ** 2 / 2 + np.log1p(-1 / orders) - np.log(1e-5 * orders) / (orders - 1)
     assert epsilon([noise] * rounds, 1e-5) == pytest.approx(bound.min(), rel=0.02)
-
-
-def test_epsilon_of_other_noises_and_of_nothing() -> None:
-    assert epsilon([], 1e-5) == 0
-    assert epsilon([2.0, 3.0], 1e-5) == epsilon([3.0, 2.0], 1e-5)
-    assert epsilon([3.0, 3.0], 1e-5) < epsilon([2.0, 3.0], 1e-5) < epsilon([2.0, 2.0], 1e-5)
 
 
 def test_the_noise_to_signal_is_that_of_drawn_means() -> None:
@@ -93,32 +86,3 @@ def test_an_answer_is_received_and_clipped_update_and_noise_of_the_stated_deviat
     assert 1e-6 < chi2.cdf(float(noise.square().sum()) / 0.1**2, len(noise)) < 1 - 1e-6
     assert kstest(noise.numpy() / 0.1, "norm").pvalue > 1e-6
     assert {name: own.dtype for name, own in sent.items()} == {name: own.dtype for name, own in state.items()}
-
-
-def test_what_has_no_promise_is_refused() -> None:
-    one = {"w": torch.ones(2)}
-    for state, before, message in (
-        ({"n": torch.ones(2).long()}, {"n": torch.ones(2).long()}, "n: expected floating-point numbers"),
-        (one, {}, "w: expected to have received it before, .*found nothing"),
-        (one, {"w": torch.ones(3)}, r"found torch.float32 of shape \(3,\)"),
-        ({"w": torch.tensor([1.0, math.nan])}, one, "expected finite numbers"),
-    ):
-        with pytest.raises(RunError, match=message):
-            noised(state, before, ClientLevel(clip=0.5, noise=2.0))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ClientLevel(clip=0, noise=1), "clip: expected a number above 0, found 0"),
-        (lambda: ClientLevel(clip=1, noise=0), "noise: .*without noise nothing is private"),
-        (lambda: ClientLevel(clip=1, noise=1, delta=1), r"delta: expected a number in \(0, 1\)"),
-        (lambda: Masked(bits=60), "bits: expected 8 to 52 binary digits"),
-        (lambda: ClientLevel(clip=1, noise=1, answers=0), "answers: expected at least 1"),
-        (lambda: Masked(least=2), "least: expected at least 3 sites"),
-        (lambda: Masked(norm=0), "norm: expected a number above 0"),
-    ],
-)
-def test_settings_out_of_range_are_refused(make: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make()  # type: ignore[operator]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import RunError
 from fedlit.privacy.keys import accepted, advert, fingerprint, mask_key, registered_key
 
 SITES = ("ash", "birch", "cedar")
@@ -66,15 +66,3 @@ def test_registered_keys_are_read_and_their_fingerprint_is_that_of_ssh_keygen(tm
     except FileNotFoundError:
         pytest.skip("ssh-keygen is not installed")
     assert fingerprint(ADVERTS["ash"]["key"]) in said.stdout
-
-
-def test_other_keys_are_refused(tmp_path: Path) -> None:
-    other = rsa.generate_private_key(65537, 2048).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    for content, message in ((other, "expected an elliptic curve key"), (b"nothing", "expected the private key")):
-        (tmp_path / "site.key").write_bytes(content)
-        with pytest.raises(ConfigError, match=message):
-            registered_key(tmp_path / "site.key")
-    with pytest.raises(ConfigError, match="expected a public key of OpenSSH's form"):
-        fingerprint("nothing")

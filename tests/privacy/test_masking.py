@@ -99,13 +99,6 @@ def test_what_is_sent_is_uniform_and_new_each_round_and_question_and_federation(
             assert chisquare(np.bincount(difference[:, 7], minlength=256)).pvalue > 1e-6
 
 
-def test_the_sum_of_all_messages_but_one_is_a_uniform_draw() -> None:
-    own = {site: {"w": torch.zeros(30_000)} for site in SITES}
-    layout, site = layout_of(own), maskers()
-    total = sum(site[name].mask(0, layout, own[name])["w"] for name in SITES[:3]).numpy().view(np.uint64)
-    assert chisquare(np.bincount((total >> np.uint64(56)).astype(int), minlength=256)).pvalue > 1e-6
-
-
 def test_the_stream_is_aes_and_the_keys_are_hkdf() -> None:
     secret, info = bytes(range(32)), b"round 3"
     extracted = hmac.digest(bytes(32), secret, hashlib.sha256)  # RFC 5869, once by hand
@@ -186,14 +179,6 @@ def test_what_cannot_be_summed_is_refused_by_name_before_it_leaves() -> None:
     # ash, birch, cedar and all: the difference is the rows of dune
     with pytest.raises(ConfigError, match="expected all sites to federate the same tensors"):
         layout_of(own, by_rows=True)
-
-
-def test_a_key_that_was_swapped_is_no_key() -> None:
-    with pytest.raises(RunError, match="expected the others to know its own key"):
-        Pairs("ash", X25519PrivateKey.generate(), PUBLICS, "made")
-    small = Pairs("ash", KEYS["ash"], {**PUBLICS, "birch": bytes(32)}, "made")
-    with pytest.raises(RunError, match="site 'birch': expected a public key for masks"):
-        small.key("birch")
 
 
 @settings(max_examples=100, deadline=None)

@@ -28,7 +28,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 ROOMS = {
     "model": ("fedlit.nn", "fedlit.methods", "fedlit.client"),
     "rule": ("fedlit.exchange.rules",),
-    "source": ("fedlit.data.sources", "fedlit.data.shaping"),
+    "source": ("fedlit.data.sources", "fedlit.data.shaping", "fedlit.data.shaping.together"),
     "callbacks": ("fedlit.train.callbacks",),
 }
 

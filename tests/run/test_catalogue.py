@@ -172,27 +172,8 @@ def test_a_method_has_no_say_in_whose_rows_there_are(base: Path, tmp_path: Path)
         read("describe", ["--config", str(base), f"--method={mine}"])
 
 
-def test_what_means_little_stands_in_the_plan(base: Path) -> None:
-    """A pull to nothing, and steps whose length a rule does not know."""
-    ditto = load(str(base), "--method=ditto", "--exchange.federated=[]").describe()
-    assert any("Ditto holds a client to what is federated, which is nothing" in note for note in ditto.notes)
-    sgd = '{"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "momentum": 0.9}}'
-    nova = load(str(base), "--method=fednova", f"--model.optimizer={sgd}").describe()
-    assert "The rule believes in momentum 0, clients have 0.9" in str(nova)
-    same = load(
-        str(base), "--method=fednova", f"--model.optimizer={sgd}", "--exchange.rule.momentum=0.9",
-        "--exchange.optimizer_state=reset",
-    ).describe()  # fmt: skip
-    assert "promise" not in same.exchange
-
-
 def test_the_next_command_is_about_the_same_run(base: Path) -> None:
     words = ["--config", str(base), "--method=fedavg", "--seed", "4"]
     asked = read("fit", words)
     again = read("describe", shlex.split(_again(asked, words, asked.name)))
     assert (again.name, again.configs) == (asked.name, asked.configs)
-
-
-def test_one_method_at_a_time_is_enough(base: Path) -> None:
-    with pytest.raises(ConfigError, match="expected one method, found fedavg and local"):
-        read("describe", ["--config", str(base), "--method=fedavg", "--method=local"])

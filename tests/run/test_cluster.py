@@ -126,12 +126,6 @@ def test_scores_and_predictions_of_all_clients_stand_in_one_run(config: Path) ->
     assert [path.name for path in alone.folder.glob("checkpoints/best-*.ckpt")] == best  # type: ignore[union-attr]
 
 
-@pytest.mark.full
-def test_what_one_process_does_is_refused_for_several(config: Path) -> None:
-    status, said, _ = fedlit_on(2, config, "compare")
-    assert status != 0 and len(said) == 1 and "expected one process for fedlit compare, found 2" in said[0]
-
-
 def test_what_goes_by_the_clock_is_refused_for_several() -> None:
     every = ModelCheckpoint(train_time_interval=timedelta(minutes=5))
     with pytest.raises(ConfigError, match=r"max_time, .*Timer, .*train_time_interval of ModelCheckpoint: expected"):

@@ -16,7 +16,7 @@ from fedlit.errors import ConfigError
 from fedlit.explain.judge import judge
 from fedlit.run.explanation import explain, read_corrections
 from fedlit.run.trained import run_of
-from fedlit.show.corrections import heatmap_figure, histogram_figure
+from fedlit.show.corrections import histogram_figure
 from fedlit.study.compare import compare
 from fedlit.study.method import Method
 from fedlit.study.study import Study
@@ -179,26 +179,6 @@ def records(folder: Path, clients: list[str], features: list[str], parts: tuple[
     frame = pd.DataFrame(rows, columns=["epoch", "client", "part", "feature", "value"])
     frame.to_csv(folder / "corrections.csv", index=False)
     return folder
-
-
-def test_names_are_text_and_parts_may_have_other_columns(tmp_path: Path) -> None:
-    clients, features = ["NA", "EU", "APAC", "null"], ["None", "cost_$_2019_$", "$x$", "a=b=c", "Größe"]
-    folder = records(tmp_path, clients, features, ("input scale", "input temperature"))
-    more = pd.DataFrame([(5, client, "input shift", "all", 0.1) for client in clients])
-    more.to_csv(folder / "corrections.csv", mode="a", header=False, index=False)
-    found = explain(folder)
-    assert set(found.table["client"]) == set(clients) and set(found.table["feature"]) == {*features, "all"}
-    svg = next(path for path in found.files if path.name == "corrections_inputs.svg").read_text(encoding="utf-8")
-    assert "cost_$_2019_$" in svg and ">NA<" in svg
-    figure = heatmap_figure(judge(read_corrections(folder)[0]))
-    labels = [[text.get_text() for text in axes.get_xticklabels()] for axes in figure.axes[:3]]
-    assert labels == [features, features, ["all"]]
-
-
-@pytest.mark.parametrize(("clients", "rule"), [(2, "too few"), (5, "fewer than 6 clients"), (6, "p < 0.1 %")])
-def test_no_finding_says_by_which_rule(clients: int, rule: str, tmp_path: Path) -> None:
-    told = str(explain(records(tmp_path, [f"s{k}" for k in range(clients)], ["x", "y", "z", "u"]), threshold=50))
-    assert "No finding" in told and rule in told
 
 
 def test_the_newest_run_that_has_corrections_is_taken(

@@ -25,7 +25,7 @@ from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, RunError
 from fedlit.methods import APFL
-from fedlit.mixture.export import Exported, export_scorer, random_rows
+from fedlit.mixture.export import Exported, export_scorer
 from fedlit.nn import CNN, MLP, BiLSTM, GlobalLayers, TabM
 from fedlit.run.run import Run
 from fedlit.score import load
@@ -251,16 +251,3 @@ def test_the_network_alone_is_written(tmp_path: Path) -> None:
         tensors[name] = sorted(tuple(own.dims) for own in onnx.load_from_string(content).graph.initializer)
         assert b".py" not in content and str(tmp_path).encode() not in content
     assert tensors["apfl"] == tensors["plain"] and tensors["plain"]
-
-
-def test_random_rows_have_all_kinds(tmp_path: Path) -> None:
-    from fedlit.data.encoder import TableEncoder
-
-    features = pd.DataFrame(
-        {"a": [1.0, 2, 3, 4] * 5, "b": [True, False] * 10, "c": ["x", "y"] * 10, "d": [1, 2] * 10, "e": [np.nan] * 20}
-    )
-    splits = {"train": np.arange(16), "validation": np.arange(16, 18), "test": np.arange(18, 20)}
-    table = ClientTable("n", features, pd.Series([0, 1] * 10, name="y"), splits, ("b", "c", "d"))  # type: ignore[arg-type]
-    encoder = TableEncoder("n").fit(table)
-    made = encoder.transform(random_rows(encoder, 200))
-    assert made.shape == (200, 5) and set(np.unique(made[:, 2])) == {-1.0, 0.0, 1.0} and made[:, 0].std() > 0.5

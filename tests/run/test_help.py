@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from fedlit.__main__ import main
-from fedlit.run.help import SHOWN
+from fedlit.run.help import SHOWN, keys_markdown
 from fedlit.run.keys import GROUPS
+from fedlit.run.load import _parser
 
 MARKUP = re.compile(r"`|:(class|func|mod|meth|attr|data):")
 
@@ -43,3 +45,10 @@ def test_the_keys_that_matter_then_all_then_a_group_a_key_and_a_class(
     with pytest.raises(SystemExit):
         main(["fit", "--config", "quickstart", "--seed", "9", "--print_config"])
     assert "seed: 9" in capsys.readouterr().out
+
+
+def test_the_page_of_all_keys_is_as_it_is_made() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "keys.md").read_text(encoding="utf-8")
+    made = keys_markdown(_parser())
+    assert made in page, "keys_markdown says how to make it"
+    assert len(re.findall(r"^\| `", made, re.MULTILINE)) > 50 and not re.search(r":(class|func|mod|meth):", made)

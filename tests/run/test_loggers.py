@@ -11,7 +11,6 @@ import yaml
 from federations import make_run
 from lightning.pytorch.loggers import CSVLogger, Logger
 
-import fedlit
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
 from fedlit.train.logger import FederatedTensorBoardLogger
@@ -101,15 +100,3 @@ def test_the_command_line_takes_a_class_and_says_where_it_writes(
     tested = pd.read_csv(folder / BELOW.parent / "version_1" / "metrics.csv")
     scores = pd.read_csv(folder / "test.csv", index_col="client")
     assert tested["wine/test/auroc"].item() == pytest.approx(scores.loc["wine", "auroc"])
-
-
-@pytest.mark.parametrize(
-    "given",
-    ["[FederatedTensorBoardLogger,CSVLogger]", "false"],
-)
-def test_the_saved_configuration_has_the_same_loggers(given: str, tmp_path: Path) -> None:
-    first = fedlit.load("quickstart.yaml", f"--trainer.logger={given}")
-    (tmp_path / "again.yaml").write_text(str(first.config_text), encoding="utf-8")
-    again = fedlit.load(str(tmp_path / "again.yaml"))
-    read = [yaml.safe_load(str(run.config_text))["trainer"]["logger"] for run in (first, again)]
-    assert read[0] == read[1] and ("CSVLogger" in str(read[0])) == ("CSVLogger" in given)

@@ -70,12 +70,6 @@ def test_a_scheduler_of_another_class_starts_from_its_own_defaults(tmp_path: Pat
     assert (found.settings or {})["model.scheduler.init_args.gamma"] == 0.9
 
 
-def test_the_plan_names_what_trains() -> None:
-    plan = fedlit.load("quickstart.yaml", f"--model.optimizer={SGD}").describe()
-    assert plan.to_dict()["optimizer"] == {"class": "SGD", "lr": 0.1, "momentum": 0, "weight_decay": 0}
-    assert "Optimizer: class SGD, lr 0.1, momentum 0" in str(plan)
-
-
 def test_the_weights_are_those_of_plain_sgd(tmp_path: Path) -> None:
     """One client, one step: w - lr * gradient, to the bit."""
     args = ("--data.source.init_args.clients=[wine]", "--data.batches=1", "--exchange.federated=[]")

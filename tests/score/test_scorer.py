@@ -14,8 +14,7 @@ from fedlit.data.sources import Tables
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, RunError
 from fedlit.score.scorer import Scorer
-from fedlit.spec import ClientSpec
-from fedlit.tasks import Classification, Regression, task_from, task_state
+from fedlit.tasks import Classification, Regression, task_state
 
 
 def table() -> ClientTable:
@@ -143,12 +142,6 @@ def test_what_cannot_be_scored_is_named(change: object, message: str) -> None:
         scorer().predict(change(TABLE.features))  # type: ignore[operator]
 
 
-def test_no_rows_are_no_rows() -> None:
-    told = scorer().predict(TABLE.features.head(0).assign(id=[]), keys=["id"])
-    assert told.columns.tolist() == ["id", "probability_ill", "probability_well", "predicted"] and len(told) == 0
-    assert scorer().predict_proba(TABLE.features.head(0)).shape == (0, 2)
-
-
 def test_a_site_has_its_own_classes_alone() -> None:
     task = Classification(("a", "b", "c"))
     state, given = task_state(task), np.array([[0.5, 0.1, 0.4]])
@@ -180,14 +173,6 @@ def test_a_number_has_no_classes() -> None:
 def test_a_function_that_fails_is_no_prediction(function: object, message: str) -> None:
     with pytest.raises(RunError, match=message):
         Scorer("north", ENCODER, function, task_state(ENCODER.task)).predict(TABLE.features)  # type: ignore[arg-type]
-
-
-def test_descriptions_are_plain_data(tmp_path: Path) -> None:
-    spec = ENCODER.encode(TABLE).spec
-    torch.save(spec.state_dict(), tmp_path / "spec")
-    assert ClientSpec.from_state(torch.load(tmp_path / "spec", weights_only=True)) == spec
-    for task in (spec.task, Regression("huber", 3.0, 2.0, "price")):
-        assert task_from(task_state(task)) == task
 
 
 def test_a_renamed_column_may_have_the_name_of_its_file(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
-"""Go-alone models: folds, small clients, means, any class, other programs, the best in hindsight."""
+"""Local baselines: folds, small clients, means, any class, other programs, the best in hindsight."""
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,17 +173,6 @@ def test_categories_are_known_for_what_they_are() -> None:
     assert none.n_features_in_ == 2
 
 
-@pytest.mark.parametrize("name", list(CLASSIFIERS))
-def test_default_settings_are_accepted_by_scikit_learn(name: str) -> None:
-    rng = np.random.default_rng(1)
-    x, y = rng.normal(size=(60, 3)).astype(np.float32), rng.integers(0, 3, 60)
-    small = {"extra_trees": {"n_estimators": 3}, "gradient_boosting": {"max_iter": 3}}.get(name, {})
-    for key, values in CLASSIFIERS[name].grid.items():
-        for value in values:
-            model = CLASSIFIERS[name].make({key: value, **small}, [2], 0, 1, ())
-            assert model.fit(x, y).predict_proba(x).shape == (60, 3)
-
-
 # ------------------------------------------------------------------ choosing
 
 
@@ -311,16 +298,6 @@ def test_the_best_in_hindsight_is_a_row_a_bar_and_explained(compared: Comparison
     assert "out-of-fold predictions on training rows (5 folds)" in (compared.folder / "tables.md").read_text()
 
 
-@pytest.mark.full
-def test_nothing_is_fitted_twice(compared: Comparison) -> None:
-    stamps = {path: path.stat().st_mtime_ns for path in compared.folder.glob("baselines/*/*")}
-    shutil.rmtree(compared.folder / "runs" / "extra_trees")
-    shutil.rmtree(compared.folder / "runs" / "own")
-    again = compare(str(Path(compared.study.folder) / "alone.yaml"), out=compared.folder, jobs=1, quiet=True)
-    assert again.collected.values("auroc").equals(compared.collected.values("auroc"))
-    assert stamps == {path: path.stat().st_mtime_ns for path in compared.folder.glob("baselines/*/*")}
-
-
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
@@ -349,8 +326,3 @@ def test_a_study_that_names_nothing_has_the_mean_and_not_what_must_be_installed(
     assert list(own.baselines or {}) == ["extra_trees", "gradient_boosting", "logistic_regression", "trees_and_linear"]
     assert own.small == 500 and own.folds == 0
     assert load_study(str(path)).for_tasks({"a": SequenceLabelling}).baselines == {}  # there are none to take a mean of
-
-
-def test_records_say_whose_mean_it_is(compared: Comparison) -> None:
-    done = json.loads((compared.folder / "runs" / "own" / "seed_1" / "DONE").read_text())
-    assert done["mean_of"] == {name: ["extra_trees", "local"] for name in ("breast_cancer", "wine")}

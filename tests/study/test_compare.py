@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -64,19 +59,6 @@ def test_scores_are_those_that_scikit_learn_computes_from_the_predictions(compar
     assert checked == (4 * 2 + 2) * 2 * 2 * 3  # two models are also judged out of fold
 
 
-def test_every_method_has_the_same_test_rows_and_scores_them_once(compared: Comparison) -> None:
-    for seed in (1, 2):
-        rows = [
-            pd.read_parquet(path).query("split == 'test'").set_index(["client", "row"])["target"].sort_index()
-            for path in compared.folder.glob(f"runs/*/seed_{seed}/predictions.parquet")
-        ]
-        assert len(rows) == 4
-        for other in rows[1:]:
-            pd.testing.assert_series_equal(rows[0], other)
-    events = list(compared.folder.glob("runs/gl/seed_1/version_0/wine/events.*"))
-    assert events and len(list(compared.folder.glob("runs/gl/seed_1/version_*"))) == 1
-
-
 def test_best_go_alone_is_chosen_on_validation_whatever_the_test_says() -> None:
     rows = []
     for seed, client, values in ((1, "a", [0.7, 0.8, 0.8]), (1, "b", [0.9, 0.8, np.nan]), (2, "a", [0.5, 0.4, 0.6])):
@@ -119,73 +101,9 @@ def test_lifts_are_paired_by_seed(compared: Comparison) -> None:
     assert estimates.loc[("auroc", "gl", "(worst)"), "mean"] == pytest.approx(worst.mean())
 
 
-def test_tables_say_what_they_hold(compared: Comparison) -> None:
-    text = (compared.folder / "tables.md").read_text(encoding="utf-8")
-    assert "paper 90.00 (" in text and "† Shared <core>: counted otherwise" in text
-    assert "Nadeau and Bengio" in text and "negative transfer" in text and "scikit-learn" in text
-    assert text.count("### Lift over") == 9
-
-
-def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
-    compared: Comparison, study_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "killed"
-    command = [sys.executable, "-m", "fedlit", "compare", str(study_file), "--out", str(out), "--jobs", "1"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    deadline = time.monotonic() + 120
-    while not list(out.glob("runs/*/*/DONE")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(random.random() * 3)
-    tasks = Path(f"/proc/{process.pid}/task").glob("*/children")  # each thread has the processes that it started
-    workers = [worker for task in tasks for worker in task.read_text().split()]
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    deadline = time.monotonic() + 20
-    while any(Path("/proc", worker).exists() for worker in workers) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert workers and not any(Path("/proc", worker).exists() for worker in workers)  # no orphan writes on
-    finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/DONE")}
-    assert 0 < len(finished) < 8
-    assert not (out / "results.csv").exists()
-    assert main(["compare", str(study_file), "--out", str(out), "--jobs", "1"]) == 0
-    assert f"{len(finished)} of 8 runs are done already" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in finished} == finished
-    assert (out / "results.csv").read_bytes() == (compared.folder / "results.csv").read_bytes()
-    assert (out / "lift.csv").read_bytes() == (compared.folder / "lift.csv").read_bytes()
-
-
 def one_metric(study_file: Path) -> str:
     """The study with a third of the pictures, which take longer than its runs."""
     return "metrics: [auroc]\n" + study_file.read_text(encoding="utf-8")
-
-
-DYING = """\
-import os, signal
-from fedlit import FederatedClient
-
-class Dying(FederatedClient):
-    def training_step(self, batch, batch_idx):
-        print("last words")
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.usefixtures("processes")
-@pytest.mark.full
-def test_a_process_that_dies_takes_only_its_run_with_it(
-    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "dying.py").write_text(DYING, encoding="utf-8")
-    dying = "dying: {config: quickstart.yaml, set: {model.client: dying.Dying, CLIENTS}}"
-    dying = dying.replace("CLIENTS", "data.source.init_args.clients: [wine, breast_cancer]")
-    text = one_metric(study_file).replace("methods:\n", f"methods:\n  {dying}\n", 1)
-    (tmp_path / "small.yaml").write_text(text, encoding="utf-8")
-    arguments = ["--seeds", "1", "--jobs", "1", "--baselines", "none", "--out", "out"]
-    assert main(["compare", "small.yaml", *arguments]) == 1
-    assert "FAILED dying, seed 1: its process ended (signal 9); out of memory?" in capsys.readouterr().err
-    assert set(pd.read_csv(tmp_path / "out" / "results.csv")["method"]) == {"local", "gl", BEST_FEDERATED}
-    assert (tmp_path / "out" / "runs" / "dying" / "seed_1.log").exists()
 
 
 def test_a_run_that_fails_is_named_and_the_others_count(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,14 +115,6 @@ def test_it_is_of_the_test_rows_as_scikit_learn_has_it(found: Comparison) -> Non
     assert mean == pytest.approx(truth["target"].astype(float).mean(), abs=1e-6)
 
 
-def test_the_report_says_it_and_where_there_are_too_few_rows(found: Comparison) -> None:
-    text = (found.folder / "report.html").read_text(encoding="utf-8")
-    own = text.split("What predictions rest on", 2)[2].split("What the words mean", 1)[0]
-    assert own.count("<svg") == 4 and "On which columns plain rests" in own and "Predicted and true" in own
-    assert "Columns: 3 of 3, by AUROC on" in own and "by RMSE on" in own
-    assert own.count("too few rows to mean anything") == 2
-
-
 def test_what_others_gain_is_that_of_runs_made_by_hand(found: Comparison, folder: Path, tmp_path: Path) -> None:
     """The federation without the client ``few``, made from a source that does not have it."""
     config = yaml.safe_load((folder / "mine.yaml").read_text(encoding="utf-8"))
@@ -172,18 +163,6 @@ def test_where_there_is_nobody_to_leave_out_it_is_refused(found: Comparison, tmp
         plan_jobs(Study(methods, [1], leave_one_out=True, baselines={}, choose="auroc"), [1], tmp_path)
 
 
-@pytest.mark.full
-def test_who_does_not_want_it_does_not_get_it(folder: Path, tmp_path: Path) -> None:
-    content = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8"))
-    (folder / "without.yaml").write_text(yaml.safe_dump({**content, "explain": False, "seeds": [1]}), encoding="utf-8")
-    plain = compare(load_study(str(folder / "without.yaml")), out=tmp_path, jobs=1, quiet=True)
-    assert not list(tmp_path.glob("runs/*/*/importance.csv")) and not plain.collected.explained
-    assert "What predictions rest on" not in (tmp_path / "report.html").read_text(encoding="utf-8")
-    # it changes no score
-    results = json.loads((tmp_path / "runs" / "shared" / "seed_1" / "DONE").read_text(encoding="utf-8"))["rows"]
-    assert set(results) == {"plain", "number", "few"}
-
-
 def frame(rows: Any, split: str = "test") -> pd.DataFrame:
     import torch
 
@@ -192,11 +171,6 @@ def frame(rows: Any, split: str = "test") -> pd.DataFrame:
     given = torch.tensor(np.stack([1 - probability, probability], 1), dtype=torch.float32)
     own = task.frame(np.arange(len(label)), torch.tensor(label), given)
     return own.assign(client="ward", split=split).astype({"target": "string", "predicted": "string"})
-
-
-def test_without_rows_of_both_classes_there_is_no_curve() -> None:
-    for rows in (([0.2, 0.7], [0, 0]), ([np.nan, np.nan], [0, 1])):
-        assert calibration(read_tested(frame(rows))).empty
 
 
 def test_predictions_that_come_true_lie_on_the_diagonal() -> None:

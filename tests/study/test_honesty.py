@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,11 @@ import pandas as pd
 import pytest
 
 from fedlit.errors import ConfigError
-from fedlit.run import load
 from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES, Estimate, estimate
 from fedlit.study.answer import Answer, answer_card, summary
 from fedlit.study.compare import Comparison
 from fedlit.study.lift import flat, judged
 from fedlit.study.method import Method
-from fedlit.study.plan import training_notes
 from fedlit.study.study import Study
 from fedlit.study.words import one_class_notes
 from fedlit.tasks import SCORES
@@ -58,14 +55,6 @@ def test_the_smallest_lift_that_matters_must_be_one() -> None:
             Study({"local": Method("quickstart.yaml")}, seeds=[1], matters=wrong)
 
 
-def test_a_card_says_what_would_leave_the_site(compared: Comparison) -> None:
-    for card in compared.cards:
-        leaves = " ".join(card.more)
-        (numbers,) = re.findall(r"\(([\d,]+) numbers\)", leaves)
-        plan = load("quickstart.yaml").describe()
-        assert int(numbers.replace(",", "")) == plan.clients[card.client]["federated"] and "core" in leaves
-
-
 def study(**more: Any) -> Study:
     same = {"trainer.max_epochs": 3}
     methods = {
@@ -73,16 +62,6 @@ def study(**more: Any) -> Study:
         "gl": Method("quickstart.yaml", label="Shared", set={**same, **more}),
     }
     return Study(methods, seeds=[1], checkpoint="best", choose="auroc")
-
-
-def test_unequal_training_is_said_in_a_line() -> None:
-    assert training_notes(study()) == []
-    assert training_notes(study(**{"model.optimizer.lr": 0.1})) == []
-    (longer,) = training_notes(study(**{"trainer.max_epochs": 9}))
-    assert longer.startswith("Methods are not trained alike: trainer.max_epochs is 3 for Local; 9 for Shared.")
-    stop = [{"class_path": "lightning.pytorch.callbacks.EarlyStopping", "init_args": {"monitor": "val/auroc"}}]
-    (stopped,) = training_notes(study(**{"trainer.callbacks": stop}))
-    assert "trainer.callbacks is not set for Local; " in stopped and "EarlyStopping" in stopped
 
 
 def test_a_model_of_one_class_is_named(compared: Comparison, tmp_path: Path) -> None:

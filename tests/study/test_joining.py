@@ -22,7 +22,6 @@ from fedlit.run.joining import prepare
 from fedlit.run.load import load
 from fedlit.score import load as load_folder
 from fedlit.score import load_run
-from fedlit.statistics import corrected_interval
 from fedlit.study.joined import Joined
 from fedlit.study.joining import add_client
 
@@ -108,10 +107,6 @@ def test_the_core_stays_bit_by_bit_and_private_parts_are_trained(joined: Any, in
     assert len(private) > 4 and not any(torch.equal(own[name], drawn[name]) for name in private)
 
 
-def test_the_run_that_is_joined_is_untouched(joined: Any) -> None:
-    assert joined[1] == joined[2] and joined[0].folder.parent.name == "mine+cedar"
-
-
 def test_alone_is_a_fit_of_the_same_configuration_without_exchange(joined: Any) -> None:
     content = {**SMALL, "data": {**SMALL["data"], **CEDAR["data"]}, "exchange": {"federated": []}}
     run = load(str(write("by_hand.yaml", content)))
@@ -157,36 +152,6 @@ def test_what_it_gains_is_written_and_said(joined: Any) -> None:
     )
     told = str(found)
     assert "Should cedar join?" in told and found.answer.verdict == "not enough data" and "--seeds" in told
-
-
-def test_several_seeds_have_a_mean_and_an_interval_over_seeds() -> None:
-    found = add_client("mine", CEDAR, seeds=[2, 3], baselines=[], bootstrap=0, quiet=True)
-    own = found.table[found.table["metric"] == "auroc"].set_index("model")
-    assert set(own["n"]) == {2} and found.seeds == [2, 3]
-    assert own.loc["local", "interval_of"] == "seeds"  # each seed has splits of its own
-    by_seed = [
-        pd.read_csv(found.folder / "alone" / "runs" / name / f"seed_{seed}" / "scores.csv")
-        .query("split == 'test' and metric == 'auroc'")["value"]
-        .item()
-        for name in ("joined", "local")
-        for seed in (2, 3)
-    ]
-    gains = np.subtract(by_seed[:2], by_seed[2:])
-    ratio = 36 / 67  # test rows by training rows of cedar
-    assert own.loc["local", "gain"] == pytest.approx(gains.mean())
-    assert own.loc["local", ["gain_low", "gain_high"]].tolist() == pytest.approx(corrected_interval(gains, ratio))
-
-
-def test_where_clients_differ_a_newcomer_takes_their_mean() -> None:
-    run = load("mine.yaml", "--exchange.rate=0.5", "--name=half", "--trainer.max_epochs=1")
-    run.fit(quiet=True)
-    new = prepare("half", CEDAR).joined()
-    plan = new.describe()
-    parts = [tensors(run.folder, name)["core.0.weight"].double() for name in ("ash", "birch")]
-    assert not torch.equal(*parts)
-    own = new.loop.federation["cedar"].state_dict()["core.0.weight"]
-    assert torch.equal(own, ((parts[0] + parts[1]) / 2).float())
-    assert any("takes their mean" in note for note in plan.notes)
 
 
 def test_all_go_on_together(inside: Path) -> None:
@@ -259,26 +224,6 @@ def test_the_first_run_may_be_gone_once_it_has_joined(joined: Any, inside: Path)
     assert results.scores["cedar"]["auroc"] == pytest.approx(float(expected["auroc"].iloc[0]))
     with pytest.raises(ConfigError, match=r"model.start.checkpoint: .*found no file gone.ckpt"):
         load(str(moved)).describe()
-
-
-def test_nothing_is_said_of_a_choice_that_validation_rows_do_not_allow() -> None:
-    few = {"class_path": "one_sided.OneSided"}
-    Path("one_sided.py").write_text(
-        "from dataclasses import replace\n"
-        "import numpy as np\n"
-        "from federations import Made\n"
-        "class OneSided(Made):\n"
-        "    def tables(self, seed):\n"
-        "        (own,) = Made(('birch',)).tables(seed)\n"
-        "        rows = own.splits['validation']\n"
-        "        rows = rows[own.target.iloc[rows].to_numpy() == 1]\n"
-        "        return [replace(own, name='elm', splits={**own.splits, 'validation': rows})]\n",
-        encoding="utf-8",
-    )
-    found = add_client("mine", {"data": {"source": few}}, baselines=["logistic_regression"], bootstrap=5, quiet=True)
-    told = str(found)
-    assert found.answer.verdict == "not enough data" and "No best model alone can be chosen: AUROC is undefined" in told
-    assert np.isfinite(found.table.set_index(["model", "metric"]).loc[("joined", "auroc"), "mean"])
 
 
 def test_training_that_was_cut_short_goes_on_with_the_same_bits() -> None:

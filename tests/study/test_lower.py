@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +20,7 @@ from fedlit.study.compare import Comparison
 from fedlit.study.job import FitAlone, Job
 from fedlit.study.lift import MEAN, WORST, Scores, estimates, lifts
 from fedlit.study.method import Method, Search
-from fedlit.study.report import sections
-from fedlit.study.runs import best_arguments
 from fedlit.study.search import search
-from fedlit.study.sections import markdown
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.tables import lift_table, score_table
 from fedlit.study.words import provenance
@@ -125,18 +121,6 @@ def test_an_answer_is_over_the_best_alone_that_validation_chose(found: Compariso
     assert second.lift["mean"] == -0.75
 
 
-def test_everything_that_is_read_says_so(found: Comparison) -> None:
-    text, told = str(found), markdown("Made", sections(found))
-    for words in ("RMSE, lower is better", "Lift over Local: RMSE, by how much lower"):
-        assert words in text and words in told
-    assert "RMSE (lower is better): best alone 1.5 (Other), best federated 3 (Shared); lift -1.5" in text
-    assert "Scores are on test rows" in told
-    pictures = [svg for own in sections(found) if own.draw for svg in own.draw().values()]
-    figures = " ".join(re.findall("<text[^>]*>([^<]*)</text>", "".join(pictures)))
-    assert "RMSE, lower is better, test" in figures and "lift in RMSE, by how much lower" in figures
-    assert "%," not in figures
-
-
 def test_what_a_study_leaves_open_comes_from_the_tasks() -> None:
     methods = {"local": Method("a.yaml"), "gl": Method("b.yaml")}
     whole = Study(methods, seeds=[1])
@@ -194,16 +178,6 @@ def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: 
     records = found.collected.records.assign(without=[None, ["wine"], None])
     lines = provenance(replace(found, collected=replace(found.collected, records=records)))
     assert "Shared: not for the task of wine" in lines
-
-
-def test_the_best_checkpoint_is_the_one_of_the_least_error() -> None:
-    assert best_arguments("best", "rmse") == [
-        "--checkpoint.monitor=val/rmse",
-        "--checkpoint.mode=min",
-        "--checkpoint.best=1",
-    ]
-    assert "--checkpoint.mode=max" in best_arguments("best", "r2")
-    assert best_arguments("last", "rmse") == []
 
 
 def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:

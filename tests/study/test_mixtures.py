@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ from fedlit.errors import ConfigError
 from fedlit.mixture.weigh import Predicted, weights_of
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import DONE
-from fedlit.study.method import Method, Search
+from fedlit.study.method import Method
 from fedlit.study.mixtures import PARTS, must_have_parts
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runs import execute
-from fedlit.study.search import search
 from fedlit.study.study import BEST_ALONE, Scenario, Study
 from fedlit.tasks import Classification
 
@@ -175,14 +173,6 @@ def test_methods_that_are_mixed_anew_follow_the_one_that_is_trained(place: Path)
 def test_what_cannot_be_mixed_is_refused(place: Path, changed: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         must_have_parts(study(place, "local", "best", "own", more=changed), "more")
-
-
-def test_it_is_refused_before_anything_is_trained(place: Path, tmp_path: Path) -> None:
-    for changed in ({"of": "local"}, {"config": "best.yaml", "alone": True}):
-        with pytest.raises(ConfigError, match=r"methods\.more(\.of)?: expected"):
-            plan_jobs(study(place, "local", more=changed), [1], tmp_path)
-    with pytest.raises(ConfigError, match=r"search\.method: expected a method of one configuration, found own"):
-        search(replace(study(place, "local", "best", "own"), search=Search("own", {"folds": {"choices": [2, 4]}})))
 
 
 def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(place: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import subprocess
 import sys
@@ -13,10 +12,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedlit.data.encoding import UNION_SITE
 from fedlit.study.compare import compare
 from fedlit.study.job import Job, Train
-from fedlit.study.progress import Progress
 from fedlit.study.runner import Pool, default_jobs, locked
 
 DIES = """\
@@ -70,8 +67,14 @@ def test_a_worker_that_dies_takes_its_run_with_it_and_a_killed_study_goes_on(
     until = time.monotonic() + 500
     while not list((folder / "out").glob("runs/dies/*/version_0")) and time.monotonic() < until:
         time.sleep(0.02)
+    tasks = Path(f"/proc/{second.pid}/task").glob("*/children")  # each thread has the processes that it started
+    workers = [Path("/proc", worker) for task in tasks for worker in task.read_text().split()]
     second.send_signal(signal.SIGKILL)
     second.communicate(timeout=60)
+    until = time.monotonic() + 20
+    while any(worker.exists() for worker in workers) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert workers and not any(worker.exists() for worker in workers)  # no orphan writes on
     third = fedlit(folder, "out")
     told = third.communicate(timeout=600)[0]
     assert third.returncode == 0, told
@@ -101,25 +104,3 @@ def test_a_job_waits_for_those_that_it_is_computed_from(tmp_path: Path, monkeypa
             monkeypatch.setattr(worker, "run", lambda own: time.sleep(0.2 * (own.seed == 1)) or "")
         ended = list(pool.run([begun, job(tmp_path, 2), job(tmp_path, 3)], lambda own: order.append(own.seed)))
     assert order[0] == 1 and sorted(order) == [1, 2, 3] and all(not error for _, error, _ in ended)
-
-
-def test_a_pipe_hears_the_scores_and_the_time_left(tmp_path: Path) -> None:
-    jobs = [job(tmp_path, seed) for seed in range(3)]
-    columns = ["split", "client", "metric", "value"]
-    rows = [
-        ("validation", "elm", "auroc", 0.7),
-        ("validation", UNION_SITE, "auroc", 0.0),
-        ("test", "oak", "auroc", 0.1),
-    ]
-    for place, own in enumerate(jobs):
-        Path(own.folder).mkdir()
-        frame = pd.DataFrame([*rows, ("validation", "oak", "auroc", 0.9 + place / 100)], columns=columns)
-        frame.to_csv(Path(own.folder) / "scores.csv", index=False)
-    heard = io.StringIO()
-    with Progress(3, 2, quiet=False, stream=heard) as progress:
-        progress.begin(jobs[1])
-        progress.done(jobs[1], 60.0, failed=False)
-        progress.done(jobs[2], 2.0, failed=True)
-    lines = heard.getvalue().splitlines()
-    assert "[2/3" in lines[1] and "gl, seed 1: AUROC 80.50 (01:00)" in lines[1] and "[3/3]" in lines[2]
-    assert "FAILED" in lines[2]

@@ -17,8 +17,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams.metadata import SESSION_START_INFO_TAG, parse_session_start_info_plugin_data
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.run.load import load
@@ -28,7 +26,6 @@ from fedlit.study.parse import load_study
 from fedlit.study.search import Found, Trial, search
 from fedlit.study.study import Study
 from fedlit.study.tune import judged
-from fedlit.tasks import COMPARED, SCORES
 
 SMALL = {"data.batches": 2, "model.client.network.hidden": [8, 8, 8], "board.confusion_matrices": 0}
 SMALL["data.source.init_args.clients"] = ["wine", "iris"]
@@ -98,21 +95,6 @@ def test_test_rows_are_never_scored(found: Found) -> None:
     assert not list(runs.rglob("test.*"))
 
 
-def test_trials_stand_in_tensorboard(found: Found) -> None:
-    assert {path.name for path in (found.folder / "trials").glob("trial_*")} == {
-        f"trial_{trial.number}" for trial in found.ranked
-    }
-    for trial in found.ranked:
-        events = EventAccumulator(str(found.folder / "trials" / f"trial_{trial.number}")).Reload()
-        content = events.SummaryMetadata(SESSION_START_INFO_TAG).plugin_data.content
-        shown = parse_session_start_info_plugin_data(content).hparams
-        assert set(shown) == set(SPACE) and shown["exchange.federated"].string_value == '["core"]'
-        assert shown["exchange.rate"].number_value == trial.params["exchange.rate"]
-        (point,) = events.Scalars("search/value")
-        assert (point.step, point.value) == (trial.number, pytest.approx(trial.value))
-        assert events.Scalars("client/iris")[0].value == pytest.approx(trial.clients["iris"])
-
-
 def test_the_printed_command_gives_the_best(found: Found) -> None:
     command = re.search(r"^Train the best: (.*)$", str(found), re.MULTILINE)
     snippet = re.search(r"^As a method of a study: (.*)$", str(found), re.MULTILINE)
@@ -156,16 +138,6 @@ def test_a_lost_client_leaves_a_trial_without_a_value(found: Found, tmp_path: Pa
     finally:
         for name, text in kept.items():
             (run / name).write_text(text)
-
-
-def test_the_least_error_is_the_best(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
-    monkeypatch.setitem(COMPARED, "auroc", replace(SCORES["rmse"], name="auroc"))
-    assert found.study.search is not None
-    what = replace(found.study.search, judge="worst")
-    own = search(replace(found.study, search=what), trials=4, seeds=[1], jobs=1, out=found.folder, quiet=True)
-    for trial in own.ranked:  # the worst client is the one of the larger error
-        assert trial.value == pytest.approx(scores(own, trial).loc["seed_1"].max())
-    assert own.best.value == min(trial.value for trial in own.ranked if trial.value is not None)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

@@ -150,22 +150,6 @@ def test_every_method_of_a_shipped_study_can_be_put_together(name: str) -> None:
         assert set(shipped.paper.remarks) <= {"all", *shipped.methods}
 
 
-PRINTED = [
-    ("covertype", "gl", "neota", "auprc", 83.11), ("covertype", "fedavg", "poudre", "auroc", 63.89),
-    ("heart", "local", "sa", "balanced_accuracy", 62.43), ("heart", "gl", "faisalabad", "auroc", 86.77),
-    ("ifedavg/vehicle", "fedavg", "(worst)", "weighted_f1", 39.8), ("heart", "gl", "nobody", "auroc", None),
-    ("ifedavg/activity", "local", "(worst)", "auroc_ovo", 99.7),
-]  # fmt: skip
-
-
-def test_the_papers_figures_are_those_of_the_paper() -> None:
-    for name, method, client, metric, value in PRINTED:
-        whole, _, scenario = name.partition("/")
-        paper = (load_study(whole).of(scenario) if scenario else load_study(whole)).paper
-        assert paper is not None and paper.value(method, client, metric) == value
-    assert load_study("ifedavg").of("sitting").paper is None
-
-
 def test_a_restricted_study_keeps_its_reference() -> None:
     own = load_study("covertype").restricted(["gl"], ["extra_trees"])
     assert list(own.methods) == ["local", "gl"] and own.alone == ["local", "extra_trees"] and own.search is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,15 +139,3 @@ def test_the_table_is_of_all_runs_and_says_what_is_not_known(found: Comparison) 
     assert own["IFCA <2>"] == ["2", "2.5", "0.625", "50 %", "0.375", "1", "3.0"]
     assert own["Apart (model.optimizer.lr=0.1)"] == ["1", "1.0", *5 * "–"]  # of a run before exchanges were measured
     assert own["Apart (model.optimizer.lr=0.2)"] == ["0", *6 * "–"]
-
-
-def test_without_such_a_method_nothing_of_it_appears(study: Path, found: Comparison, tmp_path: Path) -> None:
-    folder = tmp_path / "flipped"
-    shutil.copytree(found.folder, folder)
-    plain = compare(str(study), scenario="flipped", methods=["local"], out=tmp_path, jobs=1, quiet=True)
-    assert plain.collected.clusters.empty and cluster_table(plain.study, plain.collected) is None
-    assert not (folder / "clusters.csv").exists()  # of the study before
-    for text in ((folder / name).read_text(encoding="utf-8") for name in ("tables.md", "report.html")):
-        before = text.partition("What the words mean")[0]
-        assert "elongs together" not in before and "Rand" not in before
-    assert "elongs together" not in str(plain)

@@ -94,19 +94,6 @@ def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(
             pd.testing.assert_series_equal(own.sort_index(), expected.sort_index())
 
 
-def test_combinations_are_no_methods(found: Comparison) -> None:
-    assert set(found.collected.scores["method"]) == {"local", "gl", BEST_FEDERATED}
-    assert not found.collected.scores.duplicated(["method", "seed", "client", "split", "metric"]).any()
-    assert set(found.lift["method"]) == {"gl", BEST_FEDERATED}
-    picked = found.collected.tuned["settings"].map(lambda text: json.loads(text)[LR]).value_counts()
-    line = f"({LR}={picked.index[0]}): {picked.iloc[0]}x"
-    tables = (found.folder / "tables.md").read_text(encoding="utf-8")
-    assert f"- Shared <core> {line}\n" in tables and "federation of its own" in tables and "gl@" not in tables
-    report = (found.folder / "report.html").read_text(encoding="utf-8")
-    assert f"<li>Shared &lt;core&gt; {line}</li>" in report and "6 of 6 runs" in report and "gl@" not in report
-    assert "s for each of 2 combinations" in report and "s for each of 2 combinations" in tables
-
-
 def test_what_is_done_is_not_run_again(
     found: Comparison, jobs: list[Job], tuned: Study, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,9 +286,3 @@ def test_scenarios_are_ranked_together(command: tuple[Path, str]) -> None:
         values.append(own.groupby(["client", "method"])["value"].mean().unstack())
     wide = pd.concat(values)[list(ranks.index)]
     assert np.allclose(ranks["rank"], rankdata(-wide.to_numpy(), axis=1).mean(0))
-
-
-def test_a_method_without_configuration_says_where_one_belongs(command: tuple[Path, str], tmp_path: Path) -> None:
-    own = replace(load_study(str(command[0].parent / "tiny.yaml")), scenarios={})
-    with pytest.raises(ConfigError, match=r"methods\.local"):
-        compare(own, out=tmp_path / "out", quiet=True)

@@ -17,16 +17,12 @@ from tensorboard.backend.event_processing.event_multiplexer import EventMultiple
 from fedlit import APFL, CHFL, FedProx, IFedAvg, load
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
-from fedlit.data.shaping.describe import describe
-from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_tables, random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
 from fedlit.nn import MLP
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
-from fedlit.show.corrections import histogram_figure
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.compare import compare
 from fedlit.study.explained import read_tested
@@ -200,17 +196,6 @@ def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(*scored, rtol=1e-4)
 
 
-def test_several_labels_are_drawn_and_described_without_classes() -> None:
-    tables = Four().tables(0)
-    (labels,) = [table for table in tables if table.name == "labels"]
-    figure = histogram_figure("labels", labels.features, labels.target, ["x0"], ["shifted"])
-    assert figure.texts[0].get_text() == "labels: its own 120 training rows"
-    told = describe(tables, 0)
-    assert told.classes == ("no", "yes") and told.shares.sum() == pytest.approx(1) and "labels" not in told.numbers
-    with pytest.raises(ConfigError, match="flip: expected two labels at labels, found several labels a row"):
-        mutate(tables, [Mutation("flip", client="labels")], 0)
-
-
 STUDY = """\
 about: Four tasks.
 seeds: 1:1
@@ -234,7 +219,7 @@ def test_a_study_of_four_tasks_makes_its_report(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     for client in FOUR:
         rows_of(client).to_csv(f"{client}.csv", index=False)
-    # a go-alone model of some tasks then sees the labels first, a federation the number
+    # a local baseline of some tasks then sees the labels first, a federation the number
     order = ("number", "labels", "count", "class")
     (tmp_path / "four.yaml").write_text(
         "data:\n  source:\n    class_path: fedlit.Tables\n    init_args:\n"

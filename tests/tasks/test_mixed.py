@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from federations import make_run
 from torch import Tensor
 from torch.nn import functional
 
@@ -57,28 +55,10 @@ class Deviance(FederatedClient):
         return BrierMetrics(site, self.spec.task)
 
 
-class Unlisted(Deviance):
-    listed = False
-
-
 class BrierMetrics(SiteMetrics):
     def compute(self) -> dict[str, Tensor]:
         own, y = torch.cat(self.predictions), torch.cat(self.target)
         return {**super().compute(), "brier": (own - functional.one_hot(y, own.shape[1])).square().mean()}
-
-
-def test_the_worst_of_a_score_of_ones_own_is_the_largest_where_less_is_better(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = make_run(tmp_path, client=Deviance, epochs=1)
-    results = run.fit(quiet=True)
-    values = {name: own["brier"] for name, own in results.scores.items()}
-    assert results.summary["worst"]["brier"] == max(values.values())
-    assert "brier" not in caplog.text
-    with caplog.at_level(logging.WARNING):
-        results = make_run(tmp_path, client=Unlisted, epochs=2).fit(quiet=True)
-    assert math.isfinite(results.summary["mean"]["brier"]) and results.summary["worst_client"]["brier"] is None
-    assert caplog.text.count("score 'brier'") == 1 and "val/worst/brier" not in results.scalars()
 
 
 DIABETES = """

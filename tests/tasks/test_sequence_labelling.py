@@ -157,8 +157,3 @@ def test_facts_are_labels_and_length_and_clients_agree_on_them() -> None:
 def test_targets_that_cannot_be_predicted_are_refused(texts: tuple[object, ...], message: str) -> None:
     with pytest.raises(DataError, match=message):
         SequenceLabelling.facts(target(*texts), {})
-
-
-def test_a_row_of_another_length_is_refused_when_it_is_encoded() -> None:
-    with pytest.raises(DataError, match=r"row 1: expected a text of 3 labels.*found 'ab'"):
-        SequenceLabelling(("a", "b"), 3).encode(target("aba", "ab"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from federations import Made, SmallNet, make_run
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
@@ -33,18 +33,6 @@ class Looks(FederatedClient):
 
     def publish(self) -> State:
         return {"tensors": torch.ones(len(self.federated))}
-
-
-def test_what_is_federated_is_known_for_the_plan_and_for_optimizers(tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1, client=Looks, exchange={"federated": ["core"], "buffers": "average"})
-    # weight, bias, scale and shift of the normalisation, and its two statistics
-    assert run.describe().clients["ash"]["bytes_per_exchange"] == 4 * (64 + 5 * 8 + 6)
-    run.fit(quiet=True)
-    for name, client in run.loop.federation.items():
-        assert tuple(client.state["seen"]) == run.exchange.sharing.parameters[name] != ()
-        shared, private = client._optimizers[0].param_groups
-        assert [id(value) for value in shared["params"]] == [id(client.get_parameter(n)) for n in client.state["seen"]]
-        assert shared["lr"] == private["lr"] / 2 and len(private["params"]) > 3
 
 
 def test_what_is_federated_is_known_under_a_plain_trainer_too(tmp_path: Path) -> None:
@@ -130,31 +118,3 @@ def test_a_client_that_takes_no_part_is_not_asked_and_starts_anew(tmp_path: Path
     for name, client in run.loop.federation.items():
         assert client.state.get("told", []) == client.state.get("counted", [])
         assert client.state.get("told", []) == [own[name] for own in rounds if name in own]
-
-
-class Stop(Callback):
-    def __init__(self, step: int, path: Path) -> None:
-        self.step, self.path = step, path
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path)
-            raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize(
-    ("case", "step"),
-    [("each epoch", 6), ("accumulated", 7), ("every five steps", 4), ("a batch size", 12), ("steps", 11)],
-)
-def test_a_resumed_run_goes_on_counting(case: str, step: int, tmp_path: Path) -> None:
-    whole = make_run(tmp_path / "whole", **options_of(case))
-    whole.fit(quiet=True)
-    with pytest.raises(KeyboardInterrupt):
-        make_run(tmp_path / "part", callbacks=[Stop(step, tmp_path / "middle.ckpt")], **options_of(case)).fit(
-            quiet=True
-        )
-    resumed = make_run(tmp_path / "part", **options_of(case))
-    resumed.fit(tmp_path / "middle.ckpt", quiet=True)
-    assert resumed.exchange.rule.steps == whole.exchange.rule.steps  # type: ignore[attr-defined]
-    for name, client in whole.loop.federation.items():
-        assert resumed.loop.federation[name].state["told"] == client.state["told"]

@@ -5,11 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import torch
-from lightning.pytorch import Trainer
-
 import fedlit
-from fedlit.train.lightning import count_aligned_step, parse_optimizers
+from fedlit.train.lightning import count_aligned_step
 
 
 def test_counting_a_step_advances_the_global_step_by_one(tmp_path: Path) -> None:
@@ -23,26 +20,6 @@ def test_counting_a_step_advances_the_global_step_by_one(tmp_path: Path) -> None
     assert run.trainer.global_step == before + 1 == 13
 
 
-def test_every_form_of_configured_optimizers_is_understood() -> None:
-    parameters = [torch.nn.Parameter(torch.zeros(1))]
-
-    def sgd() -> torch.optim.SGD:
-        return torch.optim.SGD(parameters, lr=1.0)
-
-    one = sgd()
-    step = torch.optim.lr_scheduler.StepLR(one, 1)
-    assert parse_optimizers(None) == ([], [])
-    assert parse_optimizers(one) == ([one], [])
-    assert len(parse_optimizers([sgd(), sgd()])[0]) == 2
-    for form in (([one], [step]), {"optimizer": one, "lr_scheduler": step}):
-        optimizers, (config,) = parse_optimizers(form)
-        assert optimizers == [one] and config.scheduler is step and config.interval == "epoch" and config.frequency == 1
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(one)
-    form = {"optimizer": one, "lr_scheduler": {"scheduler": plateau, "monitor": "val/loss"}}
-    (config,) = parse_optimizers(form)[1]
-    assert config.reduce_on_plateau and config.monitor == "val/loss"
-
-
 def test_all_private_names_stand_in_one_file() -> None:
     """Imports of underscored names from Lightning, anywhere else, would escape these tests."""
     offenders = []
@@ -53,33 +30,3 @@ def test_all_private_names_stand_in_one_file() -> None:
                 if private or any(part.startswith("_") for part in (node.module or "").split(".")):
                     offenders.append(path.name)
     assert set(offenders) == {"lightning.py"}
-
-
-def test_validation_follows_the_last_batch_of_an_epoch_and_precedes_its_end() -> None:
-    """The order in which Lightning calls hooks, on which exchange, schedules and checkpoints rely."""
-    from lightning.pytorch.demos.boring_classes import BoringModel
-
-    calls: list[str] = []
-
-    class Watched(BoringModel):
-        def on_train_batch_end(self, *_: object) -> None:
-            calls.append("batch")
-
-        def on_validation_epoch_end(self) -> None:
-            calls.append("validation")
-
-        def on_train_epoch_end(self) -> None:
-            calls.append("epoch")
-
-    trainer = Trainer(
-        max_epochs=2,
-        limit_train_batches=2,
-        limit_val_batches=1,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    trainer.fit(Watched())
-    assert calls == ["batch", "batch", "validation", "epoch"] * 2

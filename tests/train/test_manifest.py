@@ -11,7 +11,7 @@ from federations import make_run
 
 from fedlit.data.loader import Batching
 from fedlit.errors import ConfigError
-from fedlit.train.manifest import FORMAT, Manifest, read_checkpoint
+from fedlit.train.manifest import FORMAT, Manifest
 
 MANIFEST = Manifest({"ash": "1", "birch": "2"}, {"batches": 4, "batch_size": None}, 8, "plain", "torch", 1, {"seed": 8})
 
@@ -46,13 +46,6 @@ def test_a_manifest_is_read_back_and_one_of_another_format_refused() -> None:
     for other in (FORMAT + 1, FORMAT - 1, None):
         with pytest.raises(ConfigError, match=rf"of format {FORMAT}, found {other}"):
             Manifest.read({"fedlit": {**written, "format": other}})
-
-
-def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "cut.ckpt"
-    path.write_bytes(b"PK")
-    with pytest.raises(ConfigError, match=r"cut\.ckpt"):
-        read_checkpoint(path, resumable=False)
 
 
 def test_a_checkpoint_is_refused_for_other_rows(tmp_path: Path) -> None:

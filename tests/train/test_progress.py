@@ -41,8 +41,3 @@ def test_shows_scores_loss_and_round(tmp_path: Path, monkeypatch: pytest.MonkeyP
     auroc = float(run.trainer.callback_metrics["val/auroc"])
     last = drawn.decode().replace("\r", "\n").strip().splitlines()[-1]
     assert all(part in last for part in (f"val auroc={auroc:.3f}", "loss=", "round=3", "4/4"))
-
-
-def test_silent_when_not_on_a_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    make_run(tmp_path, epochs=1, callbacks=[Progress()]).fit(quiet=True)
-    assert "Epoch" not in "".join(capfd.readouterr())

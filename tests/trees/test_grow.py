@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedlit.data.files import RemoteFile
-from fedlit.data.module import FederatedData
-from fedlit.data.sources import Covertype, Heart
 from fedlit.errors import DataError
 from fedlit.trees import keys as drawn
 from fedlit.trees.finish import finished, sided
@@ -22,12 +17,6 @@ from fedlit.trees.party import SCALE, Party
 
 LACKS = ((1,), (), (0, 2))
 Tables = list[tuple[NDArray[np.float32], NDArray]]
-
-
-def encoded(source: Any) -> Tables:
-    data = FederatedData(source, batches=1, align="both", scaling="pooled", seed=8)
-    data.setup()
-    return [(own.train.x.numpy(), own.train.y.numpy()) for own in data.clients]
 
 
 def grown_by(tables: Tables, classes: int, trees: int, seed: int = 8, lacks: Any = (), **options: Any) -> Grown:
@@ -113,40 +102,6 @@ def test_trees_of_numbers_are_those_of_all_rows_and_leaves_hold_their_means(made
     for leaf in np.unique(leaves[:, 1])[::9]:
         assert values[leaf, 0] == pytest.approx(y[leaves[:, 1] == leaf].mean(), abs=1 / SCALE)
     assert len(np.unique(leaves[:, 0])) > 100
-
-
-SITES = ["cleveland", "hungarian", "switzerland", "va"]
-
-
-@pytest.mark.parametrize(
-    ("source", "classes", "trees"), [(Covertype(), 7, 2), (Heart(clients=SITES), 2, 10)], ids=["covertype", "heart"]
-)
-def test_on_real_tables(source: Any, classes: int, trees: int, real_file: Callable[[RemoteFile], Path]) -> None:
-    for file in source.files():
-        real_file(file)
-    tables = encoded(source)
-    assert len(tables) == 4
-    assert same(grown_by(tables, classes, trees), grown_by(pooled(tables), classes, trees))
-
-
-def test_a_tree_of_one_column_splits_where_classes_meet() -> None:
-    x = np.arange(20, dtype=np.float32)[:, None]
-    tree = grown_by([(x, (x[:, 0] >= 13).astype(int))], 2, 3)
-    for root in range(3):
-        chosen = find_leaves(x, tree.feature, tree.threshold, tree.child, np.array([root]))[:, 0]
-        shares = tree.totals[chosen]
-        assert (shares.argmax(1) == (x[:, 0] >= 13)).all() and ((shares > 0).sum(1) == 1).all()
-
-
-def test_draws_are_functions_of_seed_tree_and_node() -> None:
-    keys = drawn.roots(8, 3)
-    below = drawn.children(keys)
-    assert np.array_equal(drawn.roots(8, 5)[:3], keys) and len(np.unique(np.concatenate([keys, below.ravel()]))) == 9
-    first = drawn.uniform(keys, drawn.THRESHOLD, 4, 1, np.array([0, 2, 0]))
-    alone = drawn.uniform(keys[1:2], drawn.THRESHOLD, 2, 1, 2)
-    assert np.array_equal(first[:2, 1:2], alone)
-    drawn_often = drawn.uniform(drawn.roots(1, 20_000), drawn.SIDE, 2)
-    assert abs(drawn_often.mean() - 0.5) < 0.01 and abs(np.corrcoef(drawn_often)[0, 1]) < 0.03
 
 
 class Heard:

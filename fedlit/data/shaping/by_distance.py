@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedlit.data.shaping.deal import Deal, Hand, Whole, at_least_one, check_enough, client_names, hands, refuse_number
+from fedlit.data.shaping.dealing import Deal, Hand, Whole
 from fedlit.data.shaping.distance import Features, Measure, Space
 from fedlit.data.table import SPLITS
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, expect
 from fedlit.seeding import derive_seed
 
 __all__ = ["NORMAL", "Distance"]
@@ -54,34 +54,25 @@ class Distance(Deal):
         sample: int = 200,
         least: int = 20,
     ) -> None:
-        if emd not in ("lowest", "middle", "highest") and not (isinstance(emd, int | float) and np.isfinite(emd)):
-            raise ConfigError(f"partition: deal: emd: expected a number, lowest, middle or highest, found {emd!r}")
-        self.emd, self.least = emd, at_least_one(least)
+        known = emd in ("lowest", "middle", "highest") or (isinstance(emd, int | float) and np.isfinite(emd))
+        expect(bool(known), "partition: deal: emd", "a number, lowest, middle or highest", emd)
+        expect(least >= 1, "partition: deal: least", "at least 1 training row per client", least)
+        self.emd, self.least = emd, least
         self.measure = Measure(features, label, sample)
 
-    def deal(self, whole: Whole, clients: int | None, seed: int) -> dict[str, Hand]:
+    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
         """See the class."""
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-        names = client_names(clients)
-        refuse_number(whole, "distance, of which labels are a part")
-        check_enough(whole, len(names), self.least)
         used = np.sort(np.concatenate(list(whole.splits.values())))
         splits = {
             split: np.searchsorted(used, np.sort(whole.splits[split])) for split in SPLITS if split in whole.splits
         }
+        features, target = whole.features.iloc[used], whole.target.iloc[used]
         with threadpool_limits(1):  # with more, sums depend on which thread is first
-            space = Space(
-                self.measure,
-                whole.features.iloc[used],
-                whole.target.iloc[used],
-                splits["train"],
-                whole.categorical,
-                seed,
-            )
-            owner = self._start(space, splits, len(names), seed)
-            owner = self._choose(space, splits, owner, seed)
-        return hands(whole, names, {split: owner[rows] for split, rows in splits.items()})
+            space = Space(self.measure, features, target, splits["train"], whole.categorical, seed)
+            owner = self._choose(space, splits, self._start(space, splits, clients, seed), seed)
+        return {split: owner[rows] for split, rows in splits.items()}
 
     def _start(self, space: Space, splits: Hand, clients: int, seed: int) -> np.ndarray:
         """k-means: the subset of each row."""
@@ -91,18 +82,13 @@ class Distance(Deal):
         means = KMeans(clients, n_init=1, random_state=int(rng.integers(2**31))).fit(space.x[splits["train"]])
         owner: np.ndarray = means.predict(space.x)
         for split, rows in splits.items():
-            least = self.least if split == "train" else 1
-            while (sizes := np.bincount(owner[rows], minlength=clients)).min() < least:
+            while (sizes := np.bincount(owner[rows], minlength=clients)).min() < self.needs(split):
                 donors = rows[owner[rows] == sizes.argmax()]
                 owner[rng.choice(donors)] = sizes.argmin()
         return owner
 
     def _choose(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> np.ndarray:
         """Turn the first subsets into clients that are as far from the whole as wanted."""
-        train, clients = splits["train"], int(start.max()) + 1
-
-        def sets(owner: np.ndarray) -> dict[str, np.ndarray]:
-            return {f"{client:06d}": train[owner[train] == client] for client in range(clients)}
 
         def shuffled(sequence: int) -> np.ndarray:
             rng, owner = np.random.default_rng(derive_seed(seed, "shuffled", sequence)), start.copy()
@@ -112,13 +98,13 @@ class Distance(Deal):
 
         if self.emd == "highest":
             return start
-        highest, lowest = space.mean(sets(start)), space.mean(sets(shuffled(0)))
+        train = splits["train"]
+        highest, lowest = space.mean(_sets(train, start)), space.mean(_sets(train, shuffled(0)))
         wanted = (highest + lowest) / 2 if isinstance(self.emd, str) else self.emd
-        if not lowest <= wanted <= highest:
-            raise ConfigError(
-                f"partition: deal: emd: expected a distance from {lowest:.4g}, that of rows dealt at random, to "
-                f"{highest:.4g}, that of the k-means subsets, found {wanted:g}; or write lowest, middle or highest"
-            )
+        reachable = f"a distance from {lowest:.4g} (rows dealt at random) to {highest:.4g} (the k-means subsets)"
+        expect(
+            lowest <= wanted <= highest, "partition: deal: emd", reachable, wanted, "or write lowest, middle or highest"
+        )
         best, largest = start, -1.0
         for sequence in range(_SEQUENCES):
             if self.emd == "lowest":
@@ -126,7 +112,7 @@ class Distance(Deal):
             else:
                 rng = np.random.default_rng(derive_seed(seed, "moves", sequence))
                 owner = _move(space, splits, start, wanted, rng)
-            p = space.between(sets(owner)).p
+            p = space.between(_sets(train, owner)).p
             if p > largest or sequence == 0:
                 best, largest = owner, p
             if not largest <= NORMAL:
@@ -134,15 +120,17 @@ class Distance(Deal):
         return best
 
 
+def _sets(train: np.ndarray, owner: np.ndarray) -> dict[int, np.ndarray]:
+    """Client → its training rows."""
+    return {client: train[owner[train] == client] for client in range(int(owner.max()) + 1)}
+
+
 def _move(space: Space, splits: Hand, start: np.ndarray, wanted: float, rng: np.random.Generator) -> np.ndarray:
     """Exchange rows between the subset that is farthest from the whole and the others until it is near enough."""
     train, clients = splits["train"], int(start.max()) + 1
 
-    def distance(owner: np.ndarray, client: int) -> float:
-        return space.emd(train[owner[train] == client])
-
     def everyone(owner: np.ndarray) -> np.ndarray:
-        return np.array([distance(owner, client) for client in range(clients)])
+        return np.array([space.emd(rows) for rows in _sets(train, owner).values()])
 
     weights = np.bincount(start[train], minlength=clients) / len(train)
     path = [start]
@@ -160,7 +148,7 @@ def _move(space: Space, splits: Hand, start: np.ndarray, wanted: float, rng: np.
             leave, come = rng.choice(own, count, replace=False), rng.choice(others, count, replace=False)
             owner[leave], owner[come] = owner[come], far
         path.append(owner)
-        away[far] = distance(owner, far)
+        away[far] = space.emd(train[owner[train] == far])
     raise ConfigError(
         f"partition: deal: emd: expected a distance that {_MOVES * clients} moves reach, found {away @ weights:.4g} "
         f"where {wanted:.4g} is wanted; take a larger one, or lowest"

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError, expect
 from fedlit.seeding import derive_seed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["ColumnSplit"]
 
 DRAWS = 100
 """Ways to deal columns of which one is taken by correlation."""
+_PLACES = {"random": 0, "minimum": 0, "median": DRAWS // 2, "maximum": -1}
+"""Ways, and their places among these in the order of correlations."""
 
 
 class ColumnSplit(Source):
@@ -32,7 +31,7 @@ class ColumnSplit(Source):
             are five runs of each. None for a new way with each seed.
         by: which way is taken: a ``random`` one, or of 100 random ones that in which the correlations between common
             and other columns (absolute values over the training rows of the seed that has the way's number, summed)
-            are at their ``maximum``, ``median`` or ``minimum``.
+            are at their ``maximum``, ``median`` or ``minimum``. Categories are correlated by their codes.
 
     Example:
         >>> from fedlit.data.shaping.partition import Partition
@@ -54,22 +53,20 @@ class ColumnSplit(Source):
         ways: int | None = None,
         by: Literal["random", "maximum", "median", "minimum"] = "random",
     ) -> None:
-        if not 0 < common < 1:
-            raise ConfigError(f"column split: common: expected a share above 0 and below 1, found {common}")
-        if ways is not None and ways < 1:
-            raise ConfigError(f"column split: ways: expected at least 1, found {ways}")
+        expect(0 < common < 1, "column split: common", "a share above 0 and below 1", common)
+        expect(ways is None or ways >= 1, "column split: ways", "at least 1", ways)
+        expect(by in _PLACES, "column split: by", f"one of {', '.join(_PLACES)}", by)
         self.source, self.common, self.ways, self.by = source, common, ways, by
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the source's tables and take columns away; ``seed`` says in which way."""
         tables = sorted(self.source.tables(seed), key=lambda table: table.name)
-        columns = list(map(str, tables[0].features))
-        for table in tables:
-            if list(map(str, table.features)) != columns:
-                raise DataError(
-                    f"column split: expected the columns of {tables[0].name} at {table.name}, found others; choose "
-                    "clients that have the same columns"
-                )
+        columns = list(tables[0].features)
+        if other := [table.name for table in tables if list(table.features) != columns]:
+            raise DataError(
+                f"column split: expected the columns of {tables[0].name} at {other[0]}, found others; choose clients "
+                "that have the same columns"
+            )
         kept = max(1, round(self.common * len(columns)))
         if len(columns) - kept < len(tables):
             raise DataError(
@@ -77,10 +74,9 @@ class ColumnSplit(Source):
                 f"{len(columns)} columns of which {kept} are common; take fewer clients or a smaller share"
             )
         order = self._order(tables, seed, kept)
-        own = np.array_split(order[kept:], len(tables))
         split = []
-        for table, places in zip(tables, own, strict=True):
-            chosen = [columns[place] for place in sorted({*order[:kept].tolist(), *places.tolist()})]
+        for table, own in zip(tables, np.array_split(order[kept:], len(tables)), strict=True):
+            chosen = [columns[place] for place in np.sort([*order[:kept], *own])]
             categorical = tuple(name for name in table.categorical if name in chosen)
             split.append(replace(table, features=table.features[chosen], categorical=categorical))
         return check_tables(split)
@@ -96,16 +92,10 @@ class ColumnSplit(Source):
 
         # of the rows that seed draws which has the way's number, so that all runs of a way have the same columns
         seen = tables if way == seed else self.source.tables(way)
-        related = _correlations(pd.concat([table.features.iloc[table.splits["train"]] for table in seen]))
+        rows = pd.concat([table.features.iloc[table.splits["train"]] for table in seen])
+        coded = rows.apply(lambda own: own if own.dtype.kind in "iufb" else own.astype("category").cat.codes)
+        related = np.nan_to_num(coded.astype(np.float64).corr().abs().to_numpy())
         orders = [rng.permutation(count) for _ in range(DRAWS)]
         sums = [related[np.ix_(order[:kept], order[kept:])].sum() for order in orders]
-        place = {"minimum": 0, "median": DRAWS // 2, "maximum": -1}[self.by]
-        chosen: np.ndarray = orders[np.argsort(sums, kind="stable")[place]]
+        chosen: np.ndarray = orders[np.argsort(sums, kind="stable")[_PLACES[self.by]]]
         return chosen
-
-
-def _correlations(rows: pd.DataFrame) -> np.ndarray:
-    """Absolute correlations, (columns, columns); of categories, those of their codes; 0 where a column is constant."""
-    coded = rows.apply(lambda own: own if own.dtype.kind in "iufb" else own.astype("category").cat.codes)
-    related: np.ndarray = np.nan_to_num(coded.astype(np.float64).corr().abs().to_numpy())
-    return related

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from fedlit.data.sources.base import Source, check_tables
-from fedlit.data.table import ClientTable
+from fedlit.data.table import ClientTable, check_patterns
 from fedlit.data.target import own_task
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import expect
 from fedlit.seeding import derive_seed
 from fedlit.tasks.sequence_labelling import NO_LABEL
 
@@ -57,20 +57,18 @@ class ConceptShift(Source):
         groups: Sequence[Sequence[str]] | None = None,
         pair: Sequence[Any] | None = None,
     ) -> None:
-        if concepts < 1 or (by == "flip" and concepts > 2):
-            limit = "1 or 2 for flip" if by == "flip" else "at least 1"
-            raise ConfigError(f"concept shift: concepts: expected {limit}, found {concepts}")
-        if by not in ("permute", "flip"):
-            raise ConfigError(f"concept shift: by: expected permute or flip, found {by!r}")
-        if groups is not None and len(groups) != concepts:
-            raise ConfigError(
-                f"concept shift: groups: expected one list of clients for each of {concepts} concepts, found "
-                f"{len(groups)}; change groups or concepts"
-            )
-        if pair is not None and (by != "flip" or len(pair) != 2 or pair[0] == pair[1]):
-            raise ConfigError(
-                f"concept shift: pair: expected two labels, and by: flip, found {list(pair)} and by: {by}"
-            )
+        key, flip = "concept shift", by == "flip"
+        expect(by in ("permute", "flip"), f"{key}: by", "permute or flip", by)
+        expect(
+            1 <= concepts <= (2 if flip else concepts),
+            f"{key}: concepts",
+            "at least 1, and 2 at most for flip",
+            concepts,
+        )
+        each = groups is None or len(groups) == concepts
+        expect(each, f"{key}: groups", f"a list of clients for each of {concepts} concepts", groups)
+        two = pair is None or (flip and len(set(pair)) == len(pair) == 2)
+        expect(two, f"{key}: pair", "two labels, and by: flip", pair)
         self.source, self.concepts, self.by = source, concepts, by
         self.groups, self.pair = groups, pair
 
@@ -89,29 +87,24 @@ class ConceptShift(Source):
     def _followed(self, names: list[str], seed: int) -> dict[str, int]:
         """Client → its concept, counted from 0."""
         if self.groups is None:
-            if len(names) < self.concepts:
-                raise ConfigError(
-                    f"concept shift: concepts: expected at most {len(names)}, one a client, found {self.concepts}"
-                )
+            expect(
+                self.concepts <= len(names),
+                "concept shift: concepts",
+                f"at most {len(names)}, one a client",
+                self.concepts,
+            )
             drawn = np.random.default_rng(derive_seed(seed, "concept", "clients")).permutation(names)
             parts = np.array_split(drawn, self.concepts)
             return {str(name): concept for concept, part in enumerate(parts) for name in part}
+        key = "concept shift: groups"
+        check_patterns(key, [pattern for group in self.groups for pattern in group], names)
         followed: dict[str, int] = {}
-        for concept, patterns in enumerate(self.groups):
-            for pattern in patterns:
-                matched = fnmatch.filter(names, pattern)
-                if not matched:
-                    raise ConfigError(
-                        f"concept shift: groups: expected the name or pattern of a client, found {pattern!r}; there "
-                        f"are {', '.join(names)}." + did_you_mean(pattern, names)
-                    )
-                for name in matched:
-                    if followed.setdefault(name, concept) != concept:
-                        raise ConfigError(f"concept shift: groups: expected {name} in one group, found it in two")
-        if left := [name for name in names if name not in followed]:
-            raise ConfigError(
-                f"concept shift: groups: expected every client in a group, found {', '.join(left)} in none"
-            )
+        for name in names:
+            own = [
+                place for place, group in enumerate(self.groups) if any(fnmatchcase(name, pattern) for pattern in group)
+            ]
+            expect(len(own) == 1, key, f"{name} in one group", [place + 1 for place in own], "list each client once")
+            followed[name] = own[0]
         return followed
 
     def _meanings(self, tables: Sequence[ClientTable], seed: int) -> list[dict[Any, Any]]:
@@ -119,20 +112,12 @@ class ConceptShift(Source):
         # by their text, as clients' labels may be of several types
         labels = sorted({label for table in tables for label in _labels(table)}, key=repr)
         if self.by == "flip":
-            if self.pair is None and len(labels) != 2:
-                raise ConfigError(
-                    f"concept shift: flip: expected two labels, found {len(labels)}; name two with pair, or take by: "
-                    "permute"
-                )
-            first, second = labels if self.pair is None else self.pair
-            if not {first, second} <= set(labels):
-                raise ConfigError(f"concept shift: pair: expected two of {labels}, found {[first, second]}")
-            return [{}, {**dict(zip(labels, labels, strict=True)), first: second, second: first}]
-        if self.concepts > max(len(labels), 1):
-            raise ConfigError(
-                f"concept shift: concepts: expected at most {len(labels)}, the number of labels, since no two concepts "
-                f"are to call a row alike, found {self.concepts}"
-            )
+            pair = labels if self.pair is None else list(self.pair)
+            known = len(pair) == 2 and set(pair) <= set(labels)
+            expect(known, "concept shift: pair", f"two of the labels {labels}", pair, "or take by: permute")
+            return [{}, {**{label: label for label in labels}, pair[0]: pair[1], pair[1]: pair[0]}]
+        most = max(len(labels), 1)  # no two concepts call a row alike
+        expect(self.concepts <= most, "concept shift: concepts", f"at most {most}, the number of labels", self.concepts)
         order = np.random.default_rng(derive_seed(seed, "concept", "labels")).permutation(len(labels)).tolist()
         ring = [labels[place] for place in order]
         # turned by a different number of places in each concept, so that no two of them agree anywhere

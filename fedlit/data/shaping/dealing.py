@@ -1,34 +1,123 @@
-"""Ways to deal the rows of a partition."""
+"""Who gets which rows of a partition: what every way to deal them is, and the small ones."""
 
 from __future__ import annotations
 
 import itertools
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedlit.data.shaping.deal import Deal, Hand, Whole, at_least_one, check_enough, client_names, hands, places_by_label
-from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.data.table import Split
+from fedlit.data.target import without_classes
+from fedlit.errors import ConfigError, DataError, did_you_mean, expect
 from fedlit.seeding import derive_seed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ByColumn", "Dirichlet", "Iid", "Shards"]
+__all__ = ["ByColumn", "Deal", "Dirichlet", "Hand", "Iid", "Shards", "Whole"]
+
+Hand = Mapping[Split, np.ndarray]
+"""What a client gets: positions of rows, by split."""
 
 _DRAWS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """The rows to deal.
+
+    Attributes:
+        features: their columns; may have rows that are in no split, and are not dealt.
+        target: their labels.
+        splits: positions, by split, in an order drawn by the seed.
+        categorical: columns that hold categories.
+        number: whether the target is a number to predict, or several labels a row, and so has no classes to deal by.
+    """
+
+    features: pd.DataFrame
+    target: pd.Series
+    splits: Mapping[Split, np.ndarray]
+    categorical: tuple[str, ...] = ()
+    number: bool = False
+
+
+class Deal(ABC):
+    """A way to deal rows to clients c01, c02, …; each row stays in its split.
+
+    Attributes:
+        dropped: columns that the clients do not get.
+        by_classes: whether the target must be one of several classes.
+        least: training rows that each client has at least.
+    """
+
+    by_classes: ClassVar[bool] = True
+    dropped: tuple[str, ...] = ()
+    least: int = 1
+
+    def deal(self, whole: Whole, clients: int | None, seed: int) -> dict[str, Hand]:
+        """Return the rows of each client, by name.
+
+        Args:
+            whole: the rows.
+            clients: how many clients there shall be; None if the rows are to say so.
+            seed: the run's seed, which draws all there is to draw.
+
+        Raises:
+            ConfigError: nobody says how many clients there are, or the target has no classes and they are needed.
+            DataError: there are too few rows.
+        """
+        if whole.number and self.by_classes:
+            raise ConfigError(
+                f"partition: deal: expected classes to deal by, found {whole.target.name!r}, "
+                f"{without_classes(whole.target)}; deal by something else, with fedlit.Iid or fedlit.ByColumn"
+            )
+        names = self.names(whole, clients)
+        for split, rows in whole.splits.items():
+            if len(rows) < (needed := len(names) * self.needs(split)):
+                raise DataError(
+                    f"partition: deal: expected at least {needed} {split} rows for {len(names)} clients, found "
+                    f"{len(rows)}; take fewer clients, or fewer rows for each"
+                )
+        ordered = {split: np.sort(rows) for split, rows in whole.splits.items()}
+        owner = self.owners(whole, len(names), seed)
+        return {
+            name: {split: rows[owner[split] == place] for split, rows in ordered.items()}
+            for place, name in enumerate(names)
+        }
+
+    def names(self, whole: Whole, clients: int | None) -> list[str]:
+        """The clients' names: c01, c02, …"""
+        if clients is None:
+            raise ConfigError("partition: clients: expected how many there shall be, found none; say how many")
+        return [f"c{number:0{max(2, len(str(clients)))}d}" for number in range(1, clients + 1)]
+
+    def needs(self, split: Split) -> int:
+        """How many rows of a split each client has at least."""
+        return self.least if split == "train" else 1
+
+    @abstractmethod
+    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
+        """Return the client (counted from 0) of each row, by split, in the order of the rows' positions."""
 
 
 class Iid(Deal):
     """Alike clients: the rows of each split, dealt at random and as evenly as can be."""
 
-    def deal(self, whole: Whole, clients: int | None, seed: int) -> dict[str, Hand]:
+    by_classes = False
+
+    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
         """See the class."""
-        names = client_names(clients)
-        dealt = {split: np.array_split(rows, len(names)) for split, rows in whole.splits.items()}
-        return {name: {split: parts[place] for split, parts in dealt.items()} for place, name in enumerate(names)}
+        owner: dict[Split, np.ndarray] = {}
+        for split, rows in whole.splits.items():
+            parts = np.array_split(rows, clients)
+            owner[split] = np.repeat(np.arange(clients), list(map(len, parts)))[np.argsort(rows)]
+        return owner
 
 
 class Dirichlet(Deal):
@@ -46,29 +135,22 @@ class Dirichlet(Deal):
     """
 
     def __init__(self, alpha: float = 0.5, least: int = 20) -> None:
-        if not (np.isfinite(alpha) and alpha > 0):
-            raise ConfigError(f"partition: deal: alpha: expected a number above 0, found {alpha}")
-        self.alpha, self.least = alpha, at_least_one(least)
+        expect(bool(np.isfinite(alpha)) and alpha > 0, "partition: deal: alpha", "a number above 0", alpha)
+        expect(least >= 1, "partition: deal: least", "at least 1 training row per client", least)
+        self.alpha, self.least = alpha, least
 
-    def deal(self, whole: Whole, clients: int | None, seed: int) -> dict[str, Hand]:
+    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
         """See the class."""
-        names = client_names(clients)
-        check_enough(whole, len(names), self.least)
-        labels, places = places_by_label(whole, seed)
+        labels, places = _places_by_label(whole, seed)
         draws = [np.random.default_rng(derive_seed(seed, "dirichlet", str(label))) for label in labels]
         for _ in range(_DRAWS):
-            proportions = np.stack([rng.dirichlet(np.full(len(names), self.alpha)) for rng in draws])
+            proportions = np.stack([rng.dirichlet(np.full(clients, self.alpha)) for rng in draws])
             bounds = proportions.cumsum(axis=1)[:, :-1]
-            owner = {
-                split: (position[:, None] >= bounds[label]).sum(axis=1) for split, (label, position) in places.items()
-            }
-            if all(
-                np.bincount(owner[split], minlength=len(names)).min() >= (self.least if split == "train" else 1)
-                for split in owner
-            ):
-                return hands(whole, names, owner)
+            owner = {split: (place[:, None] >= bounds[label]).sum(axis=1) for split, (label, place) in places.items()}
+            if all(np.bincount(own, minlength=clients).min() >= self.needs(split) for split, own in owner.items()):
+                return owner
         raise DataError(
-            f"partition: deal: expected proportions that leave each of {len(names)} clients {self.least} training rows "
+            f"partition: deal: expected proportions that leave each of {clients} clients {self.least} training rows "
             f"and one of every other split, found none in {_DRAWS} draws; take a larger alpha than {self.alpha:g}, "
             "fewer clients, or fewer least rows"
         )
@@ -84,22 +166,35 @@ class Shards(Deal):
     """
 
     def __init__(self, each: int = 2) -> None:
-        if each < 1:
-            raise ConfigError(f"partition: deal: each: expected at least 1 shard per client, found {each}")
-        self.each = each
+        expect(each >= 1, "partition: deal: each", "at least 1 shard per client", each)
+        self.each = self.least = each
 
-    def deal(self, whole: Whole, clients: int | None, seed: int) -> dict[str, Hand]:
+    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
         """See the class."""
-        names = client_names(clients)
-        check_enough(whole, len(names), self.each)
-        places = {split: label + position for split, (label, position) in places_by_label(whole, seed)[1].items()}
-        shards = np.array_split(np.sort(places["train"]), len(names) * self.each)
+        places = {split: label + place for split, (label, place) in _places_by_label(whole, seed)[1].items()}
+        shards = np.array_split(np.sort(places["train"]), clients * self.each)
         # halfway between the last row of a shard and the first of the next
         bounds = [(before[-1] + after[0]) / 2 for before, after in itertools.pairwise(shards)]
         rng = np.random.default_rng(derive_seed(seed, "shards"))
-        shard_owner = rng.permutation(np.repeat(np.arange(len(names)), self.each))
-        owner = {split: shard_owner[np.searchsorted(bounds, place)] for split, place in places.items()}
-        return hands(whole, names, owner)
+        owner = rng.permutation(np.repeat(np.arange(clients), self.each))
+        return {split: owner[np.searchsorted(bounds, place)] for split, place in places.items()}
+
+
+def _places_by_label(whole: Whole, seed: int) -> tuple[list[object], dict[Split, tuple[np.ndarray, np.ndarray]]]:
+    """The labels, and by split for each row, in the order of positions, its label's place among them and its own in a
+    random order of the split's rows of this label, in (0, 1).
+    """
+    labels = sorted(whole.target.iloc[np.concatenate(list(whole.splits.values()))].unique().tolist())
+    places: dict[Split, tuple[np.ndarray, np.ndarray]] = {}
+    for split, rows in whole.splits.items():
+        own = _codes(whole.target, rows, labels)
+        position = np.empty(len(own))
+        for place, label in enumerate(labels):
+            rng = np.random.default_rng(derive_seed(seed, "dealing", split, str(label)))
+            among = np.flatnonzero(own == place)
+            position[among] = (rng.permutation(len(among)) + 0.5) / max(len(among), 1)
+        places[split] = own, position
+    return labels, places
 
 
 class ByColumn(Deal):
@@ -118,59 +213,73 @@ class ByColumn(Deal):
         {'Bern': {'train': array([0, 2])}, 'St-Gallen': {'train': array([1])}}
     """
 
+    by_classes = False
+
     def __init__(self, column: str, drop: bool = False, cuts: list[float] | None = None) -> None:
-        if cuts is not None and (not cuts or list(cuts) != sorted(set(cuts))):
-            raise ConfigError(f"partition: deal: cuts: expected numbers, each larger than the one before, found {cuts}")
+        rising = cuts is None or (len(cuts) > 0 and all(low < high for low, high in itertools.pairwise(cuts)))
+        expect(rising, "partition: deal: cuts", "numbers, each larger than the one before", cuts)
         self.column, self.dropped, self.cuts = column, (column,) if drop else (), cuts
 
-    def deal(self, whole: Whole, clients: int | None, seed: int) -> dict[str, Hand]:
+    def names(self, whole: Whole, clients: int | None) -> list[str]:
+        """One for each value."""
+        names = {value: _client_name(value) for value in self._values(whole)[1]}
+        if clients not in (None, len(names)):
+            raise ConfigError(
+                f"partition: clients: expected {len(names)}, the number of values of {self.column}, found {clients}; "
+                "leave it out"
+            )
+        uses = Counter(names.values())
+        if unclear := [value for value, name in names.items() if uses[name] > 1 or not name]:
+            raise DataError(
+                f"partition: deal: expected values of {self.column} that make different names of clients, found "
+                f"{', '.join(map(repr, unclear))}; give them other names in the source"
+            )
+        return list(names.values())
+
+    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
         """See the class; nothing is drawn."""
-        if self.column not in whole.features:
-            columns = list(map(str, whole.features))
+        own, values = self._values(whole)
+        return {split: _codes(own, rows, values) for split, rows in whole.splits.items()}
+
+    def _values(self, whole: Whole) -> tuple[pd.Series, list[Any]]:
+        """The column, and the values that make clients."""
+        columns = list(map(str, whole.features))
+        if self.column not in columns:
             raise ConfigError(
                 f"partition: deal: column: expected one of {', '.join(columns)}, found {self.column!r}."
                 + did_you_mean(self.column, columns)
             )
-        splits = {split: np.sort(rows) for split, rows in whole.splits.items()}
         own = whole.features[self.column]
-        if self.cuts is not None:
-            own = _ranges(own, self.cuts)
-        values = own.iloc[np.concatenate(list(splits.values()))]
+        own = own if self.cuts is None else _ranges(own, self.cuts)
+        values = own.iloc[np.concatenate(list(whole.splits.values()))]
         if missing := int(values.isna().sum()):
             raise DataError(
                 f"partition: deal: expected a value of {self.column} in every row, found {missing} rows without one; "
                 "deal by another column"
             )
-        names = {value: _client_name(value) for value in sorted(values.unique().tolist())}
-        if clients is not None and clients != len(names):
-            raise ConfigError(
-                f"partition: clients: expected {len(names)}, the number of values of {self.column}, found {clients}; "
-                "leave it out"
-            )
-        for name, times in Counter(names.values()).items():
-            if times > 1 or not name:
-                alike = [value for value in names if names[value] == name]
-                raise DataError(
-                    f"partition: deal: expected values of {self.column} that make different names of clients, found "
-                    f"{', '.join(map(repr, alike))}, which become {name!r}; give them other names in the source"
-                )
-        return {
-            name: {split: rows[(own.iloc[rows] == value).to_numpy()] for split, rows in splits.items()}
-            for value, name in names.items()
-        }
+        return own, sorted(values.unique().tolist())
+
+
+def _codes(column: pd.Series, rows: np.ndarray, values: list[Any]) -> np.ndarray:
+    """The place among ``values`` of what a column has in each row, in the order of positions."""
+    codes: np.ndarray = (
+        column.iloc[np.sort(rows)].map({value: place for place, value in enumerate(values)}).to_numpy(np.int64)
+    )
+    return codes
 
 
 def _ranges(own: pd.Series, cuts: list[float]) -> pd.Series:
     """The range of each number (n,), by its name; missing stays missing."""
+    import pandas as pd
+
     if own.dtype.kind not in "iuf":
         raise DataError(
             f"partition: deal: cuts: expected numbers in {own.name}, found {own.dropna().iloc[0]!r}; leave cuts out"
         )
     edges = [f"{cut:g}" for cut in cuts]
     middle = [f"{low}-to-{high}" for low, high in itertools.pairwise(edges)]
-    names = np.array([f"below-{edges[0]}", *middle, f"from-{edges[-1]}"], dtype=object)
-    place = np.searchsorted(cuts, own.to_numpy(np.float64), side="right")
-    return own.astype(object).mask(own.notna(), names[place])
+    names = [f"below-{edges[0]}", *middle, f"from-{edges[-1]}"]
+    return pd.cut(own, [-np.inf, *cuts, np.inf], right=False, labels=names, ordered=False).astype(object)
 
 
 def _client_name(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from fedlit.data.shaping.distance import Distances, Measure, Space
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import has_classes, without_classes
 from fedlit.show.shown import Grid, Shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Described", "describe"]
 
@@ -26,48 +29,43 @@ class Described(Shown):
 
     Attributes:
         rows: client → rows by split.
-        classes: all clients' labels in training rows.
-        shares: (clients, classes), the share of each class in a client's training rows.
-        concepts: client → its concept, where an experiment knows.
+        shares: clients × classes, the share of each class in a client's training rows; 0 where it has no classes.
         measure: how distances were measured.
         distances: None where they cannot be.
         reason: why not.
+        concepts: client → its concept, where an experiment knows.
         numbers: client → mean and standard deviation of its training rows' target, where that is a number to predict.
     """
 
     rows: Mapping[str, Mapping[str, int]]
-    classes: tuple[Any, ...]
-    shares: np.ndarray
-    concepts: Mapping[str, str]
+    shares: pd.DataFrame
     measure: Measure
     distances: Distances | None
     reason: str = ""
+    concepts: Mapping[str, str] = field(default_factory=dict)
     numbers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def parts(self) -> list[str | Grid]:
         """The table of clients, then what its columns mean."""
-        head = ["client", *SPLITS, *(["concept"] if self.concepts else [])]
-        wide = len(self.classes) > _MOST_COLUMNS
-        head += ["classes", "most frequent"] if wide else [str(label) for label in self.classes]
-        head += ["mean of target", "standard deviation"] if self.numbers else []
-        head += ["EMD"] if self.distances else []
-        lines = []
-        for (name, rows), shares in zip(self.rows.items(), self.shares, strict=True):
-            line = [name, *(f"{rows[split]:,}" for split in SPLITS)]
-            line += [self.concepts.get(name, "")] if self.concepts else []
-            if wide:
-                top = np.argsort(-shares, kind="stable")[:3]
-                named = [f"{self.classes[place]} ({100 * shares[place]:.0f} %)" for place in top if shares[place]]
-                line += [str(np.count_nonzero(shares)), ", ".join(named)]
-            else:
-                line += [f"{100 * share:.0f} %" if share else "·" for share in shares]
-            if self.numbers:
-                line += [f"{value:.4g}" for value in self.numbers[name]] if name in self.numbers else ["·", "·"]
-            line += [f"{self.distances.to_whole[name]:.4g}"] if self.distances else []
-            lines.append(line)
-        shown = ["Classes: shares of a client's training rows."] if self.classes else []
+        columns = [("client", list(self.rows))]
+        columns += [(split, [f"{own[split]:,}" for own in self.rows.values()]) for split in SPLITS]
+        if self.concepts:
+            columns.append(("concept", [self.concepts.get(name, "") for name in self.rows]))
+        if self.shares.shape[1] > _MOST_COLUMNS:
+            columns.append(("classes", list(map(str, np.count_nonzero(self.shares, axis=1)))))
+            columns.append(("most frequent", [_most_frequent(own) for _, own in self.shares.iterrows()]))
+        else:
+            for label, own in self.shares.items():
+                columns.append((str(label), [f"{100 * share:.0f} %" if share else "·" for share in own]))
+        for place, name in enumerate(("mean of target", "standard deviation") if self.numbers else ()):
+            known = {client: f"{own[place]:.4g}" for client, own in self.numbers.items()}
+            columns.append((name, [known.get(client, "·") for client in self.rows]))
+        if self.distances:
+            columns.append(("EMD", [f"{self.distances.to_whole[name]:.4g}" for name in self.rows]))
+        grid = Grid([head for head, _ in columns], list(zip(*(cells for _, cells in columns), strict=True)))
+        shown = [] if self.shares.empty else ["Classes: shares of a client's training rows."]
         shown += ["Targets that are numbers: mean and standard deviation of training rows."] if self.numbers else []
-        return [Grid(head, lines), "", *shown, *self._told()]
+        return [grid, "", *shown, *self._told()]
 
     def _told(self) -> list[str]:
         if self.distances is None:
@@ -82,6 +80,11 @@ class Described(Shown):
             if pairs > 2
             else "Too few clients for a test of the distances between them.",
         ]
+
+
+def _most_frequent(shares: pd.Series) -> str:
+    top = shares.sort_values(ascending=False, kind="stable").head(3)
+    return ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in top.items() if share)
 
 
 def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None = None) -> Described:
@@ -109,48 +112,38 @@ def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None =
 
     tables = sorted(tables, key=lambda table: table.name)
     measure = measure or Measure()
-    targets = [table.target.iloc[table.splits["train"]] for table in tables]
-    other_task = {t.name: without_classes(t.target) for t in tables if not has_classes(t)}
-    labels = {
-        label
-        for table, target in zip(tables, targets, strict=True)
-        for label in ([] if table.name in other_task else target.unique().tolist())
-    }
-    classes = tuple(sorted(labels, key=lambda label: (isinstance(label, str), label)))
-    shares = np.stack(
-        [
-            np.zeros(len(classes))
-            if table.name in other_task
-            else target.value_counts(normalize=True).reindex(classes, fill_value=0)
-            for table, target in zip(tables, targets, strict=True)
-        ]
-    )
+    targets = {table.name: table.target.iloc[table.splits["train"]] for table in tables}
+    classes = {table.name: targets[table.name].value_counts(normalize=True) for table in tables if has_classes(table)}
+    labels = {label for own in classes.values() for label in own.index.tolist()}
+    known = pd.Index(sorted(labels, key=lambda label: (isinstance(label, str), label)), dtype=object)
+    none = np.zeros(len(known))
+    shares = [classes[name].reindex(known, fill_value=0).to_numpy() if name in classes else none for name in targets]
+    first, others = tables[0], [name for name in targets if name not in classes]
+    alike = [(set(table.features), set(table.categorical)) for table in tables]
+    other = [table.name for table, own in zip(tables, alike, strict=True) if own != alike[0]]
     distances, reason = None, ""
-    columns, categorical = list(tables[0].features), set(tables[0].categorical)
-    other = [t.name for t in tables if set(t.features) != set(columns) or set(t.categorical) != categorical]
-    if other_task:
-        reason = "it compares classes, and the target of {} is {}".format(*next(iter(other_task.items())))
+    if others:
+        reason = f"it compares classes, and the target of {others[0]} is {without_classes(targets[others[0]])}"
     elif other:
-        reason = f"{other[0]} has other columns than {tables[0].name}"
+        reason = f"{other[0]} has other columns than {first.name}"
     elif len(tables) < 2:
         reason = "there is one client"
     else:
-        features = pd.concat([t.features[columns].iloc[t.splits["train"]] for t in tables])
-        ends = np.cumsum([len(target) for target in targets])
-        space = Space(measure, features, pd.concat(targets), np.arange(ends[-1]), tables[0].categorical, seed)
-        own = np.split(np.arange(ends[-1]), ends[:-1])
-        distances = space.between({table.name: rows for table, rows in zip(tables, own, strict=True)})
+        features = pd.concat([t.features[list(first.features)].iloc[t.splits["train"]] for t in tables])
+        rows = np.arange(len(features))
+        space = Space(measure, features, pd.concat(targets.values()), rows, first.categorical, seed)
+        own = np.split(rows, np.cumsum([len(target) for target in targets.values()])[:-1])
+        distances = space.between(dict(zip(targets, own, strict=True)))
     return Described(
         rows={table.name: {split: len(table.splits[split]) for split in SPLITS} for table in tables},
-        classes=classes,
-        shares=shares,
-        concepts={table.name: table.concept for table in tables if table.concept is not None},
+        shares=pd.DataFrame(np.stack(shares), list(targets), known),
         measure=measure,
         distances=distances,
         reason=reason,
+        concepts={table.name: table.concept for table in tables if table.concept is not None},
         numbers={
-            table.name: (float(target.mean()), float(target.std(ddof=0)))
-            for table, target in zip(tables, targets, strict=True)
-            if table.name in other_task and target.dtype.kind in "iuf"
+            name: (float(targets[name].mean()), float(targets[name].std(ddof=0)))
+            for name in others
+            if targets[name].dtype.kind in "iuf"
         },
     )

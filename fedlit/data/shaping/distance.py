@@ -8,11 +8,11 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from fedlit.errors import ConfigError
+from fedlit.errors import expect
 from fedlit.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Distances", "Features", "Measure", "Space", "emd"]
 
-Features = Literal["standardised", "raw", "autoencoded"]
-_LEARNT = 2000
-"""Rows that the autoencoder is trained on, at most."""
+Features = Literal["standardised", "raw"]
 _PAIRS = 200
 """Pairs of clients that are measured, at most."""
 
@@ -73,8 +71,7 @@ class Measure:
     """The space in which distances are measured, and the number of rows.
 
     Attributes:
-        features: ``standardised`` by the training rows of all clients; ``raw``; or ``autoencoded``, the narrow hidden
-            layer of a network that was trained to reproduce the standardised ones.
+        features: ``standardised`` by the training rows of all clients, or ``raw``.
         label: what another label costs, in mean feature distances between two rows, at least 0.
         sample: at most so many rows of each client, and of the whole, drawn by the run's seed. The distance between
             samples is larger than that between distributions, the more so the fewer they are: compare only distances
@@ -86,12 +83,11 @@ class Measure:
     sample: int = 200
 
     def __post_init__(self) -> None:
-        if self.features not in ("standardised", "raw", "autoencoded"):
-            raise ConfigError(f"distance: features: expected standardised, raw or autoencoded, found {self.features!r}")
-        if not (np.isfinite(self.label) and self.label >= 0):
-            raise ConfigError(f"distance: label: expected a number of at least 0, found {self.label}")
-        if self.sample < 2:
-            raise ConfigError(f"distance: sample: expected at least 2 rows, found {self.sample}")
+        kinds = get_args(Features)
+        expect(self.features in kinds, "distance: features", f"one of {', '.join(kinds)}", self.features)
+        finite = bool(np.isfinite(self.label)) and self.label >= 0
+        expect(finite, "distance: label", "a number of at least 0", self.label)
+        expect(self.sample >= 2, "distance: sample", "at least 2 rows", self.sample)
 
 
 class Space:
@@ -134,8 +130,6 @@ class Space:
         self.measure, self.seed = measure, seed
         self.x = _points(features, train, categorical, measure.features != "raw")
         self.y: np.ndarray = np.unique(target.to_numpy(), return_inverse=True)[1]
-        if measure.features == "autoencoded":
-            self.x = _autoencoded(self.x, drawn[:_LEARNT], derive_seed(seed, "autoencoder"))
         self._turn = np.full(len(self.x), -1)
         self._turn[drawn] = np.arange(len(drawn))
         self._whole = drawn[: measure.sample]
@@ -153,11 +147,11 @@ class Space:
         first, second = self.sample(rows), self._whole if others is None else self.sample(others)
         return emd(self.x[first], self.y[first], self.x[second], self.y[second], self._label)
 
-    def mean(self, clients: Mapping[str, np.ndarray]) -> float:
+    def mean(self, clients: Mapping[Any, np.ndarray]) -> float:
         """Eq. 9: the mean distance of clients (name → rows) to the whole, weighted by their rows."""
-        return _weighted({name: self.emd(rows) for name, rows in clients.items()}, clients)
+        return self._mean(clients, {name: self.emd(rows) for name, rows in clients.items()})
 
-    def between(self, clients: Mapping[str, np.ndarray]) -> Distances:
+    def between(self, clients: Mapping[Any, np.ndarray]) -> Distances:
         """Compute all distances of clients (name → rows)."""
         from scipy.stats import shapiro
 
@@ -169,12 +163,12 @@ class Space:
             pairs = [pairs[place] for place in np.sort(chosen)]
         pairwise = tuple(self.emd(clients[a], clients[b]) for a, b in pairs)
         p = float(shapiro(pairwise).pvalue) if len(pairwise) > 2 else float("nan")
-        return Distances(to_whole, _weighted(to_whole, clients), pairwise, p)
+        return Distances(to_whole, self._mean(clients, to_whole), pairwise, p)
 
-
-def _weighted(to_whole: Mapping[str, float], clients: Mapping[str, np.ndarray]) -> float:
-    rows = sum(len(clients[name]) for name in to_whole)
-    return sum(len(clients[name]) * distance for name, distance in to_whole.items()) / rows
+    @staticmethod
+    def _mean(clients: Mapping[Any, np.ndarray], to_whole: Mapping[Any, float]) -> float:
+        rows = sum(map(len, clients.values()))
+        return sum(len(clients[name]) * distance for name, distance in to_whole.items()) / rows
 
 
 def _points(features: pd.DataFrame, train: np.ndarray, categorical: tuple[str, ...], standardise: bool) -> np.ndarray:
@@ -191,17 +185,3 @@ def _points(features: pd.DataFrame, train: np.ndarray, categorical: tuple[str, .
         numbers = (numbers - mean) / np.where(scale > 0, scale, 1)
     coded = [pd.get_dummies(features[name].astype("category"), dtype=np.float32).to_numpy() for name in categorical]
     return np.concatenate([numbers, *coded], axis=1)
-
-
-def _autoencoded(x: np.ndarray, rows: np.ndarray, seed: int) -> np.ndarray:
-    """The hidden layer of a network that reproduces its input: a quarter of the inputs wide, 2 to 16."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.neural_network import MLPRegressor
-
-    width = min(16, max(2, x.shape[1] // 4))
-    network = MLPRegressor(hidden_layer_sizes=width, activation="tanh", max_iter=50, random_state=seed % 2**32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        network.fit(x[rows], x[rows] if x.shape[1] > 1 else x[rows].ravel())
-    hidden: np.ndarray = np.tanh(x @ network.coefs_[0] + network.intercepts_[0])
-    return hidden

@@ -6,32 +6,24 @@ was made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
 from fedlit.data.target import has_classes, without_classes
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.seeding import derive_seed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Mutation", "Planted", "mutate"]
+__all__ = ["Mutation", "mutate"]
 
 Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
-_FAULTS: dict[Kind, tuple[float, tuple[float, float], str]] = {
-    "scale": (10.0, (-np.inf, np.inf), "{named} times {by:g}"),
-    "shift": (2.0, (-np.inf, np.inf), "{named} plus {by:g} standard deviations"),
-    "clip": (0.25, (0, 0.5), "{named} clipped at its quantiles {by:g} and {rest:g}"),
-    "missing": (0.8, (0, 1), "{named} missing in {percent:g} % of the rows with one label"),
-    "swap": (0.0, (0, 0), "{named} swapped"),
-    "flip": (0.0, (0, 0), "labels flipped"),
-}
-"""Kind → its ``by`` where none is given, between what that lies, and what is said of it."""
 
 
 @dataclass(frozen=True)
@@ -57,50 +49,20 @@ class Mutation:
     by: float | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in _FAULTS:
-            raise ConfigError(f"data.mutations: kind: expected one of {', '.join(_FAULTS)}, found {self.kind!r}")
-        unused = {"feature": self.kind == "flip", "by": self.kind in ("flip", "swap"), "other": self.kind != "swap"}
-        for key in (name for name, useless in unused.items() if useless and getattr(self, name) is not None):
-            raise ConfigError(
-                f"data.mutations: {self.kind}: expected no {key}, found {getattr(self, key)}; leave it out"
-            )
-        if self.by is not None and (not np.isfinite(self.by) or self.by == {"scale": 1, "shift": 0}.get(self.kind)):
-            raise ConfigError(
-                f"data.mutations: {self.kind}: expected a finite by that changes something, found {self.by}"
-            )
-        low, high = _FAULTS[self.kind][1]
-        if self.by is not None and not low < self.by <= high:
-            raise ConfigError(
-                f"data.mutations: {self.kind}: expected by above {low} and at most {high}, found {self.by}"
-            )
-
-
-@dataclass(frozen=True)
-class Planted:
-    """A fault as it was planted.
-
-    Attributes:
-        kind: see :class:`Mutation`.
-        client: where.
-        features: the columns that are not what they were; empty for flipped labels.
-        by: how much.
-    """
-
-    kind: Kind
-    client: str
-    features: tuple[str, ...]
-    by: float
-
-    def __str__(self) -> str:
-        what = _FAULTS[self.kind][2].format(
-            named=" and ".join(self.features), by=self.by, rest=1 - self.by, percent=100 * self.by
-        )
-        return f"{self.client}: a fault was planted: {what}"
+        expect(self.kind in _FAULTS, "data.mutations: kind", f"one of {', '.join(_FAULTS)}", self.kind)
+        fault, key = _FAULTS[self.kind], f"data.mutations: {self.kind}"
+        for name in ("feature", "other", "by"):
+            given = getattr(self, name)
+            expect(given is None or name in fault.takes, key, f"no {name}", given, "leave it out")
+        if self.by is not None:
+            changes = fault.above < self.by <= fault.most and bool(np.isfinite(self.by)) and self.by != fault.nothing
+            bounds = f"by above {fault.above} and at most {fault.most}, finite, that changes something"
+            expect(changes, key, bounds, self.by)
 
 
 def mutate(
     tables: Sequence[ClientTable], mutations: Sequence[Mutation], seed: int, names: Sequence[str] | None = None
-) -> tuple[list[ClientTable], list[Planted]]:
+) -> tuple[list[ClientTable], list[Note]]:
     """Plant faults.
 
     Args:
@@ -110,7 +72,7 @@ def mutate(
         names: of all clients, where some are elsewhere: faults that these get are theirs to plant.
 
     Returns:
-        The tables with their faults, and what was planted.
+        The tables with their faults, and a note on each that was planted, of its client.
 
     Raises:
         ConfigError: a client or column that there is not, labels to flip that are not two, more faults than clients.
@@ -124,7 +86,7 @@ def mutate(
     """
     original = {table.name: table for table in sorted(tables, key=lambda table: table.name)}
     everyone, taken = sorted(names or original), {own.client for own in mutations}
-    changed, planted = dict(original), list[Planted]()
+    changed, planted = dict(original), list[Note]()
     for position, mutation in enumerate(mutations):
         rng = np.random.default_rng(derive_seed(seed, "mutation", position))
         client = mutation.client or _draw(rng, [name for name in everyone if name not in taken], "clients")
@@ -141,16 +103,13 @@ def mutate(
                 "data.mutations: shift: expected the tables of all clients, by whose rows together it is measured, "
                 f"found those of {', '.join(original)}; take scale, or run where all tables are"
             )
-        by = _FAULTS[mutation.kind][0] if mutation.by is None else mutation.by
-        if mutation.kind == "flip":
-            changed[client] = _flip(changed[client])
-            planted.append(Planted("flip", client, (), by))
-            continue
+        fault = _FAULTS[mutation.kind]
+        by = fault.by if mutation.by is None else mutation.by
         # chosen by (and measured in units of) the tables as they were
-        features = _columns(original[client], mutation, rng)
-        before = list(original.values())
-        changed[client] = _change(changed[client], original[client], mutation.kind, features, by, before, rng)
-        planted.append(Planted(mutation.kind, client, features, by))
+        columns = _columns(original[client], mutation, rng)
+        changed[client] = fault.plant(_Place(changed[client], original, rng), columns, by)
+        text = fault.text.format(named=" and ".join(columns), by=by, rest=1 - by, percent=100 * by)
+        planted.append(Note(f"a fault was planted: {text}", "fault", clients=(client,), head=client))
     return [changed[table.name] for table in tables], planted
 
 
@@ -166,18 +125,70 @@ def _columns(table: ClientTable, mutation: Mutation, rng: np.random.Generator) -
     numbers = [str(name) for name in train if name not in table.categorical]
     varying = [name for name in numbers if train[name].nunique() > 2]
     chosen: list[str] = []
-    for name in [mutation.feature, mutation.other] if mutation.kind == "swap" else [mutation.feature]:
+    for key in (key for key in ("feature", "other") if key in _FAULTS[mutation.kind].takes):
+        name = getattr(mutation, key)
         if name is not None and (name not in numbers or name in chosen):
             raise ConfigError(
                 f"data.mutations: {mutation.kind}: expected a column of numbers of {table.name}, found {name!r}; these "
                 f"are {', '.join(numbers)}." + did_you_mean(name, numbers)
             )
-        taken = (*chosen, mutation.other)
-        chosen.append(name or _draw(rng, [own for own in varying if own not in taken], f"columns at {table.name}"))
+        free = [own for own in varying if own not in (*chosen, mutation.other)]
+        chosen.append(name or _draw(rng, free, f"columns at {table.name}"))
     return tuple(chosen)
 
 
-def _flip(table: ClientTable) -> ClientTable:
+@dataclass(frozen=True)
+class _Place:
+    """Where a fault is planted: the table with the faults before it, all tables without any, what draws."""
+
+    table: ClientTable
+    everywhere: Mapping[str, ClientTable]
+    rng: np.random.Generator
+
+    def with_column(self, column: str, change: Callable[[pd.Series], pd.Series]) -> ClientTable:
+        own = self.table.features[column].astype(np.float64)
+        return replace(self.table, features=self.table.features.assign(**{column: change(own)}))
+
+
+def _scale(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
+    return place.with_column(columns[0], lambda own: own * by)
+
+
+def _shift(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
+    tables = [table for table in place.everywhere.values() if columns[0] in table.features]
+    values = [table.features[columns[0]].iloc[table.splits["train"]] for table in tables]
+    known = np.concatenate([own.to_numpy(np.float64, na_value=np.nan) for own in values])
+    return place.with_column(columns[0], lambda own: own + by * float(np.nanstd(known)))
+
+
+def _clip(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
+    train = place.table.splits["train"]
+    return place.with_column(columns[0], lambda own: own.clip(*own.iloc[train].quantile([by, 1 - by])))
+
+
+def _swap(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
+    first, second = columns
+    frame = place.table.features
+    return replace(place.table, features=frame.assign(**{first: frame[second], second: frame[first]}))
+
+
+def _missing(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
+    table = place.everywhere[place.table.name]  # its labels may be flipped by now
+    labels, positive = table.target, table.positive
+    if isinstance(labels.name, tuple):
+        raise ConfigError(
+            f"data.mutations: missing: expected one label a row at {table.name}, found {without_classes(labels)}; "
+            "choose another client or fault"
+        )
+    if positive is None:
+        known = sorted(labels.unique().tolist())
+        positive = known[-1] if len(known) <= 2 else labels.iloc[table.splits["train"]].mode().iloc[0]
+    lost = (labels == positive).to_numpy() & (place.rng.random(len(labels)) < by)
+    return place.with_column(columns[0], lambda own: own.mask(lost))
+
+
+def _flip(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
+    table = place.table
     labels = sorted(table.target.unique().tolist()) if has_classes(table) else []
     if len(labels) != 2:
         raise ConfigError(
@@ -187,48 +198,23 @@ def _flip(table: ClientTable) -> ClientTable:
     return replace(table, target=table.target.map({labels[0]: labels[1], labels[1]: labels[0]}))
 
 
-def _change(
-    table: ClientTable,
-    original: ClientTable,
-    kind: Kind,
-    features: tuple[str, ...],
-    by: float,
-    everywhere: Sequence[ClientTable],
-    rng: np.random.Generator,
-) -> ClientTable:
-    frame = table.features.copy()
-    own = frame[features[0]].astype(np.float64)
-    if kind == "scale":
-        frame[features[0]] = own * by
-    elif kind == "shift":
-        frame[features[0]] = own + by * _deviation(everywhere, features[0])
-    elif kind == "clip":
-        low, high = own.iloc[table.splits["train"]].quantile([by, 1 - by])
-        frame[features[0]] = own.clip(low, high)
-    elif kind == "swap":
-        first, second = features
-        frame[first], frame[second] = table.features[second], table.features[first]
-    else:
-        # by the labels as they were: a client's labels may be flipped too
-        labels = original.target
-        if isinstance(labels.name, tuple):
-            raise ConfigError(
-                f"data.mutations: missing: expected one label a row at {table.name}, found {without_classes(labels)}; "
-                "choose another client or fault"
-            )
-        if original.positive is not None:
-            positive = original.positive
-        elif labels.nunique() > 2:
-            positive = labels.iloc[original.splits["train"]].mode().iloc[0]
-        else:
-            positive = sorted(labels.unique().tolist())[-1]
-        lost = (labels == positive).to_numpy() & (rng.random(len(frame)) < by)
-        frame[features[0]] = own.mask(lost)
-    return replace(table, features=frame)
+class _Fault(NamedTuple):
+    """What plants it, what is said of it, the keys it takes; ``by`` if none is given, its bounds, what is no change."""
+
+    plant: Callable[[_Place, Sequence[str], float], ClientTable]
+    text: str
+    takes: tuple[str, ...] = ("feature", "by")
+    by: float = 0.0
+    above: float = -np.inf
+    most: float = np.inf
+    nothing: float | None = None
 
 
-def _deviation(tables: Sequence[ClientTable], column: str) -> float:
-    parts: list[pd.Series] = [
-        table.features[column].iloc[table.splits["train"]] for table in tables if column in table.features
-    ]
-    return float(np.nanstd(np.concatenate([part.to_numpy(np.float64, na_value=np.nan) for part in parts])))
+_FAULTS: dict[Kind, _Fault] = {
+    "scale": _Fault(_scale, "{named} times {by:g}", by=10.0, nothing=1),
+    "shift": _Fault(_shift, "{named} plus {by:g} standard deviations", by=2.0, nothing=0),
+    "clip": _Fault(_clip, "{named} clipped at its quantiles {by:g} and {rest:g}", by=0.25, above=0, most=0.5),
+    "missing": _Fault(_missing, "{named} missing in {percent:g} % of the rows with one label", by=0.8, above=0, most=1),
+    "swap": _Fault(_swap, "{named} swapped", takes=("feature", "other")),
+    "flip": _Fault(_flip, "labels flipped", takes=()),
+}

@@ -7,12 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedlit.data.shaping.deal import Deal, Whole
-from fedlit.data.shaping.dealing import Iid
+from fedlit.data.shaping.dealing import Deal, Iid, Whole
 from fedlit.data.sources.base import Source, check_fractions, check_tables, random_split
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.data.target import has_classes
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError, expect
 from fedlit.seeding import derive_seed
 
 __all__ = ["Partition", "Redraw"]
@@ -34,10 +33,8 @@ class Redraw:
 
     def __post_init__(self) -> None:
         check_fractions(self.test, self.validation)
-        if not self.splits or not set(self.splits) <= set(SPLITS) or len(set(self.splits)) < len(self.splits):
-            raise ConfigError(
-                f"redraw.splits: expected some of {', '.join(SPLITS)}, none twice, found {list(self.splits)}"
-            )
+        some = 0 < len(self.splits) == len({*self.splits} & {*SPLITS})
+        expect(some, "redraw.splits", f"some of {', '.join(SPLITS)}, none twice", list(self.splits))
 
 
 class Partition(Source):
@@ -76,14 +73,9 @@ class Partition(Source):
         shared_test: bool = False,
         deal: Deal | None = None,
     ) -> None:
-        if clients is not None and clients < 2:
-            raise ConfigError(f"partition: clients: expected at least 2, found {clients}")
-        for split, number in (rows or {}).items():
-            if split not in SPLITS or number < (clients or 1):
-                raise ConfigError(
-                    f"partition: rows: expected at least one row a client for some of {', '.join(SPLITS)}, found "
-                    f"{split}: {number}"
-                )
+        expect(clients is None or clients >= 2, "partition: clients", "at least 2", clients)
+        enough = all(split in SPLITS and number >= (clients or 1) for split, number in (rows or {}).items())
+        expect(enough, "partition: rows", f"at least one row a client for some of {', '.join(SPLITS)}", rows)
         self.source, self.clients, self.rows = source, clients, rows or {}
         self.redraw, self.shared_test, self.deal = redraw, shared_test, deal or Iid()
 
@@ -91,11 +83,11 @@ class Partition(Source):
         """Read the source's tables and deal their rows; ``seed`` draws who gets which."""
         import pandas as pd
 
-        tables = self.source.tables(seed)
-        for table in tables:
-            if other := [what for what, own in _same(table).items() if own != _same(tables[0])[what]]:
+        first, *others = tables = self.source.tables(seed)
+        for table in others:
+            if other := [what for what, own in _same(table).items() if own != _same(first)[what]]:
                 raise DataError(
-                    f"partition: expected the {other[0]} of {tables[0].name} at {table.name}, found others; choose "
+                    f"partition: expected the {other[0]} of {first.name} at {table.name}, found others; choose "
                     f"clients that have the same {other[0]}"
                 )
         features = pd.concat([table.features for table in tables])
@@ -104,6 +96,33 @@ class Partition(Source):
         groups = np.concatenate(known) if len(known) == len(tables) else None
         if not features.index.is_unique:  # rows of several files
             features, target = features.reset_index(drop=True), target.reset_index(drop=True)
+        splits, shared = self._drawn(tables, seed)
+        hands = self.deal.deal(
+            Whole(features, target, splits, first.categorical, not has_classes(first)), self.clients, seed
+        )
+        features = features.drop(columns=list(self.deal.dropped))
+        categorical = tuple(column for column in first.categorical if column in features)
+        made = []
+        for name, hand in hands.items():
+            parts = [np.sort({**hand, **shared}[split]) for split in SPLITS]
+            own = np.concatenate(parts)
+            bounds = np.split(np.arange(len(own)), np.cumsum([len(part) for part in parts])[:-1])
+            made.append(
+                replace(
+                    first,
+                    name=name,
+                    concept=None,
+                    features=features.iloc[own],
+                    target=target.iloc[own],
+                    groups=None if groups is None else groups[own],
+                    splits=dict(zip(SPLITS, bounds, strict=True)),
+                    categorical=categorical,
+                )
+            )
+        return check_tables(made)
+
+    def _drawn(self, tables: list[ClientTable], seed: int) -> tuple[dict[Split, np.ndarray], dict[Split, np.ndarray]]:
+        """Positions of rows among those of all tables, in a drawn order: those to deal, and those that all get."""
         starts = np.cumsum([0, *(len(table.features) for table in tables)])
         whole = {
             split: np.concatenate([start + table.splits[split] for start, table in zip(starts, tables, strict=False)])
@@ -116,29 +135,7 @@ class Partition(Source):
         for split, rows in whole.items():
             order = np.random.default_rng(derive_seed(seed, "partition", split)).permutation(rows)
             whole[split] = order[: self.rows.get(split)]
-        shared: dict[Split, np.ndarray] = {"test": whole.pop("test")} if self.shared_test else {}
-        hands = self.deal.deal(
-            Whole(features, target, whole, tables[0].categorical, not has_classes(tables[0])), self.clients, seed
-        )
-        features = features.drop(columns=list(self.deal.dropped))
-        made = []
-        for name, hand in hands.items():
-            parts = [np.sort({**hand, **shared}[split]) for split in SPLITS]
-            own = np.concatenate(parts)
-            bounds = np.split(np.arange(len(own)), np.cumsum([len(part) for part in parts])[:-1])
-            made.append(
-                replace(
-                    tables[0],
-                    name=name,
-                    concept=None,
-                    features=features.iloc[own],
-                    target=target.iloc[own],
-                    groups=None if groups is None else groups[own],
-                    splits=dict(zip(SPLITS, bounds, strict=True)),
-                    categorical=tuple(column for column in tables[0].categorical if column in features),
-                )
-            )
-        return check_tables(made)
+        return whole, {"test": whole.pop("test")} if self.shared_test else {}
 
 
 def _same(table: ClientTable) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fedlit.data.sources.base import Source, check_tables, choose_clients
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError
+from fedlit.errors import expect
 
 __all__ = ["Together"]
 
@@ -30,14 +30,10 @@ class Together(Source):
     about: ClassVar[str] = "the clients of several sources"
 
     def __init__(self, sources: Sequence[Source], clients: Sequence[Sequence[str] | None] | None = None) -> None:
-        if not sources:
-            raise ConfigError("together: sources: expected at least one, found none")
-        if clients is not None and len(clients) != len(sources):
-            raise ConfigError(
-                f"together: clients: expected a list of names, or null, for each of {len(sources)} sources, found "
-                f"{len(clients)}"
-            )
-        self.sources, self.clients = list(sources), clients if clients is not None else [None] * len(sources)
+        clients = [None] * len(sources) if clients is None else clients
+        expect(len(sources) > 0, "together: sources", "at least one", list(sources))
+        expect(len(clients) == len(sources), "together: clients", "a list of names, or null, for each source", clients)
+        self.sources, self.clients = list(sources), clients
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read all tables; ``seed`` goes to each source."""

@@ -41,7 +41,7 @@ _RESERVED = {
     "federation": "the run of the whole federation",
     "all": "the union of pooled rows",
     **dict.fromkeys(("train", "val", "test"), "the tags of a split"),
-    **dict.fromkeys(("exchange", "drift", "epoch", "plan"), "a tag of the logs"),
+    **dict.fromkeys(("exchange", "epoch", "plan"), "a tag of the logs"),
     **dict.fromkeys(("checkpoints", "predictions"), "a folder of each run"),
 }
 _LONGEST_NAME = 64

@@ -19,8 +19,8 @@ class NormBound(Moves):
     Backdoor Federated Learning?", arXiv:1911.07963).
 
     Each client moves the result by at most M / n in a round. Over many rounds that adds up: it slows attackers down,
-    and does not find them. With the median as M it bears f attackers among n clients where n > 2f: with more of them
-    M is theirs to say.
+    and does not find them. With the median as M it tolerates f attackers among n clients where n > 2f: with more,
+    they choose M.
 
     Args:
         attackers: how many to expect: fewer clients than this needs are refused (see

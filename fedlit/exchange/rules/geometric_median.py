@@ -25,7 +25,7 @@ class GeometricMedian(Robust):
     Zhang 2000, "The multivariate L1-median and associated data depth", PNAS 97); w_k = 1 / max(ν, ‖ω_k − z‖), as in the
     paper, would stay there for long.
 
-    It bears f attackers among n clients where n > 2f.
+    It tolerates f attackers among n clients where n > 2f.
 
     Args:
         attackers: how many to expect: fewer clients than this needs are refused (see

@@ -19,7 +19,7 @@ class Krum(Robust):
     """Every client receives what one client sent: the one whose n − f − 2 nearest others are nearest, by the sum of
     squared distances.
 
-    It bears f attackers among n clients where n ≥ 2f + 3. It gives up what all others learnt: where clients differ,
+    It tolerates f attackers among n clients where n ≥ 2f + 3. It gives up what all others learnt: where clients differ,
     nobody receives a mean of them.
 
     Args:

@@ -17,7 +17,7 @@ class Median(Robust):
     """Every client receives, of each number, the median of what clients send: the one in the middle, or the mean of
     the two there.
 
-    It bears f attackers among n clients where n > 2f.
+    It tolerates f attackers among n clients where n > 2f.
 
     Args:
         attackers: how many to expect: fewer clients than this needs are refused (see
@@ -39,7 +39,7 @@ class Median(Robust):
 class TrimmedMean(Robust):
     """Every client receives, of each number, the mean of what clients send without the f largest and the f smallest.
 
-    It bears f attackers among n clients where n > 2f.
+    It tolerates f attackers among n clients where n > 2f.
 
     Args:
         attackers: f, or its share of the clients.

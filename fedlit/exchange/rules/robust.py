@@ -44,7 +44,7 @@ class Robust(Rule):
     What is no parameter (statistics of normalisations, an optimizer's moments) is not in these vectors, for it has
     other units: of it every client receives the median of each number.
 
-    Where a round has too few clients (some were left out), the rule bears as many attackers as these allow, says so,
+    Where a round has too few clients (some were left out), the rule tolerates as many attackers as these allow, warns,
     and logs it as ``exchange/bears``.
 
     Args:
@@ -56,7 +56,7 @@ class Robust(Rule):
 
     needs = frozenset({"states"})
     by_setting: ClassVar[bool] = False
-    """Whether ``attackers`` is in the equation; otherwise it is only held against what the rule bears."""
+    """Whether ``attackers`` is in the equation; otherwise it is only held against what the rule tolerates."""
 
     def __init__(self, attackers: int | float = 1) -> None:
         fits = attackers >= 1 if isinstance(attackers, int) else isinstance(attackers, float) and 0 < attackers < 0.5
@@ -85,7 +85,7 @@ class Robust(Rule):
         return math.floor(round(self.attackers * clients, 9))  # 0.3 * 10 is 3.0000000000000004
 
     def bears(self, clients: int) -> int:
-        """How many attackers it bears among so many clients: its result stays near that of the others.
+        """How many attackers it tolerates among so many clients: its result stays near that of the others.
 
         Example:
             >>> from fedlit.exchange.rules import Krum, Median
@@ -100,13 +100,13 @@ class Robust(Rule):
         fewer = sorted({self.bears(min(size, clients)) for size in sizes if 1 < size < len(sharing.names)})
         some = f", down to {fewer[0]} among those that share a tensor which fewer have" if fewer else ""
         single = "; what a single client has goes back to it" if 1 in sizes else ""
-        return f"bears {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{single}"
+        return f"tolerates {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{single}"
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse fewer clients in a round than the theory needs, of each part that is shared.
 
         Returns:
-            How many attackers it bears.
+            How many attackers it tolerates.
 
         Raises:
             ConfigError: with the part and who has it.
@@ -166,7 +166,7 @@ class Robust(Rule):
         if round.updates and borne < self.expected(len(round.updates)) and borne != known:
             _log.warning(
                 f"exchange {round.number + 1}: {type(self).__name__} has updates of {len(round.updates)} clients and "
-                f"bears {_attackers(borne)} among those that share a tensor, not the "
+                f"tolerates {_attackers(borne)} among those that share a tensor, not the "
                 f"{self.expected(len(round.updates))} that it was told to expect; see who was left out"
             )
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import Callback, Trainer
 
@@ -156,7 +157,6 @@ def _lines(site: str, metrics: Any) -> dict[str, Any]:
         return {
             "ranked": {label: [torch.from_numpy(own) for own in rows] for label, rows in ranked.items()},
             "numbers": [] if numbers is None else [torch.as_tensor(own) for own in numbers],
-            "several": len(metrics.task.output_names) > 1,
         }
     except Exception as error:  # no picture is worth a training
         _log.warning("%s: no curves: %s: %s", site, type(error).__name__, error)
@@ -165,13 +165,12 @@ def _lines(site: str, metrics: Any) -> dict[str, Any]:
 
 def _write_curves(logger: FederatedTensorBoardLogger, site: str, lines: Mapping[str, Any], tag: str, step: int) -> None:
     """One picture of a site's predictions; of a classifier also the curves of TensorBoard's own tab."""
-    writer = logger.writer(site)
     ranked = {label: (positive.numpy(), own.numpy()) for label, (positive, own) in lines["ranked"].items()}
     if panels := list(_panels(ranked, [own.numpy() for own in lines["numbers"]])):
         logger.draw(f"{tag}/curves", curves_figure(site, panels), step, site)
-    for label, (positive, probability) in largest(ranked, MOST_LINES).items():
-        name = f"{tag}/pr/{label}" if lines["several"] else f"{tag}/pr"
-        writer.add_pr_curve(name, torch.from_numpy(positive), torch.from_numpy(probability), step)
+    if ranked:  # one card a client: of several classes the micro-average
+        positive, probability = (torch.from_numpy(np.concatenate(own)) for own in zip(*ranked.values(), strict=True))
+        logger.writer(site).add_pr_curve(f"{tag}/pr", positive, probability, step)
 
 
 def _panels(ranked: Ranked, numbers: Sequence[Any]) -> Iterator[Panel]:

@@ -141,14 +141,12 @@ def check_monitor(key: str, monitor: str, scores_of: ScoresOf, others: bool = Fa
     scores = [
         name
         for name, score in by_name(score for scores in scores_of.values() for score in scores).items()
-        if not score.test_only
+        if not score.test_only and not score.context
     ]
     places = ["val", "val/worst", *(f"{client}/val" for client in scores_of)]
     where, _, name = monitor.rpartition("/")
     first, *inner = where.split("/")
-    in_training = (
-        first in ("train", "exchange") or name in ("drift", "lr") or (first in scores_of and "val" not in inner)
-    )
+    in_training = first in ("train", "exchange") or (first in scores_of and "val" not in inner)
     strange = others and name not in SCORES and "val" not in where.split("/") and not did_you_mean(name, scores)
     if (where in places and name in scores) or strange or (in_training and name not in set(scores) - {LOSS.name}):
         return

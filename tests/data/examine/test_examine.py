@@ -193,14 +193,6 @@ def test_a_client_that_cannot_be_trained_is_found(tmp_path: Path, target: Any, t
     assert page.notes[0].kind == "untrainable" and page.notes[0].clients == ("north",)
 
 
-def test_nothing_odd_is_printed_only_where_nothing_is(tmp_path: Path) -> None:
-    doubled = pd.concat([made(1), made(1).iloc[:100]])
-    with_units = pd.concat([pd.DataFrame([["years", "kg/m²", "mmHg", "", 1]], columns=list(made(2))), made(2)])
-    for frame, part in ((doubled, "word for word"), (with_units, "second header")):
-        text = str(looked(tmp_path, "outcome", {"north": frame}))
-        assert part in text and "Nothing odd" not in text
-
-
 # ---------------------------------------------------------------------- between clients
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from fedlit.data.agree import Terms, negotiate
 from fedlit.data.shaping.column_split import ColumnSplit
 from fedlit.data.shaping.partition import Partition, Redraw
 from fedlit.data.sources import Bundled
+from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
@@ -80,12 +83,16 @@ def told_of_chance(related: np.ndarray, number: int) -> float:
     return float(related[np.ix_(order[:9], order[9:])].sum())
 
 
-def test_what_is_refused() -> None:
-    with pytest.raises(ConfigError, match="column split: common: expected a share above 0 and below 1, found 1"):
-        ColumnSplit(DEALT, common=1)
-    with pytest.raises(ConfigError, match="column split: ways: expected at least 1, found 0"):
-        ColumnSplit(DEALT, ways=0)
-    with pytest.raises(DataError, match="expected the columns of breast_cancer at wine, found others"):
-        ColumnSplit(Bundled(clients=["breast_cancer", "wine"])).tables(0)
-    with pytest.raises(DataError, match="found 30 columns of which 27 are common; take fewer clients or a smaller"):
-        ColumnSplit(DEALT, common=0.9).tables(0)
+@pytest.mark.parametrize(
+    ("source", "settings", "error", "message"),
+    [
+        (DEALT, {"common": 1}, ConfigError, "column split: common"),
+        (DEALT, {"ways": 0}, ConfigError, "column split: ways"),
+        (DEALT, {"by": "most"}, ConfigError, "column split: by"),
+        (DEALT, {"common": 0.9}, DataError, "found 30 columns of which 27 are common"),
+        (Bundled(clients=["breast_cancer", "wine"]), {}, DataError, "the columns of breast_cancer at wine"),
+    ],
+)
+def test_what_is_refused(source: Source, settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ColumnSplit(source, **settings).tables(0)

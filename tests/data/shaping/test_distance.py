@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import linprog
 from scipy.stats import shapiro, wasserstein_distance
 
+from fedlit.data.shaping.by_distance import Distance
+from fedlit.data.shaping.dealing import Whole
+from fedlit.data.shaping.describe import describe
 from fedlit.data.shaping.distance import Measure, Space, emd
+from fedlit.data.shaping.partition import Partition
+from fedlit.data.sources import Bundled
+from fedlit.data.table import Split
 from fedlit.errors import ConfigError
 
 
@@ -17,17 +26,12 @@ def space_of(x: np.ndarray, y: np.ndarray, measure: Measure | None = None, index
     return Space(measure or Measure("raw"), frame, pd.Series(y, index=index), np.arange(len(x)))
 
 
-def test_one_column_without_labels_is_what_scipy_computes() -> None:
+def test_features_alone_are_what_scipy_computes_and_labels_alone_the_total_variation() -> None:
     rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(30, 1)), rng.normal(1, 2, size=(17, 1))
-    zeros = np.zeros(30)
+    a, b, zeros = rng.normal(size=(30, 1)), rng.normal(1, 2, size=(17, 1)), np.zeros(30)
     assert emd(a, zeros, b, zeros[:17], 5.0) == pytest.approx(wasserstein_distance(a[:, 0], b[:, 0]))
-
-
-def test_labels_alone_are_the_total_variation() -> None:
-    first, second = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1, 3])
+    first, second, nothing = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1, 3]), np.zeros((5, 2))
     p, q = np.bincount(first, minlength=4) / 4, np.bincount(second, minlength=4) / 5
-    nothing = np.zeros((5, 2))
     assert emd(nothing[:4], first, nothing, second, 3.0) == pytest.approx(3.0 * np.abs(p - q).sum() / 2)
 
 
@@ -55,12 +59,11 @@ def test_it_does_not_matter_where_rows_stand() -> None:
     rng = np.random.default_rng(2)
     x, y, order = rng.normal(size=(90, 3)), rng.integers(0, 3, 90), rng.permutation(90)
     owner = rng.integers(0, 4, 90)
-    for features in ("standardised", "autoencoded"):
-        measure = Measure(features, sample=15)
-        one = space_of(x, y, measure).between({str(k): np.flatnonzero(owner == k) for k in range(4)})
-        moved = space_of(x[order], y[order], measure, index=order)
-        assert moved.between({str(k): np.flatnonzero(owner[order] == k) for k in range(4)}) == one
-        assert one.p == pytest.approx(shapiro(one.pairwise).pvalue)
+    measure = Measure(sample=15)
+    one = space_of(x, y, measure).between({str(k): np.flatnonzero(owner == k) for k in range(4)})
+    moved = space_of(x[order], y[order], measure, index=order)
+    assert moved.between({str(k): np.flatnonzero(owner[order] == k) for k in range(4)}) == one
+    assert one.p == pytest.approx(shapiro(one.pairwise).pvalue)
 
 
 def test_standardised_columns_indicators_and_missing_numbers() -> None:
@@ -72,21 +75,44 @@ def test_standardised_columns_indicators_and_missing_numbers() -> None:
     np.testing.assert_allclose(raw.x[:, :2], [[1, 5], [2, 5], [3, 5], [99, 5]])
 
 
-def test_autoencoded_features_are_few_and_keep_what_matters() -> None:
-    rng = np.random.default_rng(3)
-    hidden = rng.normal(size=(400, 2))
-    x = hidden @ rng.normal(size=(2, 12)) + 0.01 * rng.normal(size=(400, 12))
-    space = space_of(x, np.zeros(400), Measure("autoencoded"))
-    assert space.x.shape == (400, 3)
-    linear = np.column_stack([space.x, np.ones(400)])
-    left = hidden - linear @ np.linalg.lstsq(linear, hidden, rcond=None)[0]
-    assert left.var() < 0.2 * hidden.var()
+def distance_of(emd: Any, seed: int = 1, sample: int = 100, features: Any = "standardised") -> float:
+    deal = Distance(emd, features, sample=sample)
+    tables = Partition(Bundled(clients=["digits"]), 5, deal=deal).tables(seed)
+    assert min(len(table.splits["train"]) for table in tables) >= 20
+    found = describe(tables, seed, deal.measure).distances
+    assert found is not None
+    return found.mean
 
 
-def test_what_is_refused() -> None:
-    with pytest.raises(ConfigError, match="features: expected standardised, raw or autoencoded, found 'row'"):
-        Measure("row")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"label: expected a number of at least 0, found -1\.0"):
-        Measure(label=-1.0)
-    with pytest.raises(ConfigError, match="sample: expected at least 2 rows, found 1"):
-        Measure(sample=1)
+@pytest.mark.parametrize("features", ["standardised", "raw"])
+def test_the_dial_reaches_what_is_wanted(features: str) -> None:
+    highest, middle, lowest = (distance_of(emd, features=features) for emd in ("highest", "middle", "lowest"))
+    assert highest > middle > lowest
+    wanted = 0.8 * highest + 0.2 * lowest
+    for found, goal in ((middle, (highest + lowest) / 2), (distance_of(wanted, features=features), wanted)):
+        assert goal - 0.1 * (highest - lowest) <= found <= goal + 1e-6 + 0.02 * (highest - lowest)
+
+
+def test_k_means_subsets_that_are_too_small_get_rows() -> None:
+    far = pd.DataFrame({"x": [*np.zeros(97), 50.0, 100.0, 200.0]})
+    rows: dict[Split, Any] = {"train": np.arange(20, 100), "validation": np.arange(10), "test": np.arange(10, 20)}
+    hands = Distance("highest", least=15).deal(Whole(far, pd.Series([0, 1] * 50), rows), 4, seed=0)
+    assert min(len(hand["train"]) for hand in hands.values()) == 15
+    assert all(len(hand[split]) >= 1 for hand in hands.values() for split in rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "key"),
+    [
+        (lambda: Measure("row"), "features"),  # type: ignore[arg-type]
+        (lambda: Measure(label=-1.0), "label"),
+        (lambda: Measure(sample=1), "sample"),
+        (lambda: Distance(least=0), "least"),
+        (lambda: Distance("low"), "emd"),  # type: ignore[arg-type]
+        (lambda: distance_of(1000.0, sample=30), r"emd: expected a distance from [\d.]+"),
+        (lambda: distance_of(0.1, sample=30), r"emd: expected a distance from [\d.]+"),
+    ],
+)
+def test_what_is_refused(make: Callable[[], object], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        make()

@@ -105,11 +105,6 @@ def test_real_values_stand_in_their_rows(real_lines: list[list[str]]) -> None:
             np.testing.assert_array_equal(full.features.iloc[position].to_numpy(dtype=float), plain)
 
 
-def test_elu_codes_are_forty_and_ascend() -> None:
-    assert len(set(ELU_CODES)) == 40
-    assert list(ELU_CODES) == sorted(ELU_CODES)
-
-
 def test_an_unpacked_file_and_a_subset(tmp_path: Path) -> None:
     write(tmp_path, lines(15_200))
     (table,) = Covertype(root=str(tmp_path), clients=["comanche"]).tables(seed=1)
@@ -144,19 +139,6 @@ def test_too_few_rows_and_too_many_columns(tmp_path: Path) -> None:
         write(tmp_path, rows)
         with pytest.raises(DataError, match=r"covtype\.data: expected"):
             Covertype(root=str(tmp_path)).tables(seed=1)
-
-
-def test_an_area_without_rows_in_a_split(tmp_path: Path) -> None:
-    write(tmp_path, [line(n % 3, n % 40) for n in range(15_200)])
-    with pytest.raises(DataError, match=r"client 'poudre'"):
-        Covertype(root=str(tmp_path)).tables(seed=1)
-
-
-def test_a_packed_file_cut_short(tmp_path: Path) -> None:
-    whole = gzip.compress("\n".join(map(",".join, lines(15_200))).encode())
-    (tmp_path / "covtype.data.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"covtype\.data\.gz: expected"):
-        Covertype(root=str(tmp_path)).tables(seed=1)
 
 
 def test_arguments() -> None:

@@ -128,22 +128,6 @@ def test_row_identifiers_and_ignored_columns_are_left_out(tmp_path: Path, no_net
         OpenML(MICE, drop=["MouseID"], root=root).tables(seed=0)
 
 
-def test_target_and_drop(tmp_path: Path, no_network: None) -> None:
-    source = OpenML(TITANIC, target="sex", drop=["name", "boat"], root=recorded(tmp_path, TITANIC))
-    (table,) = source.tables(seed=0)
-    assert table.target.value_counts().to_dict() == {"male": 843, "female": 466}
-    assert "survived" in table.features and "survived" in table.categorical
-    assert not {"name", "boat", "sex"} & {*table.features, *table.categorical}
-
-
-def test_a_column_without_any_value_is_a_number(tmp_path: Path, no_network: None) -> None:
-    (table,) = OpenML("anneal", 1, root=recorded(tmp_path, 2)).tables(seed=0)
-    empty = [column for column in table.features if table.features[column].isna().all()]
-    assert empty
-    assert not set(empty) & set(table.categorical)
-    assert {table.features[column].dtype for column in empty} == {np.dtype(np.float64)}
-
-
 @quiet
 def test_classes_that_are_whole_numbers_are_numbers(tmp_path: Path, no_network: None) -> None:
     root = recorded(tmp_path, GLASS)

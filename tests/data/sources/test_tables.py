@@ -121,30 +121,6 @@ def test_missing_marks_other_encoding_and_labels(tmp_path: Path) -> None:
         read(path, encoding="nonsense")
 
 
-def test_one_class_is_left_to_the_run(tmp_path: Path) -> None:
-    table = read(write(tmp_path / "one.csv", "x,y\n" + "1,1\n2,1\n" * ROWS))
-    assert set(table.target) == {1}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (GOOD.replace("x,z,y", "x,z,Y"), r"expected a column .y., the target, found x, z, Y"),
-        (
-            GOOD.replace("\n35,2,1", "\ninf,2,1"),
-            r"client 'north', column 'x': expected finite numbers, found 1 infinite",
-        ),
-        (GOOD.replace("\n35,2,1", "\n35,2,"), r"target 'y': expected a label in every row, found 1 rows without"),
-        (GOOD.replace("35,2,1", "35,2,0.5"), r"target 'y': expected class labels, found numbers such as 0\.5"),
-        ("y\n" + "1\n" * ROWS, r"expected at least one feature column, found none"),
-        ("x,y\n1,1\n2,2\n", r"client 'north': 2 rows cannot be split"),
-    ],
-)
-def test_bad_text(text: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=message):
-        read(write(tmp_path / "bad.csv", text))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -175,12 +151,6 @@ def test_columns_that_do_not_fit(arguments: dict[str, object], message: str, tmp
     path = write(tmp_path / "north.csv", GOOD)
     with pytest.raises(ConfigError, match=message):
         read(path, **arguments)
-
-
-def test_two_clients_that_would_share_a_folder(tmp_path: Path) -> None:
-    path = write(tmp_path / "north.csv", GOOD)
-    with pytest.raises(ConfigError, match="client 'north': 2 clients have this name"):
-        Tables(files={"north": path, "North": path}, target="y").tables(seed=1)
 
 
 def test_what_is_said_of_columns_holds_for_targets_and_splits(tmp_path: Path) -> None:

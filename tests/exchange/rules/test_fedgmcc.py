@@ -10,13 +10,11 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
 from torch import Tensor, nn
 
-from fedlit.errors import ConfigError
 from fedlit.exchange.function import FederatedFunction
 from fedlit.exchange.rules import FedGMCC, Round, Update, fedgmcc
-from fedlit.exchange.rules.fedgmcc import Curves, bent, mean_of_curve
+from fedlit.exchange.rules.fedgmcc import Curves
 from fedlit.sharing import State
 
 
@@ -53,34 +51,6 @@ def receive(rule: FedGMCC, states: Mapping[str, State], part: FederatedFunction,
 # ------------------------------------------------------------------ closed forms
 
 
-def test_the_mean_of_a_curve_is_its_integral() -> None:
-    first, bend, last = (torch.tensor([value], dtype=torch.float64) for value in (-1.3, 4.0, 0.7))
-    integral = quad(lambda u: float(bent(first, bend, last, u)), 0, 1, points=[0.5])[0]
-    assert float(mean_of_curve(first, bend, last)) == pytest.approx(integral, abs=1e-10)
-
-
-def test_curves_are_bent_chains_and_losses_mean_squared_distances() -> None:
-    part, first, last = small(), [drawn(seed) for seed in (1, 2)], [drawn(seed) for seed in (3, 4)]
-    x = torch.rand(7, 3)
-    stacked = [{name: torch.stack([state[name] for state in states]) for name in NAMES} for states in (first, last)]
-    curves = Curves(part, *stacked, x)
-    curves.bend = {name: value + 0.3 for name, value in curves.bend.items()}
-    for u in (0.0, 0.2, 0.5, 0.9, 1.0):
-        here = curves.at(u, curves.bend)
-        for pair in (0, 1):
-            chain = {name: bent(first[pair][name], curves.bend[name][pair], last[pair][name], u) for name in NAMES}
-            for name in NAMES:
-                torch.testing.assert_close(here[name][pair], chain[name])
-            w = {name.removeprefix("core."): value for name, value in chain.items()}
-            v = {name.removeprefix("core."): value for name, value in last[pair].items()}
-
-            def f(p: dict[str, Tensor], rows: Tensor) -> Tensor:
-                return torch.tanh(rows @ p["0.weight"].T + p["0.bias"]) @ p["2.weight"].T + p["2.bias"]
-
-            expected = ((f(v, x) - f(w, x)) ** 2).sum(1).mean()
-            torch.testing.assert_close(curves.losses(here)[pair], expected)
-
-
 @pytest.mark.parametrize("classes", [1, 3])
 def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
     part = FederatedFunction({"head": nn.Linear(2, classes)}, ["head.weight", "head.bias"], (2,))
@@ -91,32 +61,6 @@ def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
     p = [own.softmax(1) if classes > 1 else own.sigmoid() for own in logits]
     expected = ((p[0] - p[1]) ** 2).sum(1).mean()
     torch.testing.assert_close(curves.losses(ends[0])[0], expected, atol=1e-5, rtol=1e-4)
-
-
-def test_slopes_are_those_of_finite_differences() -> None:
-    part, grid, step = small(), 10, 1e-3
-    stacked = [{name: torch.stack([drawn(seed)[name], drawn(seed + 1)[name]]) for name in NAMES} for seed in (1, 6)]
-    curves = Curves(part, *stacked, torch.rand(50, 3))
-    curves.bend = {name: value + 0.5 for name, value in curves.bend.items()}
-    slopes = []
-    for place in range(grid):
-        u = (place + 0.5) / grid
-        near = [curves.losses(curves.at(u + off, curves.bend)) for off in (-step, step)]
-        slopes.append((near[1] - near[0]) / (2 * step))
-    torch.testing.assert_close(curves.slopes(grid), torch.stack(slopes), rtol=1e-2, atol=5e-3)
-
-
-def test_a_step_of_a_bend_is_gradient_descent() -> None:
-    part, u = small(), 0.45
-    first, last, x = drawn(1), drawn(2), torch.rand(40, 3)
-    curves = Curves(part, {n: v[None] for n, v in first.items()}, {n: v[None] for n, v in last.items()}, x)
-    bend = {name: ((first[name] + last[name]) / 2).requires_grad_() for name in NAMES}
-    w = {name: bent(first[name], bend[name], last[name], u) for name in NAMES}
-    loss = (part(last, x) - part(w, x)).square().sum(1).mean()
-    gradients = torch.autograd.grad(loss, list(bend.values()))
-    curves.train([u], lr=0.001, grid=8)
-    for (name, value), gradient in zip(bend.items(), gradients, strict=True):
-        torch.testing.assert_close(curves.bend[name][0], value.detach() - 0.001 * gradient)
 
 
 # ------------------------------------------------------------------ a barrier
@@ -238,22 +182,6 @@ def test_rounds_are_algorithm_1_as_written_by_hand() -> None:
     assert counts[0] == 1 and counts[1] == 6 and 1 < counts[2] < 6
 
 
-def test_one_alone_keeps_its_own_bits() -> None:
-    states, rule = federation(), FedGMCC(samples=32, steps=5, grid=6, outputs="raw")
-    rule._losses = [-1e9]  # less than any barrier
-    received = receive(rule, states, small())
-    assert rule.clustering is not None and len(rule.clustering.clusters) == 6
-    assert all(torch.equal(received[who][name], states[who][name]) for who in states for name in NAMES)
-
-
-def test_a_pair_that_is_joined_already_is_skipped() -> None:
-    """All are alike: a's curves to the others join everybody. The others' pairs are not looked at again."""
-    states, part, rule = {who: drawn(1) for who in "abcd"}, small(), FedGMCC(8, 2, grid=2, outputs="raw")
-    rule._losses = [1.0]  # a later round
-    receive(rule, states, part)
-    assert rule.clustering is not None and set(rule.clustering.pairs) == {("a", "b"), ("a", "c"), ("a", "d")}
-
-
 @pytest.mark.parametrize("epsilon", ["losses", "barriers"])
 def test_the_order_of_clients_changes_no_bit(epsilon: Literal["losses", "barriers"]) -> None:
     states, part = federation(), small()
@@ -274,36 +202,6 @@ def test_a_barrier_that_is_not_finite_parts_whatever_the_threshold(epsilon: Lite
     receive(rule, states, small())
     assert rule.clustering is not None and rule.clustering.clusters == (("a", "b"), ("c",))
     assert rule.clustering.pairs["a", "c"] == float("inf")
-
-
-def test_a_parameter_that_the_function_does_not_use_is_no_obstacle() -> None:
-    class Idle(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.idle = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x * self.used
-
-    part = FederatedFunction({"core": Idle()}, ["core.used", "core.idle"], (1,))
-    states = {
-        who: {"core.used": torch.tensor([k]), "core.idle": torch.tensor([k])} for who, k in (("a", 1.0), ("b", 3.0))
-    }
-    assert receive(FedGMCC(samples=8, steps=1, grid=2, outputs="raw", epsilon="barriers"), states, part)["a"][
-        "core.idle"
-    ].tolist() == [2]
-
-
-def test_rounds_draw_other_inputs_and_the_percentile_stays_one() -> None:
-    part, rule = small(), FedGMCC()
-    draws = [rule._draw(Round(0, seed, {}, {}, model=Known(part)), "ab")[0] for seed in (1, 2)]  # type: ignore[arg-type]
-    assert not torch.equal(*draws) and draws[0].min() >= 0 and draws[0].max() <= 1
-    for _ in range(30):
-        rule._advance((("a", "b"),))
-    assert rule._percentile == 0
-    for _ in range(60):
-        rule._advance((("a",), ("b",)))
-    assert rule._percentile == 100
 
 
 def test_pairs_in_one_batch_are_pairs_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,14 +232,6 @@ def test_what_the_function_does_not_depend_on_is_averaged_within_the_cluster() -
     assert received["oak"]["norm.running_mean"].tolist() == [5, 5]
 
 
-def test_the_percentile_falls_while_there_is_one_cluster_and_rises_otherwise() -> None:
-    one, two = (("a", "b", "c"),), (("a", "b"), ("c",))
-    rule = FedGMCC()
-    for clusters, percentile in ((one, 45), (one, 40), (two, 45), (two, 50), (two, 55), (one, 50)):
-        rule._advance(clusters)
-        assert rule._percentile == percentile
-
-
 def test_epsilon_of_barriers_settles_when_it_has_come_down_to_the_same_clusters_three_times() -> None:
     one, two, other = (("a", "b", "c"),), (("a", "b"), ("c",)), (("a",), ("b", "c"))
     rule, never = FedGMCC(epsilon="barriers"), FedGMCC()
@@ -366,9 +256,3 @@ def test_inputs_are_drawn_from_the_range_of_all_clients() -> None:
     x, _ = rule._draw(Round(0, 1, {}, {}, model=Known(part), ask=lambda _: ranges), "ab")  # type: ignore[arg-type]
     assert x.shape == (4000, 3) and -2 <= x.min() < -1.95 and 4.95 < x.max() <= 5
     torch.testing.assert_close(x.mean(0), torch.full((3,), 1.5), atol=0.1, rtol=0)
-
-
-def test_wrong_settings_are_refused() -> None:
-    for wrong in ({"grid": 3}, {"lr": 0}, {"move": 60}):
-        with pytest.raises(ConfigError):
-            FedGMCC(**wrong)  # type: ignore[arg-type]
