@@ -221,7 +221,8 @@ def method_table() -> dict[str, list[list[str]]]:
 def methods_markdown() -> str:
     """A table of all methods for a page, and a section for each."""
     head = ["name", "idea", "columns may differ", "classes may differ", "cost"]
-    lines, details = [], []
+    lines: list[str] = []
+    details: list[str] = []
     for family, title in FAMILIES.items():
         lines += [f"### {title}", "", _line(head), _line(["---"] * len(head))]
         for own in cards().values():

@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +32,6 @@ from fedlit.run.config import config_folders, read_yaml
 from fedlit.run.load import load
 from fedlit.score import load as load_folder
 from fedlit.score import load_run
-from fedlit.train.loop import FederatedLoop
 
 
 @pytest.fixture(scope="module")
@@ -106,24 +109,22 @@ def bits(folder: Path) -> dict[str, str]:
 
 
 def test_killed_in_the_second_part_and_resumed_it_ends_with_the_same_bits(
-    trained: Mixture, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Mixture, place: Path, tmp_path: Path
 ) -> None:
+    """The real command, by SIGKILL, as soon as fold 1 of the second part has a checkpoint."""
     own = settings(place, trainer={"default_root_dir": str(tmp_path)})
-    ends, count = FederatedLoop.on_train_epoch_end, iter(range(100))
-
-    def killed(loop: FederatedLoop) -> None:
-        ends(loop)
-        if next(count) == 3:  # in the second epoch of fold 1 of the second part
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FederatedLoop, "on_train_epoch_end", killed)
-        with pytest.raises(KeyboardInterrupt):
-            Mixture(own).fit(quiet=True)
+    (tmp_path / "best.yaml").write_text(yaml.safe_dump(own))
     begun = tmp_path / "tiny_best" / "version_0"
+    command = [sys.executable, "-m", "fedlit", "fit", "--config", "best.yaml"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    until = time.monotonic() + 300
+    while not list(begun.glob("parts/network/fold_1/version_0/checkpoints/*")) and time.monotonic() < until:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    told = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == -signal.SIGKILL, told
     before = (begun / "parts/network/fold_0/DONE").stat().st_mtime_ns
-    assert (begun / "parts/network/fold_1/version_0/checkpoints/last.ckpt").is_file()
-    assert not (begun / "parts/network/fold_1/DONE").exists() and not (begun / "mixture.json").exists()
+    assert not (begun / "mixture.json").exists()
     with pytest.raises(ConfigError, match=r"it was not trained to its end.*--ckpt_path last"):
         Mixture(own).test(quiet=True)
     resumed = Mixture(own)
