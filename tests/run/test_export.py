@@ -237,7 +237,7 @@ def test_what_is_written_for_people_and_what_is_replaced(tmp_path: Path) -> None
     main = json.loads((tmp_path / "ash" / "scorer.json").read_text())
     assert main["client"] == "ash"
     (tmp_path / "ash" / "scorer.json").write_text(json.dumps(main | {"format": 1}))
-    with pytest.raises(DataError, match="expected format 2, found 1; export the client again"):
+    with pytest.raises(DataError, match="expected format 3, found 1"):
         load(tmp_path / "ash")
 
 
