@@ -153,17 +153,17 @@ def test_a_pipe_keeps_whole_lines_and_columns_says_the_width(
     assert widths == [72, 55, None]
 
 
-def test_commands_keep_to_40_columns_and_training_shows_its_score(
+def test_commands_keep_to_80_columns_and_training_to_40_with_its_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_terminal: Callable[..., list[str]]
 ) -> None:
     env = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    with terminal(40) as (end, printed):
+    with terminal(80) as (end, printed):
         with os.fdopen(end, "w") as stream:
             for arguments in (["--help"], ["data", "show", "heart"]):
                 command = [sys.executable, "-m", "fedlit", *arguments]
                 subprocess.run(command, cwd=tmp_path, env=env, stdout=stream, stderr=stream, check=True)
         # one word is not broken: an address, a checksum, a path
-        assert all(len(line.split()) <= 2 for line in printed() if len(line) > 40)
+        assert all(len(line.split()) <= 2 for line in printed() if len(line) > 80)
     monkeypatch.chdir(tmp_path)
     lines = on_terminal(40, lambda: main(["fit", "--config", "quickstart.yaml", "--trainer.max_epochs", "2"]))
     # paths and commands to copy are not broken
