@@ -316,8 +316,8 @@ class FederatedData(LightningDataModule):
         """
         if self.mutations or self.poison is not None:
             tables = {table.name: table for table in self.tables()}
-            return tables[client] if client in tables else self.source.table(client, self.seed)
-        table = self.source.table(client, self.seed)
+            return tables[client] if client in tables else self.source.some([client], self.seed)[0]
+        table = self.source.some([client], self.seed)[0]
         table = table if self.columns is None else choose_columns([table], self.columns, strict=False)[0]
         return folded(table, self.folds, self.fold, self.seed) if self.folds else table
 

@@ -21,7 +21,7 @@ ROWS["framingham"] = 4240
 
 @pytest.fixture(scope="module")
 def files(real_file: Callable[[RemoteFile], Path]) -> dict[str, Path]:
-    return {Path(file.path).stem: real_file(file) for file in Heart.files()}
+    return {Path(file.path).stem: real_file(file) for file in Heart.known_files()}
 
 
 @pytest.fixture(scope="module")

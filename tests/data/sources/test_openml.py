@@ -87,7 +87,7 @@ def test_values_labels_and_splits_of_iris(tmp_path: Path, cache: Path, no_networ
         "validation": validation,
         "test": test,
     }
-    other = OpenML(IRIS, root=tmp_path).table("iris", 2)
+    other = OpenML(IRIS, root=tmp_path).tables(2)[0]
     assert sorted(other.splits["test"]) != sorted(table.splits["test"])
     recorded(cache, IRIS)  # the usual cache
     assert OpenML(IRIS).tables(seed=3)[0].features.equals(table.features)
