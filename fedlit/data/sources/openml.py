@@ -79,8 +79,10 @@ class OpenML(Source):
         if isinstance(self.dataset, str) and self.dataset.isascii() and self.dataset.isdigit():
             self.dataset = int(self.dataset)  # a command line hands an id over as text
         named = isinstance(self.dataset, str)
-        plain = re.fullmatch(r"[A-Za-z0-9_(][A-Za-z0-9_.(),-]*", str(self.dataset))  # it becomes part of a path
-        expect(plain is not None, "openml: dataset", "a name of letters, digits and _ . ( ) , - or an id", self.dataset)
+        # A name becomes part of a path in the cache.
+        fits = named or (type(self.dataset) is int and self.dataset > 0)
+        plain = fits and re.fullmatch(r"[A-Za-z0-9_(][A-Za-z0-9_.(),-]*", str(self.dataset))
+        expect(bool(plain), "openml: dataset", "a name of letters, digits and _ . ( ) , - or an id", self.dataset)
         fits = self.version is None or (named and self.version > 0)
         expect(fits, "openml: version", "a whole number from 1 on beside a name, none beside an id", self.version)
         expect(not isinstance(self.drop, str), "openml: drop", f"a list of columns such as [{self.drop}]", self.drop)
