@@ -271,8 +271,7 @@ class FederatedData(LightningDataModule):
                     )
                 encoder.load_state_dict(self._learnt[name])
             return encoders, tables
-        found = any(table.schema is not None for table in tables)
-        categories = self.categories or ("auto" if found else "codes")
+        categories = self.categories or ("auto" if any(table.schema is not None for table in tables) else "codes")
         common = None if self.pool else self.common
         terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing, self.bins, self.num_bins)
         if self._joined is not None:
