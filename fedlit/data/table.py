@@ -22,6 +22,7 @@ __all__ = [
     "ClientTable",
     "Split",
     "TaskSettings",
+    "check_client",
     "check_patterns",
     "choose_columns",
     "first_match",
@@ -98,6 +99,18 @@ def check_patterns(key: str, patterns: Iterable[str], clients: Iterable[str]) ->
             )
 
 
+def check_client(key: str, name: str, clients: Sequence[str]) -> None:
+    """Refuse the name of a client that there is not.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    if name not in clients:
+        raise ConfigError(
+            f"{key}: expected one of the clients {shorten(clients)}, found {name!r}." + did_you_mean(name, clients)
+        )
+
+
 def first_match(settings: Mapping[str, Any], client: str) -> Any:
     """What a mapping by name or pattern says of a client; None where it says nothing."""
     return next((own for pattern, own in settings.items() if fnmatch.fnmatchcase(client, pattern)), None)
@@ -146,7 +159,7 @@ def row_hashes(frame: pd.DataFrame) -> np.ndarray:
     Example:
         >>> import pandas as pd
         >>> first, second, third = row_hashes(pd.DataFrame({"x": [1, 1, 2], "ward": ["a", "a", "a"]}))
-        >>> first == second, second == third
+        >>> bool(first == second), bool(second == third)
         (True, False)
     """
     import pandas as pd
@@ -206,11 +219,7 @@ def leave_out(tables: Sequence[ClientTable], clients: Sequence[str], names: Sequ
         ConfigError: a name that no client has, clients elsewhere, or nobody is left.
     """
     for name in clients:
-        if name not in names:
-            raise ConfigError(
-                f"data.leave_out: expected the name of a client, found {name!r}; there are {shorten(names)}."
-                + did_you_mean(name, names)
-            )
+        check_client("data.leave_out", name, names)
     if clients and len(tables) < len(names):
         raise ConfigError(
             "data.leave_out: expected all clients here, found some elsewhere; drop the key, and do not start the sites "

@@ -199,7 +199,7 @@ def _odd(ones: tuple[Any, ...], others: tuple[Any, ...], labels: bool) -> str:
 def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     """Rows that stand at two clients: equal in all columns that both have. Only where one process sees both."""
     known: dict[tuple[str, tuple[str, ...]], tuple[np.ndarray, np.ndarray]] = {}
-    kinds = [{name: dtype.kind in "iuf" for name, dtype in own.table.features.dtypes.items()} for own in clients]
+    kinds = [{str(name): dtype.kind in "iuf" for name, dtype in own.table.features.dtypes.items()} for own in clients]
     for (one, ours), (other, theirs) in islice(combinations(zip(clients, kinds, strict=True), 2), MOST_PAIRS):
         columns = tuple(name for name in ours if name in theirs and ours[name] == theirs[name])
         if len(columns) < _FEWEST_COLUMNS:

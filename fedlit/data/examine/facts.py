@@ -126,8 +126,8 @@ def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
     task = ClientFacts(table, {}, {}).task
     if task == "classification":
         return {str(target.name): _of_values(target, "categorical", 0)}
-    held = np.sort(target.to_numpy(np.float64)) if is_number(target) else np.array([])
-    return {str(target.name): _of_numbers(held, "numeric", 0)}
+    numbers = np.sort(target.to_numpy(np.float64)) if is_number(target) else np.array([])
+    return {str(target.name): _of_numbers(numbers, "numeric", 0)}
 
 
 def _of_numbers(ordered: np.ndarray, kind: str, missing: float) -> ColumnFacts:

@@ -96,4 +96,5 @@ def _scores(bins: np.ndarray, answers: np.ndarray, measure: str) -> np.ndarray:
             else:
                 wrong = (answer[rest, None] - expected.ravel()[places[rest]]) ** 2
                 scores += 1 - wrong.mean(axis=0) / max(answer[rest].var(), 1e-300)
-    return scores / (2 * answers.shape[1])
+    mean: np.ndarray = scores / (2 * answers.shape[1])
+    return mean

@@ -90,7 +90,8 @@ class _Text:
         first = next((row for row in rows if not _is_blank(row, len(header))), None)
         if first is None:
             raise notes.error("expected rows of data, found none. Fetch or write the file again.")
-        if notes.options.names and 2 * sum(cell.strip() in names for cell in first) > len(names):
+        given = notes.options.names
+        if given and 2 * sum(cell.strip() in given for cell in first) > len(given):
             raise notes.error("names are for a file without a header, but it has one. Leave out names, or skiprows: 1.")
         self.width, self.spare = len(header), len(first) == len(header) + 1 and not first[-1].strip()
         self.names = named([*(names or header), *[""] * self.spare], notes)
