@@ -22,6 +22,7 @@ __all__ = [
     "ClientTable",
     "Split",
     "TaskSettings",
+    "check_client",
     "check_patterns",
     "choose_columns",
     "first_match",
@@ -95,6 +96,18 @@ def check_patterns(key: str, patterns: Iterable[str], clients: Iterable[str]) ->
                 f"{key}: expected the name or pattern of a client, found {pattern!r}; clients are {', '.join(names)}."
                 + did_you_mean(pattern, names)
             )
+
+
+def check_client(key: str, name: str, clients: Sequence[str]) -> None:
+    """Refuse the name of a client that there is not.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    if name not in clients:
+        raise ConfigError(
+            f"{key}: expected one of the clients {shorten(clients)}, found {name!r}." + did_you_mean(name, clients)
+        )
 
 
 def first_match(settings: Mapping[str, Any], client: str) -> Any:
@@ -184,11 +197,7 @@ def leave_out(tables: Sequence[ClientTable], clients: Sequence[str], names: Sequ
         ConfigError: a name that no client has, clients elsewhere, or nobody is left.
     """
     for name in clients:
-        if name not in names:
-            raise ConfigError(
-                f"data.leave_out: expected the name of a client, found {name!r}; there are {shorten(names)}."
-                + did_you_mean(name, names)
-            )
+        check_client("data.leave_out", name, names)
     if clients and len(tables) < len(names):
         raise ConfigError(
             "data.leave_out: expected all clients here, found some elsewhere; drop the key, and do not start the sites "

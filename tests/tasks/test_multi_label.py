@@ -238,7 +238,7 @@ def test_a_list_of_columns_is_several_labels(tmp_path: Any) -> None:
     north, south = source.tables(0)
     assert (north.task, north.target.name, list(north.features)) == ("multi_label", ("died", "back"), ["x"])
     assert north.target.tolist()[:3] == [(0, "no"), (1, "yes"), (0, None)] and south.task is None
-    assert source.table("north", 0).target.tolist() == north.target.tolist()
+    assert source.some(["north"], 0)[0].target.tolist() == north.target.tolist()
     with pytest.raises(DataError, match="expected one column for task: classification, found a list of 2"):
         Tables(files, ["died", "back"], task="classification").tables(0)
     for target, found in (([], "found none"), (["died", "died"], "found died, died; name each once")):

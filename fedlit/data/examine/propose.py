@@ -18,7 +18,7 @@ from fedlit.data.labels import likely_positive, plain_target
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.reading.names import mostly_numbers
-from fedlit.data.sources.places import Place, find_file, places_of
+from fedlit.data.sources.places import Place, places_of
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import counted, shorten
 
@@ -88,7 +88,7 @@ def propose(
         DataError: a file cannot be read, or has no column that could be meant.
         ConfigError: a client or a column that is not there.
     """
-    places = places_of(folder, {}, None)
+    places = places_of(folder)
     clients = [place.client for place in places]
     if client_column is not None and len(places) != 1:
         raise ConfigError(f"--client-column: expected one file that holds all clients' rows, found {len(places)}.")
@@ -123,7 +123,7 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
     """A file's table; what its columns hold, and how it is read, is put into the proposal."""
     from fedlit.data.schema.schema import Schema
 
-    client, path = place.client, find_file(place.client, place.path, None)
+    client, path = place.client, place.find()
     options, note = _header(path, names)
     raw = read_table(path, ReadOptions(**options), client)
     options |= {key: value for own in raw.notes if isinstance(own, Note) for key, value in own.fix.items()}
