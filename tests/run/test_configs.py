@@ -23,7 +23,8 @@ SMALL = {  # no file to be had: a small one, and some of its clients for time's 
     "fedlit.HumanActivity": (write_activity, "[subject_01,subject_10,subject_30]"),
 }
 LIKE_OTHERS = ("activity_ifedavg", "aloi_chfl", "covertype_apfl", "covertype_centralized", "covertype_fedavg",
-               "covertype_fedgmcc", "covertype_local", "covertype_tabm", "digits_fedgmcc", "populations_fedgmcc")  # fmt: skip
+               "covertype_fedgmcc", "covertype_local", "covertype_tabm", "digits_fedgmcc",
+               "populations_fedgmcc")  # fmt: skip
 """Those that take long, and differ in little from others but their data."""
 SHIPPED = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 CONFIGS = [path for path in SHIPPED if "mixture" not in yaml.safe_load(path.read_text())]  # those: tests/mix
