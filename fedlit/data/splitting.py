@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fedlit.data.note import Note
-from fedlit.data.table import SPLITS, Split, check_patterns, first_match
+from fedlit.data.table import SPLITS, Split, check_patterns, first_match, row_hashes
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
@@ -299,10 +299,8 @@ def same_rows(
     """
     import pandas as pd
 
-    answers = target if isinstance(target, pd.DataFrame) else target.to_frame()
-    answers = answers if all(own.kind in "iufb" for own in answers.dtypes) else answers.astype(str)
-    hashed = [pd.util.hash_pandas_object(own, index=False).to_numpy() for own in (features, answers)]
-    rows = hashed[0] * np.uint64(31) + hashed[1]
+    answers = pd.DataFrame(target)
+    rows = row_hashes(features) * np.uint64(31) + row_hashes(answers)
     doubled = len(rows) - len(np.unique(rows))
     if not doubled:
         return 0, 0

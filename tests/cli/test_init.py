@@ -78,7 +78,7 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
     }
     text = Path("sites.yaml").read_text()
     for part in (
-        "bare.csv is numbers",
+        "its first line is numbers",
         "c4 (guessed: the last column",
         "west: 7 rows without a label",
         "south: target is",

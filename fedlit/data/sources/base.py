@@ -255,18 +255,19 @@ def _of_columns(table: ClientTable) -> Iterator[str]:
             f": expected one label for each row, in the same order; found {len(features)} rows of features and "
             f"{len(table.target)} labels, or other row numbers."
         )
-    for column in (name for name in names if name not in table.categorical):
-        values = features[column]
-        if values.dtype.kind not in "iuf":
+    numbers = features.loc[:, [name not in table.categorical for name in names]]
+    for name, dtype in numbers.dtypes.items():
+        if dtype.kind not in "iuf":
             yield (
-                f", column {column!r}: expected numbers, found values of type {values.dtype}. Correct the file, or "
-                "list the column as categorical."
+                f", column {name!r}: expected numbers, found values of type {dtype}. Correct the file, or list the "
+                "column as categorical."
             )
-        if values.dtype.kind == "f" and (infinite := np.isinf(values.to_numpy(np.float64, na_value=np.nan)).sum()):
-            yield (
-                f", column {column!r}: expected finite numbers, found {infinite} infinite values. Leave these cells "
-                "empty, or drop the rows or the column."
-            )
+    infinite = np.isinf(numbers.to_numpy(np.float64, na_value=np.nan)).sum(axis=0)
+    if infinite.any():
+        yield (
+            f", column {numbers.columns[infinite.argmax()]!r}: expected finite numbers, found {infinite.max()} "
+            "infinite values. Leave these cells empty, or drop the rows or the column."
+        )
 
 
 def _of_target(table: ClientTable) -> Iterator[str]:

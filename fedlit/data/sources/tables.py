@@ -164,7 +164,9 @@ class Tables(Source):
             if isinstance(value := getattr(self, key), dict):
                 check_patterns(f"tables: {key}", value, clients)
         for client in clients:
-            expect(bool(self._of("target", client)), "tables: target", f"a column for client {client!r}", self.target)
+            expect(
+                self._of("target", client) is not None, "tables: target", f"a column for client {client!r}", self.target
+            )
         check_task(self.task, clients)
         check_split(self.split, clients)
 

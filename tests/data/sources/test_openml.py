@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import threading
-from collections.abc import Iterator
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -33,29 +29,6 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "")
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
-    """A server that has a file ``/damaged`` and answers 404 to all else."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/damaged" else 404)
-            self.end_headers()
-            self.wfile.write(b"@data\n1,2\n")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=partial(running.serve_forever, poll_interval=0.01))
-        thread.start()
-        yield running
-        running.shutdown()
-        thread.join()
 
 
 def test_an_id_and_a_name_with_its_version_are_one_table(tmp_path: Path, no_network: None) -> None:
@@ -222,15 +195,3 @@ def test_without_a_network(tmp_path: Path, no_network: None) -> None:
             path_of(root, described(root, IRIS)["url"]).write_bytes(damage)
         with pytest.raises(DataError, match=r"data set 61.*: expected"):
             OpenML(IRIS, root=root).tables(seed=0)
-
-
-@quiet
-def test_what_a_server_sends_wrong(tmp_path: Path, server: ThreadingHTTPServer) -> None:
-    root = recorded(tmp_path, IRIS)
-    address = f"http://127.0.0.1:{server.server_port}"
-    described(root, IRIS, url=f"{address}/damaged")
-    with pytest.raises(DataError, match=r"data set 61.*: .*checksum"):
-        OpenML(IRIS, root=root).tables(seed=0)
-    described(root, IRIS, url=f"{address}/absent")
-    with pytest.raises(DataError, match=f"data set 61.*: .* 404.*{address}/absent"):
-        OpenML(IRIS, root=root).tables(seed=0)
