@@ -1,7 +1,7 @@
 """Worker processes: each does what it is asked, one JSON object a line on its standard input, and answers with a line.
 
-A worker ends as soon as its input closes, in the middle of a job if need be: when the process that asked is killed, no orphan
-goes on writing into folders that a restarted one writes to.
+A worker ends as soon as its input closes, in the middle of a job if need be: when the process that asked is killed, no
+orphan goes on writing into folders that a restarted one writes to.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ class Pool:
                 while True:
                     call = self._waiting.popleft()
                     with ended:
-                        ended.wait_for(lambda: not unfinished.intersection(call.after))
+                        ended.wait_for(partial(unfinished.isdisjoint, call.after))
                     events.put((call, None, 0.0))
                     begun = time.monotonic()
                     error = process.call(call.function, call.arguments(), call.log)
