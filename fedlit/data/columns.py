@@ -189,7 +189,7 @@ class ColumnEncoder:
         if categories == "codes" and self.categories and tuple(declared) == self.categories:
             codes = values.cat.codes.to_numpy()  # as below, in a tenth of the time: sequences have a column a position
             return [codes, *([codes < 0] if self.gap else [])]
-        own = plain_values(values, self.kind, where)
+        own = self._as_known(plain_values(values, self.kind, where))
         missing = pd.isna(own)
         gap = [missing] if self.gap else []
         if self.kind == NUMBERS:
@@ -216,9 +216,25 @@ class ColumnEncoder:
         """How many values (n,) training rows did not have, and which; of numbers and of a hashed column none."""
         if self.kind == NUMBERS or self.tail == "hashed":
             return 0, []
-        own = pd.Series(plain_values(values, self.kind, self.name), dtype=object).dropna()
+        own = pd.Series(self._as_known(plain_values(values, self.kind, self.name)), dtype=object).dropna()
         new = own[~own.isin([*self.categories, *self.rare])]
         return len(new), [_text(label) for label in new.unique()]
+
+    def _as_known(self, values: np.ndarray) -> np.ndarray:
+        """Text (n,) that differs from one known category in case or outer blanks alone as that category."""
+        if self.kind != "categorical" or self.tail == "hashed":
+            return values
+        known = [*self.categories, *self.rare]
+        new = ~(pd.isna(values) | np.isin(values.astype(str), known))
+        if not new.any():
+            return values
+        spelt = dict[str, list[str]]()
+        for label in known:
+            spelt.setdefault(label.strip().casefold(), []).append(label)
+        alike = [spelt.get(text.strip().casefold(), [text]) for text in values[new]]
+        values = values.copy()
+        values[new] = [own[0] if len(own) == 1 else text for own, text in zip(alike, values[new], strict=True)]
+        return values
 
     def _numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
         if self.moments is None:

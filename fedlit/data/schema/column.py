@@ -82,7 +82,9 @@ class Column:
     def _typed(self, values: pd.Series, where: str) -> np.ndarray | pd.Series | None:
         """Cells that a file gave as numbers or dates; None where they are to be taken for text."""
         if self.kind == "date" and values.dtype.kind == "M":
-            return parse_dates(values, None)
+            days = pd.to_datetime([own for own in self.missing if isinstance(own, str)], errors="coerce").dropna()
+            times = parse_dates(values, None)
+            return times.where(~times.isin(days))
         if self.kind == "date" and values.dtype.kind in "iufb" and values.notna().any():
             raise DataError(f"{where}: expected dates, found numbers such as {values.iloc[0]}. Write them as before")
         if self.kind not in ("numeric", "coded") or values.dtype.kind not in "iufbm":
@@ -125,6 +127,8 @@ class Column:
                 "with types"
             )
         notes += own.said_of(cells, made)
+        if self.kind in ("numeric", "coded"):  # -9,0 and -9 mg are -9, too
+            made = np.where(np.isin(made, [word for word in self.missing if not isinstance(word, str)]), np.nan, made)
         if self.kind == "date":
             return self.dates(pd.Series(cells.take(np.asarray(made), np.datetime64("NaT"))), cells.name), notes
         values = cells.take(made)

@@ -21,7 +21,17 @@ _SHAPE = re.compile(
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _OTHERS = ("%H:%M", "%H:%M:%S", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%b-%y")  # which pandas does not guess
 _NO_DAYS = pd.to_datetime(
-    ["1800-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01", "2099-12-31", "2199-12-31"]
+    [
+        "1800-01-01",
+        "1899-12-30",
+        "1899-12-31",
+        "1900-01-01",
+        "1970-01-01",
+        "2099-12-31",
+        "2199-12-31",
+        "2999-12-31",
+        "9999-12-31",
+    ]
 )
 
 
@@ -105,7 +115,7 @@ def parse_dates(values: pd.Series, form: str | None) -> pd.Series:
         return made
     if values.dtype.kind == "M":
         return values
-    zoned = form == "ISO8601"
+    zoned = form is not None and (form == "ISO8601" or "%z" in form)
     found = pd.to_datetime(values.astype(object), format=form, errors="coerce", utc=zoned)
     return found.dt.tz_localize(None) if found.dt.tz is not None else found
 
