@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from made_tables import Given, N, assert_same, encode, labels, matrix, mixed, numbers, small_tables, table
 from sklearn.preprocessing import LabelEncoder, OrdinalEncoder, StandardScaler
 
+from fedlit.data.columns import ColumnEncoder
 from fedlit.data.module import FederatedData
 from fedlit.data.table import SPLITS
 from fedlit.errors import ConfigError, DataError
@@ -135,6 +136,13 @@ def test_missing_and_unseen_categories_become_minus_one() -> None:
     assert client.sites["a"]["test"].x[:2, 0].tolist() == [-1, -1]
     assert client.train.x[0, 0] == -1
     assert set(client.train.x[1:, 0].tolist()) == {0, 1}  # a gap among training rows takes no code
+
+
+def test_another_spelling_of_one_known_category_is_that_category() -> None:
+    sex = ColumnEncoder("sex", "categorical", None, ("F", "f", "male"))  # F and f were told apart in training
+    rows = pd.Series(["Male", " MALE", "F", "f", "F ", "mle"])
+    assert sex.transform(rows, "client", "codes", "here")[0].tolist() == [2, 2, 0, 1, -1, -1]
+    assert sex.unseen(rows) == (2, ["F ", "mle"])
 
 
 @pytest.mark.parametrize("dtype", ["category", "string", "object"])

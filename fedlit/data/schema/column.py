@@ -84,13 +84,16 @@ class Column:
         if self.kind == "date" and values.dtype.kind == "M":
             days = pd.to_datetime([own for own in self.missing if isinstance(own, str)], errors="coerce").dropna()
             times = parse_dates(values, None)
-            return times.where(~times.isin(days))
+            return times.mask(times.isin(days))
         if self.kind == "date" and values.dtype.kind in "iufb" and values.notna().any():
             raise DataError(f"{where}: expected dates, found numbers such as {values.iloc[0]}. Write them as before")
         if self.kind not in ("numeric", "coded") or values.dtype.kind not in "iufbm":
             return None
+        return self.with_gaps(as_floats(values))
+
+    def with_gaps(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers (n,) with NaN for those that stand for a missing value, however they are written: -9,0 and -9 mg."""
         gone = [own for own in self.missing if not isinstance(own, str)]
-        numbers = as_floats(values)
         return np.where(np.isin(numbers, gone), np.nan, numbers) if gone else numbers
 
     def dates(self, times: pd.Series, name: str = "") -> Typed:
@@ -127,8 +130,8 @@ class Column:
                 "with types"
             )
         notes += own.said_of(cells, made)
-        if self.kind in ("numeric", "coded"):  # -9,0 and -9 mg are -9, too
-            made = np.where(np.isin(made, [word for word in self.missing if not isinstance(word, str)]), np.nan, made)
+        if self.kind in ("numeric", "coded"):
+            made = self.with_gaps(made)
         if self.kind == "date":
             return self.dates(pd.Series(cells.take(np.asarray(made), np.datetime64("NaT"))), cells.name), notes
         values = cells.take(made)

@@ -302,7 +302,7 @@ def _number(cells: Cells, habits: Habits) -> Found | None:
         said = f"the row of {sums[0]!r} looks like a sum or a footnote, not a case. Remove it from the file"
         notes.append(Note(said, "sum"))
     column = replace(column, missing=(*habits.missing, *(text.casefold() for text in failed)))
-    return _of_numbers(cells.name, cells.take(made), column, notes)
+    return _of_numbers(cells.name, cells.take(column.with_gaps(made)), column, notes)
 
 
 def _mostly_numbers(cells: Cells, habits: Habits, failed: list[str], read: int) -> Found:

@@ -126,7 +126,7 @@ def _found(
     for folder in (folders := _folders(root)):
         whole = str(folder / Path(pattern).expanduser())
         if os.path.isdir(whole):
-            inside = sorted(glob.glob(os.path.join(glob.escape(whole), "*")))
+            inside = sorted(glob.glob(os.path.join(glob.escape(whole), "[!~]*")))  # no ~$lock.xlsx
             paths = [path for path in inside if _without(path, PACKED).lower().endswith(tuple(endings))]
         else:
             inside = paths = [whole] if os.path.isfile(whole) else sorted(glob.glob(whole, recursive=True))

@@ -172,8 +172,10 @@ class Tables(Source):
 
     def _check_columns(self, columns: Mapping[str, Sequence[str]]) -> None:
         """Refuse columns that are said to be there and are nowhere."""
-        for key in ("types", "categorical", "drop"):
-            value = getattr(self, key) or []
+        missing = (self.read or {}).get("missing")
+        said = {key: getattr(self, key) or [] for key in ("types", "categorical", "drop")}
+        said["read: missing"] = list(missing) if isinstance(missing, dict) else []
+        for key, value in said.items():
             for pattern, wanted in value.items() if key != "types" and isinstance(value, dict) else [("*", value)]:
                 known = dict.fromkeys(name for own in fnmatch.filter(columns, pattern) for name in columns[own])
                 for column in wanted:

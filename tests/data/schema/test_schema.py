@@ -244,6 +244,23 @@ def test_words_for_a_missing_value() -> None:
     _, typed, notes = Schema.find(raw, missing={"c": [-999], "*": ["Unknown", "x"]})
     assert typed["c"].isna().sum() == 15 and typed["b"].isna().sum() == 30
     assert not any(NO_VALUE in note for note in notes)
+    days = pd.DataFrame({"seen": [*pd.date_range("2024-01-01", periods=30), *[pd.Timestamp("1970-01-01")] * 3]})
+    _, typed, _ = Schema.find(days, {"seen": "date"}, missing={"seen": ["1970-01-01"]})
+    assert typed["seen.month"].isna().sum() == 3
+    commas = pd.DataFrame({"dose": ["-9,0", "-9", "3,5", "4,25"] * 10})
+    assert Schema.find(commas, missing={"dose": [-9]})[1]["dose"].isna().sum() == 20
+
+
+def test_dates_of_summer_and_winter_are_read() -> None:
+    raw = pd.DataFrame(
+        {
+            "at": [
+                f"{day:02d}.0{month}.2024 10:00 +0{zone}00" for month, zone in ((1, 1), (7, 2)) for day in range(1, 29)
+            ]
+        }
+    )
+    typed = Schema.find(raw)[1]
+    assert set(typed["at.hour"]) == {9.0, 8.0}  # of Greenwich
 
 
 def test_what_is_declared_goes_before_what_is_found() -> None:

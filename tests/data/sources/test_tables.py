@@ -142,6 +142,7 @@ def test_bad_arguments_are_refused_before_any_reading(arguments: dict[str, objec
     ("arguments", "message"),
     [
         ({"drop": ["zz"]}, "drop: .*'zz'. Did you mean 'z'"),
+        ({"read": {"missing": {"zz": [-9]}}}, "read: missing: .*'zz'. Did you mean 'z'"),
         ({"categorical": {"north": ["w"]}}, "categorical: .*client 'north', found 'w'"),
         ({"drop": ["y"]}, "drop: .*target of client 'north', found 'y'"),
         ({"categorical": ["z"], "drop": ["z"]}, "drop: .*categorical, found 'z'"),
