@@ -82,9 +82,7 @@ class Column:
     def _typed(self, values: pd.Series, where: str) -> np.ndarray | pd.Series | None:
         """Cells that a file gave as numbers or dates; None where they are to be taken for text."""
         if self.kind == "date" and values.dtype.kind == "M":
-            days = pd.to_datetime([own for own in self.missing if isinstance(own, str)], errors="coerce").dropna()
-            times = parse_dates(values, None)
-            return times.mask(times.isin(days))
+            return self.times(values)
         if self.kind == "date" and values.dtype.kind in "iufb" and values.notna().any():
             raise DataError(f"{where}: expected dates, found numbers such as {values.iloc[0]}. Write them as before")
         if self.kind not in ("numeric", "coded") or values.dtype.kind not in "iufbm":
@@ -106,7 +104,9 @@ class Column:
         """Dates (n,) as times; NaT where missing or no date."""
         values = plain_types(values)
         if not is_text(values):
-            return parse_dates(values, self.form)
+            times = parse_dates(values, self.form)
+            days = pd.to_datetime([own for own in self.missing if isinstance(own, str)], errors="coerce").dropna()
+            return times.mask(times.isin(days))
         cells, _ = Cells.of(values).without(self.missing)
         return pd.Series(cells.take(self.read(cells.texts), np.datetime64("NaT")), values.index, name=values.name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 from fedlit.data.note import Note
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, is_text, plain_types
 from fedlit.data.schema.column import Column, Typed
-from fedlit.data.schema.dates import PARTS, expand, look_like_dates, may_mean_no_day, parse_dates
+from fedlit.data.schema.dates import PARTS, expand, look_like_dates, may_mean_no_day
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.schema.numbers import is_code, may_mean_missing, plain_numbers, split
 from fedlit.errors import ConfigError
@@ -168,9 +168,13 @@ def _of_typed(values: pd.Series, habits: Habits, declared: Column | None, where:
     if declared is None and values.isna().all():
         return _out("empty", "has no value")
     if declared is None and kind == "M":
-        times = parse_dates(values, None)
-        column = replace(column, kind="date", form="ISO8601", parts=_parts(times))
-        return Found(column, column.dates(times)) if column.parts else _constant(times.dropna().iloc[0], 0)
+        column = replace(column, kind="date", form="ISO8601")
+        times = column.times(values)
+        if not times.notna().any():
+            return _out("empty", "has no value")
+        column = replace(column, parts=_parts(times))
+        asked = _asked_of_days(str(values.name), times, "{:%Y-%m-%d}".format)
+        return Found(column, column.dates(times), asked) if column.parts else _constant(times.dropna().iloc[0], 0)
     if declared is None and kind == "b":
         column = replace(column, kind="boolean")
         if values.nunique() == 1:
@@ -265,11 +269,16 @@ def _date(cells: Cells, habits: Habits) -> Found | None:
     if "%y" in column.form and (late := int((times.dt.year > pd.Timestamp.now().year).sum())):
         said = f"{late:,} years of two digits are in the future, such as {times.max():%Y}: write four digits"
         notes.append(Note(said, "guess"))
-    if (day := may_mean_no_day(times.dropna())) is not None:
-        count = int((times == day).sum())
-        word = cells.texts[int(cells.codes[(times == day).to_numpy()][0])]
-        notes.append(_asked(cells.name, f"{word!r} ({count:,} cells)", [word]))
+    notes += _asked_of_days(cells.name, times, lambda day: cells.texts[cells.codes[(times == day).to_numpy()][0]])
     return _finished(cells, replace(column, parts=parts), notes)
+
+
+def _asked_of_days(name: str, times: pd.Series, written: Callable[[pd.Timestamp], str]) -> tuple[Note, ...]:
+    """What to ask of a day that may stand for a missing value."""
+    if (day := may_mean_no_day(times.dropna())) is None:
+        return ()
+    word = written(day)
+    return (_asked(name, f"{word!r} ({int((times == day).sum()):,} cells)", [word]),)
 
 
 def _parts(times: pd.Series) -> tuple[str, ...]:
