@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,11 @@ def train(clients: int, participation: float, epochs: int, folder: Path) -> None
             y = pd.Series((x[:, 0] + rng.normal(size=ROWS) > 0).astype(int), name="y")
             return ClientTable(client, frame, y, random_split(ROWS, seed, 0.2, 0.2, client))
 
+        def some(self, clients: Sequence[str], seed: int, share: Any = None) -> list[ClientTable]:
+            return [self.table(client, seed) for client in clients]
+
         def tables(self, seed: int) -> list[ClientTable]:
-            return [self.table(client, seed) for client in self.sizes()]
+            return self.some(list(self.sizes()), seed)
 
     class Clock(Callback):
         def __init__(self) -> None:

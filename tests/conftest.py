@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedlit.data.files import RemoteFile, find
+from fedlit.run import worker
 from fedlit.show import shown
-from fedlit.study import runner
 from fedlit.train.callbacks import Board
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,33 +23,29 @@ logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 DRAW = Board._draw
 
 
-class InThisProcess:
-    """Runs jobs here, one at a time: a process of their own would import torch for longer than they train."""
+class InThisProcess(worker.WorkerProcess):
+    """Runs a study's jobs here, one at a time: a process of their own would import torch for longer than they train."""
 
     lock = threading.Lock()
 
-    def __init__(self, threads: int) -> None:
-        pass
-
-    def run(self, job: Any) -> str:
-        from fedlit.study.runs import execute
+    def call(self, function: str, arguments: Mapping[str, Any], log: Path) -> str:
+        if function != "fedlit.study.runs:serve":
+            return super().call(function, arguments, log)
+        from fedlit.study.runs import serve
 
         try:
             with self.lock:
-                execute(job)
+                serve(arguments)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return ""
-
-    def stop(self) -> None:
-        pass
 
 
 @pytest.fixture(scope="session", autouse=True)
 def in_this_process() -> Iterator[None]:
     """Studies run their jobs without worker processes; the real ones: study/test_runner.py, by the command."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "_Worker", InThisProcess)
+        patch.setattr(worker, "WorkerProcess", InThisProcess)
         yield
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 from scipy.io import savemat
 
 from fedlit.data.sources.activity import ACTIVITIES
-
-NODES = (1, 2, 3, 4, 5, 6, 41, 42, *range(46, 57), 58, 59, 60, 61)
 
 
 def vehicle_rows(rows: int = 30, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -42,24 +39,6 @@ def text(values: np.ndarray) -> str:
     return "\n".join("  ".join(f"{value:.7e}" for value in row) for row in np.atleast_2d(values)) + "\n"
 
 
-def write_events(folder: Path, files: dict[str, str] | None = None) -> Path:
-    """An archive of the authors' text files: two runs of each node; ``files`` replace or add some."""
-    values, labels = vehicle_rows()
-    contents = {"events/readme.txt": "features"}
-    for node, own, label in zip(NODES, values, labels, strict=True):
-        for run, rows in (("aav3", label[:, 0] == 1), ("dw12", label[:, 0] == -1)):
-            for half, kind in ((own[rows, :50], "1"), (own[rows, 50:], "2")):
-                padded = np.hstack([half, np.zeros((len(half), 3))])  # lines have more than the 50 that count
-                contents[f"events/runs/{run}/n{node}/{run}feat{node}_{kind}.txt"] = text(padded)
-            contents[f"events/runs/{run}/acoustic_1/{run}feat{node}_1.txt"] = "the same by kind of signal"
-    path = folder / "vehicle" / "event.zip"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in (contents | (files or {})).items():
-            archive.writestr(name, content)
-    return path
-
-
 def write_activity(folder: Path, rows: int = 90, columns: int = 6) -> Path:
     """The unpacked folder of UCI's set: people 1 to 21 in the training half, the others in the test half."""
     draw, top = np.random.default_rng(1), folder / "activity" / "UCI HAR Dataset"
@@ -76,11 +55,3 @@ def write_activity(folder: Path, rows: int = 90, columns: int = 6) -> Path:
     (top / "features.txt").write_text("".join(f"{i} {name}\n" for i, name in enumerate(names, start=1)))
     (top / "activity_labels.txt").write_text("".join(f"{i} {name}\n" for i, name in enumerate(ACTIVITIES, start=1)))
     return top
-
-
-def pack(top: Path, path: Path) -> Path:
-    """The folder as an archive that holds it under its own name."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(top.rglob("*.txt")):
-            archive.write(file, file.relative_to(top.parent))
-    return path

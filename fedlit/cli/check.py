@@ -69,10 +69,9 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
 
         module = parse(asked)[0].data
         return module.tables(), module.source
-    from fedlit.data.sources.base import check_tables
     from fedlit.data.table import choose_columns
 
-    tables = check_tables(source.tables(seed))
+    tables = source.tables(seed)
     columns = data.get("columns")
     return (choose_columns(tables, columns) if columns else tables), source
 

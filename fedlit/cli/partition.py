@@ -10,7 +10,6 @@ from fedlit.run.config import shown
 from fedlit.show.shown import for_terminal
 
 if TYPE_CHECKING:
-    from fedlit.data.shaping.distance import Measure
     from fedlit.data.sources.base import Source
 
 __all__ = ["describe"]
@@ -34,7 +33,7 @@ def describe(*keys: str, config: str, out: Path | None = None) -> None:
 
     run = parse(asked)[0]
     data = run.data
-    described = work.describe(data.tables(), data.seed, _measure(data.source))
+    described = work.describe(data.tables(), data.seed, **_measured(data.source))
     print(for_terminal(described))
     name = title(asked.configs)
     if described.shares.empty:
@@ -50,15 +49,13 @@ def describe(*keys: str, config: str, out: Path | None = None) -> None:
     print(for_terminal("\nWrote " + ", ".join(map(str, files))))
 
 
-def _measure(source: Source) -> Measure:
-    """Return the measure of the partition, so that the distance is the one by which rows were dealt."""
+def _measured(source: Source) -> dict[str, Any]:
+    """How the partition measures, so that the distance is the one by which rows were dealt."""
     from fedlit.data.shaping.by_distance import Distance
-    from fedlit.data.shaping.distance import Measure
-    from fedlit.data.shaping.partition import Partition
 
     inner: Any = source
     while inner is not None:
-        if isinstance(inner, Partition) and isinstance(inner.deal, Distance):
-            return inner.deal.measure
+        if isinstance(deal := getattr(inner, "deal", None), Distance):
+            return {"features": deal.features, "sample": deal.sample}
         inner = getattr(inner, "source", None)
-    return Measure()
+    return {}

@@ -30,7 +30,7 @@ def recommend(
 
     Args:
         config: a configuration with data.source; its method is a candidate too
-        budget: seconds for training, roughly
+        budget: seconds until training ends, roughly
         folds: 2 or more
         seed: of everything (default: the configuration's)
         by: the score that decides (default: the main one of the task)

@@ -11,7 +11,7 @@ import pandas as pd
 from fedlit.data.encoding import Rows
 from fedlit.data.table import ClientTable, Split
 from fedlit.data.target import own_task
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError, expect
 from fedlit.seeding import derive_seed
 
 __all__ = ["BINS", "check_fold", "check_folds", "fold_note", "fold_of", "folded", "together"]
@@ -30,8 +30,8 @@ def check_folds(folds: object, key: str = "folds") -> None:
     Raises:
         ConfigError: a fold alone, a negative number, or no whole number.
     """
-    if isinstance(folds, bool) or not isinstance(folds, int) or (folds != 0 and folds < 2):
-        raise ConfigError(f"{key}: expected 2 folds or more, 0 for none, found {folds!r}; 4 or 8 are usual")
+    whole = isinstance(folds, int) and not isinstance(folds, bool) and (folds == 0 or folds >= 2)
+    expect(whole, key, "2 folds or more, 0 for none", folds, "4 or 8 are usual")
 
 
 def check_fold(folds: int, fold: int) -> None:
@@ -41,9 +41,8 @@ def check_fold(folds: int, fold: int) -> None:
         ConfigError: one fold alone, or a fold outside of 0 to ``folds`` − 1.
     """
     check_folds(folds, "data.folds")
-    if isinstance(fold, bool) or not 0 <= fold < max(folds, 1):
-        known = f"0 to {folds - 1}" if folds else "0, for data.folds is 0"
-        raise ConfigError(f"data.fold: expected {known}, found {fold}")
+    known = f"0 to {folds - 1}" if folds else "0, for data.folds is 0"
+    expect(not isinstance(fold, bool) and 0 <= fold < max(folds, 1), "data.fold", known, fold)
 
 
 def together(train: Rows, validation: Rows) -> Rows:

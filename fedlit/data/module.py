@@ -271,8 +271,7 @@ class FederatedData(LightningDataModule):
                     )
                 encoder.load_state_dict(self._learnt[name])
             return encoders, tables
-        found = any(table.schema is not None for table in tables)
-        categories = self.categories or ("auto" if found else "codes")
+        categories = self.categories or ("auto" if any(table.schema is not None for table in tables) else "codes")
         common = None if self.pool else self.common
         terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing, self.bins, self.num_bins)
         if self._joined is not None:
@@ -316,8 +315,8 @@ class FederatedData(LightningDataModule):
         """
         if self.mutations or self.poison is not None:
             tables = {table.name: table for table in self.tables()}
-            return tables[client] if client in tables else self.source.table(client, self.seed)
-        table = self.source.table(client, self.seed)
+            return tables[client] if client in tables else self.source.some([client], self.seed)[0]
+        table = self.source.some([client], self.seed)[0]
         table = table if self.columns is None else choose_columns([table], self.columns, strict=False)[0]
         return folded(table, self.folds, self.fold, self.seed) if self.folds else table
 

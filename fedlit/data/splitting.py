@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fedlit.data.note import Note
-from fedlit.data.table import SPLITS, Split, check_patterns, first_match
+from fedlit.data.table import SPLITS, Split, check_patterns, first_match, row_hashes
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
@@ -121,13 +121,10 @@ def random_split(
         own = None if labels is None else np.asarray(labels)[rest]
         train, validation_rows = train_test_split(rest, test_size=validation, random_state=seed, stratify=own)
     except ValueError as error:
-        whose, of = f"client {client!r}: " if client else "", ""
-        if labels is not None and rows:
-            each, counts = np.unique(np.asarray(labels).astype(str), return_counts=True)
-            of = f" of {len(each)} classes (of {each[counts.argmin()]} {counts.min()})"
         raise DataError(
-            f"{whose}{rows} rows{of} cannot be split into training, validation and test rows with test={test} and "
-            f"validation={validation}: they are too few. Give more rows or other shares, or leave the client out."
+            f"{f'client {client!r}: ' if client else ''}{rows} rows cannot be split into training, validation and test "
+            f"rows with test={test} and validation={validation}: {error} Give more rows or other shares, or leave the "
+            "client out."
         ) from error
     return {"train": train, "validation": validation_rows, "test": test_rows}
 
@@ -255,9 +252,14 @@ def _by_time(
     _refuse_gaps(where, times.isna().to_numpy(), "a time")
     ordered = np.argsort(times.to_numpy(), kind="stable").astype(np.int64)
     values = times.to_numpy()[ordered]
-    first_test = _boundary(values, len(values) - round(test * len(values)))
-    first_valid = _boundary(values[:first_test], first_test - round(validation * first_test))
-    parts = np.split(ordered, [first_valid, first_test])
+
+    def begin(rows: int, share: float) -> int:
+        """Where the latest share of the first rows begins: rows of one time are never parted."""
+        latest = min(max(rows - round(share * rows), 0), rows - 1)
+        return int(np.searchsorted(values, values[latest], side="left")) if rows else 0
+
+    first_test = begin(len(values), test)
+    parts = np.split(ordered, [begin(first_test, validation), first_test])
     if not all(map(len, parts)):
         raise DataError(
             f"{where}: expected times that part the rows into three, found {len(np.unique(values))} different ones. "
@@ -265,13 +267,6 @@ def _by_time(
         )
     made: dict[Split, np.ndarray] = dict(zip(SPLITS, parts, strict=True))
     return made, {split: times.iloc[rows[0]] for split, rows in made.items()}
-
-
-def _boundary(values: np.ndarray, place: int) -> int:
-    """Where the later part begins: rows of one time are never parted."""
-    if not len(values):
-        return 0
-    return int(np.searchsorted(values, values[min(max(place, 0), len(values) - 1)], side="left"))
 
 
 def _times(where: str, by: pd.Series, column: Column | None) -> pd.Series:
@@ -304,10 +299,8 @@ def same_rows(
     """
     import pandas as pd
 
-    answers = target if isinstance(target, pd.DataFrame) else target.to_frame()
-    answers = answers if all(own.kind in "iufb" for own in answers.dtypes) else answers.astype(str)
-    hashed = [pd.util.hash_pandas_object(own, index=False).to_numpy() for own in (features, answers)]
-    rows = hashed[0] * np.uint64(31) + hashed[1]
+    answers = pd.DataFrame(target)
+    rows = row_hashes(features) * np.uint64(31) + row_hashes(answers)
     doubled = len(rows) - len(np.unique(rows))
     if not doubled:
         return 0, 0

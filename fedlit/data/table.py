@@ -22,10 +22,12 @@ __all__ = [
     "ClientTable",
     "Split",
     "TaskSettings",
+    "check_client",
     "check_patterns",
     "choose_columns",
     "first_match",
     "leave_out",
+    "row_hashes",
     "several",
 ]
 
@@ -97,6 +99,18 @@ def check_patterns(key: str, patterns: Iterable[str], clients: Iterable[str]) ->
             )
 
 
+def check_client(key: str, name: str, clients: Sequence[str]) -> None:
+    """Refuse the name of a client that there is not.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    if name not in clients:
+        raise ConfigError(
+            f"{key}: expected one of the clients {shorten(clients)}, found {name!r}." + did_you_mean(name, clients)
+        )
+
+
 def first_match(settings: Mapping[str, Any], client: str) -> Any:
     """What a mapping by name or pattern says of a client; None where it says nothing."""
     return next((own for pattern, own in settings.items() if fnmatch.fnmatchcase(client, pattern)), None)
@@ -137,6 +151,27 @@ def _plain_labels(column: pd.Series) -> list[Any]:
     missing, values = column.isna().tolist(), column.tolist()
     known = [None if gone else value for value, gone in zip(values, missing, strict=True)]
     return [int(value) if isinstance(value, float) and value.is_integer() else value for value in known]
+
+
+def row_hashes(frame: pd.DataFrame) -> np.ndarray:
+    """A uint64 for each row (n,): equal rows have equal ones. Numbers are compared as float64, all else as text.
+
+    Example:
+        >>> import pandas as pd
+        >>> first, second, third = row_hashes(pd.DataFrame({"x": [1, 1, 2], "ward": ["a", "a", "a"]}))
+        >>> bool(first == second), bool(second == third)
+        (True, False)
+    """
+    import pandas as pd
+
+    numeric = [dtype.kind in "iuf" for dtype in frame.dtypes]
+    numbers = frame.loc[:, numeric].to_numpy(np.float64) + 0.0  # -0 is 0
+    texts = frame.loc[:, [not own for own in numeric]].astype(str)
+    odd = np.random.default_rng(0).integers(0, 2**63, frame.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
+    hashes: np.ndarray = pd.util.hash_array(numbers.ravel()).reshape(numbers.shape) @ odd[: numbers.shape[1]]
+    for place, factor in enumerate(odd[numbers.shape[1] :]):
+        hashes = hashes + pd.util.hash_array(texts.iloc[:, place].to_numpy(object)) * factor
+    return hashes
 
 
 def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, strict: bool = True) -> list[ClientTable]:
@@ -184,11 +219,7 @@ def leave_out(tables: Sequence[ClientTable], clients: Sequence[str], names: Sequ
         ConfigError: a name that no client has, clients elsewhere, or nobody is left.
     """
     for name in clients:
-        if name not in names:
-            raise ConfigError(
-                f"data.leave_out: expected the name of a client, found {name!r}; there are {shorten(names)}."
-                + did_you_mean(name, names)
-            )
+        check_client("data.leave_out", name, names)
     if clients and len(tables) < len(names):
         raise ConfigError(
             "data.leave_out: expected all clients here, found some elsewhere; drop the key, and do not start the sites "

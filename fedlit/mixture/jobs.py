@@ -12,7 +12,7 @@ from fedlit.mixture.alone import fit_part
 from fedlit.mixture.folders import CONFIG
 from fedlit.mixture.parts import Part
 from fedlit.mixture.settings import MixtureSettings, settings_of
-from fedlit.run.pool import Call, at_once
+from fedlit.run.worker import Call, Pool
 
 __all__ = ["Tell", "run_jobs", "serve"]
 
@@ -83,11 +83,12 @@ def _at_once(jobs: Jobs, settings: MixtureSettings, share: Callable[[], float | 
         log = part.folder / f"fold_{'all' if fold is None else fold}.log"
         own = lambda request=request: {**request, "seconds": share()}  # noqa: E731
         calls.append(Call(name, "fedlit.mixture.jobs:serve", own, log))
-    for call, error, took in at_once(calls, min(settings.workers, len(calls))):
-        if error is not None:
-            told = error.partition(": ")[2] if error.split(":")[0].endswith("Error") else error
-            failed = RunError(f"{call.name}: {told}; see {call.log}. Continue with --ckpt_path last")
-            yield call.name, failed if error else None, took
+    with Pool(min(settings.workers, len(calls))) as pool:
+        for call, error, took in pool.run(calls):
+            if error is not None:
+                told = error.partition(": ")[2] if error.split(":")[0].endswith("Error") else error
+                failed = RunError(f"{call.name}: {told}; see {call.log}. Continue with --ckpt_path last")
+                yield call.name, failed if error else None, took
 
 
 def serve(request: Mapping[str, Any]) -> None:

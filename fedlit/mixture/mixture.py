@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -62,6 +63,7 @@ class Mixture(Shown):
         self.out: dict[str, str] = {}
         self.plan = MixturePlan(self.settings)
         self._held: dict[str, Predicted] | None = None
+        self._built = dict[str, Part]()
 
     @classmethod
     def load(cls, config: str, *args: str) -> Mixture:
@@ -107,9 +109,9 @@ class Mixture(Shown):
             ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name: what was trained to its
                 end is not trained again.
             quiet: print nothing but errors.
-            seconds: for training, roughly: each training that is left gets an equal share of what is left, and ends
-                with an epoch. Parts that got no time, or that failed, are in ``out``, with the reason. Local baselines
-                are always fitted.
+            seconds: from the call to the end of training, roughly: each training that is left gets an equal share of
+                what is left, and ends with an epoch. Parts that got no time, or that failed, are in ``out``, with the
+                reason. Local baselines are always fitted.
             progress: where each training that ends is told; printed if None, unless ``quiet``.
 
         Returns:
@@ -122,11 +124,12 @@ class Mixture(Shown):
         if ckpt_path not in (None, "last"):
             raise ConfigError(f"--ckpt_path: expected last, to continue the newest run, found {ckpt_path}")
         tell: Tell = (lambda text: None) if quiet else (lambda text: print(for_terminal(text), flush=True))
+        end = None if seconds is None else time.monotonic() + seconds
         begun = self._resumed() if ckpt_path is not None else None
         folder = self.folder = begun or new_folder(self.settings.root.absolute(), self.settings.name)
         expected, do = f"{folder}: expected no other process that writes there", "wait for it, or end it"
         with exclusive(folder / ".lock", expected, do):
-            parts = Part.of(self.settings, folder)
+            parts = self.built()
             try:
                 self.plan = self._plan(parts, keep=True)
                 write_text(self.settings.text(kept=True), folder / CONFIG)
@@ -136,7 +139,8 @@ class Mixture(Shown):
                 raise
             plan = self.plan
             tell(f"{for_terminal(plan)}\n\nRun folder: {folder}{', continued' if begun else ''}")
-            self.out = run_jobs(list(parts.values()), self.settings, progress or tell, seconds)
+            left = None if end is None else max(0.0, end - time.monotonic())
+            self.out = run_jobs(list(parts.values()), self.settings, progress or tell, left)
             self._held = predicted({name: part for name, part in parts.items() if part.done()}, "validation")
             self.mix()
             frames = [
@@ -223,9 +227,15 @@ class Mixture(Shown):
             raise ConfigError(f"expected a trained run of the mixture in {self.runs}, found none; run fit first")
         return read_mixture(self.folder, self.settings.parts)
 
-    def _done(self) -> dict[str, Part]:
+    def built(self) -> dict[str, Part]:
+        """The parts of the run's folder. They read their configurations and tables once, so they are kept."""
         assert self.folder is not None
-        return {name: part for name, part in Part.of(self.settings, self.folder).items() if part.done()}
+        if any(part.folder.parent.parent != self.folder for part in self._built.values()) or not self._built:
+            self._built = Part.of(self.settings, self.folder)
+        return self._built
+
+    def _done(self) -> dict[str, Part]:
+        return {name: part for name, part in self.built().items() if part.done()}
 
     @property
     def held(self) -> dict[str, Predicted]:

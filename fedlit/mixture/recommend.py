@@ -52,7 +52,7 @@ class Recommendation(Shown):
         missing: candidate → why it was not tried, or what its training lacks.
         survey: what is known of the tables.
         mixture: of all candidates that were trained.
-        seconds: that it took, and that it might have taken.
+        seconds: until training ended, in all, and the budget.
         best: the file of the mixture of own and wanted parts.
     """
 
@@ -62,7 +62,7 @@ class Recommendation(Shown):
     missing: dict[str, str]
     survey: Survey
     mixture: Mixture
-    seconds: tuple[float, float]
+    seconds: tuple[float, float, float]
     best: Path
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,8 +73,8 @@ class Recommendation(Shown):
             "config": str(settings.origin),
             "seed": settings.seed,
             "folds": settings.folds,
-            "seconds": round(self.seconds[0], 1),
-            "budget": self.seconds[1],
+            "seconds": round(self.seconds[1], 1),
+            "budget": self.seconds[2],
             "clients": {
                 name: {
                     "rows": self.survey.rows[name], "shared_columns": self.survey.shared[name],
@@ -94,6 +94,7 @@ class Recommendation(Shown):
 
     def parts(self) -> list[str | Grid]:
         """The table of clients, a sentence for each, what it rests on, what would leave a site, how to go on."""
+        trained, total, budget = self.seconds
         settings, best = self.mixture.settings, shlex.quote(str(self.best))
         rows = [self._row(name, own) for name, own in self.clients.items()]
         scores = list(dict.fromkeys(own.score.label for own in self.clients.values()))
@@ -103,8 +104,9 @@ class Recommendation(Shown):
         lines += [f"{name}: {own.sentence}." for name, own in self.clients.items()]
         lines += [
             "",
-            f"{len(self.labels)} candidates, {settings.folds} folds, seed {settings.seed}: {self.seconds[0]:,.0f} s of "
-            f"{self.seconds[1]:,.0f}. Test rows were not touched.",
+            f"{len(self.labels)} candidates, {settings.folds} folds, seed {settings.seed}. Training ended after "
+            f"{trained:,.0f} s (--budget {budget:,.0f}), and the answer took {total - trained:,.0f} s more. Test rows "
+            "were not touched.",
             "alone: the best of a client's own parts and their mixture. lift: of the mixture of own and federated "
             "parts over it. The same held-out rows chose both; the lift is corrected for that (by the bootstrap, "
             f"optimism in {DONE}). Intervals are a paired bootstrap over these rows: they speak of other rows, not of "
@@ -143,7 +145,8 @@ def recommend(
 
     Args:
         config: the name or path of a configuration with tables; if it has a method, that is a candidate, too.
-        budget: seconds for training, roughly. Own models of scikit-learn are always fitted; what is missing is said.
+        budget: seconds from the call to the end of training, roughly: a training that has begun ends with an epoch, and
+            own models of scikit-learn are always fitted. What is missing is said. The answer takes a little longer.
         folds: into how many rows are dealt.
         seed: of everything; that of the configuration if None.
         by: the score that decides; the main one of a client's task if None.
@@ -183,10 +186,12 @@ def recommend(
     mixture = Mixture(settings)
     tell = tell or (lambda line: print(for_terminal(line), flush=True))
     tell(f"Trying {', '.join(candidates)} on {folds} folds")
-    mixture.fit("last" if newest(mixture.runs) else None, quiet=True, seconds=budget, progress=tell)
+    left = max(0.0, budget - (time.monotonic() - begun))
+    mixture.fit("last" if newest(mixture.runs) else None, quiet=True, seconds=left, progress=tell)
+    trained = time.monotonic() - begun
     missing |= _lacking(mixture)
     labels = {name: own.label for name, own in candidates.items() if name not in mixture.out}
-    made = _answer(mixture, labels, missing, known, matters, (time.monotonic() - begun, budget), files.path("best"))
+    made = _answer(mixture, labels, missing, known, matters, (trained, trained, budget), files.path("best"))
     used = {
         name: replace(part, config=Path(part.config.name) if part.config.parent == folder else part.config)
         for name, part in settings.parts.items()  # what lies beside it is named as such
@@ -197,13 +202,14 @@ def recommend(
     del best["trainer"]
     files.write("best", best, about)
     mixture.mix(list(used))
+    made = replace(made, seconds=(trained, time.monotonic() - begun, budget))
     write_text(json.dumps(made.to_dict(), indent=1, allow_nan=False, ensure_ascii=False) + "\n", folder / DONE)
     return made
 
 
 def _answer(
     mixture: Mixture, labels: dict[str, str], missing: dict[str, str], known: Survey, matters: float,
-    seconds: tuple[float, float], best: Path,
+    seconds: tuple[float, float, float], best: Path,
 ) -> Recommendation:  # fmt: skip
     own, settings = mixture.plan.own, mixture.settings
     others = {name: label for name, label in labels.items() if name not in own}

@@ -1,7 +1,7 @@
-"""A process that does what it is asked, one JSON object a line on its standard input, and answers with a line each.
+"""Worker processes: each does what it is asked, one JSON object a line on its standard input, and answers with a line.
 
-It ends as soon as its input closes, in the middle of a job if need be: when the process that asked is killed, no orphan
-goes on writing into folders that a restarted one writes to.
+A worker ends as soon as its input closes, in the middle of a job if need be: when the process that asked is killed, no
+orphan goes on writing into folders that a restarted one writes to.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedlit.exchange.place import refuse_ranks
 
-__all__ = ["WorkerProcess", "cores", "main"]
+__all__ = ["Call", "Pool", "WorkerProcess", "cores", "main"]
 
 
 def cores() -> int:
@@ -71,6 +75,82 @@ class WorkerProcess:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a process is asked to do.
+
+    Attributes:
+        name: no two have the same.
+        function: ``module:name``; it takes one mapping.
+        arguments: makes that mapping, plain data, when the call begins.
+        log: where what is printed goes.
+        after: names of calls that must have ended before.
+    """
+
+    name: str
+    function: str
+    arguments: Callable[[], Mapping[str, Any]]
+    log: Path
+    after: tuple[str, ...] = ()
+
+
+class Pool:
+    """Worker processes, each with its share of the cores; one that dies takes only its call with it.
+
+    Args:
+        workers: how many.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._processes = [WorkerProcess(max(1, cores() // workers)) for _ in range(workers)]
+        self._waiting = deque[Call]()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._waiting.clear()
+        for process in self._processes:
+            process.stop()
+
+    def run(self, calls: Sequence[Call]) -> Iterator[tuple[Call, str | None, float]]:
+        """Have calls answered.
+
+        Args:
+            calls: those that others wait for stand before these.
+
+        Returns:
+            As it happens: each call as it begins, with None, and as it ends, with the error that ended it, or the empty
+            string, and its seconds.
+        """
+        unfinished, ended = {call.name for call in calls}, threading.Condition()
+        self._waiting.extend(calls)
+        events: queue.SimpleQueue[tuple[Call, str | None, float]] = queue.SimpleQueue()
+
+        def work(process: WorkerProcess) -> None:
+            with suppress(IndexError):  # nothing is waiting any more
+                while True:
+                    call = self._waiting.popleft()
+                    with ended:
+                        ended.wait_for(partial(unfinished.isdisjoint, call.after))
+                    events.put((call, None, 0.0))
+                    begun = time.monotonic()
+                    error = process.call(call.function, call.arguments(), call.log)
+                    with ended:
+                        unfinished.discard(call.name)
+                        ended.notify_all()
+                    events.put((call, error, time.monotonic() - begun))
+
+        for process in self._processes:
+            threading.Thread(target=work, args=(process,), daemon=True).start()
+        left = len(calls)
+        while left:
+            with suppress(queue.Empty):  # a wait without end could not be interrupted on every system
+                call, error, seconds = events.get(timeout=1)
+                left -= error is not None
+                yield call, error, seconds
 
 
 def main() -> None:

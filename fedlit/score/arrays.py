@@ -220,7 +220,7 @@ def as_arrays(model: Any) -> tuple[dict[str, Any], Arrays]:
 
 
 def _written(model: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
-    if hasattr(model, "fitted") and hasattr(model, "kind"):  # fedlit's own, of a model for each label
+    if hasattr(model, "fitted"):  # fedlit's own, of a model for each label
         own = [_written(each, f"{prefix}{place}.", arrays) for place, each in enumerate(model.fitted)]
         return {"kind": "one each", "models": own}
     if hasattr(model, "classes_"):

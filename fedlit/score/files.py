@@ -21,7 +21,7 @@ _OF_A_FILE = ("sep", "encoding", "sheet", "drop", "keep", "rename")
 _PACKED = ("", ".gz", ".bz2", ".xz", ".zip")
 _TEXT = tuple(f".{own}{packed}" for own in ("csv", "tsv", "txt", "data") for packed in _PACKED)
 _TYPED = (".parquet", ".pq", ".feather", ".arrow", ".xlsx")
-_READS = tuple(f"{own}{packed}" for own in ENDINGS if own not in _TEXT for packed in ("", ".gz"))
+_READS = tuple(f"{own}{packed}" for own in ENDINGS for packed in ("", ".gz"))
 
 
 def _ends(path: Path, endings: tuple[str, ...]) -> bool:

@@ -9,8 +9,7 @@ from typing import Any
 from fedlit.errors import ConfigError
 from fedlit.study.method import NAME, must_be_known
 from fedlit.tasks import TASKS, Task
-from fedlit.tasks.any_model import AnyModel, is_any_model
-from fedlit.tasks.go_alone import LINEAR, TREES, TREES_AND_LINEAR, GoAlone
+from fedlit.tasks.go_alone import LINEAR, TREES, TREES_AND_LINEAR, GoAlone, is_any_model
 
 __all__ = ["LABELS", "check_alone", "default_models", "is_any_model", "means_of", "model_for"]
 
@@ -50,7 +49,7 @@ def check_alone(
     for name, found in baselines.items():
         if name in own:
             if all(model_for(name, found, task) is None for task in kinds.values()):
-                kind = AnyModel.read(name, found or {}).kind.lower()
+                kind = GoAlone.read(name, found or {}).kind.lower()
                 raise ConfigError(f"baselines.{name}: expected a model for {' or '.join(kinds)}, found a {kind}")
             continue
         for key, values in (found or {}).items():
@@ -98,5 +97,5 @@ def model_for(name: str, found: Mapping[str, Any] | None, task: type[Task] | Tas
         task: the client's.
     """
     if is_any_model(found):
-        return AnyModel.read(name, found or {}).for_task(task.name)
+        return GoAlone.read(name, found or {}).for_task(task.name)
     return task.go_alone.get(name)

@@ -141,7 +141,7 @@ def train_mixture(job: Job) -> Computed:
         fitted = mixture.fit("last" if newest(mixture.runs) is not None else None, quiet=True)
     except ConfigError:  # begun with other settings: what was trained with them stays, in a folder beside
         fitted = mixture.fit(quiet=True)
-    folds, parts = mixture.settings.folds, Part.of(mixture.settings, mixture.folder or folder)
+    folds, parts = mixture.settings.folds, mixture.built()
     weights = {client: own["weights"] for client, own in fitted.clients.items()}
     dealt, test, seen, each = _dealt_rows(parts), predicted(parts, "test"), Frames(), list[pd.DataFrame]()
     for client, held in mixture.held.items():

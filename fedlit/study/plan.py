@@ -36,8 +36,7 @@ from fedlit.study.job import (
 from fedlit.study.mixtures import mixture_settings, must_have_parts, read_run, refuse_hidden_sharing, trained_with
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
-from fedlit.tasks.any_model import is_any_model
-from fedlit.tasks.go_alone import TREES_AND_LINEAR
+from fedlit.tasks.go_alone import TREES_AND_LINEAR, is_any_model
 
 __all__ = ["Planned", "jobs_of", "left_out", "plan_jobs", "reference_tables", "tasks_of", "training_notes"]
 

@@ -25,6 +25,7 @@ from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, RunError
 from fedlit.mixture.settings import is_mixture
 from fedlit.run.config import known_configs
+from fedlit.run.worker import Pool
 from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import Verbatim
@@ -32,7 +33,7 @@ from fedlit.study.job import check_format, digest_of
 from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
 from fedlit.study.parse import load_study
 from fedlit.study.plan import reference_tables, tasks_of
-from fedlit.study.runner import Pool, default_jobs, locked
+from fedlit.study.runner import default_jobs, locked
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.study.tune import judged, tuning_jobs

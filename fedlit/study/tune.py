@@ -13,9 +13,10 @@ import pandas as pd
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import FedlitError
+from fedlit.run.worker import Pool
 from fedlit.study.job import Job, Train, validation_scores, variant_name
 from fedlit.study.plan import plan_jobs
-from fedlit.study.runner import Pool, nothing, run_jobs
+from fedlit.study.runner import nothing, run_jobs
 from fedlit.study.seeds import seed_words
 from fedlit.study.study import Study
 from fedlit.tasks import COMPARED

@@ -1,16 +1,20 @@
-"""Local baselines of scikit-learn: what a client reaches on its own rows, with the care that a careful user takes."""
+"""Local baselines: models of scikit-learn, or of a class that behaves alike, that a client fits to its own rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+import inspect
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pydoc import locate
 from typing import Any
 
 import numpy as np
 
+from fedlit.errors import ConfigError, did_you_mean
+
 __all__ = [
     "CLASSIFIERS", "COUNTERS", "LABELLERS", "LINEAR", "MOST_CATEGORIES", "REGRESSORS", "TREES", "TREES_AND_LINEAR",
-    "GoAlone", "OneEach", "prepared",
+    "GoAlone", "OneEach", "is_any_model",
 ]  # fmt: skip
 
 MOST_CATEGORIES = 255  # of a column in gradient boosting
@@ -18,32 +22,98 @@ TREES_AND_LINEAR = "trees_and_linear"  # the mean of what two other models predi
 TREES, LINEAR = ("extra_trees",), ("logistic_regression", "ridge", "poisson_regression")  # which two; by task
 
 Grid = Mapping[str, list[Any]]
-Build = Callable[[dict[str, Any], list[int], int, int], Any]
+_TOLD = {"class_path": str, "init_args": dict, "grid": dict, "scale": bool, "label": str}
+_OF_TASK = {
+    "classification": "Classifier", "multi_label": "Classifier", "regression": "Regressor", "counts": "Regressor",
+}  # fmt: skip
+
+
+def is_any_model(found: Any) -> bool:
+    """Whether what stands behind a local baseline's name describes a class, and not a grid of settings."""
+    return isinstance(found, Mapping) and "class_path" in found
 
 
 @dataclass(frozen=True)
 class GoAlone:
-    """A model that a client can fit without anyone.
+    """A model that a client can fit without anyone: a class of scikit-learn, or one that behaves alike.
 
     Attributes:
         name: as studies call it.
+        class_path: of the class.
+        init_args: what it is made with; a value may be a model again, by its class path.
+        grid: settings of which the best on validation is taken, per client and seed, the first of equals; also
+            ``categories``: whether they are numbers (``codes``) or a column each (``one_hot``).
+        scale: whether columns are scaled to mean 0 and standard deviation 1.
         label: as people read it.
-        grid: settings of which the best on validation is taken, per client and seed; the first of equals.
-        build: makes the untrained model from (settings, categorical, seed, threads).
+        native: whether it is told which columns are categories.
+        each: whether each column of the target gets a model of its own, see :class:`OneEach`.
         seedless: whether it is given no seed (on the same rows it differs by nothing that matters), and fitted once.
         asked: whether a study must name it: it needs a package that fedlit does not, or is no match for the others.
 
     Example:
         >>> CLASSIFIERS["extra_trees"].make({"n_estimators": 10}, [])
         ExtraTreesClassifier(n_estimators=10, n_jobs=1, random_state=0)
+        >>> own = {"class_path": "sklearn.svm.SVC", "init_args": {"probability": True}, "scale": True}
+        >>> GoAlone.read("my_svm", own).kind
+        'Classifier'
     """
 
     name: str
-    label: str
-    grid: Grid
-    build: Build
+    class_path: str
+    init_args: Mapping[str, Any] = field(default_factory=dict)
+    grid: Grid = field(default_factory=dict)
+    scale: bool = False
+    label: str = ""
+    native: bool = False
+    each: bool = False
     seedless: bool = False
     asked: bool = False
+
+    @classmethod
+    def read(cls, name: str, found: Mapping[str, Any]) -> GoAlone:
+        """What a study says of a class.
+
+        Raises:
+            ConfigError: another key, or a value of another kind.
+        """
+        for key, value in found.items():
+            if key not in _TOLD:
+                raise ConfigError(
+                    f"baselines.{name}: expected some of {', '.join(_TOLD)}, found {key!r}."
+                    + did_you_mean(str(key), _TOLD)
+                )
+            if not isinstance(value, _TOLD[key]):
+                raise ConfigError(f"baselines.{name}.{key}: expected a {_TOLD[key].__name__}, found {value!r}")
+        for key, values in found.get("grid", {}).items():
+            if not isinstance(values, list) or not values:
+                raise ConfigError(f"baselines.{name}.grid.{key}: expected a list of values, found {values!r}")
+        return cls(**{"label": name, **found, "name": name})
+
+    @property
+    def kind(self) -> str:
+        """``Classifier`` or ``Regressor``.
+
+        Raises:
+            ConfigError: there is no such class, it is neither, or it cannot be made, or gives no probabilities.
+        """
+        from sklearn.base import is_classifier, is_regressor
+
+        model = self._made({key: values[0] for key, values in self.grid.items() if key != "categories"})
+        if is_regressor(model):
+            return "Regressor"
+        if not is_classifier(model) or not hasattr(model, "predict_proba"):
+            raise ConfigError(
+                f"baselines.{self.name}: expected a regressor, or a classifier with predict_proba, as scikit-learn has "
+                f"them, found {self.class_path}; take another class (or probability: true in init_args of an SVC)"
+            )
+        return "Classifier"
+
+    def for_task(self, task: str) -> GoAlone | None:
+        """The model for a task, by the task's name; None where the class predicts something else."""
+        if _OF_TASK.get(task) != self.kind:
+            return None
+        seedless = "random_state" not in inspect.signature(self._class()).parameters
+        return replace(self, each=task in ("multi_label", "counts"), seedless=seedless)
 
     def make(
         self,
@@ -53,20 +123,58 @@ class GoAlone:
         threads: int = 1,
         wide: Collection[int] = (),
     ) -> Any:
-        """An untrained model of scikit-learn.
+        """An untrained model.
 
         Args:
-            settings: keyword arguments of scikit-learn's class; for linear models also ``categories``: whether they
-                are numbers (``codes``) or a column each (``one_hot``). Everything is scaled for these.
+            settings: keyword arguments of the class, and ``categories``, see ``grid``.
             categorical: positions of the columns that hold category codes, −1 for missing or unseen.
             seed: of the model's own randomness.
             threads: how many it may use.
             wide: which of these columns have more categories than scikit-learn's gradient boosting takes (255): there
                 their codes are numbers.
         """
-        if self.name == "gradient_boosting":
-            categorical = [position for position in categorical if position not in wide]
-        return self.build(dict(settings), categorical, seed, threads)
+        known, own = inspect.signature(self._class()).parameters, dict(settings)
+        one_hot = categorical if own.pop("categories", "codes") == "one_hot" else []
+        given: dict[str, Any] = {"random_state": seed, "n_jobs": threads}
+        if self.native:
+            given["categorical_features"] = [place for place in categorical if place not in wide] or None
+        given = {key: value for key, value in given.items() if key in known and key not in self.init_args}
+        model = self._made({**given, **own})
+        if self.native and "categorical_features" not in known:
+            model = _with_categories(model, categorical)
+        elif one_hot or self.scale:
+            model = _prepared(model, one_hot, scale=self.scale)
+        return OneEach(model) if self.each else model
+
+    def _class(self) -> Any:
+        where, module = f"baselines.{self.name}.class_path", self.class_path.rpartition(".")[0]
+        try:
+            found = locate(self.class_path)
+        except Exception as error:  # whatever a module does when it is imported
+            raise ConfigError(f"{where}: expected the path of a class, found {self.class_path!r}: {error}") from error
+        if not inspect.isclass(found):
+            around = locate(module) if module else None
+            classes = [name for name, own in vars(around).items() if inspect.isclass(own)] if around else []
+            raise ConfigError(
+                f"{where}: expected the path of a class, such as sklearn.svm.SVC, found {self.class_path!r}."
+                + did_you_mean(self.class_path.rpartition(".")[2], classes, f"{module}.")
+            )
+        return found
+
+    def _built(self, value: Any) -> Any:
+        """A value of ``init_args``; another model where it has a class path of its own."""
+        return GoAlone.read(self.name, value)._made({}) if is_any_model(value) else value
+
+    def _made(self, settings: Mapping[str, Any]) -> Any:
+        own = self._class()
+        try:
+            model = own(**{key: self._built(value) for key, value in self.init_args.items()})
+            return model.set_params(**settings) if settings else model
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"baselines.{self.name}: expected settings of {self.class_path}, found "
+                f"{', '.join(map(str, {**self.init_args, **settings}))}; {error}"
+            ) from error
 
 
 class OneEach:
@@ -77,19 +185,18 @@ class OneEach:
 
     Args:
         model: untrained; each column gets a copy.
-        kind: ``Classifier`` or ``Regressor``.
 
     Example:
         >>> from sklearn.linear_model import LogisticRegression
         >>> x, y = np.array([[0.0], [1.0], [2.0]]), np.array([[0, 0], [1, 0], [np.nan, 0]])
-        >>> OneEach(LogisticRegression(), "Classifier").fit(x, y).predict_proba(x).round(1)
+        >>> OneEach(LogisticRegression()).fit(x, y).predict_proba(x).round(1)
         array([[0.4, 0. ],
                [0.6, 0. ],
                [0.7, 0. ]])
     """
 
-    def __init__(self, model: Any, kind: str) -> None:
-        self.model, self.kind = model, kind
+    def __init__(self, model: Any) -> None:
+        self.model = model
         self.fitted: list[Any] = []
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> OneEach:
@@ -103,14 +210,14 @@ class OneEach:
         return self
 
     def _fit(self, x: np.ndarray, y: np.ndarray) -> Any:
-        from sklearn import dummy
-        from sklearn.base import clone
+        from sklearn.base import clone, is_regressor
+        from sklearn.dummy import DummyClassifier, DummyRegressor
 
         known = ~np.isnan(y)
         rows, own = (x[known], y[known]) if known.any() else (x[:2], np.array([0.0, 1.0])[: len(x)])
         varies = known.any() and own.min() < own.max()
-        model = clone(self.model) if varies else getattr(dummy, f"Dummy{self.kind}")()
-        return model.fit(rows, own)
+        constant = DummyRegressor if is_regressor(self.model) else DummyClassifier
+        return (clone(self.model) if varies else constant()).fit(rows, own)
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """(n,) float, of a target of one column."""
@@ -122,43 +229,7 @@ class OneEach:
         return np.stack(made, axis=1)
 
 
-def _one_each(models: Mapping[str, GoAlone], kind: str) -> dict[str, GoAlone]:
-    """The same models, which take any target."""
-
-    def around(build: Build) -> Build:
-        return lambda *arguments: OneEach(build(*arguments), kind)
-
-    return {name: replace(own, build=around(own.build)) for name, own in models.items()}
-
-
-def _trees(kind: str, **fixed: Any) -> Build:
-    def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
-        from sklearn import ensemble
-
-        return getattr(ensemble, f"ExtraTrees{kind}")(**fixed, **settings, random_state=seed, n_jobs=threads)
-
-    return build
-
-
-def _boosting(kind: str, **fixed: Any) -> Build:
-    def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
-        from sklearn import ensemble
-
-        return getattr(ensemble, f"HistGradientBoosting{kind}")(
-            **fixed, **settings, categorical_features=categorical or None, early_stopping=False, random_state=seed
-        )
-
-    return build
-
-
-def prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:
-    """A model behind what its columns need.
-
-    Args:
-        model: untrained.
-        one_hot: positions of the columns of category codes that become a column for each category.
-        scale: whether columns get mean 0 and standard deviation 1.
-    """
+def _prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:
     from sklearn.compose import make_column_transformer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -168,39 +239,46 @@ def prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:
     return make_pipeline(*steps, *([StandardScaler()] if scale else []), model)
 
 
-def _linear(kind: str, *, seeded: bool = True, **fixed: Any) -> Build:
-    def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
-        from sklearn import linear_model
+def _with_categories(model: Any, categorical: list[int]) -> Any:
+    """A model of LightGBM that is told at its fitting which columns are categories; a code of −1 is missing."""
+    from sklearn.base import BaseEstimator
 
-        one_hot = settings.pop("categories", "codes") == "one_hot"
-        model = getattr(linear_model, kind)(**settings, **fixed, **({"random_state": seed} if seeded else {}))
-        return prepared(model, categorical if one_hot else [], scale=True)
+    class WithCategories(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+        def __init__(self, model: Any, categorical: list[int]) -> None:
+            self.model, self.categorical = model, categorical
 
-    return build
+        def fit(self, x: np.ndarray, y: np.ndarray) -> WithCategories:
+            self.model.fit(self._known(x), y, categorical_feature=self.categorical or "auto")
+            return self
+
+        @property
+        def classes_(self) -> np.ndarray:
+            return np.asarray(self.model.classes_)
+
+        def predict(self, x: np.ndarray) -> np.ndarray:
+            return np.asarray(self.model.predict(self._known(x)))
+
+        def predict_proba(self, x: np.ndarray) -> np.ndarray:
+            return np.asarray(self.model.predict_proba(self._known(x)))
+
+        def _known(self, x: np.ndarray) -> np.ndarray:
+            if not self.categorical:
+                return x
+            x = np.array(x, np.float64)
+            codes = x[:, self.categorical]
+            x[:, self.categorical] = np.where(codes < 0, np.nan, codes)
+            return x
+
+        def __sklearn_tags__(self) -> Any:
+            return self.model.__sklearn_tags__()
+
+    return WithCategories(model, categorical)
 
 
-def _lightgbm(kind: str, **fixed: Any) -> GoAlone:
-    def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
-        from fedlit.tasks.boosted import boosted
-
-        return boosted(kind, {**fixed, **settings}, categorical, seed, threads)
-
-    grid: Grid = {"n_estimators": [300], "learning_rate": [0.1], "num_leaves": [7, 31], "min_child_samples": [5, 20]}
-    return GoAlone("lightgbm", "LightGBM", grid, build, asked=True)
-
-
-def _mean(kind: str) -> GoAlone:
-    def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
-        from sklearn import dummy
-
-        return getattr(dummy, f"Dummy{kind}")(**settings)
-
-    return GoAlone("mean", "Mean of its own rows", {}, build, seedless=True, asked=True)
-
-
-_TREES: Grid = {"n_estimators": [300], "min_samples_leaf": [1, 3]}
-_BOOSTING: Grid = {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]}
 _CATEGORIES = {"categories": ["codes", "one_hot"]}
+# LightGBM splits no categories of fewer than a hundred rows unless it is told so
+_BOOSTED = {"extra_trees": True, "verbosity": -1, "deterministic": True, "force_row_wise": True,
+            "min_data_per_group": 10}  # fmt: skip
 
 
 def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = False) -> dict[str, GoAlone]:
@@ -214,28 +292,47 @@ def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = 
     """
     criterion, loss, objective = ({key: "poisson"} if poisson else {} for key in ("criterion", "loss", "objective"))
     models = (
-        GoAlone("extra_trees", "Extra trees", {**_TREES, "max_features": features}, _trees(kind, **criterion)),
-        GoAlone("gradient_boosting", "Gradient boosting", _BOOSTING, _boosting(kind, **loss), seedless=True),
+        GoAlone(
+            "extra_trees", f"sklearn.ensemble.ExtraTrees{kind}", criterion,
+            {"n_estimators": [300], "min_samples_leaf": [1, 3], "max_features": features}, label="Extra trees",
+        ),
+        GoAlone(
+            "gradient_boosting", f"sklearn.ensemble.HistGradientBoosting{kind}", {**loss, "early_stopping": False},
+            {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]}, label="Gradient boosting",
+            native=True, seedless=True,
+        ),
         linear,
-        _lightgbm(kind, **objective),
-        _mean(kind),
-    )
+        GoAlone(
+            "lightgbm", f"lightgbm.LGBM{kind}", {**_BOOSTED, **objective},
+            {"n_estimators": [300], "learning_rate": [0.1], "num_leaves": [7, 31], "min_child_samples": [5, 20]},
+            label="LightGBM", native=True, asked=True,
+        ),
+        GoAlone("mean", f"sklearn.dummy.Dummy{kind}", label="Mean of its own rows", seedless=True, asked=True),
+    )  # fmt: skip
     return {model.name: model for model in models}
 
 
-_LOGISTIC = GoAlone(
-    "logistic_regression", "Logistic regression", {"C": [0.01, 0.05, 0.2, 1.0, 10.0], **_CATEGORIES},
-    _linear("LogisticRegression", max_iter=2000), seedless=True,
+def _one_each(models: Mapping[str, GoAlone]) -> dict[str, GoAlone]:
+    """The same models, which take any target."""
+    return {name: replace(own, each=True) for name, own in models.items()}
+
+
+def _linear(name: str, label: str, kind: str, init_args: dict[str, Any], grid: Grid) -> GoAlone:
+    path = f"sklearn.linear_model.{kind}"
+    return GoAlone(name, path, init_args, {**grid, **_CATEGORIES}, scale=True, label=label, seedless=True)
+
+
+_LOGISTIC = _linear(
+    "logistic_regression", "Logistic regression", "LogisticRegression", {"max_iter": 2000, "n_jobs": None},
+    {"C": [0.01, 0.05, 0.2, 1.0, 10.0]},
 )  # fmt: skip
-_RIDGE = GoAlone(
-    "ridge", "Ridge", {"alpha": [0.1, 1.0, 10.0, 100.0, 1000.0], **_CATEGORIES}, _linear("Ridge"), seedless=True
-)
-_POISSON = GoAlone(
-    "poisson_regression", "Poisson regression", {"alpha": [0.0001, 0.01, 0.1, 1.0, 10.0], **_CATEGORIES},
-    _linear("PoissonRegressor", seeded=False, max_iter=2000), seedless=True,
+_RIDGE = _linear("ridge", "Ridge", "Ridge", {}, {"alpha": [0.1, 1.0, 10.0, 100.0, 1000.0]})
+_POISSON = _linear(
+    "poisson_regression", "Poisson regression", "PoissonRegressor", {"max_iter": 2000},
+    {"alpha": [0.0001, 0.01, 0.1, 1.0, 10.0]},
 )  # fmt: skip
 
 CLASSIFIERS = _models("Classifier", ["sqrt", None], _LOGISTIC)
 REGRESSORS = _models("Regressor", [1.0, "sqrt"], _RIDGE)
-LABELLERS = _one_each(CLASSIFIERS, "Classifier")
-COUNTERS = _one_each(_models("Regressor", [1.0, "sqrt"], _POISSON, poisson=True), "Regressor")
+LABELLERS = _one_each(CLASSIFIERS)
+COUNTERS = _one_each(_models("Regressor", [1.0, "sqrt"], _POISSON, poisson=True))

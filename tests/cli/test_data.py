@@ -41,7 +41,7 @@ def test_fetch_without_network_tries_every_file_and_fails(installed: dict[str, s
         proxies = {key: proxy for name in ("http_proxy", "https_proxy") for key in (name, name.upper())}
         done = run({**installed, **proxies, "NO_PROXY": "", "no_proxy": ""}, "fetch", "heart")
     assert done.returncode == 1
-    for file in Heart.files():
+    for file in Heart.known_files():
         if file.url is None:
             assert f"{file.path}: has no verified public address" in done.stdout
         else:
@@ -73,7 +73,7 @@ def test_a_file_that_is_to_be_had_by_hand_says_where(
 ) -> None:
     monkeypatch.setenv("FEDLIT_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    (file,) = source.files()
+    (file,) = source.known_files()
     for arguments in (["list"], ["show", source.name], ["fetch", source.name]):
         assert main(["data", *arguments]) == 0  # it was never to be fetched
         assert str(file.page) in capsys.readouterr().out

@@ -38,7 +38,7 @@ def test_the_command_shows_the_distance_that_clients_were_dealt_by(
     told = capsys.readouterr().out
     deal = Distance("highest", sample=60)
     tables = Partition(Bundled(clients=["digits"]), 4, deal=deal).tables(2)
-    expected = describe(tables, 2, deal.measure)
+    expected = describe(tables, 2, sample=60)
     assert expected.distances is not None and str(expected) in told
     assert f"mean weighted by rows: {expected.distances.mean:.4g}" in told and "samples of at most 60" in told
     folder = Path("lightning_logs", "partition", "dealt")

@@ -88,7 +88,7 @@ def alone(tables: Sequence[ClientTable], terms: Terms) -> None:
 )
 def test_hearts_clients_encode_alone(common: Any, real_file: Callable[[RemoteFile], Path]) -> None:
     clients = ["cleveland", "hungarian", "faisalabad", "sa"]
-    for file in Heart.files():
+    for file in Heart.known_files():
         if Path(file.path).stem in clients:
             real_file(file)
     tables = Heart(clients=clients).tables(0)

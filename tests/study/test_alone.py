@@ -30,8 +30,7 @@ from fedlit.study.job import FitAlone, Job
 from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs
 from fedlit.tasks import Classification, Regression, SequenceLabelling
-from fedlit.tasks.any_model import AnyModel
-from fedlit.tasks.go_alone import CLASSIFIERS
+from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 
 CONFIG, CLIENTS = "quickstart.yaml", '--data.source.init_args.clients=["wine", "breast_cancer"]'
 TREES = {"n_estimators": [8], "min_samples_leaf": [30, 1]}
@@ -245,7 +244,7 @@ def test_a_class_that_cannot_be_meant_is_refused_early(change: dict[str, Any], w
 def test_a_regressor_stays_with_the_clients_whose_task_it_fits() -> None:
     found = {"class_path": "sklearn.neighbors.KNeighborsRegressor"}
     check_alone({"knn": found}, {}, [], {"a": Classification, "b": Regression})
-    model = AnyModel.read("knn", found)
+    model = GoAlone.read("knn", found)
     assert model.for_task("classification") is None and model.for_task("regression") is not None
     assert model.for_task("counts") is not None
 

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from fedlit.run.worker import Call, Pool
 from fedlit.study.compare import compare
-from fedlit.study.job import Job, Train
-from fedlit.study.runner import Pool, default_jobs, locked
+from fedlit.study.runner import default_jobs, locked
 
 DIES = """\
 import os
@@ -92,15 +92,29 @@ def test_a_folder_is_locked_and_let_go(tmp_path: Path) -> None:
     assert 1 <= default_jobs() <= 4
 
 
-def job(folder: Path, seed: int) -> Job:
-    return Job("gl", seed, str(folder / str(seed)), "", Train("", []), "auroc")
+WAITS = """\
+import time
+from pathlib import Path
+
+def work(asked):
+    assert all(Path(name).exists() for name in asked["after"]) and asked["name"] != "fails"
+    time.sleep(0.2 * (asked["name"] == "slow"))
+    Path(asked["name"]).touch()
+"""
 
 
-def test_a_job_waits_for_those_that_it_is_computed_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, order = job(tmp_path, 1), list[int]()
-    monkeypatch.setattr(Job, "after", property(lambda own: [begun.folder] if own.seed == 2 else []))
+def test_a_call_waits_for_those_that_it_is_computed_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("waits.py").write_text(WAITS, encoding="utf-8")
+
+    def call(name: str, *after: str) -> Call:
+        return Call(name, "waits:work", lambda: {"name": name, "after": after}, Path(f"{name}.log"), after)
+
     with Pool(2) as pool:
-        for worker in pool._workers:
-            monkeypatch.setattr(worker, "run", lambda own: time.sleep(0.2 * (own.seed == 1)) or "")
-        ended = list(pool.run([begun, job(tmp_path, 2), job(tmp_path, 3)], lambda own: order.append(own.seed)))
-    assert order[0] == 1 and sorted(order) == [1, 2, 3] and all(not error for _, error, _ in ended)
+        told = list(pool.run([call("slow"), call("quick", "slow"), call("other"), call("fails")]))
+        again = list(pool.run([call("more")]))
+    assert {own.name: error for own, error, _ in told if error is not None} == {
+        "slow": "", "quick": "", "other": "", "fails": "AssertionError: "
+    }  # fmt: skip
+    assert len(told) == 8 and len(again) == 2 and "AssertionError" in Path("fails.log").read_text(encoding="utf-8")

@@ -97,6 +97,6 @@ def test_diabetes_by_sex_from_the_configuration_to_predictions(tmp_path: Path, m
     for name, frame in frames.items():
         rmse = math.sqrt(((frame["target"] - frame["predicted"]) ** 2).mean())
         assert rmse == pytest.approx(stored["clients"][name]["rmse"], rel=1e-5)
-        assert frame["target"].tolist() == run.data.source.table(name, 3).target.loc[frame["row"]].tolist()
+        assert frame["target"].tolist() == run.data.source.some([name], 3)[0].target.loc[frame["row"]].tolist()
         assert drawn[name, "rmse"].mean() == pytest.approx(rmse, rel=0.05)
     assert {metric for _, metric in drawn.columns} == {"rmse", "mae", "r2"}

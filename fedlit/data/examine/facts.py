@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,31 +11,31 @@ import pandas as pd
 
 from fedlit.data.table import SPLITS, ClientTable
 
-__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "last_of", "named", "owners", "sampled"]
+__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "named", "owners", "sampled"]
 
 SAMPLE = 100_000
-"""Rows of which quantiles and different values are taken, spread over the table."""
-QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+"""Rows of which quantiles and values are taken, spread over the table."""
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 MOST_VALUES = 500  # of a column of categories that are kept
 
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """The facts of one raw column.
+    """The facts of one raw column, or of one target.
 
     Attributes:
         kind: numeric, categorical, ordinal, boolean or date.
         missing: share of its cells without a value.
         different: how many different values, in a sample of :data:`SAMPLE` rows.
         quantiles: of numbers (dates: of days since 1970), at :data:`QUANTILES`; empty where there are none.
-        values: of categories: value → share of rows, the most frequent first.
+        values: of categories and classes: value → rows, the most frequent first.
     """
 
     kind: str
     missing: float
     different: int
     quantiles: tuple[float, ...] = ()
-    values: Mapping[str, float] | None = None
+    values: Mapping[Any, int] | None = None
 
     @property
     def group(self) -> str:
@@ -51,16 +50,12 @@ class ClientFacts:
     Attributes:
         table: the table itself.
         columns: by name.
-        classes: label → rows, the most frequent first; empty where a number is predicted.
-        quantiles: of a number that is predicted, at :data:`QUANTILES`.
-        labels: of several labels a row, each with its known values → rows.
+        targets: what is predicted, by name; several where a row has several labels.
     """
 
     table: ClientTable
     columns: Mapping[str, ColumnFacts]
-    classes: Mapping[Any, int] = field(default_factory=dict)
-    quantiles: tuple[float, ...] = ()
-    labels: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
+    targets: Mapping[str, ColumnFacts]
 
     @property
     def client(self) -> str:
@@ -75,7 +70,7 @@ class ClientFacts:
     @property
     def target(self) -> str:
         """The name of what is predicted, or several."""
-        return ", ".join(self.labels) or str(self.table.target.name)
+        return ", ".join(self.targets)
 
     @property
     def task(self) -> str:
@@ -84,60 +79,81 @@ class ClientFacts:
         return task if isinstance(task, str) else str(task["name"])
 
     @property
-    def positive(self) -> Any:
-        """The label that counts as positive where there are two."""
-        if len(self.classes) != 2:
-            return None
-        return last_of(self.classes) if self.table.positive is None else self.table.positive
-
-    @property
-    def missing(self) -> int:
-        """Cells without a value."""
-        return round(sum(own.missing for own in self.columns.values()) * len(self.table.features))
-
-    @property
     def left_out(self) -> dict[str, str]:
         """Columns that are not used → why."""
         return dict(self.table.schema.left_out) if self.table.schema is not None else {}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        made = {
-            key: getattr(self, key)
-            for key in ("client", "rows", "target", "task", "positive", "quantiles", "missing", "left_out")
-        }
-        made["columns"] = {name: asdict(own) for name, own in self.columns.items()}
-        made["classes"] = {str(label): rows for label, rows in self.classes.items()}
-        made["labels"] = {name: {str(value): rows for value, rows in own.items()} for name, own in self.labels.items()}
-        return made
+        made = {key: getattr(self, key) for key in ("client", "rows", "target", "task", "left_out")}
+        for key, held in (("columns", self.columns), ("targets", self.targets)):
+            made[key] = {name: asdict(own) for name, own in held.items()}
+        return {**made, "positive": self.table.positive}
 
 
 def facts_of(table: ClientTable) -> ClientFacts:
     """Look at one table."""
-    target, columns = table.target, _columns(table)
+    types = {} if table.schema is None else table.schema.columns
+    shown: dict[str, str] = {}  # raw column → the typed one that stands for it
+    for typed in map(str, table.features):
+        raw = typed if not types or typed in types else typed.rpartition(".")[0]
+        if raw not in shown or typed.endswith(".elapsed"):  # days since 1970, of a date's parts
+            shown[raw] = typed
+    few = table.features
+    few = few.iloc[sampled(np.arange(len(few)), SAMPLE)] if len(few) > SAMPLE else few
+    numbers = [typed for typed in shown.values() if typed not in table.categorical]
+    ordered = dict(zip(numbers, np.sort(few[numbers].to_numpy(np.float64).T), strict=True))  # NaN comes last
+    missing = table.features.isna().mean().to_dict()
+    columns = {}
+    for name, typed in shown.items():
+        kind = "categorical" if typed in table.categorical else "numeric"
+        kind = types[name].kind.replace("coded", "categorical") if name in types else kind
+        of_numbers = typed in ordered
+        columns[name] = (
+            _of_numbers(ordered[typed], kind, missing[typed])
+            if of_numbers
+            else _of_values(few[typed], kind, missing[typed])
+        )
+    return ClientFacts(table, columns, _targets(table))
+
+
+def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
+    target = table.target
     if isinstance(target.name, tuple):
-        rows = [row for row in target if isinstance(row, tuple)]
-        held_by = zip(*rows, strict=True)
-        known = (Counter(label for label in held if label is not None) for held in held_by)
-        labels = dict(zip(map(str, target.name), (dict(held.most_common()) for held in known), strict=True))
-        return ClientFacts(table, columns, labels=labels)
-    if ClientFacts(table, columns).task == "classification":
-        return ClientFacts(table, columns, classes={label: int(n) for label, n in target.value_counts().items()})
-    return ClientFacts(table, columns, quantiles=tuple(target.quantile(QUANTILES)) if is_number(target) else ())
+        held = zip(*(row for row in target if isinstance(row, tuple)), strict=True)
+        labels = zip(map(str, target.name), held, strict=True)
+        return {name: _of_values(pd.Series(own, dtype=object), "categorical", 0) for name, own in labels}
+    task = ClientFacts(table, {}, {}).task
+    if task == "classification":
+        return {str(target.name): _of_values(target, "categorical", 0)}
+    numbers = np.sort(target.to_numpy(np.float64)) if is_number(target) else np.array([])
+    return {str(target.name): _of_numbers(numbers, "numeric", 0)}
+
+
+def _of_numbers(ordered: np.ndarray, kind: str, missing: float) -> ColumnFacts:
+    held = ordered[: len(ordered) - np.isnan(ordered).sum()]
+    if not len(held):
+        return ColumnFacts(kind, missing, 0)
+    places = np.asarray(QUANTILES) * (len(held) - 1)  # np.quantile's own call costs more than sorting
+    quantiles = np.interp(places, np.arange(len(held)), held).tolist()
+    return ColumnFacts(kind, missing, 1 + int(np.count_nonzero(np.diff(held))), tuple(quantiles))
+
+
+def _of_values(cells: pd.Series, kind: str, missing: float) -> ColumnFacts:
+    codes, different = cells.factorize()
+    counts = np.bincount(codes[codes >= 0], minlength=len(different))
+    known = different.tolist()  # as Python has them
+    values = {_plain(known[place]): int(counts[place]) for place in np.argsort(-counts, kind="stable")[:MOST_VALUES]}
+    return ColumnFacts(kind, missing, len(different), values=values)
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def is_number(column: pd.Series) -> bool:
     """Return whether a typed column holds numbers."""
     return column.dtype.kind in "iuf"
-
-
-def last_of(values: Iterable[Any]) -> Any:
-    """The last one in their order; numbers come before text.
-
-    >>> last_of(["no", "yes"]), last_of([0, "yes"])
-    ('yes', 'yes')
-    """
-    return max(values, key=lambda own: (isinstance(own, str), own))
 
 
 def sampled(rows: np.ndarray, most: int) -> np.ndarray:
@@ -154,7 +170,7 @@ def owners(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts]]:
     return made
 
 
-def named(clients: Iterable[str], most: int = 4) -> str:
+def named(clients: Sequence[str], most: int = 4) -> str:
     """Clients in a sentence.
 
     Example:
@@ -165,40 +181,3 @@ def named(clients: Iterable[str], most: int = 4) -> str:
     if len(others) >= most:
         return f"{', '.join(others[: most - 1])} and {len(others) + 2 - most} more"
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _columns(table: ClientTable) -> dict[str, ColumnFacts]:
-    """Return the facts of each raw column; the parts of a date are one column."""
-    types = {} if table.schema is None else table.schema.columns
-    shown: dict[str, str] = {}  # raw column → the typed one that stands for it
-    for typed in map(str, table.features):
-        raw = typed if not types or typed in types else typed.rpartition(".")[0]
-        if raw not in shown or typed.endswith(".elapsed"):  # days since 1970, of a date's parts
-            shown[raw] = typed
-    few = table.features
-    if len(few) > SAMPLE:
-        few = few.iloc[sampled(np.arange(len(few)), SAMPLE)]
-    numbers = [typed for typed in shown.values() if typed not in table.categorical]
-    ordered = dict(zip(numbers, np.sort(few[numbers].to_numpy(np.float64).T), strict=True))  # NaN comes last
-    missing = (table.features.isna().sum() / max(len(table.features), 1)).to_dict()
-    made = {}
-    for name, typed in shown.items():
-        kind = "categorical" if typed in table.categorical else "numeric"
-        kind = types[name].kind.replace("coded", "categorical") if name in types else kind
-        if typed in ordered:
-            made[name] = _of_numbers(ordered[typed], kind, missing[typed])
-        else:
-            held = few[typed].dropna()
-            counts = (held.map(lambda own: f"{own:g}") if is_number(held) else held.astype(str)).value_counts()
-            shares = {str(own): rows / max(len(few), 1) for own, rows in counts[:MOST_VALUES].items()}
-            made[name] = ColumnFacts(kind, missing[typed], len(counts), values=shares)
-    return made
-
-
-def _of_numbers(ordered: np.ndarray, kind: str, missing: float) -> ColumnFacts:
-    held = ordered[: len(ordered) - np.isnan(ordered).sum()]
-    if not len(held):
-        return ColumnFacts(kind, missing, 0)
-    places = np.asarray(QUANTILES) * (len(held) - 1)  # np.quantile's own call costs more than sorting
-    quantiles = np.interp(places, np.arange(len(held)), held).tolist()
-    return ColumnFacts(kind, missing, 1 + int(np.count_nonzero(np.diff(held))), tuple(quantiles))

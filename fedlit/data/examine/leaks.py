@@ -1,97 +1,100 @@
-"""Columns that nearly determine the target: each alone, by a decision tree on training rows."""
+"""Columns that alone predict the target: what half of the training rows say in bins is scored on the other half."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from fedlit.data.examine.facts import ClientFacts, sampled
+from fedlit.data.examine.facts import ClientFacts, is_number, sampled
 from fedlit.data.note import Note
 
 __all__ = ["leaks"]
 
 ALMOST = 0.98
-"""AUROC, balanced accuracy or R² (of ranks) of one column alone from which it is suspected."""
+"""AUROC, or R² of ranks, of one column alone from which it is suspected."""
 ROWS = 5_000
 """Training rows that are looked at; of wide tables (more than :data:`WIDE` columns) fewer."""
 WIDE, ROWS_OF_WIDE = 300, 1_500
 _FEWEST, _FEWEST_OF_CLASS = 40, 8
-_WORTH_A_TREE = 0.8  # of the first, rough look
-_BINS, _FOLDS = 32, 5
+_BINS, _ROWS_OF_BIN, _MOST_CODES = 32, 4, 500
+_PRIOR = 1e-3  # rows of the mean answer in each bin: it is all that is known of an empty one
 
 
 def leaks(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     """Columns that nearly determine their client's target."""
     for own in clients:
-        table = own.table
-        wide = table.features.shape[1] > WIDE
+        table, wide = own.table, len(own.columns) > WIDE
         rows = sampled(np.sort(table.splits["train"]), ROWS_OF_WIDE if wide else ROWS)
         target = table.target.iloc[rows]
-        y: np.ndarray | None = None
-        if own.classes:
-            y = target.factorize()[0].astype(np.int64)
-        elif own.quantiles:
-            y = target.rank().to_numpy(np.float64)  # so that any monotone function of the target is found
-        if y is None or not _enough(y):
+        if isinstance(target.name, tuple) or len(rows) < _FEWEST:
             continue
-        few = table.features.iloc[rows]
-        columns = {name: few[name].factorize()[0].astype(np.float64) for name in table.categorical}
-        numbers = [name for name in map(str, few) if name not in columns]
-        columns |= dict(zip(numbers, few[numbers].to_numpy(np.float64).T, strict=True))
-        for name in map(str, few):
-            if said := _tells(columns[name], y, name in table.categorical):
-                raw = name if table.schema is None or name in table.schema.columns else str(name).rpartition(".")[0]
-                text = f"alone tells {target.name} almost surely ({said})"
-                yield Note(text, "leak", clients=(own.client,), column=str(raw), fix={"drop": [str(raw)]})
+        if own.task != "classification":
+            answers = target.rank(pct=True).to_numpy()[:, None] if is_number(target) else np.empty((0, 0))
+        else:
+            answers = pd.get_dummies(target, dtype=float).to_numpy()
+            answers = answers[:, np.minimum(answers.sum(0), len(rows) - answers.sum(0)) >= _FEWEST_OF_CLASS]
+            answers = answers[:, 1:] if answers.shape[1] == 2 else answers  # the other one says the same
+        if not answers.size or not np.ptp(answers, axis=0).any():
+            continue
+        few, by_raw = table.features.iloc[rows], dict[str, float]()
+        codes = [name for name in map(str, few) if name in table.categorical]
+        numbers = [name for name in map(str, few) if name not in table.categorical]
+        measure = "AUROC" if own.task == "classification" else "R² of ranks"
+        for start in range(0, len(numbers), WIDE):
+            some = numbers[start : start + WIDE]
+            scores = _scores(_binned(few[some].to_numpy(np.float64)), answers, measure)
+            by_raw |= dict(zip(some, scores.tolist(), strict=True))
+        for name in codes:
+            bins = few[name].factorize()[0][:, None] + 1
+            by_raw[name] = float(_scores(np.minimum(bins, _MOST_CODES), answers, measure)[0])
+        for name, score in by_raw.items():
+            if score >= ALMOST:
+                raw = name if table.schema is None or name in table.schema.columns else name.rpartition(".")[0]
+                text = f"alone predicts {target.name} almost perfectly ({measure} {score:.3f})"
+                yield Note(text, "leak", clients=(own.client,), column=raw, fix={"drop": [raw]})
 
 
-def _enough(y: np.ndarray) -> bool:
-    if y.dtype.kind == "f":
-        return len(y) >= _FEWEST and bool(np.ptp(y) > 0)
-    counts = np.sort(np.bincount(y))
-    return len(y) >= _FEWEST and len(counts) > 1 and bool(counts[-2] >= _FEWEST_OF_CLASS)
+def _binned(numbers: np.ndarray) -> np.ndarray:
+    """Columns (n, d) as bins of about as many rows each; equal numbers share a bin, and so do missing ones."""
+    order = np.argsort(numbers, axis=0, kind="stable")
+    held = np.take_along_axis(numbers, order, axis=0)
+    other = (held[1:] != held[:-1]) & ~(np.isnan(held[1:]) & np.isnan(held[:-1]))
+    places = np.arange(len(held))[:, None]
+    first, last = np.zeros(held.shape, np.int64), np.full(held.shape, len(held) - 1)
+    np.maximum.accumulate(other * places[1:], axis=0, out=first[1:])  # where equal numbers begin and end
+    last[:-1] = np.minimum.accumulate(np.where(other, places[:-1], len(held) - 1)[::-1], axis=0)[::-1]
+    most = min(_BINS, max(2, len(held) // 2 // _ROWS_OF_BIN))
+    frequent = last - first >= len(held) // most  # has a bin of its own
+    bins = np.empty_like(first)
+    np.put_along_axis(bins, order, 2 * (first * most // len(held)) + frequent, axis=0)
+    return bins
 
 
-def _tells(x: np.ndarray, y: np.ndarray, codes: bool) -> str:
-    """How well a column (n,) tells classes (n,) int64 or numbers (n,) float64, if that is suspicious."""
-    x = np.unique(x, return_inverse=True)[1]  # ranks; what is missing comes last
-    if _rough(x, y) < _WORTH_A_TREE:
-        return ""
-    name, score = _cross_validated(x, y, codes)
-    return f"{name} {score:.3f}" if score >= ALMOST else ""
+def _scores(bins: np.ndarray, answers: np.ndarray, measure: str) -> np.ndarray:
+    """How well each column's bins (n, d) predict classes or ranks (n, k): the mean over both halves, (d,)."""
+    columns, width = bins.shape[1], int(bins.max()) + 1
+    places = bins + width * np.arange(columns)
+    scores = np.zeros(columns)
+    for half in (0, 1):
+        fit, rest = slice(half, None, 2), slice(1 - half, None, 2)
 
+        def summed(rows: slice, of: np.ndarray) -> np.ndarray:
+            total = np.bincount(places[rows].ravel(), np.repeat(of[rows], columns), columns * width)
+            return total.reshape(columns, width)
 
-def _rough(ranks: np.ndarray, y: np.ndarray) -> float:
-    """Balanced accuracy or R² of bins that half of the rows made, on the others."""
-    edges = np.unique(np.sort(ranks)[np.linspace(0, len(ranks) - 1, _BINS).astype(np.int64)])
-    bins = np.searchsorted(edges, ranks)
-    fit, rest = slice(0, None, 2), slice(1, None, 2)
-    if y.dtype.kind == "f":
-        mean = y[fit].mean()  # stands in where a bin has no row of this half
-        means = mean + np.bincount(bins[fit], y[fit] - mean, _BINS) / np.maximum(np.bincount(bins[fit], None, _BINS), 1)
-        return float(1 - np.mean((y[rest] - means[bins[rest]]) ** 2) / max(np.var(y[rest]), 1e-300))
-    classes = y.max() + 1
-    counts = np.bincount(bins[fit] * classes + y[fit], minlength=_BINS * classes).reshape(-1, classes)
-    right = (counts / np.maximum(counts.sum(0), 1)).argmax(1)[bins[rest]] == y[rest]
-    rows = np.bincount(y[rest], minlength=classes)
-    return float((np.bincount(y[rest], right, classes) / np.maximum(rows, 1))[rows > 0].mean())
-
-
-def _cross_validated(x: np.ndarray, y: np.ndarray, codes: bool) -> tuple[str, float]:
-    """A score and its value on rows that the tree has not seen."""
-    from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
-    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-
-    depth = None if codes or len(np.unique(x)) <= _BINS else 4  # each code may have a leaf of its own
-    if y.dtype.kind == "f":
-        tree: Any = DecisionTreeRegressor(max_depth=depth, random_state=0)
-        folds, score, name = KFold(_FOLDS, shuffle=True, random_state=0), "r2", "R² of ranks"
-    else:
-        common = np.isin(y, np.flatnonzero(np.bincount(y) >= _FOLDS))
-        x, y = x[common], np.unique(y[common], return_inverse=True)[1]
-        tree = DecisionTreeClassifier(max_depth=depth, random_state=0)
-        folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=0)
-        score, name = ("roc_auc", "AUROC") if y.max() == 1 else ("balanced_accuracy", "balanced accuracy")
-    return name, float(cross_val_score(tree, x[:, None], y, cv=folds, scoring=score).mean())
+        every = np.ones(len(bins))
+        for answer in answers.T:
+            expected = (summed(fit, answer) + _PRIOR * answer[fit].mean()) / (summed(fit, every) + _PRIOR)
+            if measure == "AUROC":
+                order = np.argsort(expected, axis=1)
+                here = np.take_along_axis(summed(rest, answer), order, axis=1)
+                gone = np.take_along_axis(summed(rest, 1 - answer), order, axis=1)
+                right = (here * (gone.cumsum(axis=1) - gone / 2)).sum(axis=1)
+                scores += right / np.maximum(here.sum(axis=1) * gone.sum(axis=1), 1)
+            else:
+                wrong = (answer[rest, None] - expected.ravel()[places[rest]]) ** 2
+                scores += 1 - wrong.mean(axis=0) / max(answer[rest].var(), 1e-300)
+    mean: np.ndarray = scores / (2 * answers.shape[1])
+    return mean

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from difflib import SequenceMatcher
 
 from fedlit.data.schema.cells import true_or_false
 
-__all__ = ["pairs", "spelt", "words_of"]
+__all__ = ["alike", "plain", "spelt", "words_of"]
 
-_UNITS = """
-    years year yrs yr y days day d months month mo weeks mg dl mgdl kg g cm mm mmhg hg l ml mmol umol iu u
-    percent pct in at of the value val
-"""  # and words that say nothing
+_NO_MEANING = """
+    years year yrs yr y days day d months month mo weeks mg dl mgdl kg g cm mm mmhg hg l ml mmol umol iu u percent pct
+    in at of the value val
+"""
+_UNITS = frozenset(_NO_MEANING.split())
 _SAME = {"gender": "sex"}
 _LONG = 4  # letters from which a beginning says something
 _ALIKE = 0.85
-_MOST = 300
-"""Names at each client from which only those of one normal form are compared: pairs grow with their square."""
 
 
 def words_of(name: str) -> list[str]:
@@ -32,59 +31,36 @@ def words_of(name: str) -> list[str]:
     return [word for word in re.split(r"[\W_]+", parted.casefold()) if word]
 
 
-def _normal(name: str) -> str:
-    """A name without what does not change its meaning: case, punctuation, units.
-
-    >>> _normal("AGE_YEARS"), _normal("Age"), _normal("day")
-    ('age', 'age', 'day')
-    """
-    joined = "".join([word for word in words_of(name) if word not in _UNITS.split()] or words_of(name))
-    return _SAME.get(joined, joined) or name
-
-
-def _alike(one: str, other: str) -> bool:
-    """Whether two names of different normal form are spelt so alike that they may mean the same.
-
-    >>> _alike("cholesterol", "Cholestrol"), _alike("chol", "cholesterol"), _alike("creatinine", "serum_creatinine")
-    (True, True, True)
-    >>> _alike("x1", "x2"), _alike("radius_mean", "radius_max"), _alike("systolic", "diastolic")
-    (False, False, False)
-    """
-    if re.findall(r"\d+", one) != re.findall(r"\d+", other):
-        return False
-    words = ([word for word in words_of(own) if word not in _UNITS.split()] for own in (one, other))
-    first, second = sorted(words, key=len)
-    if len(first) == len(second):
-        return bool(first) and all(map(_one_word, first, second))
-    return len(second) == len(first) + 1 and set(first) < set(second) and max(map(len, first), default=0) >= 2 * _LONG
-
-
-def _one_word(one: str, other: str) -> bool:
-    short, long = sorted((one, other), key=len)
-    if short == long or (len(short) >= _LONG and long.startswith(short)):
-        return True
-    return len(short) > _LONG and _ratio(short, long) >= _ALIKE
-
-
-def pairs(ones: Collection[str], others: Collection[str]) -> Iterator[tuple[str, str, bool]]:
-    """Names of one client and of another that may mean the same, and whether they have one normal form.
-
-    Args:
-        ones: names that the other does not have.
-        others: names that the first does not have.
+def plain(name: str) -> list[str]:
+    """The words of a name without those that do not change its meaning.
 
     Example:
-        >>> list(pairs(["age", "chol"], ["AGE_YEARS", "cholesterol", "bmi"]))
-        [('age', 'AGE_YEARS', True), ('chol', 'cholesterol', False)]
+        >>> plain("AGE_YEARS"), plain("Age"), plain("day")
+        (['age'], ['age'], ['day'])
     """
-    forms: dict[str, list[str]] = {}
-    for other in others:
-        forms.setdefault(_normal(other), []).append(other)
-    for one in ones:
-        same = forms.get(_normal(one), [])
-        yield from ((one, other, True) for other in same)
-        if not same and max(len(ones), len(others)) <= _MOST:
-            yield from ((one, other, False) for other in others if _alike(one, other))
+    words = words_of(name)
+    return [_SAME.get(word, word) for word in words if word not in _UNITS] or words
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two names, or two values, are spelt so alike that they may mean the same.
+
+    Example:
+        >>> alike("cholesterol", "Cholestrol"), alike("chol", "cholesterol"), alike("Bern", "berne")
+        (True, True, True)
+        >>> alike("x1", "x2"), alike("radius_mean", "radius_max"), alike("systolic", "diastolic")
+        (False, False, False)
+    """
+    first, second = plain(one), plain(other)
+    if len(first) != len(second) or re.findall(r"\d+", one) != re.findall(r"\d+", other):
+        return False
+    return all(_one_word(*sorted(both, key=len)) for both in zip(first, second, strict=True))
+
+
+def _one_word(short: str, long: str) -> bool:
+    if short == long or (len(short) >= _LONG and long.startswith(short)):
+        return True
+    return len(short) >= _LONG and SequenceMatcher(None, short, long, autojunk=False).ratio() >= _ALIKE
 
 
 def spelt(ones: Collection[str], others: Collection[str]) -> list[tuple[str, str]]:
@@ -97,27 +73,13 @@ def spelt(ones: Collection[str], others: Collection[str]) -> list[tuple[str, str
         ([('Bern', 'berne')], [])
     """
     every = [(one, other) for one in sorted(ones) for other in sorted(others)]
-    truth = [{true_or_false(own) for own in side} for side in (ones, others)]
-    if len(ones) == len(others) == 2 and truth[0] == truth[1] == {True, False}:
+    if {true_or_false(own) for own in ones} == {true_or_false(own) for own in others} == {True, False}:
         return [(one, other) for one, other in every if true_or_false(one) is true_or_false(other)]
-    begun = [(one, other) for one, other in every if _begins(one, other)]
-    least = min(len(ones), len(others))
-    if least and least == len(begun) == len({one for one, _ in begun}) == len({other for _, other in begun}):
+    begun = [(one, other) for one, other in every if _begins(*sorted((one.casefold(), other.casefold()), key=len))]
+    if len(begun) == len(ones) == len(others) == len({one for one, _ in begun}):
         return begun
-    return [(one, other) for one, other in every if _near(one, other)]
+    return [(one, other) for one, other in every if alike(one, other)]
 
 
-def _near(one: str, other: str) -> bool:
-    first, second = (re.sub(r"[\W_]+", "", own.casefold()) for own in (one, other))
-    if not first or not second or re.findall(r"\d+", first) != re.findall(r"\d+", second):
-        return False
-    return first == second or (min(len(first), len(second)) >= _LONG and _ratio(first, second) >= _ALIKE)
-
-
-def _ratio(one: str, other: str) -> float:
-    return SequenceMatcher(None, one, other, autojunk=False).ratio()
-
-
-def _begins(one: str, other: str) -> bool:
-    short, long = sorted((one.casefold().rstrip("."), other.casefold()), key=len)
-    return short.isalpha() and long[:1].isalpha() and len(long) >= 3 and long.startswith(short) and len(short) <= _LONG
+def _begins(short: str, long: str) -> bool:
+    return short.isalpha() and len(long) > 2 and long.startswith(short)

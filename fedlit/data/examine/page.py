@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedlit.data.examine.checks import MOST_PAIRS, OF_EACH, OF_SEVERAL
-from fedlit.data.examine.facts import ClientFacts, facts_of, named
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, facts_of, named, owners
 from fedlit.data.examine.leaks import ROWS, ROWS_OF_WIDE
-from fedlit.data.examine.paragraphs import column_table, common_columns, each, flow, table_of, together
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
 from fedlit.show.shown import Grid, Shown
-from fedlit.show.text import Verbatim
+from fedlit.show.text import Verbatim, counted, shorten
 
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
 
-__all__ = ["KINDS", "Page", "examine"]
+__all__ = ["KINDS", "Page", "examine", "flow"]
 
 KINDS = {
     "untrainable": ("a client that cannot be trained", "Name another target, or leave the client out."),
-    "leak": ("a column tells the target", "Is it known when the prediction is made? If not, drop it."),
+    "leak": ("a column predicts the target", "Is it known when the prediction is made? If not, drop it."),
     "rows": ("the same rows at two clients", "The same people? Then scores flatter: leave them out at one client."),
     "group": ("several rows of one person or thing", ""),
     "missing": ("values that may mean that there is no value", ""),
@@ -40,13 +43,17 @@ KINDS = {
 }
 """What is looked for, the worst first: kind → a heading, and what to do. Other kinds are printed under ``""``."""
 _INFORMS = ("left out", "read")  # kinds that say what was done, where nothing has to be decided
-_OF_FILES = ("rename", "missing", "types")
-_PAIRS = ("rows", "name", "scale", "kind", "values", "labels")  # kinds whose sentences name the clients
+_OF_FILES = ("rename", "missing", "types", "names", "sep", "encoding")
+_PAIRS = ("name", "scale", "kind", "values", "labels")  # kinds whose sentences name the clients
 _MANY = 12  # clients up to which each has a paragraph of its own
 _MOST, _FEW = 10, 3  # notes of one kind that are printed, and clients of whom is printed what to write
 _NUMBERS = re.compile(r"\d[\d,.]*")
+_KIND_WORDS = {
+    "numeric": ("number", ""), "categorical": ("category", "categories"), "boolean": ("yes or no", "yes or no"),
+    "ordinal": ("ordered", "ordered"), "date": ("date", ""),
+}  # fmt: skip
 _HOW = (
-    f"Columns that alone tell the target were looked for in up to {ROWS:,} training rows of each client "
+    f"Columns that alone predict the target were looked for in up to {ROWS:,} training rows of each client "
     f"({ROWS_OF_WIDE:,} where it is wide). Rows of two clients can be compared only here, where one process sees both"
 )
 
@@ -76,17 +83,17 @@ class Page(Shown):
     def parts(self) -> Iterable[str | Grid]:
         """See :class:`fedlit.show.shown.Shown`."""
         many = len(self.clients) > _MANY
-        yield from together(self.clients) if many else [table_of(self.clients)]
+        yield _together(self.clients) if many else _table_of(self.clients)
         for own in self.clients if self.columns or not many else ():
             yield ""
-            yield from each(own)
+            yield from _paragraph(own)
             if self.columns:
-                yield column_table(own)
+                yield _column_table(own)
         if len(self.clients) > 1:
             yield ""
-            yield common_columns(self.clients)
+            yield _common_columns(self.clients)
         yield ""
-        shown = [note for note in self.notes if note.kind != "left out"]
+        shown = [note for note in self.notes if many or note.kind != "left out"]
         if not self.notes:
             yield "Nothing odd was found."
         elif shown:
@@ -107,7 +114,7 @@ class Page(Shown):
             yield f"{title[0].upper()}{title[1:]}:"
         for group in sorted(groups.values(), key=lambda own: -len(own))[:_MOST]:
             clients = list(dict.fromkeys(client for note in group for client in note.clients))
-            who = named(clients) if clients and group[0].kind not in _PAIRS[1:] else ""
+            who = named(clients) if clients and group[0].kind not in _PAIRS else ""
             yield f"- {': '.join(filter(None, [who, group[0].column, group[0].text]))}"
             if kind not in _INFORMS:
                 yield from self._fixes(group)
@@ -136,8 +143,8 @@ class Page(Shown):
 def examine(tables: Sequence[ClientTable], source: Source | None = None, *, columns: bool = False) -> Page:
     """Look at clients' tables, alone and beside each other.
 
-    Columns that tell the target are looked for in a sample of training rows; quantiles are of a sample; the same rows
-    at two clients can be found only where one process sees both.
+    Columns that predict the target are looked for in a sample of training rows; quantiles are of a sample; the same
+    rows at two clients can be found only where one process sees both.
 
     Args:
         tables: as a source gives them.
@@ -162,3 +169,94 @@ def examine(tables: Sequence[ClientTable], source: Source | None = None, *, colu
 
 def _heading(note: Note) -> str:
     return note.kind if note.kind in KINDS else ""
+
+
+def flow(value: Any) -> str:
+    """Plain data as YAML in one line."""
+    import yaml
+
+    plain = json.loads(json.dumps(value, default=str))  # nothing twice the same object: no anchors
+    text: str = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=10**9, sort_keys=False)
+    return text.removesuffix("...\n").strip()
+
+
+# ---------------------------------------------------------------------- clients in tables and sentences
+
+
+def _numbers(own: ClientFacts) -> dict[str, float]:
+    missing = 100 * sum(column.missing for column in own.columns.values()) / max(len(own.columns), 1)
+    return {"rows": sum(own.rows.values()), **own.rows, "columns": len(own.columns), "missing %": missing}
+
+
+def _table_of(clients: Sequence[ClientFacts]) -> Grid:
+    rows = [[own.client, *(f"{number:,.4g}" for number in _numbers(own).values()), own.target] for own in clients]
+    return Grid(["client", *_numbers(clients[0]), "target"], rows)
+
+
+def _together(clients: Sequence[ClientFacts]) -> Grid:
+    """Many clients: the least, the median and the most of each number."""
+    held = [_numbers(own) for own in clients]
+    rows = [[key, *(f"{pick([own[key] for own in held]):,.4g}" for pick in (min, np.median, max))] for key in held[0]]
+    return Grid([f"{len(clients):,} clients", "least", "median", "most"], rows)
+
+
+def _paragraph(own: ClientFacts) -> Iterable[str]:
+    """A client's targets, columns and gaps."""
+    yield f"{own.client}: predicts {'; '.join(_target(own, name, held) for name, held in own.targets.items())}"
+    kinds = Counter(column.kind for column in own.columns.values()).most_common()
+    parts, reasons = [counted(number, *_KIND_WORDS[kind]) for kind, number in kinds], dict[str, list[str]]()
+    for name, why in own.left_out.items():
+        reasons.setdefault(why, []).append(name)
+    left = "; ".join(f"{shorten(names, 6)} ({why})" for why, names in reasons.items())
+    yield f"  Columns: {', '.join(parts)}" + (f". Left out: {left}" if left else "")
+    if gaps := sorted((column.missing, name) for name, column in own.columns.items() if column.missing)[::-1]:
+        shown = shorten([f"{name} {_share(share)}" for share, name in gaps], 5)
+        cells = round(sum(share for share, _ in gaps) * len(own.table.features))
+        yield f"  Missing: {counted(cells, 'cell')} in {counted(len(gaps), 'column')}: {shown}"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.3g} %" if share >= 0.001 else "<0.1 %"
+
+
+def _target(own: ClientFacts, name: str, held: ColumnFacts) -> str:
+    if held.values is None:
+        return f"{name}, a number ({own.task}): {_held(held)}" if held.quantiles else f"{name} ({own.task})"
+    rows, known = sum(own.rows.values()), sum(held.values.values())
+    shown = [f"{label} ({counted(n, 'row')}, {_share(n / known)})" for label, n in held.values.items()]
+    shown += [f"not known ({counted(rows - known, 'row')})"] if known < rows else []
+    positive = "" if own.table.positive is None else f"; positive is {own.table.positive}"
+    return f"{name}: {shorten(shown, 6)}{positive}"
+
+
+def _column_table(own: ClientFacts) -> Grid:
+    rows = [
+        [name, column.kind, _share(column.missing) if column.missing else "–", f"{column.different:,}", _held(column)]
+        for name, column in own.columns.items()
+    ]
+    return Grid(["column", "holds", "missing", "different", "values"], rows)
+
+
+def _held(column: ColumnFacts) -> str:
+    """What a column holds, in a few words."""
+    if column.values is not None:
+        return shorten([text if len(text := str(own)) <= 24 else f"{text[:23]}…" for own in column.values], 4)
+    if not column.quantiles:
+        return "none"
+    low, _, middle, _, high = column.quantiles
+    if column.kind == "date" and (low < 0 or high > 24):  # days since 1970, and no hours
+        return " to ".join(str(np.datetime64(int(day), "D")) for day in (low, high))
+    return f"from {low:.4g} to {high:.4g}, median {middle:.4g}"
+
+
+def _common_columns(clients: Sequence[ClientFacts]) -> str:
+    """Which columns several clients have."""
+    shared = {name: len(who) for name, who in owners(clients).items() if len(who) > 1}
+    if not shared:
+        return "No column stands at two clients. They can share a core, and no columns."
+    everywhere = [name for name, number in shared.items() if number == len(clients)]
+    some = [f"{name} ({number})" for name, number in shared.items() if number < len(clients)]
+    alone = [own.client for own in clients if not set(own.columns) & set(shared)]
+    text = f"Columns of all {len(clients):,} clients: {shorten(everywhere, 12) or 'none'}."
+    text += f" Of several: {shorten(some, 12)}." if some else ""
+    return text + (f" With none of another: {named(alone)}." if alone else "")

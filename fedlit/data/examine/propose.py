@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +15,7 @@ from fedlit.data.examine.names import words_of
 from fedlit.data.labels import likely_positive, plain_target
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
-from fedlit.data.reading.names import mostly_numbers
-from fedlit.data.sources.places import Place, find_file, places_of
+from fedlit.data.sources.places import Place, places_of
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import counted, shorten
 
@@ -27,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Proposal", "propose"]
 
-_NAMES = """target label labels class outcome y response diagnosis species readmitted survived died death event chd num
-    default churn progression status result"""  # of targets, the likeliest first
-_NO_TARGETS, _ONE_VALUE = ("identifier", "free text", "date"), ("constant", "empty")
-_SITES = """site hospital client clinic centre center branch bank region area ward district country city store shop
-    school plant factory institution department practice location"""  # of columns that name the client of each row
+_LIKELY = """target label labels class outcome y response diagnosis species readmitted survived died death event chd num
+    default churn progression status result"""
+_NAMES = _LIKELY.split()  # of targets, the likeliest first
+_NO_TARGETS = ("identifier", "free text", "date", "constant", "empty")
+_PLACES = """site hospital client clinic centre center branch bank region area ward district country city store shop
+    school plant factory institution department practice location"""
+_SITES = frozenset(_PLACES.split())  # words in names of columns that name the client of each row
 _MOST_SITES = 50
-_TIME = {"year", "month", "date", "time", "day"}
 _FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
 _FEWEST_ROWS = 20  # of a client by default: below, its test rows are two or three
-_SEPARATORS = ",;\t|"
 _DRAWN = 20_000  # rows of which types are found
 
 
@@ -53,21 +50,18 @@ class Proposal:
         sites: the column that may name the client of each row, where there is one file.
     """
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=lambda: {"files": {}, "target": {}})
     notes: dict[str, list[str]] = field(default_factory=dict)
     kinds: dict[str, dict[str, str]] = field(default_factory=dict)
     codes: dict[str, None] = field(default_factory=dict)
     rows: int = sys.maxsize
     sites: str | None = None
 
-    def put(self, key: str, client: str, value: Any, note: str) -> None:
-        """Propose a client's value of an argument."""
-        self.settings.setdefault(key, {})[client] = value
-        self.note(key, client, note)
-
-    def note(self, key: str, client: str, text: str) -> None:
-        """Say something of an argument."""
+    def note(self, key: str, client: str, text: str, **setting: Any) -> None:
+        """Say something of an argument; and propose what it is for a client."""
         self.notes.setdefault(key, []).append(f"{client}: {text}")
+        for name, value in setting.items():
+            self.settings.setdefault(name, {})[client] = value
 
 
 def propose(
@@ -88,7 +82,7 @@ def propose(
         DataError: a file cannot be read, or has no column that could be meant.
         ConfigError: a client or a column that is not there.
     """
-    places = places_of(folder, {}, None)
+    places = places_of(folder)
     clients = [place.client for place in places]
     if client_column is not None and len(places) != 1:
         raise ConfigError(f"--client-column: expected one file that holds all clients' rows, found {len(places)}.")
@@ -100,22 +94,24 @@ def propose(
     for place in places:
         raw = _looked(made, place, names, targets.get(place.client, targets.get(None)))
         labels[place.client] = _predict(made, place.client, raw)
-        if len(places) == 1 and client_column is None:
-            _sites(made, place.client, raw)
-    tasks, target = made.settings.get("task", {}), made.settings["target"]
+    settings, target = made.settings, made.settings["target"]
+    tasks = settings.get("task", {})
     numbers = {target[client] for client in tasks}
     for client, held in labels.items():
         whole = held.dtype.kind in "iu" and not {*held} <= {0, 1}
         if client not in tasks and whole and target[client] in numbers:  # few rows have few values: one task for all
-            made.put("task", client, "regression", f"{target[client]} is a number at other clients: regression")
-    if names is not None and not any("names" in own for own in made.settings["files"].values()):
+            text = f"{target[client]} is a number at other clients: regression"
+            made.note("task", client, text, task="regression")
+    if names is not None and not any("names" in own for own in settings["files"].values()):
         raise ConfigError("--names: is for files without a header, and all files have one. Leave it out.")
     if len({*target.values()}) == 1:
-        made.settings["target"] = target[clients[0]]
+        settings["target"] = target[clients[0]]
     if client_column is not None:
         _federate(made, clients[0], raw, client_column)
+    elif len(places) == 1:
+        _sites(made, clients[0], raw)
     if client_column is not None or made.sites is not None:  # of any client
-        made.settings |= {key: own[clients[0]] for key in ("task", "positive") if (own := made.settings.get(key))}
+        settings |= {key: own[clients[0]] for key in ("task", "positive") if (own := settings.get(key))}
     return made
 
 
@@ -123,67 +119,47 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
     """A file's table; what its columns hold, and how it is read, is put into the proposal."""
     from fedlit.data.schema.schema import Schema
 
-    client, path = place.client, find_file(place.client, place.path, None)
-    options, note = _header(path, names)
-    raw = read_table(path, ReadOptions(**options), client)
-    options |= {key: value for own in raw.notes if isinstance(own, Note) for key, value in own.fix.items()}
+    client, path = place.client, place.find()
+    raw = read_table(path, ReadOptions(), client)
+    notes = [note for note in raw.notes if isinstance(note, Note) and note.kind == "read"]
+    options = {key: value for note in notes for key, value in note.fix.items()}
+    if names is not None and "names" in options:
+        options["names"] = list(names)
+        raw = read_table(path, ReadOptions(**options), client)
     few = raw.frame.iloc[sampled(np.arange(len(raw.frame)), _DRAWN)]
     schema, typed, found = Schema.find(few)
     kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
     here, whole = Path.cwd(), path.absolute()
     shown = str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
-    made.settings.setdefault("files", {})[client] = {"path": shown, **options} if options else shown
+    made.settings["files"][client] = {"path": shown, **options} if options else shown
     sample = f"what its columns hold is found in {len(few):,} of its {len(raw.frame):,} rows"
-    for text in (place.note.removeprefix(f"{client}: "), note, sample if len(few) < len(raw.frame) else ""):
+    headers = [note.text for note in notes if "names" in note.fix and names is None]
+    for text in (place.note.removeprefix(f"{client}: "), *headers, sample * (len(few) < len(raw.frame))):
         if text:
             made.note("files", client, text)
     target, why = _target(raw, kinds, said)
-    made.put("target", client, target, f"predicts {target} ({why})")
+    made.note("target", client, f"predicts {target} ({why})", target=target)
     made.kinds[client] = {name: kind for name, kind in kinds.items() if name != target}
     for name, kind in made.kinds[client].items():
-        if kind == "numeric" and _is_code(typed[name].dropna().to_numpy()):
+        if kind == "numeric" and _is_code(typed[name].to_numpy()):
             made.codes[name] = None
-    for group in found:
-        if isinstance(group, Note) and group.kind == "group" and group.column != target:
-            made.note("split", client, f"{group.column}: {group.text}")
+    for note in found:
+        if isinstance(note, Note) and note.kind == "group" and note.column != target:
+            made.note("split", client, f"{note.column}: {note.text}")
     return raw
 
 
 def _is_code(numbers: np.ndarray) -> bool:
-    """Return whether numbers may be codes of categories: few, and whole."""
-    whole = bool((numbers[:100] % 1 == 0).all() and (numbers % 1 == 0).all())
-    return whole and 2 < len(np.unique(numbers)) <= _FEW_CLASSES
-
-
-# ---------------------------------------------------------------------- headers
-
-
-def _header(path: Path, names: Sequence[str] | None) -> tuple[dict[str, Any], str]:
-    """``names``, if the file has no header, and what to say of that: its first line is numbers."""
-    from fedlit.data.reading.table import first_line
-    from fedlit.data.schema.cells import MISSING
-
-    line = first_line(path)
-    first = [cell.strip() for cell in next(csv.reader([line], delimiter=max(_SEPARATORS, key=line.count)), [])]
-    held = [cell for cell in first if cell.casefold() not in MISSING]
-    years = len(set(held)) == len(held) and all(re.fullmatch(r"(19|20)\d\d", own) for own in held)
-    if years or not held or not all(mostly_numbers([cell]) for cell in held):
-        return {}, ""
-    if names is None:
-        made = [f"c{place}" for place in range(1, len(first) + 1)]
-        note = f"the first line of {path.name} is numbers, so it has no header; its columns are called c1 to {made[-1]}"
-        return {"names": made}, f"{note}. Write their names here, or give --names"
-    if len(names) != len(first):
-        raise ConfigError(
-            f"--names: expected {len(first)} names, one for each column of {path.name}, found {len(names)}."
-        )
-    return {"names": list(names)}, f"{path.name} has no header; its columns are called as you said"
-
-
-# ---------------------------------------------------------------------- the target
+    """Whether numbers may be codes of categories: few, and whole."""
+    for some in (numbers[:100], numbers):  # most are no codes, and the first cells show it
+        held = np.unique(some[~np.isnan(some)])
+        if (held % 1 != 0).any() or len(held) > _FEW_CLASSES:
+            return False
+    return len(held) > 2
 
 
 def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, str]:
+    """The column to predict, and why."""
     columns = list(kinds)
     if said is not None:
         if said not in columns:
@@ -192,24 +168,20 @@ def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, 
                 f"{did_you_mean(said, columns)} Of one client alone: --target CLIENT=COLUMN.{raw.hint}"
             )
         return said, "as you said"
-    usable = [name for name in columns if kinds[name] not in (*_NO_TARGETS, *_ONE_VALUE)]
-    ranked = _NAMES.split()
-    by_name = [
-        (min(ranked.index(word) for word in words), name)
-        for name in columns
-        if kinds[name] not in _NO_TARGETS
-        and (words := [word for word in {*words_of(name), "".join(words_of(name))} if word in ranked])
-    ]
-    first = [name for rank, name in by_name if name in usable and rank == min(by_name)[0]]
+    usable = [name for name in columns if kinds[name] not in _NO_TARGETS]
+    ranks = dict[str, int]()
+    for name in columns:
+        if words := {*words_of(name), "".join(words_of(name))}.intersection(_NAMES):
+            ranks[name] = min(map(_NAMES.index, words))
+    first = [name for name in usable if ranks.get(name) == min(ranks.values(), default=None)]
     if len(first) == 1:
         return first[0], "guessed by its name"
     last = columns[-1]
-    few = 2 <= raw.frame[last].nunique() <= _FEW_CLASSES
-    if not by_name and last in usable and few and not _TIME & set(words_of(last)):
+    if not ranks and last in usable and 2 <= raw.frame[last].nunique() <= _FEW_CLASSES and "year" not in words_of(last):
         return last, "guessed: the last column, of few values"
-    single = [name for _, name in by_name if kinds[name] in _ONE_VALUE]
+    single = [name for name in ranks if kinds[name] in ("constant", "empty")]
     found = f" {single[0]!r} has one value here." if single else " None is called so that it can be guessed."
-    among = [name for _, name in sorted(by_name) if name in usable] or usable
+    among = [name for name in sorted(ranks, key=ranks.__getitem__) if name in usable] or usable
     raise DataError(
         f"{raw.where}: which column is to be predicted?{found} Candidates: {shorten(among, 20)}. Say --target COLUMN, "
         f"or for one client --target CLIENT=COLUMN; or leave the file out."
@@ -226,23 +198,21 @@ def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
         shown = f"one value, {found.iloc[0]}" if different else "no value"
         raise DataError(f"{where} {shown}. Say another --target.")
     if not number and different > max(_MOST_CLASSES, len(found) // 10):
-        raise DataError(
-            f"{where} {different:,} different texts in {len(found):,} rows, such as {found.iloc[0]!r}: too many for "
-            "classes. Say another --target."
-        )
+        such = f"such as {found.iloc[0]!r}: too many for classes. Say another --target."
+        raise DataError(f"{where} {different:,} different texts in {len(found):,} rows, {such}")
     made.rows = min(made.rows, len(found))
     if without:
         made.settings["unlabelled"] = "drop"
         made.note("unlabelled", client, f"{counted(without, 'row')} without a label")
     if number and (different > _FEW_CLASSES or bool((found % 1 != 0).any())):
         text = f"{target} is a number, from {found.min():.4g} to {found.max():.4g}: regression"
-        made.put("task", client, "regression", text)
+        made.note("task", client, text, task="regression")
         return found
     found = found.astype(np.int64) if number else found
     labels = found.value_counts()
     made.note("target", client, shorten([f"{label} ({counted(int(n), 'row')})" for label, n in labels.items()], 6))
     if (positive := likely_positive(labels.index.tolist())) is not None:
-        made.put("positive", client, positive, f"AUROC and AUPRC are of {positive}")
+        made.note("positive", client, f"AUROC and AUPRC are of {positive}", positive=positive)
     return found
 
 
@@ -252,8 +222,8 @@ def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
 def _sites(made: Proposal, client: str, raw: Raw) -> None:
     """Look for a column of categories that is called like a place."""
     for name, kind in made.kinds[client].items():
-        called = set(_SITES.split()) & set(words_of(name))
-        if called and (kind == "categorical" or name in made.codes) and 2 <= raw.frame[name].nunique() <= _MOST_SITES:
+        named = _SITES.intersection(words_of(name)) and (kind == "categorical" or name in made.codes)
+        if named and 2 <= raw.frame[name].nunique() <= _MOST_SITES:
             made.sites = name
             made.note("client_column", client, f"client_column: {name} makes a client of each of its values")
             return
@@ -265,7 +235,7 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
     Raises:
         ConfigError: there is no such column, or it names one client.
     """
-    frame, target = raw.frame, made.settings["target"]
+    frame, target, file = raw.frame, made.settings["target"], made.settings["files"][client]
     if column not in frame:
         hint = did_you_mean(column, map(str, frame))
         raise ConfigError(f"--client-column: expected a column of {raw.where}, found {column!r}.{hint}")
@@ -276,8 +246,7 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
         raise ConfigError(f"--client-column: {column!r} has {len(sizes)} values, so there is no federation.")
     made.kinds[client].pop(column)
     made.codes.pop(column, None)
-    file = made.settings["files"][client]
-    made.settings |= {"client_column": column, "files": file if isinstance(file, str) else made.settings["files"]}
+    made.settings |= {"client_column": column, "files": file if isinstance(file, str) else {client: file}}
     made.note("client_column", client, f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")
     large = sizes[sizes >= _FEWEST_ROWS]
     if 2 <= len(large) < len(sizes):

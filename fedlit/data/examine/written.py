@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedlit.data.examine.facts import named
-from fedlit.data.examine.paragraphs import flow
+from fedlit.data.examine.page import flow
 from fedlit.data.examine.propose import Proposal
 from fedlit.show.text import shorten
 

@@ -22,7 +22,7 @@ from fedlit.errors import ConfigError, FedlitError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["first_line", "read_table"]
+__all__ = ["read_table"]
 
 PIECE = 2**20
 ONLY_FOR = {
@@ -179,19 +179,6 @@ def _content(path: Path, kind: str, notes: Notes) -> bytes:
     if not content.tell():
         raise notes.error("expected rows of data, found an empty file. Fetch or write the file again.")
     return content.getvalue()
-
-
-def first_line(path: Path) -> str:
-    """The first line with anything in it of a text; "" of another file, or one that cannot be read."""
-    try:
-        kind = _kind_of(path)
-        if kind not in OPENERS:
-            return ""
-        with OPENERS[kind](path) as source:
-            start = source.read(2**16).decode("latin-1").removeprefix("ï»¿")
-    except Exception:  # the reader says it better
-        return ""
-    return next((own for own in re.split(r"\r\n|\r|\n", start) if own.strip()), "")
 
 
 def _check_options(kind: str, notes: Notes) -> None:

@@ -81,14 +81,21 @@ class _Text:
             notes.add("blanks between quotes and separators are left out.")
         rows = (row for _, _, row in self.rows())
         header = names or next(rows, [])
+        if not names and _is_data(header):
+            names = [f"c{place}" for place in range(1, len(header) + 1)]
+            said = f"its first line is numbers, so it has no header; its columns are called c1 to {names[-1]}"
+            notes.add(f"{said}. Else write names.", names=names)
+            notes.hint = " Its first line is numbers, so it has no header: write names."
+        self.has_header = not names
         first = next((row for row in rows if not _is_blank(row, len(header))), None)
         if first is None:
             raise notes.error("expected rows of data, found none. Fetch or write the file again.")
-        if names and 2 * sum(cell.strip() in names for cell in first) > len(names):
+        given = notes.options.names
+        if given and 2 * sum(cell.strip() in given for cell in first) > len(given):
             raise notes.error("names are for a file without a header, but it has one. Leave out names, or skiprows: 1.")
         self.width, self.spare = len(header), len(first) == len(header) + 1 and not first[-1].strip()
-        self.names = named([*header, *[""] * self.spare], notes)
-        if not names and mostly_numbers(self.names):
+        self.names = named([*(names or header), *[""] * self.spare], notes)
+        if self.has_header and mostly_numbers(self.names):
             notes.add(f"most names of columns are numbers ({shorten(self.names)}). If there is no header, write names.")
 
     def frame(self) -> pd.DataFrame:
@@ -97,7 +104,7 @@ class _Text:
         table = self.table()
         self.notes.check_size(len(table))
         if blank is None:
-            blank = _lines_in(self.content) - len(table) - (self.notes.options.names is None)
+            blank = _lines_in(self.content) - len(table) - self.has_header
             blank += not self.content.endswith((b"\n", b"\r"))
         if blank:
             self.notes.add(f"{counted(blank, 'blank line was', 'blank lines were')} skipped.")
@@ -121,7 +128,7 @@ class _Text:
                 pa.BufferReader(self.content),
                 arrow.ReadOptions(
                     column_names=self.names,
-                    skip_rows_after_names=int(self.notes.options.names is None),
+                    skip_rows_after_names=int(self.has_header),
                     block_size=MOST_IN_LINE,
                     use_threads=False,
                 ),
@@ -166,7 +173,7 @@ class _Text:
     def check(self) -> int:
         """Refuse the first line that is no row; the number of blank lines otherwise."""
         blank, several = 0, list[int]()
-        header = self.notes.options.names is None
+        header = self.has_header
         for line, taken, row in self.rows():
             if taken > 1:
                 several.append(taken)
@@ -186,6 +193,19 @@ class _Text:
                 f"{max(several):,} lines. Were lines swallowed by a quote too many?"
             )
         return blank
+
+
+def _is_data(header: Sequence[str]) -> bool:
+    """Whether a first line is a row of numbers, and no names: 2019 and 2020, each once, may be names.
+
+    >>> _is_data(["63.0", "1", "?"]), _is_data(["age", "63"]), _is_data(["2019", "2020"]), _is_data(["1", "1"])
+    (True, False, False, True)
+    """
+    from fedlit.data.schema.cells import MISSING
+
+    held = [cell.strip() for cell in header if cell.strip().casefold() not in MISSING]
+    names = len({*held}) == len(held) and all(own.isdecimal() for own in held)
+    return bool(held) and all(mostly_numbers([own]) for own in held) and not names
 
 
 def _lines_of(content: bytes) -> io.TextIOWrapper:

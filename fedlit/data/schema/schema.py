@@ -22,6 +22,7 @@ __all__ = ["Schema", "words_by_column"]
 
 _THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _SAMPLE = 5_000
+_MANY_COLUMNS = 100
 _CATEGORIES = ("categorical", "coded", "boolean")
 
 
@@ -96,7 +97,7 @@ class Schema:
         notes += [behind(name, note, column=name) for name, own in found.items() for note in own.notes]
         columns = {name: own.column for name, own in found.items()}
         typed: Typed = {key: values for own in found.values() for key, values in own.typed.items()}
-        return cls(columns, dict(reading or {})), pd.DataFrame(typed, index=raw.index, copy=False), notes
+        return cls(columns, dict(reading or {})), _frame(typed, raw.index), notes
 
     @classmethod
     def typed(cls, frame: pd.DataFrame, categorical: Iterable[str], rows: Any = slice(None)) -> Schema:
@@ -154,7 +155,7 @@ class Schema:
             made, said = self.columns[name].apply(raw[name], f"{where}, column {name!r}")
             typed |= made
             notes += [behind(name, note, column=name) for note in said]
-        return pd.DataFrame(typed, index=raw.index, copy=False), notes
+        return _frame(typed, raw.index), notes
 
     def categorical(self, typed: Iterable[Any]) -> tuple[str, ...]:
         """Which typed columns hold categories."""
@@ -179,6 +180,11 @@ class Schema:
     def of(cls, state: Mapping[str, Any]) -> Schema:
         """From plain data."""
         return cls({name: Column.of(own) for name, own in state["columns"].items()}, dict(state["reading"]))
+
+
+def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
+    """Typed columns as a frame: a long one holds the columns themselves; of a wide one each would be slow to reach."""
+    return pd.DataFrame(typed, index=index, copy=len(typed) > _MANY_COLUMNS)
 
 
 def words_by_column(missing: list[Any] | Mapping[str, list[Any]] | None) -> dict[str, tuple[str | float, ...]]:

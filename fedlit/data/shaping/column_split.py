@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ _PLACES = {"random": 0, "minimum": 0, "median": DRAWS // 2, "maximum": -1}
 """Ways, and their places among these in the order of correlations."""
 
 
+@dataclass(eq=False)
 class ColumnSplit(Source):
     """The clients of another source, which have the same columns, with a share of these in common and the rest dealt
     out: each other column stays at one client alone (the experiments of Mori et al. 2022, arXiv:2203.02108).
@@ -46,17 +47,16 @@ class ColumnSplit(Source):
     name: ClassVar[str] = "column split"
     about: ClassVar[str] = "another source's clients, with some columns in common and the others dealt out"
 
-    def __init__(
-        self,
-        source: Source,
-        common: float = 0.3,
-        ways: int | None = None,
-        by: Literal["random", "maximum", "median", "minimum"] = "random",
-    ) -> None:
-        expect(0 < common < 1, "column split: common", "a share above 0 and below 1", common)
-        expect(ways is None or ways >= 1, "column split: ways", "at least 1", ways)
-        expect(by in _PLACES, "column split: by", f"one of {', '.join(_PLACES)}", by)
-        self.source, self.common, self.ways, self.by = source, common, ways, by
+    source: Source
+    common: float = 0.3
+    ways: int | None = None
+    by: Literal["random", "maximum", "median", "minimum"] = "random"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        expect(0 < self.common < 1, "column split: common", "a share above 0 and below 1", self.common)
+        expect(self.ways is None or self.ways >= 1, "column split: ways", "at least 1", self.ways)
+        expect(self.by in _PLACES, "column split: by", f"one of {', '.join(_PLACES)}", self.by)
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the source's tables and take columns away; ``seed`` says in which way."""

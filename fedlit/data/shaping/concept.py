@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ConceptShift"]
 
 
+@dataclass(eq=False)
 class ConceptShift(Source):
     """The clients of another source, of which some call the same rows by other labels, in every split.
 
@@ -49,28 +50,22 @@ class ConceptShift(Source):
     name: ClassVar[str] = "concept shift"
     about: ClassVar[str] = "another source's clients, some of which call the same rows by other labels"
 
-    def __init__(
-        self,
-        source: Source,
-        concepts: int = 2,
-        by: Literal["permute", "flip"] = "permute",
-        groups: Sequence[Sequence[str]] | None = None,
-        pair: Sequence[Any] | None = None,
-    ) -> None:
-        key, flip = "concept shift", by == "flip"
-        expect(by in ("permute", "flip"), f"{key}: by", "permute or flip", by)
-        expect(
-            1 <= concepts <= (2 if flip else concepts),
-            f"{key}: concepts",
-            "at least 1, and 2 at most for flip",
-            concepts,
-        )
-        each = groups is None or len(groups) == concepts
-        expect(each, f"{key}: groups", f"a list of clients for each of {concepts} concepts", groups)
-        two = pair is None or (flip and len(set(pair)) == len(pair) == 2)
-        expect(two, f"{key}: pair", "two labels, and by: flip", pair)
-        self.source, self.concepts, self.by = source, concepts, by
-        self.groups, self.pair = groups, pair
+    source: Source
+    concepts: int = 2
+    by: Literal["permute", "flip"] = "permute"
+    groups: Sequence[Sequence[str]] | None = None
+    pair: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        key, number, flip = "concept shift", self.concepts, self.by == "flip"
+        expect(self.by in ("permute", "flip"), f"{key}: by", "permute or flip", self.by)
+        most = number <= 2 or not flip
+        expect(number >= 1 and most, f"{key}: concepts", "at least 1, and 2 at most for flip", number)
+        each = self.groups is None or len(self.groups) == number
+        expect(each, f"{key}: groups", f"a list of clients for each of {number} concepts", self.groups)
+        two = self.pair is None or (flip and len(set(self.pair)) == len(self.pair) == 2)
+        expect(two, f"{key}: pair", "two labels, and by: flip", self.pair)
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the source's tables and change labels; ``seed`` says whose, and how."""
@@ -87,12 +82,8 @@ class ConceptShift(Source):
     def _followed(self, names: list[str], seed: int) -> dict[str, int]:
         """Client → its concept, counted from 0."""
         if self.groups is None:
-            expect(
-                self.concepts <= len(names),
-                "concept shift: concepts",
-                f"at most {len(names)}, one a client",
-                self.concepts,
-            )
+            most = f"at most {len(names)}, one a client"
+            expect(self.concepts <= len(names), "concept shift: concepts", most, self.concepts)
             drawn = np.random.default_rng(derive_seed(seed, "concept", "clients")).permutation(names)
             parts = np.array_split(drawn, self.concepts)
             return {str(name): concept for concept, part in enumerate(parts) for name in part}
@@ -100,10 +91,8 @@ class ConceptShift(Source):
         check_patterns(key, [pattern for group in self.groups for pattern in group], names)
         followed: dict[str, int] = {}
         for name in names:
-            own = [
-                place for place, group in enumerate(self.groups) if any(fnmatchcase(name, pattern) for pattern in group)
-            ]
-            expect(len(own) == 1, key, f"{name} in one group", [place + 1 for place in own], "list each client once")
+            own = [at for at, group in enumerate(self.groups) if any(fnmatchcase(name, pattern) for pattern in group)]
+            expect(len(own) == 1, key, f"{name} in one group", [at + 1 for at in own], "list each client once")
             followed[name] = own[0]
         return followed
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from fedlit.data.sources.base import client_name
 from fedlit.data.table import Split
 from fedlit.data.target import without_classes
 from fedlit.errors import ConfigError, DataError, did_you_mean, expect
@@ -59,6 +59,10 @@ class Deal(ABC):
     by_classes: ClassVar[bool] = True
     dropped: tuple[str, ...] = ()
     least: int = 1
+
+    def __post_init__(self) -> None:
+        """Check what several deals take."""
+        expect(self.least >= 1, "partition: deal: least", "at least 1 training row per client", self.least)
 
     def deal(self, whole: Whole, clients: int | None, seed: int) -> dict[str, Hand]:
         """Return the rows of each client, by name.
@@ -120,6 +124,7 @@ class Iid(Deal):
         return owner
 
 
+@dataclass(eq=False)
 class Dirichlet(Deal):
     """Clients that differ in how frequent labels are: each class is dealt in proportions drawn from a symmetric
     Dirichlet distribution, the same ones in every split (Hsu et al. 2019, arXiv:1909.06335).
@@ -134,10 +139,13 @@ class Dirichlet(Deal):
             until it has.
     """
 
-    def __init__(self, alpha: float = 0.5, least: int = 20) -> None:
-        expect(bool(np.isfinite(alpha)) and alpha > 0, "partition: deal: alpha", "a number above 0", alpha)
-        expect(least >= 1, "partition: deal: least", "at least 1 training row per client", least)
-        self.alpha, self.least = alpha, least
+    alpha: float = 0.5
+    least: int = 20
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        expect(bool(np.isfinite(self.alpha)) and self.alpha > 0, "partition: deal: alpha", "above 0", self.alpha)
 
     def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
         """See the class."""
@@ -156,6 +164,7 @@ class Dirichlet(Deal):
         )
 
 
+@dataclass(eq=False)
 class Shards(Deal):
     """Clients that have few classes: training rows are sorted by label and cut into shards of one size, of which each
     client gets some at random (McMahan et al. 2017, arXiv:1602.05629); the rows of other splits go where the like
@@ -165,9 +174,12 @@ class Shards(Deal):
         each: shards per client, at least 1.
     """
 
-    def __init__(self, each: int = 2) -> None:
-        expect(each >= 1, "partition: deal: each", "at least 1 shard per client", each)
-        self.each = self.least = each
+    each: int = 2
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        expect(self.each >= 1, "partition: deal: each", "at least 1 shard per client", self.each)
+        self.least = self.each
 
     def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
         """See the class."""
@@ -197,6 +209,7 @@ def _places_by_label(whole: Whole, seed: int) -> tuple[list[object], dict[Split,
     return labels, places
 
 
+@dataclass(eq=False)
 class ByColumn(Deal):
     """A client for each value of a column, named after it: a federation as it is found. Or for each range of a number.
 
@@ -210,26 +223,31 @@ class ByColumn(Deal):
         >>> import pandas as pd
         >>> rows = pd.DataFrame({"site": ["Bern", "St. Gallen", "Bern"]})
         >>> ByColumn("site").deal(Whole(rows, rows["site"], {"train": np.arange(3)}), None, seed=0)
-        {'Bern': {'train': array([0, 2])}, 'St-Gallen': {'train': array([1])}}
+        {'Bern': {'train': array([0, 2])}, 'St_Gallen': {'train': array([1])}}
     """
 
-    by_classes = False
+    by_classes: ClassVar[bool] = False
 
-    def __init__(self, column: str, drop: bool = False, cuts: list[float] | None = None) -> None:
-        rising = cuts is None or (len(cuts) > 0 and all(low < high for low, high in itertools.pairwise(cuts)))
-        expect(rising, "partition: deal: cuts", "numbers, each larger than the one before", cuts)
-        self.column, self.dropped, self.cuts = column, (column,) if drop else (), cuts
+    column: str
+    drop: bool = False
+    cuts: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        rising = self.cuts is None or (0 < len(self.cuts) == len({*self.cuts}) and sorted(self.cuts) == [*self.cuts])
+        expect(rising, "partition: deal: cuts", "numbers, each larger than the one before", self.cuts)
+        self.dropped = (self.column,) if self.drop else ()
 
     def names(self, whole: Whole, clients: int | None) -> list[str]:
         """One for each value."""
-        names = {value: _client_name(value) for value in self._values(whole)[1]}
+        names = {value: client_name(value) for value in self._values(whole)[1]}
         if clients not in (None, len(names)):
             raise ConfigError(
                 f"partition: clients: expected {len(names)}, the number of values of {self.column}, found {clients}; "
                 "leave it out"
             )
         uses = Counter(names.values())
-        if unclear := [value for value, name in names.items() if uses[name] > 1 or not name]:
+        if unclear := [value for value, name in names.items() if uses[name] > 1]:
             raise DataError(
                 f"partition: deal: expected values of {self.column} that make different names of clients, found "
                 f"{', '.join(map(repr, unclear))}; give them other names in the source"
@@ -280,9 +298,3 @@ def _ranges(own: pd.Series, cuts: list[float]) -> pd.Series:
     middle = [f"{low}-to-{high}" for low, high in itertools.pairwise(edges)]
     names = [f"below-{edges[0]}", *middle, f"from-{edges[-1]}"]
     return pd.cut(own, [-np.inf, *cuts, np.inf], right=False, labels=names, ordered=False).astype(object)
-
-
-def _client_name(value: object) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", str(value)).strip("-_")

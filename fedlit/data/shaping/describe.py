@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedlit.data.shaping.by_distance import NORMAL
-from fedlit.data.shaping.distance import Distances, Measure, Space
+from fedlit.data.shaping.by_distance import NORMAL, SAMPLE, Distances, Features, Space
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import has_classes, without_classes
 from fedlit.show.shown import Grid, Shown
@@ -30,7 +29,8 @@ class Described(Shown):
     Attributes:
         rows: client → rows by split.
         shares: clients × classes, the share of each class in a client's training rows; 0 where it has no classes.
-        measure: how distances were measured.
+        features: the features that distances were measured by, ``standardised`` or ``raw``.
+        sample: rows of each client that were measured, at most.
         distances: None where they cannot be.
         reason: why not.
         concepts: client → its concept, where an experiment knows.
@@ -39,7 +39,8 @@ class Described(Shown):
 
     rows: Mapping[str, Mapping[str, int]]
     shares: pd.DataFrame
-    measure: Measure
+    features: Features
+    sample: int
     distances: Distances | None
     reason: str = ""
     concepts: Mapping[str, str] = field(default_factory=dict)
@@ -74,8 +75,8 @@ class Described(Shown):
         passed = "they pass for normally distributed" if p > NORMAL else "they do not pass for normally distributed"
         return [
             f"Earth mover's distance (EMD) to all clients' rows, mean weighted by rows: {self.distances.mean:.4g}",
-            f"  ({self.measure.features} features; another label costs {self.measure.label:g} × the mean distance; "
-            f"samples of at most {self.measure.sample} training rows).",
+            f"  ({self.features} features; another label costs the mean distance; samples of at most {self.sample} "
+            "training rows).",
             f"The {pairs} distances between clients: Shapiro and Wilk's p = {p:.2g}, {passed} (p > {NORMAL:g})."
             if pairs > 2
             else "Too few clients for a test of the distances between them.",
@@ -87,13 +88,16 @@ def _most_frequent(shares: pd.Series) -> str:
     return ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in top.items() if share)
 
 
-def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None = None) -> Described:
+def describe(
+    tables: Sequence[ClientTable], seed: int, features: Features = "standardised", sample: int = SAMPLE
+) -> Described:
     """The description of how clients differ.
 
     Args:
         tables: one per client, in any order.
         seed: the run's seed, which draws the rows that distances are measured on.
-        measure: how distances are measured.
+        features: the features that distances are measured by.
+        sample: rows of each client that are measured, at most.
 
     Example:
         >>> from fedlit.data.shaping.partition import Partition
@@ -105,13 +109,12 @@ def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None =
         <BLANKLINE>
         Classes: shares of a client's training rows.
         Earth mover's distance (EMD) to all clients' rows, mean weighted by rows: 1.977
-          (standardised features; another label costs 1 × the mean distance; samples of at most 200 training rows).
+          (standardised features; another label costs the mean distance; samples of at most 200 training rows).
         Too few clients for a test of the distances between them.
     """
     import pandas as pd
 
     tables = sorted(tables, key=lambda table: table.name)
-    measure = measure or Measure()
     targets = {table.name: table.target.iloc[table.splits["train"]] for table in tables}
     classes = {table.name: targets[table.name].value_counts(normalize=True) for table in tables if has_classes(table)}
     labels = {label for own in classes.values() for label in own.index.tolist()}
@@ -129,15 +132,16 @@ def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None =
     elif len(tables) < 2:
         reason = "there is one client"
     else:
-        features = pd.concat([t.features[list(first.features)].iloc[t.splits["train"]] for t in tables])
-        rows = np.arange(len(features))
-        space = Space(measure, features, pd.concat(targets.values()), rows, first.categorical, seed)
+        all_rows = pd.concat([t.features[list(first.features)].iloc[t.splits["train"]] for t in tables])
+        rows = np.arange(len(all_rows))
+        space = Space(all_rows, pd.concat(targets.values()), rows, first.categorical, seed, features, sample)
         own = np.split(rows, np.cumsum([len(target) for target in targets.values()])[:-1])
         distances = space.between(dict(zip(targets, own, strict=True)))
     return Described(
         rows={table.name: {split: len(table.splits[split]) for split in SPLITS} for table in tables},
         shares=pd.DataFrame(np.stack(shares), list(targets), known),
-        measure=measure,
+        features=features,
+        sample=sample,
         distances=distances,
         reason=reason,
         concepts={table.name: table.concept for table in tables if table.concept is not None},

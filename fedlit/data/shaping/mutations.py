@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from fedlit.data.note import Note
-from fedlit.data.table import ClientTable
+from fedlit.data.table import ClientTable, check_client
 from fedlit.data.target import has_classes, without_classes
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.seeding import derive_seed
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Mutation", "mutate"]
 
 Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
+Plant = Callable[["_Place", Sequence[str], float], ClientTable]
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,7 @@ def mutate(
     for position, mutation in enumerate(mutations):
         rng = np.random.default_rng(derive_seed(seed, "mutation", position))
         client = mutation.client or _draw(rng, [name for name in everyone if name not in taken], "clients")
-        if client not in everyone:
-            raise ConfigError(
-                f"data.mutations: expected one of the clients {', '.join(everyone)}, found {client!r}."
-                + did_you_mean(client, everyone)
-            )
+        check_client("data.mutations", client, everyone)
         taken.add(client)
         if client not in original:
             continue
@@ -145,34 +142,26 @@ class _Place:
     everywhere: Mapping[str, ClientTable]
     rng: np.random.Generator
 
-    def with_column(self, column: str, change: Callable[[pd.Series], pd.Series]) -> ClientTable:
-        own = self.table.features[column].astype(np.float64)
-        return replace(self.table, features=self.table.features.assign(**{column: change(own)}))
+
+def _of_column(change: Callable[[pd.Series, _Place, float], pd.Series]) -> Plant:
+    """A fault that changes the numbers of one column."""
+
+    def plant(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
+        frame = place.table.features
+        made = change(frame[columns[0]].astype(np.float64), place, by)
+        return replace(place.table, features=frame.assign(**{columns[0]: made}))
+
+    return plant
 
 
-def _scale(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
-    return place.with_column(columns[0], lambda own: own * by)
+def _shift(own: pd.Series, place: _Place, by: float) -> pd.Series:
+    tables = [table for table in place.everywhere.values() if own.name in table.features]
+    values = [table.features[own.name].iloc[table.splits["train"]] for table in tables]
+    known = np.concatenate([each.to_numpy(np.float64, na_value=np.nan) for each in values])
+    return own + by * float(np.nanstd(known))
 
 
-def _shift(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
-    tables = [table for table in place.everywhere.values() if columns[0] in table.features]
-    values = [table.features[columns[0]].iloc[table.splits["train"]] for table in tables]
-    known = np.concatenate([own.to_numpy(np.float64, na_value=np.nan) for own in values])
-    return place.with_column(columns[0], lambda own: own + by * float(np.nanstd(known)))
-
-
-def _clip(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
-    train = place.table.splits["train"]
-    return place.with_column(columns[0], lambda own: own.clip(*own.iloc[train].quantile([by, 1 - by])))
-
-
-def _swap(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
-    first, second = columns
-    frame = place.table.features
-    return replace(place.table, features=frame.assign(**{first: frame[second], second: frame[first]}))
-
-
-def _missing(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
+def _missing(own: pd.Series, place: _Place, by: float) -> pd.Series:
     table = place.everywhere[place.table.name]  # its labels may be flipped by now
     labels, positive = table.target, table.positive
     if isinstance(labels.name, tuple):
@@ -183,25 +172,31 @@ def _missing(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
     if positive is None:
         known = sorted(labels.unique().tolist())
         positive = known[-1] if len(known) <= 2 else labels.iloc[table.splits["train"]].mode().iloc[0]
-    lost = (labels == positive).to_numpy() & (place.rng.random(len(labels)) < by)
-    return place.with_column(columns[0], lambda own: own.mask(lost))
+    return own.mask((labels == positive).to_numpy() & (place.rng.random(len(labels)) < by))
+
+
+def _clip(own: pd.Series, place: _Place, by: float) -> pd.Series:
+    return own.clip(*own.iloc[place.table.splits["train"]].quantile([by, 1 - by]))
+
+
+def _swap(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
+    first, second = columns
+    frame = place.table.features
+    return replace(place.table, features=frame.assign(**{first: frame[second], second: frame[first]}))
 
 
 def _flip(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
     table = place.table
     labels = sorted(table.target.unique().tolist()) if has_classes(table) else []
-    if len(labels) != 2:
-        raise ConfigError(
-            f"data.mutations: flip: expected two labels at {table.name}, found "
-            f"{len(labels) or without_classes(table.target)}; choose another client or fault"
-        )
-    return replace(table, target=table.target.map({labels[0]: labels[1], labels[1]: labels[0]}))
+    found = len(labels) or without_classes(table.target)
+    expect(len(labels) == 2, "data.mutations: flip", f"two labels at {table.name}", found, "choose another client")
+    return replace(table, target=table.target.map(dict(zip(labels, labels[::-1], strict=True))))
 
 
 class _Fault(NamedTuple):
     """What plants it, what is said of it, the keys it takes; ``by`` if none is given, its bounds, what is no change."""
 
-    plant: Callable[[_Place, Sequence[str], float], ClientTable]
+    plant: Plant
     text: str
     takes: tuple[str, ...] = ("feature", "by")
     by: float = 0.0
@@ -211,10 +206,14 @@ class _Fault(NamedTuple):
 
 
 _FAULTS: dict[Kind, _Fault] = {
-    "scale": _Fault(_scale, "{named} times {by:g}", by=10.0, nothing=1),
-    "shift": _Fault(_shift, "{named} plus {by:g} standard deviations", by=2.0, nothing=0),
-    "clip": _Fault(_clip, "{named} clipped at its quantiles {by:g} and {rest:g}", by=0.25, above=0, most=0.5),
-    "missing": _Fault(_missing, "{named} missing in {percent:g} % of the rows with one label", by=0.8, above=0, most=1),
+    "scale": _Fault(_of_column(lambda own, place, by: own * by), "{named} times {by:g}", by=10.0, nothing=1),
+    "shift": _Fault(_of_column(_shift), "{named} plus {by:g} standard deviations", by=2.0, nothing=0),
+    "clip": _Fault(
+        _of_column(_clip), "{named} clipped at its quantiles {by:g} and {rest:g}", by=0.25, above=0, most=0.5
+    ),
+    "missing": _Fault(
+        _of_column(_missing), "{named} missing in {percent:g} % of the rows with one label", by=0.8, above=0, most=1
+    ),
     "swap": _Fault(_swap, "{named} swapped", takes=("feature", "other")),
     "flip": _Fault(_flip, "labels flipped", takes=()),
 }

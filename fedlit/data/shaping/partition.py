@@ -37,6 +37,7 @@ class Redraw:
         expect(some, "redraw.splits", f"some of {', '.join(SPLITS)}, none twice", list(self.splits))
 
 
+@dataclass(eq=False)
 class Partition(Source):
     """The rows of all clients of another source, dealt to new ones: alike clients, for experiments in which all that
     differs between clients is what one puts there, or clients that differ as a ``deal`` says.
@@ -64,25 +65,24 @@ class Partition(Source):
     name: ClassVar[str] = "partition"
     about: ClassVar[str] = "the rows of another source, dealt to new clients"
 
-    def __init__(
-        self,
-        source: Source,
-        clients: int | None = None,
-        rows: dict[Split, int] | None = None,
-        redraw: Redraw | None = None,
-        shared_test: bool = False,
-        deal: Deal | None = None,
-    ) -> None:
-        expect(clients is None or clients >= 2, "partition: clients", "at least 2", clients)
-        enough = all(split in SPLITS and number >= (clients or 1) for split, number in (rows or {}).items())
-        expect(enough, "partition: rows", f"at least one row a client for some of {', '.join(SPLITS)}", rows)
-        self.source, self.clients, self.rows = source, clients, rows or {}
-        self.redraw, self.shared_test, self.deal = redraw, shared_test, deal or Iid()
+    source: Source
+    clients: int | None = None
+    rows: dict[Split, int] | None = None
+    redraw: Redraw | None = None
+    shared_test: bool = False
+    deal: Deal | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        expect(self.clients is None or self.clients >= 2, "partition: clients", "at least 2", self.clients)
+        enough = all(split in SPLITS and number >= (self.clients or 1) for split, number in (self.rows or {}).items())
+        expect(enough, "partition: rows", f"at least one row a client for some of {', '.join(SPLITS)}", self.rows)
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the source's tables and deal their rows; ``seed`` draws who gets which."""
         import pandas as pd
 
+        deal = self.deal or Iid()
         first, *others = tables = self.source.tables(seed)
         for table in others:
             if other := [what for what, own in _same(table).items() if own != _same(first)[what]]:
@@ -97,10 +97,10 @@ class Partition(Source):
         if not features.index.is_unique:  # rows of several files
             features, target = features.reset_index(drop=True), target.reset_index(drop=True)
         splits, shared = self._drawn(tables, seed)
-        hands = self.deal.deal(
+        hands = deal.deal(
             Whole(features, target, splits, first.categorical, not has_classes(first)), self.clients, seed
         )
-        features = features.drop(columns=list(self.deal.dropped))
+        features = features.drop(columns=list(deal.dropped))
         categorical = tuple(column for column in first.categorical if column in features)
         made = []
         for name, hand in hands.items():
@@ -134,7 +134,7 @@ class Partition(Source):
             whole = {split: used[rows] for split, rows in drawn.items()}
         for split, rows in whole.items():
             order = np.random.default_rng(derive_seed(seed, "partition", split)).permutation(rows)
-            whole[split] = order[: self.rows.get(split)]
+            whole[split] = order[: (self.rows or {}).get(split)]
         return whole, {"test": whole.pop("test")} if self.shared_test else {}
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_fractions, check_tables, choose_clients, random_split
-from fedlit.data.sources.numbers import Place, open_place, read_numbers
+from fedlit.data.sources.base import Source, check_tables, random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError, expect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,10 +22,8 @@ __all__ = ["ACTIVITIES", "HumanActivity"]
 ACTIVITIES = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")
 """The activities, in the order of the file's numbers 1 to 6."""
 
-_SUBJECTS = tuple(f"subject_{number:02}" for number in range(1, 31))
-_FOLDER = "UCI HAR Dataset"
 
-
+@dataclass(eq=False)
 class HumanActivity(Source):
     """UCI's Human Activity Recognition Using Smartphones: 30 people are the clients, six activities the classes.
 
@@ -45,7 +43,7 @@ class HumanActivity(Source):
       smartphones using a multiclass hardware-friendly support vector machine. IWAAL 2012.
 
     Args:
-        root: a folder in which the archive or its unpacked folder is looked for first.
+        root: a folder in which the unpacked archive is looked for first.
         clients: the people to read, ``subject_01`` to ``subject_30``; all if None.
         positive: activities that count as 1, all others as 0; the six themselves if None (the iFedAvg paper).
             ``[SITTING]`` is what MOCHA's paper predicts (Smith et al. 2017).
@@ -60,57 +58,41 @@ class HumanActivity(Source):
 
     name: ClassVar[str] = "activity"
     about: ClassVar[str] = "what 30 people do, by a phone at their waist; each person is a client"
+    known: ClassVar[tuple[str, ...]] = tuple(f"subject_{number:02}" for number in range(1, 31))
 
-    def __init__(
-        self,
-        root: str | None = None,
-        clients: Sequence[str] | None = None,
-        positive: Sequence[str] | None = None,
-        test: float = 0.33,
-        validation: float = 0.1,
-    ) -> None:
-        check_fractions(test, validation)
-        self.root = root
-        self.clients = choose_clients(clients, _SUBJECTS, self.name)
-        if positive is not None and (
-            isinstance(positive, str) or not 0 < len(set(positive) & set(ACTIVITIES)) == len(positive) < 6
-        ):
-            raise ConfigError(
-                f"{self.name}: positive: expected a list of some of {', '.join(ACTIVITIES)}; found {positive!r}."
-            )
-        self.positive = positive
-        self.test, self.validation = test, validation
+    root: str | None = None
+    clients: Sequence[str] | None = None
+    positive: Sequence[str] | None = None
+    test: float = 0.33
+    validation: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        some = self.positive is None or 0 < len({*self.positive} & {*ACTIVITIES}) == len(self.positive) < 6
+        expect(some, "positive", f"a list of some of {', '.join(ACTIVITIES)}", self.positive)
 
     @classmethod
-    def files(cls) -> tuple[RemoteFile, ...]:
-        """The archive, or the folder that it holds."""
+    def known_files(cls) -> tuple[RemoteFile, ...]:
+        """The first file of the unpacked archive, beside which the others are."""
         return (
             RemoteFile(
-                path=f"activity/{_FOLDER}.zip",
+                path="activity/UCI HAR Dataset/features.txt",
                 url=None,
                 sha256=None,
-                about="10,299 rows of 561 numbers, as UCI's zip or unpacked",
+                about="10,299 rows of 561 numbers: UCI's archive, unpacked",
                 page="https://archive.ics.uci.edu/dataset/240/human+activity+recognition+using+smartphones",
-                alternatives=(
-                    "activity/human+activity+recognition+using+smartphones.zip",
-                    f"activity/{_FOLDER}/features.txt",
-                    f"{_FOLDER}/features.txt",
-                ),
+                alternatives=("UCI HAR Dataset/features.txt",),
             ),
         )
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables; ``seed`` draws the splits."""
-        features, activity, subject = _read(locate(self.files()[0], self.root))
+        features, activity, subject = self._read(locate(self.known_files()[0], self.root))
         target = activity if self.positive is None else activity.isin(self.positive).astype(np.int64)
         tables = []
-        for client in self.clients:
-            rows = np.flatnonzero(subject == _SUBJECTS.index(client) + 1)
-            if not len(rows):
-                raise DataError(
-                    f"client {client!r}: expected rows of subject {_SUBJECTS.index(client) + 1}, found none among "
-                    f"{len(subject):,} rows. Get the original again, or leave the client out."
-                )
+        for client in self.clients or ():
+            rows = np.flatnonzero(subject == self.known.index(client) + 1)
             own = target.iloc[rows]
             tables.append(
                 ClientTable(
@@ -122,27 +104,35 @@ class HumanActivity(Source):
             )
         return check_tables(tables)
 
+    def _read(self, path: Path) -> tuple[pd.DataFrame, pd.Series, np.ndarray]:
+        """Features, activity and number of the person of each row: the training half, then the test half."""
+        import pandas as pd
 
-def _read(path: Path) -> tuple[pd.DataFrame, pd.Series, np.ndarray]:
-    """Features, activity and number of the person of each row: the training half, then the test half."""
+        names = [line.strip().partition(" ")[2] for line in path.read_text(encoding="utf-8").splitlines()]
+        names = [f"{own} #{line}" if names.count(own) > 1 else own for line, own in enumerate(names, start=1)]
+        columns = {"X": len(names), "y": 1, "subject": 1}
+        parts = {name: [_numbers(path, name, half, columns[name]) for half in ("train", "test")] for name in columns}
+        values, codes, subject = (np.concatenate(halves) for halves in parts.values())
+        for what, found, most in (("an activity", codes, len(ACTIVITIES)), ("a subject", subject, len(self.known))):
+            if len(found) != len(values) or not np.isin(found, range(1, most + 1)).all():
+                raise DataError(
+                    f"files beside {path}: expected {what} from 1 to {most} for each row, found others. Get them again."
+                )
+        activity = pd.Series(np.array(ACTIVITIES, dtype=object)[codes.ravel().astype(np.int64) - 1], name="activity")
+        return pd.DataFrame(values, columns=names), activity, subject.ravel()
+
+
+def _numbers(beside: Path, name: str, half: str, columns: int) -> np.ndarray:
+    """A file of numbers that are divided by blanks, (lines, columns)."""
     import pandas as pd
 
-    top = open_place(path.parent if path.name == "features.txt" else path)
-    top = top if (top / "features.txt").is_file() else top / _FOLDER
+    path = beside.parent / half / f"{name}_{half}.txt"
     try:
-        lines = (top / "features.txt").read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, KeyError, UnicodeError) as error:
-        raise DataError(f"file {top}: expected features.txt in it, found: {error}. Get the original again.") from error
-    names = [line.strip().partition(" ")[2] for line in lines if line.strip()]
-    names = [f"{own} #{line}" if names.count(own) > 1 else own for line, own in enumerate(names, start=1)]
-    halves = [[_of_half(top, name, half, len(names)) for name in ("X", "y", "subject")] for half in ("train", "test")]
-    values, codes, subjects = (np.concatenate(parts) for parts in zip(*halves, strict=True))
-    for what, found, most in (("an activity", codes, len(ACTIVITIES)), ("a subject", subjects, len(_SUBJECTS))):
-        if len(found) != len(values) or not np.isin(found, range(1, most + 1)).all():
-            raise DataError(f"file {top}: expected {what} from 1 to {most} for each row, found others. Get it again.")
-    activity = pd.Series(np.array(ACTIVITIES, dtype=object)[codes.ravel().astype(np.int64) - 1], name="activity")
-    return pd.DataFrame(values, columns=names), activity, subjects.ravel()
-
-
-def _of_half(top: Place, name: str, half: str, columns: int) -> np.ndarray:
-    return read_numbers(top / half / f"{name}_{half}.txt", columns if name == "X" else 1)
+        frame = pd.read_csv(path, sep=r"\s+", header=None, skip_blank_lines=False, dtype=np.float64)
+        if frame.shape[1] != columns or not np.isfinite(frame.to_numpy()).all():
+            raise ValueError(f"{frame.shape[1]} fields, or others")
+    except Exception as error:  # of a damaged file the reader raises many kinds
+        raise DataError(
+            f"file {path}: expected lines of {columns} finite numbers, found: {error}. Get the original again."
+        ) from error
+    return frame.to_numpy()

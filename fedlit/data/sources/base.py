@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import re
 from abc import ABC, abstractmethod
@@ -17,7 +18,7 @@ from fedlit.data.labels import class_labels
 from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import own_task
-from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.errors import ConfigError, DataError, did_you_mean, expect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fedlit.names import Share
 
 __all__ = [
+    "RESERVED",
     "Source",
     "check_client_name",
     "check_fractions",
@@ -32,18 +34,20 @@ __all__ = [
     "check_tables",
     "choose_clients",
     "class_labels",
+    "client_name",
     "random_split",
     "read_known",
 ]
 
 _CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_RESERVED = {
+RESERVED = {
     "federation": "the run of the whole federation",
     "all": "the union of pooled rows",
     **dict.fromkeys(("train", "val", "test"), "the tags of a split"),
     **dict.fromkeys(("exchange", "epoch", "plan"), "a tag of the logs"),
     **dict.fromkeys(("checkpoints", "predictions"), "a folder of each run"),
 }
+"""Names that no client can have, in lower case, and what they are taken by."""
 _LONGEST_NAME = 64
 _MOST_NUMBERS = 30  # that pass for classes where nobody says so
 
@@ -51,20 +55,33 @@ _MOST_NUMBERS = 30  # that pass for classes where nobody says so
 class Source(ABC):
     """The source of a federation's tables.
 
-    A source's constructor only stores its arguments; files are looked for and read by :meth:`tables`. The docstring of
+    Constructing a source only stores its arguments; files are looked for and read by :meth:`tables`. The docstring of
     its class says what clients, columns, targets and splits there are, the licence and what to cite.
 
     Attributes:
         name: how the source is called on the command line.
         about: what it holds, in one line.
+        known: the names of all clients that it can have, where these are fixed; ``clients`` then chooses among them.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
+    known: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Check what several sources take: the shares of rows, and the clients.
+
+        Raises:
+            ConfigError: a share outside (0, 1), or a client that there is not.
+        """
+        check_fractions(getattr(self, "test", 0.5), getattr(self, "validation", 0.5))
+        own: Any = self
+        if self.known:
+            own.clients = choose_clients(own.clients, self.known, self.name)
 
     @classmethod
-    def files(cls) -> tuple[RemoteFile, ...]:
-        """All files that the source knows, whether or not this instance reads them; empty if it needs none."""
+    def known_files(cls) -> tuple[RemoteFile, ...]:
+        """All published files that the source reads, whether or not this instance does; empty if it needs none."""
         return ()
 
     @abstractmethod
@@ -78,36 +95,29 @@ class Source(ABC):
             One table a client, in the order the clients were asked for, as :func:`check_tables` lets them pass.
         """
 
-    def table(self, client: str, seed: int) -> ClientTable:
-        """Return one client's table. A source that can do so reads no other's.
-
-        Raises:
-            ConfigError: there is no such client.
-        """
-        tables = {table.name: table for table in self.tables(seed)}
-        if client not in tables:
-            raise ConfigError(
-                f"{self.name}: expected a client among {', '.join(tables)}, found {client!r}."
-                + did_you_mean(client, tables)
-            )
-        return tables[client]
-
-    def sizes(self) -> dict[str, int] | None:
-        """Client → the size of its table, by which clients are dealt to the processes of a cluster; None if it cannot
-        be said without reading all tables. Where it can, :meth:`some` reads no others.
-        """
-        return None
-
     def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
-        """Some clients' tables; others read the rest.
+        """Some clients' tables. A source that can do so reads no others.
 
         Args:
             clients: their names.
             seed: see :meth:`tables`.
-            share: tells the others facts, where something is to be refused that fits no client at all; None where
-                nobody else reads.
+            share: tells the others facts, where other processes read the rest; None where nobody else reads.
+
+        Raises:
+            ConfigError: there is no such client.
         """
-        return [self.table(client, seed) for client in clients]
+        if self.known:
+            fewer: Any = copy.copy(self)
+            fewer.clients = choose_clients(clients, self.known, self.name)
+            return type(self).tables(fewer, seed)  # not what a caller may have cached on the instance
+        tables = {table.name: table for table in self.tables(seed)}
+        return [tables[client] for client in choose_clients(clients, list(tables), self.name)]
+
+    def sizes(self) -> dict[str, int] | None:
+        """Client → the size of its table, by which clients are dealt to the processes of a cluster; None if it is not
+        known before all tables are read. Where it is, :meth:`some` reads no others.
+        """
+        return None
 
 
 def check_client_name(name: object) -> None:
@@ -117,17 +127,30 @@ def check_client_name(name: object) -> None:
         ConfigError: if the name is not made of letters, digits, ``_`` and ``-``, or is one that logs need for
             themselves.
     """
-    if not isinstance(name, str) or not _CLIENT_NAME.fullmatch(name):
+    fits = isinstance(name, str) and _CLIENT_NAME.fullmatch(name) and len(name) <= _LONGEST_NAME
+    if not isinstance(name, str) or not fits:
         raise ConfigError(
-            f"client {name!r}: expected a name of the letters A-Z and a-z, digits, '_' and '-' that starts with a "
-            f"letter or a digit, because it becomes a folder's name. Rename the client."
+            f"client {name!r}: expected a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-' "
+            "that starts with a letter or a digit, because it becomes a folder's name. Rename the client."
         )
-    if len(name) > _LONGEST_NAME:
-        raise ConfigError(
-            f"client {name!r}: expected at most {_LONGEST_NAME} letters, found {len(name)}. Rename the client."
-        )
-    if name.casefold() in _RESERVED:
-        raise ConfigError(f"client {name!r}: this name is taken by {_RESERVED[name.casefold()]}. Rename the client.")
+    if name.casefold() in RESERVED:
+        raise ConfigError(f"client {name!r}: this name is taken by {RESERVED[name.casefold()]}. Rename the client.")
+
+
+def client_name(text: object) -> str:
+    """A name that a client can have, made of any text.
+
+    Example:
+        >>> client_name("São Paulo (2024)"), client_name(3.0)
+        ('Sao_Paulo_2024', '3')
+    """
+    import unicodedata
+
+    if isinstance(text, float) and text.is_integer():
+        text = int(text)
+    plain = unicodedata.normalize("NFKD", str(text)).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", plain).strip("_-")
+    return name[:_LONGEST_NAME] or "client"
 
 
 def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: str) -> tuple[str, ...]:
@@ -136,19 +159,14 @@ def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: s
     Raises:
         ConfigError: if none is wanted, one is unknown, or one is named twice.
     """
-    if isinstance(wanted, str):
-        raise ConfigError(f"{source}: clients: expected a list of names, found the text {wanted!r}. Write [{wanted}].")
     chosen = tuple(known if wanted is None else wanted)
-    if not chosen:
-        raise ConfigError(f"{source}: clients: expected at least one of {', '.join(known)}; found an empty list.")
-    for name, times in Counter(chosen).items():
-        if name not in known:
-            raise ConfigError(
-                f"{source}: clients: expected names among {', '.join(known)}; found {name!r}."
-                f"{did_you_mean(str(name), known)}"
-            )
-        if times > 1:
-            raise ConfigError(f"{source}: clients: {name!r} is named {times} times. Name each client once.")
+    wrong = wanted if isinstance(wanted, str) else next((own for own in chosen if own not in known), None)
+    wrong = wrong or next((own for own in chosen if chosen.count(own) > 1), None)
+    if wrong is not None or not chosen:
+        raise ConfigError(
+            f"{source}: clients: expected a list of names among {', '.join(known)}, each once; found "
+            f"{'none' if wrong is None else repr(wrong)}." + did_you_mean(str(wrong or ""), known)
+        )
     return chosen
 
 
@@ -183,8 +201,7 @@ def check_fractions(test: float, validation: float) -> None:
         ConfigError: unless both lie strictly between 0 and 1.
     """
     for key, value in (("test", test), ("validation", validation)):
-        if not 0 < value < 1:
-            raise ConfigError(f"{key}: expected a share of the rows above 0 and below 1, found {value}.")
+        expect(0 < value < 1, key, "a share of the rows above 0 and below 1", value)
 
 
 def check_names(names: Sequence[str]) -> list[str]:
@@ -224,11 +241,9 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
 
 def _of_columns(table: ClientTable) -> Iterator[str]:
     features, names = table.features, list(table.features.columns)
-    if not names:
-        yield ": expected at least one feature column, found none."
+    if not names or not all(isinstance(column, str) for column in names):
+        yield f": expected columns whose names are text, found {names[:9] or 'none'}."
     for column, times in Counter(names).items():
-        if not isinstance(column, str):
-            yield f": expected text as names of columns, found {column!r}. Rename the columns."
         if times > 1:
             yield f": {times} columns are called {column!r}. Rename or drop one."
     for column in table.categorical:
@@ -239,29 +254,27 @@ def _of_columns(table: ClientTable) -> Iterator[str]:
             f": expected one label for each row, in the same order; found {len(features)} rows of features and "
             f"{len(table.target)} labels, or other row numbers."
         )
-    for column in names:
-        if column in table.categorical:
-            continue
-        values = features[column]
-        if values.dtype.kind not in "iuf":
+    numbers = features.loc[:, [name not in table.categorical for name in names]]
+    for name, dtype in numbers.dtypes.items():
+        if dtype.kind not in "iuf":
             yield (
-                f", column {column!r}: expected numbers, found values of type {values.dtype}. Correct the file, or "
-                "list the column as categorical."
+                f", column {name!r}: expected numbers, found values of type {dtype}. Correct the file, or list the "
+                "column as categorical."
             )
-        if values.dtype.kind == "f" and (infinite := np.isinf(values.to_numpy(np.float64, na_value=np.nan)).sum()):
-            yield (
-                f", column {column!r}: expected finite numbers, found {infinite} infinite values. Mark them as missing "
-                "(leave the cell empty), or drop the rows or the column."
-            )
+    infinite = np.isinf(numbers.to_numpy(np.float64, na_value=np.nan)).sum(axis=0)
+    if infinite.any():
+        yield (
+            f", column {numbers.columns[infinite.argmax()]!r}: expected finite numbers, found {infinite.max()} "
+            "infinite values. Leave these cells empty, or drop the rows or the column."
+        )
 
 
 def _of_target(table: ClientTable) -> Iterator[str]:
-    target = table.target
-    name = (own_task(table.task, table.name) or {"name": "classification"})["name"]
-    if isinstance(target.name, tuple) and name != "multi_label":
+    target, task = table.target, (own_task(table.task, table.name) or {"name": "classification"})["name"]
+    if isinstance(target.name, tuple) and task != "multi_label":
         yield (
-            f", target {', '.join(target.name)}: expected one column for task: {name}, found a list of "
-            f"{len(target.name)}. Name one column, or say task: multi_label, which predicts each by yes or no."
+            f", target {', '.join(target.name)}: expected one column for task: {task}, found {len(target.name)}. Name "
+            "one column, or say task: multi_label, which predicts each by yes or no."
         )
     if missing := int(target.isna().sum()):
         yield (

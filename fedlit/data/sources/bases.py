@@ -32,10 +32,9 @@ __all__ = [
 BASES = "ACGNT"
 """The symbols by their codes 0 to 4, sorted as encoders sort categories; N is a base that was not read. The code of a
 position behind a read's end is −1."""
-ENDINGS = (".fasta", ".fa", ".fna", ".fastq", ".fq", ".csv")
+ENDINGS = (".fasta", ".fa", ".fna", ".fastq", ".fq")
 
 _READ = "read"
-_NOTHING = " "  # a position without a base, in a text
 _PLAIN = str.maketrans({"U": "T", **dict.fromkeys("RYSWKMBDHV", "N")})  # RNA; IUPAC's letters for one of several bases
 _LETTERS = np.array([*BASES, None], dtype=object)
 
@@ -63,11 +62,8 @@ def codes_of(reads: Iterable[str], length: int, where: str) -> tuple[np.ndarray,
     made, converted, others = [], Counter[str](), Counter[int]()
     for row, read in enumerate(reads, 1):
         plain = read[:length].upper().translate(_PLAIN)
-        if wrong := set(plain) - {*BASES, _NOTHING}:
-            raise DataError(
-                f"{where}, read {row}: expected bases (A, C, G, T, N; nothing behind the end), found "
-                f"{min(wrong)!r}. Correct it."
-            )
+        if wrong := set(plain) - {*BASES}:
+            raise DataError(f"{where}, read {row}: expected bases (A, C, G, T, N), found {min(wrong)!r}. Correct it.")
         if plain != read[:length]:
             converted.update(f"{old} to {new}" for old, new in zip(read, plain, strict=False) if old != new)
         others[(len(read) > length) - (0 < len(read) < length)] += 1
@@ -161,7 +157,7 @@ def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tup
     """Return rows with a column for each position; bases are converted as in training.
 
     Args:
-        frame: rows with the column ``read``, or with ``columns``: a base in each, or nothing.
+        frame: rows with the column ``read``; others pass as they are.
         columns: of the positions, in their order.
         where: whose rows, for messages.
 
@@ -169,7 +165,7 @@ def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tup
         The rows without ``read`` and with all columns (None where there is no base), and notes.
 
     Raises:
-        DataError: neither ``read`` nor all columns, or a letter that means no base.
+        DataError: a letter that means no base.
 
     Example:
         >>> import pandas as pd
@@ -179,24 +175,9 @@ def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tup
     """
     import pandas as pd
 
-    if _READ in frame:
-        texts = _texts(frame)
-    else:
-        if absent := [name for name in columns if name not in frame]:
-            raise DataError(
-                f"{where}: expected a column {_READ} with the bases of each row as text, or the columns {columns[0]} "
-                f"to {columns[-1]} with one base each, found no {absent[0]}. Write one of the two."
-            )
-        cells = frame[list(columns)].astype(object)
-        cells = cells.where(cells.notna(), _NOTHING).map(lambda cell: str(cell).strip() or _NOTHING)
-        if (wrong := cells.map(len) != 1).any(axis=None):
-            column = next(name for name in columns if wrong[name].any())
-            raise DataError(
-                f"{where}, column {column!r}: expected one base (A, C, G, T, N) or nothing in each cell, found "
-                f"{str(cells.loc[wrong[column], column].iloc[0])[:40]!r}. Correct the cell, or leave it empty."
-            )
-        texts = ["".join(own) for own in cells.to_numpy()]
-    codes, notes = codes_of(texts, len(columns), where)
+    if _READ not in frame:
+        return frame, []
+    codes, notes = codes_of(_texts(frame), len(columns), where)
     read = pd.DataFrame(_LETTERS[codes], index=frame.index, columns=list(columns))
     rest = frame.drop(columns=[name for name in (*columns, _READ) if name in frame])
     return pd.concat([rest, read], axis=1), notes

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
-from fedlit.data.sources.base import Source, check_fractions, check_tables, choose_clients, random_split
+from fedlit.data.sources.base import Source, check_tables, random_split
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, own_task
 
 __all__ = ["Bundled"]
 
-_CLIENTS = ("breast_cancer", "wine", "digits", "iris", "diabetes")
 
-
+@dataclass(eq=False)
 class Bundled(Source):
     """Tables that scikit-learn carries, one client each; they share neither columns nor classes.
 
@@ -42,20 +42,17 @@ class Bundled(Source):
 
     name: ClassVar[str] = "bundled"
     about: ClassVar[str] = "small tables that scikit-learn carries; they share neither columns nor classes"
+    known: ClassVar[tuple[str, ...]] = ("breast_cancer", "wine", "digits", "iris", "diabetes")
 
-    def __init__(
-        self,
-        clients: Sequence[str] = ("breast_cancer", "wine", "digits"),
-        test: float = 0.25,
-        validation: float = 0.2,
-        task: TaskSettings | None = None,
-    ) -> None:
-        check_fractions(test, validation)
-        self.clients = choose_clients(clients, _CLIENTS, self.name)
-        check_task(task, self.clients)
-        self.test = test
-        self.validation = validation
-        self.task = task
+    clients: Sequence[str] = ("breast_cancer", "wine", "digits")
+    test: float = 0.25
+    validation: float = 0.2
+    task: TaskSettings | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        check_task(self.task, self.clients)
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Load the tables; ``seed`` draws the splits."""

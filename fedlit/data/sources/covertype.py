@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_tables, choose_clients, read_known
+from fedlit.data.sources.base import Source, check_tables, read_known
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError, expect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +51,7 @@ _NAMES = (*_NUMERIC, *_AREA_COLUMNS, *_SOIL_COLUMNS, _LABEL)
 _CATEGORICAL = ("soil_type", "climatic_zone", "geologic_zone", "wilderness_area")
 
 
+@dataclass(eq=False)
 class Covertype(Source):
     """UCI Covertype, one client for each wilderness area.
 
@@ -84,24 +85,22 @@ class Covertype(Source):
 
     name: ClassVar[str] = "covertype"
     about: ClassVar[str] = "forest cover types in four wilderness areas of Colorado; the areas have other classes"
+    known: ClassVar[tuple[str, ...]] = AREAS
 
-    def __init__(
-        self,
-        root: str | None = None,
-        clients: Sequence[str] | None = None,
-        columns: Literal["derived", "numbers", "raw"] = "derived",
-        positive: Sequence[int] | None = None,
-    ) -> None:
-        self.root = root
-        self.clients = choose_clients(clients, AREAS, self.name)
-        if columns not in ("derived", "numbers", "raw"):
-            raise ConfigError(f"{self.name}: columns: expected 'derived', 'numbers' or 'raw', found {columns!r}.")
-        if positive is not None and not 0 < len(set(positive) & set(range(1, 8))) == len(positive) < 7:
-            raise ConfigError(f"{self.name}: positive: expected some of the cover types 1 to 7, found {positive}.")
-        self.columns, self.positive = columns, positive
+    root: str | None = None
+    clients: Sequence[str] | None = None
+    columns: Literal["derived", "numbers", "raw"] = "derived"
+    positive: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        expect(self.columns in ("derived", "numbers", "raw"), "columns", "derived, numbers or raw", self.columns)
+        some = self.positive is None or 0 < len({*self.positive} & {*range(1, 8)}) == len(self.positive) < 7
+        expect(some, "positive", "some of the cover types 1 to 7", self.positive)
 
     @classmethod
-    def files(cls) -> tuple[RemoteFile, ...]:
+    def known_files(cls) -> tuple[RemoteFile, ...]:
         """The one file, packed or not."""
         return (
             RemoteFile(
@@ -115,14 +114,11 @@ class Covertype(Source):
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables; ``seed`` is not used, since the splits are the file's own."""
-        path = locate(self.files()[0], self.root)
-        frame = _read(path)
-        area = _position_of_one(frame, _AREA_COLUMNS, "wilderness area", path)
-        soil = _position_of_one(frame, _SOIL_COLUMNS, "soil type", path)
+        frame, area, soil = self._read()
         features = frame[list(_NAMES[:-1])] if self.columns == "raw" else _derive(frame, area, soil)
         target = frame[_LABEL] if self.positive is None else frame[_LABEL].isin(self.positive)
         tables = []
-        for client in self.clients:
+        for client in self.clients or ():
             rows = np.flatnonzero(area == AREAS.index(client))
             bounds = np.searchsorted(rows, [_TRAIN, _TRAIN + _VALIDATION])
             train, validation, test = np.split(np.arange(len(rows), dtype=np.int64), bounds)
@@ -137,31 +133,22 @@ class Covertype(Source):
             )
         return check_tables(tables)
 
-
-def _read(path: Path) -> pd.DataFrame:
-    # Stated types spare pandas the guessing: the whole file is read in a fraction of the time and of the memory.
-    # Measures are floats because some copies of the file leave hillshade empty.
-    types = {name: np.float64 if name in _NUMERIC else np.uint8 for name in _NAMES}
-    frame = read_known(path, _NAMES, header=False, dtype=types)
-    if len(frame) <= _TRAIN + _VALIDATION or not frame[_LABEL].between(1, 7).all():
-        raise DataError(
-            f"file {path}: expected more than {_TRAIN + _VALIDATION:,} rows with cover types from 1 to 7, found "
-            f"{len(frame):,} rows with {frame[_LABEL].min()} to {frame[_LABEL].max()}. Fetch the file again."
-        )
-    return frame
-
-
-def _position_of_one(frame: pd.DataFrame, columns: Sequence[str], what: str, path: Path) -> np.ndarray:
-    """The position of the single 1 in each row of one-hot columns, shape (rows,)."""
-    block = frame[list(columns)].to_numpy()
-    if (wrong := np.flatnonzero((block.sum(axis=1) != 1) | (block.max(axis=1) != 1))).size:
-        row = int(wrong[0])
-        raise DataError(
-            f"file {path}, row {row} (counted from 0): expected exactly one 1 among the {len(columns)} columns of the "
-            f"{what} and 0 in the others, found the sum {int(block[row].sum())}. Fetch the file again."
-        )
-    position: np.ndarray = block.argmax(axis=1)
-    return position
+    def _read(self) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+        """The file's rows, and of each the positions (rows,) of its area and its soil type."""
+        path = locate(self.known_files()[0], self.root)
+        # Stated types spare pandas the guessing: the whole file is read in a fraction of the time and of the memory.
+        # Measures are floats because some copies of the file leave hillshade empty.
+        types = {name: np.float64 if name in _NUMERIC else np.uint8 for name in _NAMES}
+        frame = read_known(path, _NAMES, header=False, dtype=types)
+        blocks = [frame[list(columns)].to_numpy() for columns in (_AREA_COLUMNS, _SOIL_COLUMNS)]
+        one = all(((block == 1).sum(axis=1) == 1).all() and block.max() == 1 for block in blocks)
+        if len(frame) <= _TRAIN + _VALIDATION or not frame[_LABEL].between(1, 7).all() or not one:
+            raise DataError(
+                f"file {path}: expected more than {_TRAIN + _VALIDATION:,} rows, each of one area, one soil type and a "
+                f"cover type from 1 to 7, found others among {len(frame):,} rows. Fetch the file again."
+            )
+        area, soil = (block.argmax(axis=1) for block in blocks)
+        return frame, area, soil
 
 
 def _derive(frame: pd.DataFrame, area: np.ndarray, soil: np.ndarray) -> pd.DataFrame:

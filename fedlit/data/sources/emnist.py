@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import string
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_fractions, check_tables
+from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.table import ClientTable
 from fedlit.errors import DataError
 
@@ -22,6 +23,7 @@ CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _PARTS = tuple(f"{split}-{kind}" for split in ("train", "test") for kind in ("images-idx3", "labels-idx1"))
 
 
+@dataclass(eq=False)
 class EMNIST(Source):
     """EMNIST by class: 814,255 images of 62 characters in 28 by 28 pixels, one client (Cohen et al. 2017).
 
@@ -48,12 +50,11 @@ class EMNIST(Source):
     name: ClassVar[str] = "emnist"
     about: ClassVar[str] = "handwritten digits and letters, 62 classes, from the published IDX files"
 
-    def __init__(self, root: str | None = None, validation: float = 0.2) -> None:
-        check_fractions(0.5, validation)
-        self.root, self.validation = root, validation
+    root: str | None = None
+    validation: float = 0.2
 
     @classmethod
-    def files(cls) -> tuple[RemoteFile, ...]:
+    def known_files(cls) -> tuple[RemoteFile, ...]:
         """Images and labels of both splits, packed or not."""
         return tuple(
             RemoteFile(
@@ -73,7 +74,7 @@ class EMNIST(Source):
 
         from fedlit.seeding import derive_seed
 
-        train, train_labels, test, test_labels = (_read_idx(locate(file, self.root)) for file in self.files())
+        train, train_labels, test, test_labels = (_read_idx(locate(file, self.root)) for file in self.known_files())
         images, labels = np.concatenate([train, test]), np.concatenate([train_labels, test_labels])
         if len(images) != len(labels) or images.ndim != 3 or labels.ndim != 1 or labels.max() >= len(CHARACTERS):
             raise DataError(

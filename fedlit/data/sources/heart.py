@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import yaml
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_fractions, check_tables, choose_clients, random_split, read_known
+from fedlit.data.sources.base import Source, check_tables, random_split, read_known
 from fedlit.data.table import ClientTable
 from fedlit.errors import DataError
 
 __all__ = ["Heart"]
 
-_FILE = ("path", "url", "sha256", "about", "alternatives")
+_READ: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_SITES = {name: site for name, site in _READ.items() if not name.startswith(".")}
+_FILES = {name: RemoteFile(**site["file"]) for name, site in _SITES.items()}
 
 
-@cache
-def _sites() -> dict[str, dict[str, Any]]:
-    """Site → how its file is read, and under ``file`` where it is."""
-    import yaml
-
-    text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-    sites = {name: site for name, site in yaml.safe_load(text).items() if not name.startswith(".")}
-    for site in sites.values():
-        site["file"] = RemoteFile(**{key: site[key] for key in _FILE if key in site})
-    return sites
-
-
+@dataclass(eq=False)
 class Heart(Source):
     """Heart disease, one client a site, each with columns of its own and two classes: 1 is disease (or death).
 
@@ -65,44 +57,32 @@ class Heart(Source):
 
     name: ClassVar[str] = "heart"
     about: ClassVar[str] = "heart disease at up to seven sites; the sites have other columns"
+    known: ClassVar[tuple[str, ...]] = tuple(_SITES)
 
-    def __init__(
-        self,
-        root: str | None = None,
-        clients: Sequence[str] = ("cleveland", "sa", "faisalabad"),
-        test: float = 0.33,
-        validation: float = 0.1,
-    ) -> None:
-        check_fractions(test, validation)
-        self.root = root
-        self.clients = choose_clients(clients, tuple(_sites()), self.name)
-        self.test = test
-        self.validation = validation
+    root: str | None = None
+    clients: Sequence[str] = ("cleveland", "sa", "faisalabad")
+    test: float = 0.33
+    validation: float = 0.1
 
     @classmethod
-    def files(cls) -> tuple[RemoteFile, ...]:
+    def known_files(cls) -> tuple[RemoteFile, ...]:
         """The files, one for each site."""
-        return tuple(site["file"] for site in _sites().values())
+        return tuple(_FILES.values())
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables; ``seed`` draws the splits."""
         return check_tables([self._table(client, seed) for client in self.clients])
 
-    def table(self, client: str, seed: int) -> ClientTable:
-        """Read one site's file alone."""
-        return Heart(self.root, [client], self.test, self.validation).tables(seed)[0]
-
     def sizes(self) -> dict[str, int]:
         """Bytes of each site's file."""
-        return {client: locate(_sites()[client]["file"], self.root).stat().st_size for client in self.clients}
+        return {client: locate(_FILES[client], self.root).stat().st_size for client in self.clients}
 
     def _table(self, client: str, seed: int) -> ClientTable:
-        site = _sites()[client]
-        path = locate(site["file"], self.root)
+        site, path = _SITES[client], locate(_FILES[client], self.root)
         columns = [*site["features"], site["target"]]  # the file of sa begins with a row number, which is left out
         frame = read_known(path, columns, header=site.get("header", True), na_values=["?"])
         target = frame[site["target"]]
-        if wrong := sorted(set(target.dropna().tolist()) - set(site["labels"]), key=str):
+        if wrong := sorted(set(target.dropna()) - set(site["labels"]), key=str):
             raise DataError(
                 f"client {client!r}, file {path}, target {target.name!r}: expected labels among {site['labels']}, "
                 f"found {wrong[0]!r}. Fetch the file again."

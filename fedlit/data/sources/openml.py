@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from fedlit.data.files import cache_folder
-from fedlit.data.sources.base import (
-    Source,
-    check_client_name,
-    check_fractions,
-    check_tables,
-    class_labels,
-    random_split,
-)
+from fedlit.data.sources.base import RESERVED, Source, check_tables, class_labels, client_name, random_split
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, own_task
-from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.errors import ConfigError, DataError, did_you_mean, expect
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -27,11 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenML"]
 
-_SEARCH = "https://www.openml.org/search?type=data"
-# A name becomes part of an address and of a path in the cache; any data set of another name can be had by its id.
-_NAME = re.compile(r"[A-Za-z0-9_(][A-Za-z0-9_.(),-]*")
 
-
+@dataclass(eq=False)
 class OpenML(Source):
     """One client: a data set of OpenML, fetched by scikit-learn's ``fetch_openml`` and kept in a cache.
 
@@ -39,7 +30,7 @@ class OpenML(Source):
     marks as row identifier or as to be ignored are left out. A column without any value stays, as a number
     that is missing everywhere. Splits are random, drawn from the run's seed as
     :func:`~fedlit.data.sources.base.random_split` says. The client is called what OpenML calls the data set, in lower
-    case and with ``-`` for what a client's name may not hold.
+    case and with ``_`` for what a client's name may not hold.
 
     - Clients: one, called what OpenML calls the data set.
     - Columns: numbers are numeric, all others categorical; row identifiers and ignored columns are left out.
@@ -73,66 +64,51 @@ class OpenML(Source):
     name: ClassVar[str] = "openml"
     about: ClassVar[str] = "any data set of OpenML, by name and version or by id"
 
-    def __init__(
-        self,
-        dataset: str | int,
-        version: int | None = None,
-        target: str | None = None,
-        drop: list[str] | None = None,
-        root: str | Path | None = None,
-        test: float = 0.2,
-        validation: float = 0.25,
-        task: TaskSettings | None = None,
-    ) -> None:
-        check_fractions(test, validation)
-        if isinstance(dataset, str) and dataset.isascii() and dataset.isdigit():
-            dataset = int(dataset)  # a command line hands an id over as text
-        known = _NAME.fullmatch(dataset) if isinstance(dataset, str) else type(dataset) is int and dataset > 0
-        for key, value, fits, expected in (
-            ("dataset", dataset, known, "a name of letters, digits and _ . ( ) , - or an id from 1 on"),
-            ("version", version, version is None or (type(version) is int and version > 0), "a whole number from 1 on"),
-            (
-                "version",
-                version,
-                version is None or isinstance(dataset, str),
-                "none beside an id",
-            ),
-            ("drop", drop, not isinstance(drop, str), f"a list of columns such as [{drop}]"),
-            ("drop", drop, target is None or target not in (drop or ()), "other columns than the target"),
-        ):
-            if not fits:
-                raise ConfigError(f"openml: {key}: expected {expected}, found {value!r}. Look it up at {_SEARCH}.")
-        self.dataset, self.version, self.target, self.drop = dataset, version, target, list(drop or ())
-        self.root, self.test, self.validation, self.task = root, test, validation, task
-        if not isinstance(task, dict) or "name" in task:
-            check_task(task, ())
+    dataset: str | int
+    version: int | None = None
+    target: str | None = None
+    drop: list[str] = field(default_factory=list)
+    root: str | Path | None = None
+    test: float = 0.2
+    validation: float = 0.25
+    task: TaskSettings | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        if isinstance(self.dataset, str) and self.dataset.isascii() and self.dataset.isdigit():
+            self.dataset = int(self.dataset)  # a command line hands an id over as text
+        named = isinstance(self.dataset, str)
+        # A name becomes part of a path in the cache.
+        fits = named or (type(self.dataset) is int and self.dataset > 0)
+        plain = fits and re.fullmatch(r"[A-Za-z0-9_(][A-Za-z0-9_.(),-]*", str(self.dataset))
+        expect(bool(plain), "openml: dataset", "a name of letters, digits and _ . ( ) , - or an id", self.dataset)
+        fits = self.version is None or (named and self.version > 0)
+        expect(fits, "openml: version", "a whole number from 1 on beside a name, none beside an id", self.version)
+        expect(not isinstance(self.drop, str), "openml: drop", f"a list of columns such as [{self.drop}]", self.drop)
+        if not isinstance(self.task, dict) or "name" in self.task:
+            check_task(self.task, ())
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the table, fetched first if the cache does not hold it; ``seed`` draws the splits.
 
         Raises:
-            ConfigError: ``target`` or ``drop`` names a column that the data set does not have.
-            DataError: the data set cannot be fetched, is not what OpenML describes, or names no single target.
+            ConfigError: ``target`` or ``drop`` names a column that the data set does not have, or OpenML names no
+                single target.
+            DataError: the data set cannot be fetched, or is not what OpenML describes.
         """
         bunch = self._fetch()
-        columns, where = bunch.feature_names, f"openml: data set {self.dataset!r}"
+        columns = bunch.feature_names
         target = self.target or bunch.details.get("default_target_attribute", "")
-        if self.target is None and (not target or "," in target):
-            raise DataError(
-                f"{where}: target: expected OpenML to name one, found {target.split(',')[:20] if target else 'none'}. "
-                f"Name one of {shorten(columns, 20)}."
-            )
         for key, own in (("target", target), *(("drop", column) for column in self.drop)):
             if own not in columns or (key == "drop" and own == target):
                 raise ConfigError(
-                    f"{where}: {key}: expected one of {shorten(columns, 20)}{' but the target' * (key == 'drop')}; "
-                    f"found {own!r}.{did_you_mean(own, columns)} Row identifiers are left out already."
+                    f"openml: data set {self.dataset!r}: {key}: expected one of {shorten(columns, 20)}"
+                    f"{' but the target' * (key == 'drop')}; found {own!r}; row identifiers are left out already."
+                    + did_you_mean(own, columns)
                 )
-        client = re.sub(r"[^a-z0-9_-]+", "-", str(bunch.details["name"]).lower()).strip("-_")[:64]
-        try:
-            check_client_name(client)
-        except ConfigError:  # nothing is left of it, or fedlit uses the name itself
-            client = f"openml-{bunch.details['id']}"
+        client = client_name(str(bunch.details["name"]).lower())
+        client = f"openml-{bunch.details['id']}" if client in RESERVED else client
         check_task(self.task, [client])
         kept = [column for column in columns if column not in (*self.drop, target)]
         features = bunch.data[kept].apply(_plain)
@@ -170,8 +146,8 @@ class OpenML(Source):
             raise DataError(
                 f"openml: data set {self.dataset!r}, version {self.version or 'active'}: expected it below "
                 f"{folder / 'openml'} or from https://www.openml.org, found: {' '.join(str(error).split())} "
-                f"({getattr(error, 'url', type(error).__name__)}). Look it up at {_SEARCH}; without a network "
-                "copy that folder from elsewhere; remove it if it is damaged."
+                f"({getattr(error, 'url', type(error).__name__)}). Look it up at https://www.openml.org; without a "
+                "network copy that folder from elsewhere; remove it if it is damaged."
             ) from error
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedlit.data.sources.base import Source, check_fractions, check_tables
+from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.sources.bases import BASES
-from fedlit.data.sources.reads import table_of, write_reads
+from fedlit.data.sources.reads import table_of
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError
+from fedlit.errors import expect
 
 __all__ = ["KINDS", "Populations", "World"]
 
@@ -59,6 +58,7 @@ class World:
     recurrent: np.ndarray
 
 
+@dataclass(eq=False)
 class Populations(Source):
     """Clients whose reads come from populations with variants of their own; everything is drawn by the run's seed.
 
@@ -119,45 +119,39 @@ class Populations(Source):
     name: ClassVar[str] = "populations"
     about: ClassVar[str] = "made-up populations: reads of DNA with variants, a label for each position"
 
-    def __init__(
-        self,
-        populations: int = 4,
-        clients: int = 2,
-        reads: int = 400,
-        length: int = 150,
-        reference: int = 20000,
-        region: float = 60.0,
-        variants: float = 0.02,
-        divergence: float = 0.1,
-        errors: float = 0.005,
-        uncalled: float = 0.001,
-        unlabelled: float = 0.0,
-        labels: Literal["variants", "regions"] = "variants",
-        flipped: Sequence[int] = (),
-        flip: float = 0.2,
-        test: float = 0.2,
-        validation: float = 0.25,
-    ) -> None:
-        check_fractions(test, validation)
-        shares = {"variants": variants, "errors": errors, "uncalled": uncalled, "unlabelled": unlabelled, "flip": flip}
-        for key, value, fits, expected in (
-            *((key, own, own >= 1, "at least 1") for key, own in (("populations", populations), ("clients", clients))),
-            ("length", length, length >= 1, "at least 1"),
-            ("reads", reads, reads >= 3, "at least 3, one for each split"),
-            ("reference", reference, reference >= length, f"at least one read's {length} bases"),
-            ("region", region, region >= 1, "a mean of at least 1 base"),
-            ("divergence", divergence, 0 < divergence < 1, "a number above 0 and below 1"),
-            *((key, share, 0 <= share <= 1, "a share in [0, 1]") for key, share in shares.items()),
-            ("labels", labels, labels in ("variants", "regions"), "variants or regions"),
-            ("flipped", flipped, set(flipped) <= set(range(1, populations + 1)), f"numbers from 1 to {populations}"),
-            ("flipped", flipped, not flipped or labels == "variants", "none with labels: regions; use ConceptShift"),
-        ):
-            if not fits:
-                raise ConfigError(f"{self.name}: {key}: expected {expected}, found {value!r}.")
-        self.labels, self.flipped = labels, flipped
-        self.populations, self.clients, self.reads, self.length = populations, clients, reads, length
-        self.reference, self.region, self.divergence, self.shares = reference, region, divergence, shares
-        self.test, self.validation = test, validation
+    populations: int = 4
+    clients: int = 2
+    reads: int = 400
+    length: int = 150
+    reference: int = 20000
+    region: float = 60.0
+    variants: float = 0.02
+    divergence: float = 0.1
+    errors: float = 0.005
+    uncalled: float = 0.001
+    unlabelled: float = 0.0
+    labels: Literal["variants", "regions"] = "variants"
+    flipped: Sequence[int] = ()
+    flip: float = 0.2
+    test: float = 0.2
+    validation: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        least = {"populations": 1, "clients": 1, "length": 1, "reads": 3, "reference": self.length, "region": 1}
+        for key, number in least.items():
+            own = getattr(self, key)
+            expect(own >= number, f"populations: {key}", f"at least {number}", own)
+        for key in ("variants", "errors", "uncalled", "unlabelled", "flip"):
+            own = getattr(self, key)
+            expect(0 <= own <= 1, f"populations: {key}", "a share in [0, 1]", own)
+        expect(0 < self.divergence < 1, "populations: divergence", "a number above 0 and below 1", self.divergence)
+        known = set(self.flipped) <= set(range(1, self.populations + 1))
+        expect(known, "populations: flipped", f"numbers from 1 to {self.populations}", self.flipped)
+        expect(self.labels in ("variants", "regions"), "populations: labels", "variants or regions", self.labels)
+        fits = not self.flipped or self.labels == "variants"
+        expect(fits, "populations: flipped", "none with labels: regions; use ConceptShift", self.flipped)
 
     def world(self, seed: int) -> World:
         """Reference, regions and variants."""
@@ -172,7 +166,7 @@ class Populations(Source):
             chain[place] = base = min(int(np.searchsorted(steps[kind, base], own, "right")), 3)
         pairs = np.append((chain[:-1] == 1) & (chain[1:] == 2), False)  # a C before a G
         rate = np.where(pairs | np.roll(pairs, 1), _HOT, 1.0)
-        sites = np.flatnonzero(rng.random(self.reference) < self.shares["variants"] * rate / rate.mean())
+        sites = np.flatnonzero(rng.random(self.reference) < self.variants * rate / rate.mean())
         other = (chain[sites] + rng.integers(1, 4, len(sites))) % 4
         ancestral, scale = rng.uniform(0.05, 0.95, len(sites)), (1 - self.divergence) / self.divergence
         own = rng.beta(ancestral * scale, (1 - ancestral) * scale, (self.populations, len(sites)))
@@ -181,7 +175,7 @@ class Populations(Source):
         )
         counts = np.bincount(words)
         order = np.argsort(-counts, kind="stable")
-        most = order[counts[order].cumsum() <= self.shares["flip"] * self.reference]
+        most = order[counts[order].cumsum() <= self.flip * self.reference]
         return World(_CALLED[chain], kinds, sites, _CALLED[other], ancestral, own, np.isin(words, most))
 
     def tables(self, seed: int) -> list[ClientTable]:
@@ -203,31 +197,19 @@ class Populations(Source):
         frequency, other = np.zeros(self.reference), world.reference.copy()
         frequency[world.sites], other[world.sites] = world.frequencies[population], world.alternative
         codes = np.where(rng.random(places.shape) < frequency[places], other[places], world.reference[places])
-        wrong = rng.random(codes.shape) < self.shares["errors"]
+        wrong = rng.random(codes.shape) < self.errors
         position = np.searchsorted(_CALLED, codes[wrong])
         codes[wrong] = _CALLED[(position + rng.integers(1, 4, len(position))) % 4]
-        codes[rng.random(codes.shape) < self.shares["uncalled"]] = _N
+        codes[rng.random(codes.shape) < self.uncalled] = _N
         kinds = world.kinds
         if self.labels == "variants":
             kinds = np.isin(np.arange(self.reference), world.sites)
             kinds = kinds ^ world.recurrent if population + 1 in self.flipped else kinds
         letters = np.array([*(KINDS if self.labels == "regions" else "01"), NO_LABEL])
-        own = np.where(rng.random(codes.shape) < self.shares["unlabelled"], len(letters) - 1, kinds[places])
+        own = np.where(rng.random(codes.shape) < self.unlabelled, len(letters) - 1, kinds[places])
         labels = ["".join(row) for row in letters[own].tolist()]
         table = table_of(client, codes, labels, seed, self.test, self.validation)
         return replace(table, concept=str(1 + (population + 1 in self.flipped))) if self.flipped else table
-
-    def write(self, folder: str | Path, seed: int) -> dict[str, Path]:
-        """Write each client's reads as a FASTA file, which :class:`fedlit.Reads` reads.
-
-        Args:
-            folder: made if need be.
-            seed: see :meth:`tables`.
-
-        Returns:
-            Client → its file.
-        """
-        return write_reads(self.tables(seed), folder)
 
 
 def _generator(seed: int, purpose: str) -> np.random.Generator:

