@@ -19,11 +19,11 @@ from fedlit.data.columns import (
     Tail,
     categories_of,
     frequent,
-    kind_of,
     plain_values,
 )
 from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, of_several_kinds, two_kinds
 from fedlit.data.moments import Moments
+from fedlit.data.schema.column import kind_of
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, refuse_several_tasks, target_facts, told_of_targets
 from fedlit.errors import DataError, expect

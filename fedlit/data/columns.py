@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import infer_dtype, is_numeric_dtype
 
 from fedlit.data.moments import Moments
-from fedlit.data.schema.column import Kind
+from fedlit.data.schema.column import TYPES, Kind, type_of
 from fedlit.errors import DataError
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "Tail",
     "categories_of",
     "frequent",
-    "kind_of",
     "plain_values",
 ]
 
@@ -35,35 +33,10 @@ Categories = Literal["codes", "indicators", "auto"]
 Missing = Literal["mean", "indicator"]
 Tail = Literal["", "other", "hashed"]
 NUMBERS: Kind = "numeric"
-_TYPES: dict[Kind, str] = {
-    "numeric": "numbers",
-    "coded": "numbers",
-    "boolean": "true/false",
-    "categorical": "text",
-}
 MOST_INDICATORS = 32  # categories of a column that get an input each
 BUCKETS = 32  # inputs for all further ones
-KINDS = tuple(_TYPES)
+KINDS = tuple(TYPES)
 """Of typed columns: an ordinal column and the parts of a date are numeric."""
-_OF_TYPE = {type_: kind for kind, type_ in _TYPES.items() if kind != NUMBERS}
-
-
-def _type_of(values: pd.Series) -> str:
-    if infer_dtype(values, skipna=True) == "boolean":
-        return "true/false"
-    return "numbers" if is_numeric_dtype(values) else "text"
-
-
-def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
-    """Of what kind a column (n,) is; None without any value, which says nothing about it.
-
-    Example:
-        >>> kind_of(pd.Series([0.5, None]), False), kind_of(pd.Series([True, None]), True), kind_of(pd.Series([]), True)
-        ('numeric', 'boolean', None)
-    """
-    if values.isna().all():
-        return None
-    return _OF_TYPE[_type_of(values)] if categorical else NUMBERS
 
 
 def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
@@ -76,7 +49,7 @@ def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
     missing = values.isna().to_numpy()
     if missing.all():
         return np.full(len(values), np.nan)
-    expected, found = _TYPES[kind], _type_of(values)
+    expected, found = TYPES[kind], type_of(values)
     if expected == "text":
         # a whole number that a gap elsewhere made a float is the text that it was
         texts = values.map(_text, na_action="ignore") if found == "numbers" else values.astype(object).astype(str)

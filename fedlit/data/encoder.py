@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
@@ -19,12 +18,14 @@ from fedlit.data.columns import (
     ColumnEncoder,
     categories_of,
     frequent,
-    kind_of,
     plain_values,
 )
 from fedlit.data.encoding import EncodedClient, Rows, moments_of
 from fedlit.data.moments import Moments
+from fedlit.data.note import Note
 from fedlit.data.row_encoder import RowEncoder
+from fedlit.data.schema.column import kind_of
+from fedlit.data.schema.schema import Schema
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import target_facts
 from fedlit.errors import DataError
@@ -86,7 +87,7 @@ class TableEncoder(RowEncoder):
         self.columns = {  # column by column: a copy of all training rows may not fit
             str(column): self._fit(table.features[column].iloc[rows], column in coded) for column in table.features
         }
-        self.schema = table.schema
+        self.schema = table.schema or Schema.typed(table.features, table.categorical, rows)
         self._check_names()
         groups = None if agreement.groups is None else [g for g in agreement.groups if self.client in g.clients]
         self.common = None if groups is None else {group.name: list(group.columns) for group in groups}
@@ -208,7 +209,7 @@ class TableEncoder(RowEncoder):
             "task": task_state(self.task),
             "seen": list(self.seen),
             "target": self.target_name,
-            **({} if self.schema is None else {"schema": self.schema.to_dict()}),
+            "schema": self.schema.to_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -220,50 +221,56 @@ class TableEncoder(RowEncoder):
         self.task, self.seen = task_from(state["task"]), tuple(state["seen"])
 
 
-def _notes(table: ClientTable) -> list[str]:
+def _notes(table: ClientTable) -> list[Note]:
     """Return notes on a table's columns."""
-    rows, notes, empty, constant = table.splits["train"], list[str](), list[str](), list[str]()
+    rows, empty, constant = table.splits["train"], list[str](), list[str]()
     for column in table.features:
         values = table.features[column].iloc[rows]
         if values.iloc[:1000].nunique(dropna=False) > 1 or values.nunique(dropna=False) > 1:
             continue
         (empty if values.isna().all() else constant).append(str(column))
-    if empty:
-        notes.append(f"{table.name}: no value in training rows, so without effect: {', '.join(empty)}")
-    if constant:
-        notes.append(f"{table.name}: the same value in all training rows: {', '.join(constant)}")
-    for column in table.categorical if table.schema is None else ():
-        values = table.features[column].iloc[rows]
-        if isinstance(values.dtype, pd.CategoricalDtype):
-            continue  # declared by the source, not found
-        text = values.dropna().astype(str) if not is_numeric_dtype(values) else values[:0]
-        odd = text[pd.to_numeric(text, errors="coerce").isna()]
-        if 0 < len(odd) < len(text) / 10:
-            notes.append(
-                f"{table.name}: {column} is taken for text, though all but {len(odd)} of its {len(text)} training "
-                f"values are numbers ({odd.iloc[0]!r} is not)"
-            )
-    return notes
+    said = (
+        (empty, "no value", "no value in training rows, so without effect"),
+        (constant, "one value", "the same value in all training rows"),
+    )
+    return [
+        _note(table, kind, f"{text}: {', '.join(names)}", columns=names, fix={"drop": names})
+        for names, kind, text in said
+        if names
+    ]
 
 
-def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list[str]:
+def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list[Note]:
     """Return notes on a table's target; ``validation`` is that of validation rows."""
-    rows, notes, sequence = len(table.splits["train"]), list[str](), isinstance(task, SequenceLabelling)
+    rows, notes, sequence = len(table.splits["train"]), list[Note](), isinstance(task, SequenceLabelling)
     if isinstance(task, MultiLabel):
         counted = list(zip(task.classes, task.class_rows, task.known_rows, strict=True))
         if same := [label for label, have, known in counted if known and have in (0, known)]:
-            notes.append(f"{table.name}: the same in all training rows, so nothing is learnt of: {', '.join(same)}")
-        if gaps := [f"{label} ({rows - known:,})" for label, _, known in counted if 0 < known < rows]:
-            notes.append(
-                f"{table.name}: not known of some training rows, which count nowhere for it: {', '.join(gaps)}"
-            )
+            text = f"the same in all training rows, so nothing is learnt of: {', '.join(same)}"
+            notes.append(_note(table, "one class", text, columns=same))
+        gaps = {label: rows - known for label, _, known in counted if 0 < known < rows}
+        if gaps:
+            shown = ", ".join(f"{label} ({count:,})" for label, count in gaps.items())
+            text = f"not known of some training rows, which count nowhere for it: {shown}"
+            notes.append(_note(table, "unlabelled", text, columns=list(gaps)))
         return notes
+    target = [str(table.target.name)]
     classes = sum(own > 0 for own in task.class_rows)
     if classes > 20 and classes > rows / 4 and not sequence:
-        notes.append(f"{table.name}: {classes} classes in {rows} training rows; is {table.target.name!r} the target?")
+        text = f"{classes} classes in {rows} training rows; is {target[0]!r} the target?"
+        notes.append(_note(table, "many classes", text, columns=target))
     if not task.classes and table.target.iloc[table.splits["train"]].nunique() == 1:
-        notes.append(f"{table.name}: {table.target.name!r} is the same in all training rows: there is nothing to learn")
+        text = f"{target[0]!r} is the same in all training rows: there is nothing to learn"
+        notes.append(_note(table, "one value", text, columns=target))
     if unseen := int(((validation == -1) if sequence else ~task.known(validation)).sum()):
         what = "positions of validation rows" if sequence else "validation rows"
-        notes.append(f"{table.name}: {unseen:,} {what} have a label that no training row has; they count as wrong")
+        text = f"{unseen:,} {what} have a label that no training row has; they count as wrong"
+        notes.append(_note(table, "rare class", text, columns=target))
     return notes
+
+
+def _note(
+    table: ClientTable, kind: str, text: str, columns: Sequence[str], fix: Mapping[str, Any] | None = None
+) -> Note:
+    column = columns[0] if len(columns) == 1 else ""
+    return Note(text, kind, clients=[table.name], column=column, fix=fix, head=table.name)

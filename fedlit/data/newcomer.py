@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fedlit.data.agree import Agreement, Terms
-from fedlit.data.columns import kind_of
 from fedlit.data.encoder import TableEncoder
+from fedlit.data.note import Note
+from fedlit.data.schema.column import kind_of
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import ConfigError, DataError
@@ -62,10 +63,9 @@ def newcomer(
     for name in agreement.columns:
         count, new = encoder.columns[name].unseen(train[name]) if name in encoder.columns else (0, [])
         if count:
-            notes.append(
-                f"{table.name}: {name}: {count:,} training rows have a category that the run's clients did not have "
-                f"({shorten(new)}); they count as unseen"
-            )
+            text = f"{count:,} training rows have a category that the run's clients did not have ({shorten(new)})"
+            said = f"{text}; they count as unseen"
+            notes.append(Note(said, "unseen", clients=[table.name], column=name, head=f"{table.name}: {name}"))
     return encoder, replace(table, notes=(*table.notes, *notes))
 
 
@@ -80,9 +80,11 @@ def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> Cli
         )
     notes = list(table.notes)
     if left:
-        notes.append(f"{table.name}: left out, for no client of the run ({clients}) has it: {shorten(left)}")
+        text = f"left out, for no client of the run ({clients}) has it: {shorten(left)}"
+        notes.append(Note(text, "left out", clients=[table.name], fix={"drop": left}, head=table.name))
     if lacking := [name for name in known if name not in kept]:
-        notes.append(f"{table.name}: does not have, and enters as 0 (data.align): {shorten(lacking)}")
+        text = f"does not have, and enters as 0 (data.align): {shorten(lacking)}"
+        notes.append(Note(text, "absent", clients=[table.name], head=table.name))
     schema = table.schema
     if schema is not None:  # new rows need not have what is not used
         schema = replace(schema, columns={name: col for name, col in schema.columns.items() if name not in left})
@@ -90,14 +92,15 @@ def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> Cli
     return replace(table, features=table.features[kept], categorical=categorical, schema=schema, notes=tuple(notes))
 
 
-def _take_task(encoder: TableEncoder, table: ClientTable, terms: Terms, agreed: Agreement) -> list[str]:
+def _take_task(encoder: TableEncoder, table: ClientTable, terms: Terms, agreed: Agreement) -> list[Note]:
     """Let the encoder have the run's outputs where these are common; notes."""
     facts = target_facts(table)
     if not (facts["shared"] or (terms.classes and "labels" in facts)):
         return []
     same = [client for client, target in agreed.targets.items() if target["task"] == facts["task"]]
     if not same:
-        return [f"{table.name}: no client of the run has the task {facts['task']}, so its outputs are its own"]
+        text = f"no client of the run has the task {facts['task']}, so its outputs are its own"
+        return [Note(text, "task", clients=[table.name], column=str(table.target.name), head=table.name)]
     task, labels = agree_on_task(same[0], agreed.targets, classes=terms.classes), facts.get("labels", ())
     if strange := [label for label in labels if label not in task.classes]:
         raise DataError(

@@ -24,14 +24,15 @@ class RowEncoder:
     Attributes:
         columns: what was learnt of each, in the order of the table.
         features: names of the inputs.
-        schema: how raw rows become those that are encoded; None where a source gives them typed.
+        schema: how raw rows become those that are encoded.
         target_name: of the column that is predicted.
 
     Example:
         >>> encoder = RowEncoder("north")
         >>> age = {"kind": "numeric", "moments": [10, 50.0, 4.0]}
+        >>> schema = Schema.typed(pd.DataFrame({"age": [50.0]}), []).to_dict()
         >>> state = {"scaling": "client", "categories": "codes", "columns": {"age": age}, "features": ["age"]}
-        >>> encoder.load_state_dict({**state, "target": "outcome"})
+        >>> encoder.load_state_dict({**state, "target": "outcome", "schema": schema})
         >>> encoder.transform(pd.DataFrame({"age": [52.0, None]})).tolist()
         [[1.0], [0.0]]
     """
@@ -45,7 +46,7 @@ class RowEncoder:
         self.categories: Categories = "codes"
         self.columns: dict[str, ColumnEncoder] = {}
         self.features: tuple[str, ...] = ()
-        self.schema: Schema | None = None
+        self.schema = Schema({})
 
     def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         """Raw rows, as a file has them, as those that :meth:`transform` takes.
@@ -56,15 +57,13 @@ class RowEncoder:
         Raises:
             DataError: a column is not there, or holds something else.
         """
-        if self.schema is None:
-            return raw, []
         typed, notes = self.schema.apply(raw, f"client {self.client!r}")
         return typed, list[str](notes)
 
     @property
     def asked(self) -> list[str]:
         """The columns that raw rows must have."""
-        return list(self.columns) if self.schema is None else self.schema.used
+        return self.schema.used
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encode the rows of a table that has these columns, in any order, as (n, inputs) float32.
@@ -103,4 +102,4 @@ class RowEncoder:
         self.scaling, self.categories = state["scaling"], state["categories"]
         self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}
         self.features, self.target_name = tuple(state["features"]), state["target"]
-        self.schema = Schema.of(state["schema"]) if "schema" in state else None
+        self.schema = Schema.of(state["schema"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +86,6 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
         DataError: it is damaged, or has no rows.
     """
     from fedlit.data.reading import Raw, ReadOptions, read_table
-    from fedlit.data.schema.cells import held_text
     from fedlit.data.sources.bases import are_positions, new_reads
 
     path = Path(path)
@@ -101,16 +99,6 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
             )
         where = f"client {client!r}, file {path}"
         return Raw(new_reads(path, where), (), where)
-    if schema is None:
-        raw = read_table(path, ReadOptions(), client)
-        first = str(raw.frame.columns[0])
-        if are_positions(list(encoder.columns)) and first.startswith((">", "@")):
-            raise DataError(
-                f"client {client!r}, file {path}: expected a table, found a first line that begins with {first[0]!r}, "
-                "as FASTA and FASTQ do; if it is one of these, let its name end in .fasta or .fastq"
-            )
-        known = {name: held_text(cells) for name, cells in raw.frame.items() if cells.dtype.kind == "O"}
-        return replace(raw, frame=raw.frame.assign(**{str(name): cells for name, cells in known.items()}))
     # Another file may be written in another way, and lack what is dropped, kept or renamed, such as the target.
     told = {key: own for key, own in schema.reading.items() if key not in _OF_A_FILE}
     try:

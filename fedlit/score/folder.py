@@ -223,9 +223,8 @@ def _encoder(state: Mapping[str, Any], client: str, inputs: int) -> RowEncoder:
     encoder.load_state_dict(state)
     if len(encoder.features) != inputs or len(set(encoder.features)) != inputs:
         raise ValueError(f"expected {inputs} inputs, each with a name of its own")
-    if encoder.schema is not None:  # formats, parts and notations are tried
-        encoder.schema.check()
-        encoder.schema.apply(pd.DataFrame({name: pd.Series([None], dtype=object) for name in encoder.asked}), "here")
+    encoder.schema.check()  # formats, parts and notations are tried
+    encoder.schema.apply(pd.DataFrame({name: pd.Series([None], dtype=object) for name in encoder.asked}), "here")
     # a row without any value goes through all that was learnt of columns
     made = encoder.transform(pd.DataFrame({name: [np.nan] for name in encoder.columns}))
     if made.shape != (1, inputs):

@@ -14,7 +14,7 @@ from fedlit.data.row_encoder import RowEncoder
 from fedlit.data.sources.bases import are_positions, as_positions, without_bases
 from fedlit.errors import ConfigError, DataError, FedlitError, RunError, did_you_mean, told_as
 from fedlit.outcomes import SEQUENCE, Outcome
-from fedlit.score.cells import check_frame, missing_and_unseen, typed
+from fedlit.score.cells import check_frame, missing_and_unseen
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ class Scorer:
         self.state, self._whole = dict(state), Outcome.of(state)
         self.own_classes = tuple(range(len(self._whole.classes)) if classes is None else classes)
         self.outcome = self._whole.at(self.own_classes)
-        schema = encoder.schema
-        self.keys = tuple(keys if keys is not None else schema.keys if schema is not None else ())
+        self.keys = tuple(encoder.schema.keys if keys is None else keys)
         self.batch, self.about = batch, dict(about or {})
         self.notes: list[str] = []
 
@@ -188,16 +187,12 @@ class Scorer:
         Raises:
             DataError: see :meth:`predict`.
         """
-        if self.encoder.schema is not None:
-            features, notes = self.encoder.read(frame)
-            unused = [str(name) for name in frame if name not in self.encoder.schema.columns and name not in keys]
-            notes += [f"columns that the client does not use: {shorten(unused)}"] if unused else []
-        else:
-            rows, said = frame, list[str]()
-            if self.labels_reads:
-                rows, said = as_positions(frame, list(self.encoder.columns), f"client {self.client!r}")
-            features, notes = typed(rows, self.encoder, keys)
-            notes = [*said, *notes]
+        rows, said = frame, list[str]()
+        if self.labels_reads:
+            rows, said = as_positions(frame, list(self.encoder.columns), f"client {self.client!r}")
+        features, found = self.encoder.read(rows)
+        unused = [str(name) for name in rows if name not in self.encoder.schema.columns and name not in keys]
+        notes = [*said, *found, *([f"columns that the client does not use: {shorten(unused)}"] if unused else [])]
         with np.errstate(over="ignore"):  # what is too large for float32 is refused
             x: NDArray[np.float32] = self.encoder.transform(features)
         # of reads, positions without a base are those behind their ends

@@ -120,7 +120,7 @@ def test_a_file_of_new_reads_is_scored_whatever_its_format(
         "d.fa": "expected reads, found an empty file",
         "e.fastq": "e.fastq: expected FASTA or FASTQ",
         "f.fa": "read 2: expected bases (A, C, G, T, N), found 'X'",
-        "g.txt": "g.txt: expected a table, found a first line that begins with '>'",
+        "g.txt": "expected a column read",
     }.items():
         capsys.readouterr()
         assert main([*asked, str(tmp_path / name)]) != 0

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["FALSE", "LABEL_MISSING", "MISSING", "TRUE", "Cells", "held_text", "is_text", "plain_types", "true_or_false"]
+__all__ = ["FALSE", "LABEL_MISSING", "MISSING", "TRUE", "Cells", "is_text", "plain_types", "true_or_false"]
 
 LABEL_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
 """Of labels: any other word may be a class."""
@@ -91,19 +91,6 @@ class Cells:
     def take(self, values: np.ndarray, gap: Any = np.nan) -> np.ndarray:
         """A value for each text as one for each cell (n,); ``gap`` where it is missing."""
         return _taken(values, self.codes, gap)
-
-
-def held_text(
-    values: pd.Series, missing: Iterable[str | float] = (), words: frozenset[str] = LABEL_MISSING
-) -> pd.Series:
-    """Cells (n,) as plain text, NaN where they are missing or a word means it.
-
-    Example:
-        >>> held_text(pd.Series([" a", "NA", "pending"]), ["pending"]).tolist()
-        ['a', nan, nan]
-    """
-    cells, _ = Cells.of(values).without(missing, words=words)
-    return pd.Series(cells.take(np.array(cells.texts, object)), values.index, object, values.name)
 
 
 def _taken(values: np.ndarray, codes: np.ndarray, gap: Any) -> np.ndarray:

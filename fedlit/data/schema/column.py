@@ -8,15 +8,16 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import infer_dtype, is_numeric_dtype
 
 from fedlit.data.note import Note
-from fedlit.data.schema.cells import Cells, is_text, plain_types, true_or_false
+from fedlit.data.schema.cells import MISSING, Cells, is_text, plain_types, true_or_false
 from fedlit.data.schema.dates import PARTS, expand, find_format, parse_dates
 from fedlit.data.schema.numbers import Notation, find_notation, plain_numbers
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
 
-__all__ = ["Column", "Kind", "Typed"]
+__all__ = ["TYPES", "Column", "Kind", "Typed", "kind_of", "type_of"]
 
 Kind = Literal["numeric", "categorical", "coded", "boolean", "ordinal", "date", "left out"]
 """What a column holds. ``coded`` is numbers that name categories; an ordinal column and the parts of a date become
@@ -24,6 +25,9 @@ numeric."""
 
 Typed = dict[str, Any]
 """Column → its cells (n,): float64, ``boolean``, or text as objects."""
+
+TYPES: dict[Kind, str] = {"numeric": "numbers", "coded": "numbers", "boolean": "true/false", "categorical": "text"}
+"""Kind of a typed column → the type of its cells; an ordinal column and the parts of a date are numeric."""
 
 _PLAIN = Notation()
 _WORST = 0.5  # of the cells that have a value; where more cannot be read, the column is another one
@@ -61,6 +65,19 @@ class Column:
     order: tuple[str, ...] = ()
     spelling: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def typed(cls, values: pd.Series, categorical: bool) -> Column:
+        """A column (n,) that a source gave typed; a category's name is a value, whatever the word means elsewhere.
+
+        Example:
+            >>> Column.typed(pd.Series(["none", "mild"]), True).spelling
+            {'none': 'none'}
+        """
+        kind = kind_of(values, categorical) or ("categorical" if categorical else "numeric")
+        different = values.dropna().unique() if kind == "categorical" else ()
+        words = {str(own).casefold(): str(own) for own in different if str(own).casefold() in MISSING}
+        return cls(kind, spelling=words)
+
     def apply(self, values: pd.Series, where: str) -> tuple[Typed, list[Note]]:
         """Cells (n,) as typed columns, and what was converted or could not be read, without the column's name.
 
@@ -85,7 +102,7 @@ class Column:
             return self.times(values)
         if self.kind == "date" and values.dtype.kind in "iufb" and values.notna().any():
             raise DataError(f"{where}: expected dates, found numbers such as {values.iloc[0]}. Write them as before")
-        if self.kind not in ("numeric", "coded") or values.dtype.kind not in "iufbm":
+        if self.kind not in ("numeric", "coded") or values.dtype.kind not in "iufm":
             return None
         return self.with_gaps(as_floats(values))
 
@@ -215,6 +232,26 @@ class Column:
 
 
 _UNKNOWN = asdict(Column("numeric"))
+
+
+def type_of(values: pd.Series) -> str:
+    """Of which of :data:`TYPES` typed cells (n,) are."""
+    if infer_dtype(values, skipna=True) == "boolean":
+        return "true/false"
+    return "numbers" if is_numeric_dtype(values) else "text"
+
+
+def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
+    """Of what kind a typed column (n,) is; None without any value, which says nothing about it.
+
+    Example:
+        >>> kind_of(pd.Series([0.5, None]), False), kind_of(pd.Series([True, None]), True), kind_of(pd.Series([]), True)
+        ('numeric', 'boolean', None)
+    """
+    if values.isna().all():
+        return None
+    kinds: tuple[Kind, ...] = ("coded", "boolean", "categorical")
+    return next(kind for kind in kinds if TYPES[kind] == type_of(values)) if categorical else "numeric"
 
 
 def as_floats(values: pd.Series) -> np.ndarray:

@@ -99,6 +99,22 @@ class Schema:
         typed: Typed = {key: values for own in found.values() for key, values in own.typed.items()}
         return cls(columns, dict(reading or {})), _frame(typed, raw.index), notes
 
+    @classmethod
+    def typed(cls, frame: pd.DataFrame, categorical: Iterable[str], rows: Any = slice(None)) -> Schema:
+        """Of columns that a source gave typed.
+
+        Args:
+            frame: the rows.
+            categorical: which of its columns hold categories.
+            rows: positions of those that are looked at; all if not given.
+
+        Example:
+            >>> Schema.typed(pd.DataFrame({"age": [40.0], "sex": ["m"]}), ["sex"]).categorical(["age", "sex"])
+            ('sex',)
+        """
+        coded = set(categorical)
+        return cls({str(name): Column.typed(frame[name].iloc[rows], str(name) in coded) for name in frame})
+
     @property
     def keys(self) -> list[str]:
         """Columns that name rows."""
