@@ -191,6 +191,9 @@ def _alone(study: Study, tasks: Mapping[str, type[Task]], reference: Planned) ->
     """The local baselines that are fitted."""
     assert isinstance(reference.work, Train | TrainMixture)
     config, arguments = reference.work.config, reference.work.arguments
+    if isinstance(reference.work, TrainMixture):  # whose parts read the same tables
+        part, *_ = mixture_settings(Path(config), arguments).parts.values()
+        config, arguments = str(part.config), part.arguments
     data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}
     planned = []
     for name, found in (study.baselines or {}).items():

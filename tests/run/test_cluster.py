@@ -59,7 +59,7 @@ def test_a_killed_rank_ends_all_with_one_message_and_the_run_goes_on_in_one_proc
     words = ["fit", "--config", str(config), "--trainer.default_root_dir", str(config.parent / "runs")]
     ended = on_ranks(2, *words, module="fedlit", FALLS=f"SIGKILL {client} 10")
     said = re.findall(r"^fedlit: .*$", ended.stderr, re.M)
-    assert ended.returncode != 0 and time.monotonic() - began < 60
+    assert ended.returncode != 0 and time.monotonic() - began < 300
     assert len(said) == 1 and "--ckpt_path last" in said[0]
     rank = ["breast_cancer", "wine"].index(client)
     assert re.search(rf"Root Cause.*rank\s*: {rank} .*SIGKILL", ended.stderr, re.S)  # torchrun names who died

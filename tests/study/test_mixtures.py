@@ -35,7 +35,7 @@ mixture:
   admit: false
 """
 OWN = ["trees", "linear"]
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     "local": {"config": "tiny.yaml", "set": {"exchange.federated": []}},
     "best": {"config": "best.yaml"},
     "given": {"of": "best", "weights": {"trees": 3, "federated": 1}},
@@ -102,6 +102,15 @@ def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(foun
             # validation rows are among those that were held out
             rows = made.loc[client, "validation"]
             np.testing.assert_array_equal(rows, made.loc[client, "out_of_fold"].loc[rows.index])
+
+
+def test_a_local_baseline_beside_a_mixture_is_fitted_to_the_tables_of_its_parts(place: Path) -> None:
+    methods = {name: Method(**METHODS[name]) for name in ("best", "own")}
+    asked = Study(methods, [1], baselines={"logistic_regression": {"C": [1.0]}}, reference="own", folder=str(place))
+    (job,) = [own for own in plan_jobs(asked, [1], place / "beside") if own.method == "logistic_regression"]
+    execute(job)
+    rows = pd.read_parquet(Path(job.folder) / "predictions.parquet").groupby(["client", "split"]).size()
+    assert (Path(job.folder) / DONE).exists() and set(rows.index.unique("client")) == set(TRAIN_ROWS)
 
 
 def test_weights_are_fitted_to_rows_that_no_part_has_seen(found: Comparison) -> None:
