@@ -97,6 +97,8 @@ def read_target(
     """
     import pandas as pd
 
+    from fedlit.data.schema.find import asked_of_numbers
+
     where, marks = f"client {client!r}, target", (decimal, thousands)
     classes = raw.ndim > 1 or is_classification(own_task(task, client))
     frame = cast("pd.Series", raw).to_frame() if raw.ndim == 1 else cast("pd.DataFrame", raw)
@@ -112,6 +114,9 @@ def read_target(
     target = target[labelled]
     if raw.ndim == 1:
         target = class_labels(client, target.infer_objects(), task)
+        if target.dtype.kind in "iuf" and len(target):
+            asked = asked_of_numbers(str(raw.name), target.to_numpy(np.float64))
+            notes += [behind(f"{client}: {raw.name}", note, column=str(raw.name)) for note in asked]
         if positive is not None:
             positive = _meant(f"{where} {raw.name!r}", positive, target.unique().tolist())
         if classes:

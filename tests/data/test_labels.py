@@ -34,6 +34,8 @@ TARGETS: dict[str, tuple[Any, dict[str, Any], list[Any], str]] = {
     "many numbers": ([*range(15)], {}, [*range(15)], "15 different whole numbers are taken for classes"),
     "money": (["€ 1,200.50", "€ 7", "(3)"], {"task": "regression"}, [1200.5, 7.0, -3.0], "read as numbers"),
     "no number": ([1.5, -9.0], {"task": "counts", "unlabelled": "drop", "missing": {"y": (-9.0,)}}, [1.5], "no label"),
+    "no value": ([22.9, 71.2, -999.0], {"task": "regression"}, [22.9, 71.2, -999.0], "mean that there is no"),
+    "no class": ([0, 1, 0, 1, 9], {}, [0, 1, 0, 1, 9], "mean that there is no"),
     "pending": (["ill", "pending"], {"unlabelled": "drop", "missing": {"y": ("pending",)}}, ["ill"], "no label"),
     "several": (
         pd.DataFrame({"a": ["yes", "Yes", None], "b": [0, None, None]}), {"unlabelled": "drop"},

@@ -18,7 +18,7 @@ from fedlit.data.schema.numbers import is_code, may_mean_missing, plain_numbers,
 from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
-__all__ = ["Found", "Habits", "declared_column", "find", "spellings", "strange"]
+__all__ = ["Found", "Habits", "asked_of_numbers", "declared_column", "find", "spellings", "strange"]
 
 _ID_NAME = re.compile(
     r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?|pid|patid|phone|telephone)$"
@@ -198,14 +198,18 @@ def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[
     different = len(np.unique(own)) if whole else 0
     if whole and (why := _identifies(name, own, different)):
         return _out("identifier", why, notes, name if different < len(own) else "")
-    asked = list[Note]()
-    if words := [int(value) if value.is_integer() else value for value in may_mean_missing(own)]:
-        shown = " and ".join(f"{value:g} ({int((own == value).sum()):,} cells)" for value in words)
-        asked.append(_asked(name, shown, words))
+    asked = asked_of_numbers(name, own)
     if whole and len(own) > _MANY and _are_days(own):
         said = f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}"
         asked.append(Note(said, "date", fix={"types": {name: {"date": "%Y%m%d"}}}))
     return Found(column, {name: numbers}, (*notes, *asked), unique=_MANY <= len(own) == different)
+
+
+def asked_of_numbers(name: str, numbers: np.ndarray) -> list[Note]:
+    """What to ask of numbers, among those of a column or target (n,), that may stand for a missing value."""
+    words = [int(value) if value.is_integer() else value for value in may_mean_missing(numbers)]
+    shown = " and ".join(f"{value:g} ({int((numbers == value).sum()):,} cells)" for value in words)
+    return [_asked(name, shown, words)] if words else []
 
 
 def _asked(name: str, shown: str, words: Sequence[object]) -> Note:
