@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedlit.errors import ConfigError, DataError
+from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,7 +166,7 @@ def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tup
         The rows without ``read`` and with all columns (None where there is no base), and notes.
 
     Raises:
-        DataError: a letter that means no base.
+        DataError: no column of reads or positions, or a letter that means no base.
 
     Example:
         >>> import pandas as pd
@@ -176,6 +177,11 @@ def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tup
     import pandas as pd
 
     if _READ not in frame:
+        if not set(columns) & set(frame):
+            raise DataError(
+                f"{where}: expected a column {_READ}, or a file that ends in .fasta or .fastq, found the columns "
+                f"{shorten([*map(str, frame)])}"
+            )
         return frame, []
     codes, notes = codes_of(_texts(frame), len(columns), where)
     read = pd.DataFrame(_LETTERS[codes], index=frame.index, columns=list(columns))
