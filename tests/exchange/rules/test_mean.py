@@ -115,3 +115,10 @@ def test_rule_gives_each_client_the_names_it_has() -> None:
         "c": {"w": 2.0, "v": 5.0},
         "d": {},
     }
+
+
+def test_rule_weighs_all_alike_or_by_their_rows() -> None:
+    sent = {"a": Update({"w": torch.tensor([1.0])}, 1), "b": Update({"w": torch.tensor([5.0])}, 3)}
+    round = Round(0, 0, sent, {"c": ("w",)})
+    assert Mean()(round)["c"]["w"].item() == 3.0
+    assert Mean("rows")(round)["c"]["w"].item() == 4.0
