@@ -191,9 +191,9 @@ def _alone(study: Study, tasks: Mapping[str, type[Task]], reference: Planned) ->
     """The local baselines that are fitted."""
     assert isinstance(reference.work, Train | TrainMixture)
     config, arguments = reference.work.config, reference.work.arguments
-    if isinstance(reference.work, TrainMixture):  # whose parts read the same tables
-        part, *_ = mixture_settings(Path(config), arguments).parts.values()
-        config, arguments = str(part.config), part.arguments
+    if isinstance(reference.work, TrainMixture):
+        first, arguments = _of_rows(Path(config), arguments)
+        config = str(first)
     data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}
     planned = []
     for name, found in (study.baselines or {}).items():
@@ -278,13 +278,18 @@ def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
     return [table.name for table in tables] if len(tables) > 2 else []
 
 
+def _of_rows(config: Path, arguments: Sequence[str]) -> tuple[Path, list[str]]:
+    """The configuration, and changed keys, of a mixture's first part: all parts read the same rows."""
+    first = next(iter(mixture_settings(config, arguments).parts.values()))
+    return first.config, first.arguments
+
+
 def _loaded(study: Study, name: str, tuned: Mapping[str, Any]) -> Run:
     name = study.trained(name)
     config, arguments = study.config(name), study.methods[name].arguments(tuned)
     try:
-        if is_mixture(config):  # all parts read the same rows
-            first = next(iter(mixture_settings(config, arguments).parts.values()))
-            config, arguments = Path(first.config), first.arguments
+        if is_mixture(config):
+            config, arguments = _of_rows(config, arguments)
         return read_run(config, *arguments)
     except ConfigError as error:
         if not tuned:
