@@ -15,13 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import yaml
 from lightning.pytorch.callbacks import Callback
 
-from fedlit.data.table import Split
+from fedlit.data.sources.base import Source
+from fedlit.data.table import ClientTable, Split
 from fedlit.errors import ConfigError, FedlitError
 from fedlit.files import write_text
 from fedlit.mixture.settings import MixtureSettings, PartSettings
@@ -58,6 +59,21 @@ class _Until(Callback):
         """An epoch is over."""
         if time.monotonic() > self.end and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
             trainer.should_stop, self.stopped = True, trainer.current_epoch + 1
+
+
+class _ReadOnce(Source):
+    """A source whose tables are read once, for all parts and folds."""
+
+    name: ClassVar[str] = "read once"
+    about: ClassVar[str] = "another source, read once"
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._read = lru_cache(maxsize=1)(source.tables)
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """The other source's."""
+        return self._read(seed)
 
 
 @dataclass(frozen=True)
@@ -117,9 +133,7 @@ class Part:
     def _base(self) -> Run:
         """Its run, of which those of folds are made: reading a configuration costs a second, and reading tables too."""
         run = self._loaded()
-        source = self.shared.setdefault(_said(run, "data.source"), run.data.source)
-        if source is run.data.source:
-            source.tables = lru_cache(maxsize=1)(source.tables)  # type: ignore[method-assign]
+        source = self.shared.setdefault(_said(run, "data.source"), _ReadOnce(run.data.source))
         run.data.source = run.data.arguments["source"] = source
         return run
 

@@ -109,7 +109,8 @@ class Source(ABC):
         if self.known:
             fewer: Any = copy.copy(self)
             fewer.clients = choose_clients(clients, self.known, self.name)
-            return type(self).tables(fewer, seed)  # not what a caller may have cached on the instance
+            chosen: list[ClientTable] = fewer.tables(seed)
+            return chosen
         tables = {table.name: table for table in self.tables(seed)}
         return [tables[client] for client in choose_clients(clients, list(tables), self.name)]
 
