@@ -63,7 +63,7 @@ class Mixture(Shown):
         self.out: dict[str, str] = {}
         self.plan = MixturePlan(self.settings)
         self._held: dict[str, Predicted] | None = None
-        self._built = dict[str, Part]()
+        self._built = dict[Path, dict[str, Part]]()
 
     @classmethod
     def load(cls, config: str, *args: str) -> Mixture:
@@ -230,9 +230,9 @@ class Mixture(Shown):
     def built(self) -> dict[str, Part]:
         """The parts of the run's folder. They read their configurations and tables once, so they are kept."""
         assert self.folder is not None
-        if any(part.folder.parent.parent != self.folder for part in self._built.values()) or not self._built:
-            self._built = Part.of(self.settings, self.folder)
-        return self._built
+        if self.folder not in self._built:
+            self._built = {self.folder: Part.of(self.settings, self.folder)}
+        return self._built[self.folder]
 
     def _done(self) -> dict[str, Part]:
         return {name: part for name, part in self.built().items() if part.done()}
