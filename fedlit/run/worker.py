@@ -137,7 +137,10 @@ class Pool:
                         ended.wait_for(partial(unfinished.isdisjoint, call.after))
                     events.put((call, None, 0.0))
                     begun = time.monotonic()
-                    error = process.call(call.function, call.arguments(), call.log)
+                    try:
+                        error = process.call(call.function, call.arguments(), call.log)
+                    except Exception as wrong:  # no process to be had, say; who reads would wait for ever
+                        error = f"{type(wrong).__name__}: {wrong}"
                     with ended:
                         unfinished.discard(call.name)
                         ended.notify_all()

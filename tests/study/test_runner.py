@@ -118,3 +118,12 @@ def test_a_call_waits_for_those_that_it_is_computed_from(tmp_path: Path, monkeyp
         "slow": "", "quick": "", "other": "", "fails": "AssertionError: "
     }  # fmt: skip
     assert len(told) == 8 and len(again) == 2 and "AssertionError" in Path("fails.log").read_text(encoding="utf-8")
+
+
+def test_a_call_that_cannot_be_made_is_an_error_of_its_own(tmp_path: Path) -> None:
+    def broken() -> dict[str, str]:
+        raise OSError("no process")
+
+    with Pool(1) as pool:
+        told = list(pool.run([Call(name, "waits:work", broken, tmp_path / "log") for name in ("first", "second")]))
+    assert [error for _, error, _ in told] == [None, "OSError: no process"] * 2
