@@ -197,17 +197,15 @@ class ColumnEncoder:
         """Text (n,) that differs from one known category in case or outer blanks alone as that category."""
         if self.kind != "categorical" or self.tail == "hashed":
             return values
-        known = [*self.categories, *self.rare]
-        new = ~(pd.isna(values) | np.isin(values.astype(str), known))
-        if not new.any():
+        known = {*self.categories, *self.rare}
+        new = [text for text in pd.unique(values) if isinstance(text, str) and text not in known]
+        if not new:
             return values
         spelt = dict[str, list[str]]()
         for label in known:
             spelt.setdefault(label.strip().casefold(), []).append(label)
-        alike = [spelt.get(text.strip().casefold(), [text]) for text in values[new]]
-        values = values.copy()
-        values[new] = [own[0] if len(own) == 1 else text for own, text in zip(alike, values[new], strict=True)]
-        return values
+        alike = {text: own[0] for text in new if len(own := spelt.get(text.strip().casefold(), [])) == 1}
+        return np.array([alike.get(text, text) for text in values], object)
 
     def _numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
         if self.moments is None:

@@ -33,6 +33,7 @@ __all__ = [
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+_BLOCK = 65_536  # rows that are hashed at a time
 
 
 TaskSettings = str | dict[str, Any]
@@ -164,6 +165,8 @@ def row_hashes(frame: pd.DataFrame) -> np.ndarray:
     """
     import pandas as pd
 
+    if len(frame) > _BLOCK:  # copies of all rows may not fit
+        return np.concatenate([row_hashes(frame.iloc[at : at + _BLOCK]) for at in range(0, len(frame), _BLOCK)])
     numeric = [dtype.kind in "iuf" for dtype in frame.dtypes]
     numbers = frame.loc[:, numeric].to_numpy(np.float64) + 0.0  # -0 is 0
     texts = frame.loc[:, [not own for own in numeric]].astype(str)

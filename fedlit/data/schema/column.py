@@ -29,6 +29,7 @@ Typed = dict[str, Any]
 TYPES: dict[Kind, str] = {"numeric": "numbers", "coded": "numbers", "boolean": "true/false", "categorical": "text"}
 """Kind of a typed column → the type of its cells; an ordinal column and the parts of a date are numeric."""
 
+_OF_TYPE: dict[str, Kind] = {own: kind for kind, own in TYPES.items() if kind != "numeric"}  # of categories
 _PLAIN = Notation()
 _WORST = 0.5  # of the cells that have a value; where more cannot be read, the column is another one
 _WAYS = {"": "blanks or points", ",": "a comma"}
@@ -122,8 +123,8 @@ class Column:
         values = plain_types(values)
         if not is_text(values):
             times = parse_dates(values, self.form)
-            days = pd.to_datetime([own for own in self.missing if isinstance(own, str)], errors="coerce").dropna()
-            return times.mask(times.isin(days))
+            words = pd.Series([own for own in self.missing if isinstance(own, str)], dtype=object)
+            return times.mask(times.isin(parse_dates(words, "ISO8601").dropna()))
         cells, _ = Cells.of(values).without(self.missing)
         return pd.Series(cells.take(self.read(cells.texts), np.datetime64("NaT")), values.index, name=values.name)
 
@@ -250,8 +251,7 @@ def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
     """
     if values.isna().all():
         return None
-    kinds: tuple[Kind, ...] = ("coded", "boolean", "categorical")
-    return next(kind for kind in kinds if TYPES[kind] == type_of(values)) if categorical else "numeric"
+    return _OF_TYPE[type_of(values)] if categorical else "numeric"
 
 
 def as_floats(values: pd.Series) -> np.ndarray:

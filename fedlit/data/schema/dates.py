@@ -20,19 +20,10 @@ _SHAPE = re.compile(
 )
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _OTHERS = ("%H:%M", "%H:%M:%S", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%b-%y")  # which pandas does not guess
-_NO_DAYS = pd.to_datetime(
-    [
-        "1800-01-01",
-        "1899-12-30",
-        "1899-12-31",
-        "1900-01-01",
-        "1970-01-01",
-        "2099-12-31",
-        "2199-12-31",
-        "2999-12-31",
-        "9999-12-31",
-    ]
-)
+_NO_DAYS = pd.to_datetime([
+    "1800-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01",
+    "2099-12-31", "2199-12-31", "2999-12-31", "9999-12-31",
+])  # fmt: skip
 
 
 def find_format(texts: Sequence[str], wanted: float = 0.95) -> tuple[str | None, str]:

@@ -247,7 +247,7 @@ def test_words_for_a_missing_value() -> None:
     days = pd.DataFrame({"seen": [*pd.date_range("2024-01-01", periods=30), *[pd.Timestamp("1970-01-01")] * 3]})
     assert any(NO_VALUE in note for note in Schema.find(days)[2])
     for types in ({}, {"seen": "date"}):
-        _, typed, notes = Schema.find(days, types, missing={"seen": ["1970-01-01"]})  # type: ignore[arg-type]
+        _, typed, notes = Schema.find(days, types, missing={"seen": ["never", "1970-01-01"]})  # type: ignore[arg-type]
         assert typed["seen.weekday"].isna().sum() == 3 and not any(NO_VALUE in note for note in notes)
     commas = pd.DataFrame({"dose": ["-9,0", "-9", "3,5", "4,25"] * 10})
     assert Schema.find(commas, missing={"dose": [-9]})[1]["dose"].isna().sum() == 20
