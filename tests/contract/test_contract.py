@@ -93,6 +93,7 @@ def test_1_3_4_6_bits_and_what_is_sent(method: str, engine: str, tmp_path: Path)
     if more:  # what ends with its best epochs cannot be trained further
         again = make_run(tmp_path / "again", **turned)
         scores = again.fit("last", quiet=True).scores
+        assert [path.name for path in (tmp_path / "again" / "fedlit").iterdir()] == ["version_0"]
         assert scores.keys() == expected.keys()
         # a stack scores clients to float32 tolerance of each alone, and the first validation behind a start is alone
         for name, own in scores.items():
@@ -101,7 +102,8 @@ def test_1_3_4_6_bits_and_what_is_sent(method: str, engine: str, tmp_path: Path)
     assert different(weights(whole), weights(again)) == []
     # 4, at rate 1 and with the same for all; 6, by storage: a private tensor under a federated name would be seen too
     if method in FEDERATED:
-        assert watch.exchanges == whole.exchange.rounds > 0 and watch.names
+        assert watch.exchanges == whole.exchange.rounds > 0 and whole.exchange.sharing.all_names
+        assert watch.names.keys() == {*whole.loop.federation}
         assert watch.equal or options["exchange"].get("rate", 1) != 1
     for name in watch.names:
         planned = set(whole.exchange.sharing.names[name])
