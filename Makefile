@@ -8,7 +8,7 @@ JOBS ?= 2
 export FEDLIT_DATA ?= $(abspath $(wildcard ../shared/data))
 QUICK = tests/data tests/exchange tests/tasks tests/test_*.py --ignore tests/test_pages.py --ignore tests/test_site.py fedlit
 
-.PHONY: fit sites test test-quick test-all lint docs clean
+.PHONY: fit sites test pytest test-quick test-all lint docs clean
 
 fit: .venv/base
 	$(BIN)/fedlit fit --config $(CONFIG) $(ARGS)
@@ -17,8 +17,12 @@ fit: .venv/base
 sites: .venv/flower
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/institutions.py demo $(ARGS)
 
-# what a change must pass: of many alike combinations (marked `full`) a part that covers them
-test: lint
+# what a change must pass: of many alike combinations (marked `full`) a part that covers them. mypy keeps one core busy for
+# most of a minute, so the linters run beside the tests
+test: .venv/dev
+	$(MAKE) --jobs 2 lint pytest
+
+pytest: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 # for other versions of Python: a part that imports every module and runs its example
