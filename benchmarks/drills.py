@@ -31,14 +31,10 @@ DRILLS = {
     "read_only": ("files", 1),
     "signals": ("files", 50),
     "two_writers": ("files", 5),
-    "guard": ("guard", 1),
-    "orphan": ("coordinator", 10),
-    "flipped": ("coordinator", 200),
     "connections": ("connections", 1),
-    "lies": ("lies", 1),
-    "memory": ("memory", 4),
+    "guard": ("guard", 1),
 }
-"""Drill → its module in ``drill/``, and how often it tries."""
+"""Drill → its module in ``drill/``, and how often it tries. The last one trains in this process: none forks then."""
 
 
 def run(name: str, folder: Path, tries: int) -> list[tuple[str, int, int, str]]:

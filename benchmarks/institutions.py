@@ -92,15 +92,6 @@ class Federation:
             raise SystemExit(f"fedlit {' '.join(words)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def tracer(self, name: str) -> list[str]:
-        """What a process is started under."""
-        if not self.traced or name == "coordinator":
-            return []
-        kinds = "trace=execve,open,openat,openat2,connect"
-        return ["strace", "-f", "-ff", "-qq", "-s", "400", "-e", kinds, "-o", str(self.folder / "traces" / name)]
-
-    traced = False
-
     def hash(self, site: str) -> str:
         """Of what would leave a site."""
         told = self.fedlit("site", "check", "--config", f"{site}/site.yaml")
@@ -117,7 +108,7 @@ class Federation:
         environment = {**self.environment, **({"FEDLIT_DATA": str(data)} if data.is_dir() else {})}
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [*self.tracer(name), sys.executable, "-m", "fedlit", *words],
+                [sys.executable, "-m", "fedlit", *words],
                 cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
@@ -239,15 +230,12 @@ def in_one_process(folder: Path, whole: Mapping[str, Any]) -> fedlit.Run:
 ROWS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
     "quickstart": ("quickstart", ("breast_cancer", "digits", "wine"), {}),
     "Global Layers": ("heart_gl", TABLES, {}),
-    "every other epoch": ("heart_gl", TABLES, {"exchange": {"every": {"epochs": 2}}}),
     "weights by rows, rate 0.5": (
         "heart_gl", TABLES,
         {"exchange": {"rate": 0.5, "rule": {"class_path": "fedlit.Mean", "init_args": {"weights": "rows"}}}},
     ),
-    "participation 0.5": ("heart_gl", TABLES, {"exchange": {"participation": 0.5}}),
     "FedAvg, align both, pooled": ("heart_fedavg", TABLES, {"data": {"scaling": "pooled"}}),
     "CHFL": ("heart_chfl", HEART, {"exchange": {"every": "epoch"}, "trainer": {"check_val_every_n_epoch": 1}}),
-    "iFedAvg": ("heart_sites_ifedavg", HEART, {}),
     "IFCA": (
         "heart_fedavg", HEART,
         {"exchange": {"rule": {"class_path": "fedlit.IFCA", "init_args": {"clusters": 2}}}},
@@ -256,21 +244,12 @@ ROWS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
         "heart_sites_forest", HEART,
         {"exchange": {"rule": {"init_args": {"trees": 3}}}, "trainer": {"max_epochs": 2}},
     ),
-    "pooled logistic regression": ("heart_sites_logistic", HEART, {"trainer": {"max_epochs": 1}}),
     "masked sums": (
         "quickstart", ("breast_cancer", "digits", "wine"),
         {
             "federation": {"id": "0123456789abcdef" * 2, "sites": ["breast_cancer", "digits", "wine"]},
             "privacy": {"masked": {"norm": 100.0}},
             "model": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.01, "weight_decay": 0.0}}},
-        },
-    ),
-    "TabM by name, fine-tuned": (
-        "covertype_tabm", ("comanche", "neota", "rawah"),
-        {
-            "data": {"steps": 2},
-            "model": {"then": {"fine_tune": {"epochs": 2}}},
-            "trainer": {"check_val_every_n_epoch": 2},
         },
     ),
 }  # fmt: skip

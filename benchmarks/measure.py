@@ -1,4 +1,4 @@
-"""Helpers of the timed checks: each thing alone in a process of its own, in turn; the machine's peak; tables; plots.
+"""Helpers of the timed checks: each thing alone in a process of its own, in turn; tables.
 
 python benchmarks/measure.py MODULE:FUNCTION JSON
 
@@ -47,15 +47,6 @@ def seconds(function: Callable[[], Any]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
-
-
-def matrix_peak(size: int = 2048, calls: int = 20) -> Figures:
-    """GFLOP/s of the best of several float32 products of square matrices, on PyTorch's default number of threads."""
-    import torch
-
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    best = min(seconds(lambda: a @ b) for _ in range(calls))
-    return {"gflops": 2 * size**3 / best / 1e9, "threads": torch.get_num_threads()}
 
 
 def alone(function: str, **arguments: Any) -> Figures:
@@ -146,43 +137,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return "" if value is None else str(value)
-
-
-def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """(per unit of x, at x = 0) of the line of least squares."""
-    line = statistics.linear_regression(x, y)
-    return line.slope, line.intercept
-
-
-def draw(name: str, over: str, panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> None:
-    """Draw curves into ``results/<name>.png``: a panel for each quantity, a line for each label, both axes logarithmic.
-
-    Args:
-        name: of the file.
-        over: what the horizontal axis counts.
-        panels: quantity → label → points.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    figure = Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    for axes, (quantity, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for label, points in lines.items():
-            axes.loglog(*zip(*sorted(points), strict=True), marker="o", markersize=4, label=label)
-        axes.set_xticks(sorted({x for points in lines.values() for x, _ in points}))
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter("{x:,g}")
-            axis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel(over)
-        axes.set_ylabel(quantity)
-        axes.grid(alpha=0.25)
-        axes.legend(frameon=False)
-    RESULTS.mkdir(exist_ok=True)
-    figure.savefig(RESULTS / f"{name}.png", dpi=110)
-    print(f"Drawn: {RESULTS / name}.png\n", flush=True)
 
 
 if __name__ == "__main__":

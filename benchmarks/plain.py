@@ -1,14 +1,10 @@
 """The yardstick: Global Layers, Local and FedAvg as a sequential PyTorch loop, written without fedlit's fast parts.
 
-    python benchmarks/plain.py [CONFIG] [--epochs N] [--threads N] [--check]
-
-prints the seconds of each epoch and the test scores of each client; with ``--check`` only whether the network here
-computes what ``fedlit.GlobalLayers`` does. Only the tables come from fedlit, as tensors.
+:func:`check` compares the network here with ``fedlit.GlobalLayers``. Only the tables come from fedlit, as tensors.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from itertools import chain, pairwise
@@ -18,7 +14,7 @@ import numpy as np
 import torch
 from measure import memory, seconds
 from sklearn import metrics
-from tasks import Task, work
+from tasks import Task
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -241,10 +237,6 @@ class Federation:
             "*": lambda: average(self.networks),
             None: lambda: None,
         }[task.federated]
-        self.work = work(
-            [(client.spec, size(network)) for client, network in zip(task.clients, self.networks, strict=True)],
-            task.batches,
-        )
 
     def train(self, epochs: int, validate: bool = True, mark: Callable[[], None] = lambda: None) -> None:
         """Train; ``mark`` is called before the first epoch and after each."""
@@ -292,23 +284,9 @@ def fit(config: str, epochs: int, validate: bool = True, threads: int | None = N
     federation.train(epochs, validate, lambda: marks.append(time.perf_counter()))
     return {
         "epochs": [end - start for start, end in pairwise(marks)],
-        "work": federation.work,
         "before_mib": before,
         "auroc": mean_of(federation.scores) if validate else None,
     }
-
-
-def evaluation(config: str, repeats: int, threads: int | None = None) -> dict[str, Any]:
-    """Seconds of scoring the test split, first and again."""
-    torch.set_num_threads(threads or torch.get_num_threads())
-    federation = Federation(Task.of(config))
-    with torch.no_grad():  # without statistics for its normalisations an untrained network's outputs overflow
-        for client, network in zip(federation.task.clients, federation.networks, strict=True):
-            for _ in range(50):
-                network.train()(client.train.x[:512])
-    times = [seconds(lambda: federation.score("test")) for _ in range(1 + repeats)]
-    rows = sum(client.spec.rows["test"] for client in federation.task.clients)
-    return {"first": times[0], "again": times[1:], "rows": rows}
 
 
 def heart_run(method: str, seed: int) -> float:
@@ -324,32 +302,3 @@ def heart(seeds: list[int], methods: list[str], threads: int | None = None) -> d
     heart_run(methods[0], seeds[0])
     runs = {method: [seconds(lambda m=method, s=seed: heart_run(m, s)) for seed in seeds] for method in methods}
     return {"seconds": sum(chain(*runs.values())), "runs": runs}
-
-
-def main() -> None:
-    """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", nargs="?", default="covertype_gl.yaml")
-    parser.add_argument("--epochs", type=int, help="the configuration's, if not given")
-    parser.add_argument("--threads", type=int, help="PyTorch's default, if not given")
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    if options.check:
-        print(check())
-        return
-    torch.set_num_threads(options.threads or torch.get_num_threads())
-    federation = Federation(Task.of(options.config))
-    marks: list[float] = []
-
-    def mark() -> None:
-        marks.append(time.perf_counter())
-        if len(marks) > 1:
-            print(f"epoch {len(marks) - 1}: {marks[-1] - marks[-2]:.2f} s, mean AUROC {mean_of(federation.scores):.4f}")
-
-    federation.train(options.epochs or federation.task.epochs, mark=mark)
-    for name, scores in federation.score("test").items():
-        print(f"{name:<12}", "  ".join(f"{metric} {value:.4f}" for metric, value in scores.items()))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,6 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from measure import memory, seconds
-from tasks import work
 
 import fedlit
 
@@ -37,21 +36,6 @@ class Epochs(Callback):
             self.auroc = trainer.callback_metrics.get("val/auroc")
 
 
-class Tests(Callback):
-    """Notes how long scoring the test split takes, without what is read before and written behind."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin."""
-        self.start = time.perf_counter()
-
-    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """End."""
-        self.times.append(time.perf_counter() - self.start)
-
-
 def fit(config: str, epochs: int, keys: list[str], folder: str | None = None) -> dict[str, Any]:
     """Seconds of each epoch of a run, with its logs and checkpoints in ``folder`` or a temporary one."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -59,24 +43,12 @@ def fit(config: str, epochs: int, keys: list[str], folder: str | None = None) ->
         noted = Epochs(epochs)
         run.trainer_options["callbacks"] = [noted]
         run.fit(quiet=True)
-    clients = [(client.spec, sum(p.numel() for p in client.parameters())) for client in run.loop.federation.values()]
     return {
         "epochs": [end - start for start, end in pairwise(noted.marks)],
-        "work": work(clients, run.data.batching.batches),
         "before_mib": noted.before,
         "auroc": noted.auroc if noted.auroc is None else float(noted.auroc),
         "kernels": run.loop.kernels,
     }
-
-
-def evaluation(config: str, folder: str, repeats: int) -> dict[str, Any]:
-    """Seconds of scoring the test split with the run in ``folder``, first and again, and of the whole command."""
-    run = fedlit.load(config, f"--trainer.default_root_dir={folder}", command="test")
-    noted = Tests()
-    run.trainer_options["callbacks"] = [noted]
-    whole = [seconds(lambda: run.test(quiet=True)) for _ in range(1 + repeats)]
-    rows = sum(spec.rows["test"] for spec in run.data.specs)
-    return {"first": noted.times[0], "again": noted.times[1:], "rows": rows, "whole": whole}
 
 
 def fedlit_heart(seeds: list[int], methods: list[str]) -> float:

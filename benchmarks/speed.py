@@ -3,13 +3,11 @@
     python benchmarks/speed.py [CASE ...] [--repetitions N] [--epochs N] [--seeds N ...] [--clients N ...]
         [--threads N ...] [--key KEY=VALUE ...]
 
-Prints tables, and writes them to ``benchmarks/results/<case>*.csv``; ``heart`` and ``clients`` also draw
-``benchmarks/results/<case>.png``. Ratios are those of measurements that followed each other. On a machine
-with other work, plain's threads wait for each other: measure it with ``--threads 0 1``. Cases (all of them if none is
-named):
+Prints tables, and writes them to ``benchmarks/results/<case>*.csv``. Ratios are those of measurements that followed each
+other. On a machine with other work, plain's threads wait for each other: measure it with ``--threads 0 1``. Cases (all
+of them if none is named):
 
-- ``covertype``: seconds per epoch of covertype_gl.yaml with validation after each; GFLOP/s, memory, ratios;
-- ``evaluation``: seconds of scoring Covertype's test split, first in a process and again;
+- ``covertype``: seconds per epoch of covertype_gl.yaml with validation after each; memory, ratios;
 - ``heart``: seconds of Global Layers, Local and FedAvg on Heart, over the number of seeds;
 - ``clients``: time of a client's step and peak memory over the number of clients.
 """
@@ -19,13 +17,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from argparse import Namespace
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from measure import HERE, Figures, Thing, alone, draw, in_turn, ratios, slope, spread, table
+from measure import HERE, Figures, Thing, alone, in_turn, ratios, spread, table
 
 MANY = str(HERE / "many.yaml")
 WARM_UP = 2
@@ -36,8 +33,8 @@ HEART_STEPS = 15  # batches per epoch in heart_*.yaml and many.yaml
 PLAIN, FEDLIT, BF16 = "plain", "fedlit", "fedlit bf16"
 
 
-def covertype(options: Namespace, peak: float) -> None:
-    """Seconds per epoch, what is reached of the machine's peak, memory; ratios."""
+def covertype(options: Namespace) -> None:
+    """Seconds per epoch, memory; ratios."""
     arguments = {"config": "covertype_gl.yaml", "epochs": WARM_UP + options.epochs}
     found = in_turn(
         {
@@ -53,14 +50,11 @@ def covertype(options: Namespace, peak: float) -> None:
             run["mean epoch"] = sum(run["epochs"][WARM_UP:]) / options.epochs
             run["best epoch"] = min(run["epochs"][WARM_UP:])
         seconds = spread(chain(*(run["epochs"][WARM_UP:] for run in runs)), "epoch s")
-        gflops = runs[0]["work"] / seconds["epoch s median"] / 1e9
         rows.append(
             {
                 "side": label,
                 **seconds,
                 "warm-up epochs s": " ".join(f"{second:.2f}" for run in runs for second in run["epochs"][:WARM_UP]),
-                "GFLOP/s": gflops,
-                "% of peak": 100 * gflops / peak,
                 **machine_columns(runs),
                 "AUROC": " ".join(f"{run['auroc']:.3f}" for run in runs),
             }
@@ -69,37 +63,7 @@ def covertype(options: Namespace, peak: float) -> None:
     table("covertype_ratios", [*compare(found, "mean epoch"), *compare(found, "best epoch")])
 
 
-def evaluation(options: Namespace, peak: float) -> None:
-    """Seconds of scoring the test split: first in a process, and again; rows per second; ratios."""
-    with tempfile.TemporaryDirectory() as folder:
-        alone("shipped:fit", config="covertype_gl.yaml", epochs=1, keys=options.key, folder=folder)
-        arguments = {"config": "covertype_gl.yaml", "repeats": 3}
-        found = in_turn(
-            {
-                **plain("plain:evaluation", options, **arguments),
-                FEDLIT: ("shipped:evaluation", {**arguments, "folder": folder}),
-            },
-            options.repetitions,
-        )
-    rows = []
-    for label, runs in found.items():
-        for run in runs:
-            run["best of again"] = min(run["again"])
-        again = spread(chain(*(run["again"] for run in runs)), "again s")
-        rows.append(
-            {
-                "side": label,
-                **spread((run["first"] for run in runs), "first s"),
-                **again,
-                "rows/s": runs[0]["rows"] / again["again s median"],
-                **machine_columns(runs),
-            }
-        )
-    table("evaluation", rows)
-    table("evaluation_ratios", [*compare(found, "first"), *compare(found, "best of again")])
-
-
-def heart(options: Namespace, peak: float) -> None:
+def heart(options: Namespace) -> None:
     """Seconds of all runs on Heart over the number of seeds, per run, and what the paper's 303 would take."""
     rows, by_method, comparisons = [], [], []
     for number in options.seeds:
@@ -131,14 +95,12 @@ def heart(options: Namespace, peak: float) -> None:
     table("heart", rows)
     table("heart_methods", by_method)
     table("heart_ratios", comparisons)
-    curves("heart", "seeds", rows, {"seconds of all runs": "s median", "seconds per run": "s per run"})
 
 
-def clients(options: Namespace, peak: float) -> None:
+def clients(options: Namespace) -> None:
     """Time of a client's step and peak memory over the number of clients; training only, one exchange an epoch."""
     rows: list[dict[str, Any]] = []
     keys = ["--trainer.check_val_every_n_epoch=1000", "--trainer.enable_checkpointing=false", *options.key]
-    points: dict[str, list[tuple[int, Figures]]] = {}
     for number in options.clients:
         counted = max(1, min(options.epochs, 256 // number))
         arguments = {"config": MANY, "epochs": 1 + counted}
@@ -151,7 +113,6 @@ def clients(options: Namespace, peak: float) -> None:
             options.repetitions,
         )
         for label, runs in found.items():
-            points.setdefault(label, []).extend((number, run) for run in runs)
             steps = number * HEART_STEPS
             milliseconds = [1000 * second / steps for run in runs for second in run["epochs"][1:]]
             first = [1000 * run["epochs"][0] / steps for run in runs]
@@ -165,32 +126,6 @@ def clients(options: Namespace, peak: float) -> None:
                 }
             )
     table("clients", rows)
-    if len(options.clients) > 1:
-        lines = {
-            label: slope([number for number, _ in own], [run["peak_mib"] for _, run in own])
-            for label, own in points.items()
-        }
-        fitted = [{"side": label, "MiB per client": each, "base MiB": base} for label, (each, base) in lines.items()]
-        table("clients_memory", fitted)
-    quantities = {"milliseconds per client's step": "step ms median", "peak memory, MiB": "peak MiB"}
-    curves("clients", "clients", rows, quantities)
-
-
-def curves(case: str, over: str, rows: list[dict[str, Any]], quantities: dict[str, str]) -> None:
-    """Draw columns of a case's table over another, a line for each side.
-
-    Args:
-        case: names the file.
-        over: the column on the horizontal axis.
-        rows: of the table.
-        quantities: what is drawn → its column.
-    """
-    sides = dict.fromkeys(row["side"] for row in rows)
-    panels = {
-        quantity: {side: [(row[over], row[column]) for row in rows if row["side"] == side] for side in sides}
-        for quantity, column in quantities.items()
-    }
-    draw(case, over, panels)
 
 
 def machine_columns(runs: list[Figures]) -> dict[str, float]:
@@ -217,13 +152,11 @@ def compare(found: dict[str, list[Figures]], key: str) -> list[dict[str, Any]]:
     return ratios(found, key, [label for label in found if label.startswith(PLAIN)])
 
 
-CASES: dict[str, Callable[[Namespace, float], None]] = {
-    case.__name__: case for case in (covertype, evaluation, heart, clients)
-}
+CASES: dict[str, Callable[[Namespace], None]] = {case.__name__: case for case in (covertype, heart, clients)}
 
 
 def main() -> None:
-    """Check the yardstick, measure the machine's peak, then each case."""
+    """Check the yardstick, then each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", default=list(CASES), help=", ".join(CASES))
     parser.add_argument("--repetitions", type=int, default=3)
@@ -240,12 +173,10 @@ def main() -> None:
     load = os.getloadavg()
     difference = alone("plain:check")["largest_difference"]
     print(f"The plain network gives fedlit's outputs to {difference:.0e}.")
-    best = max((alone("measure:matrix_peak") for _ in range(3)), key=lambda found: found["gflops"])
-    print(f"Float32 matrix peak: {best['gflops']:.0f} GFLOP/s, {best['threads']} threads.")
     print(f"Load before this began, mean of 1 and of 15 minutes: {load[0]:.2f}, {load[2]:.2f}.\n", flush=True)
     for case in options.cases:
         print(f"{case} …", file=sys.stderr)
-        CASES[case](options, best["gflops"])
+        CASES[case](options)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -17,7 +16,6 @@ from fedlit.data.encoding import EncodedClient
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.run.config import find_config
-from fedlit.spec import ClientSpec
 
 
 class Many(Source):
@@ -89,18 +87,3 @@ class Task:
             next(iter(settings["exchange"]["federated"]), None),
             seed,
         )
-
-
-def work(clients: Iterable[tuple[ClientSpec, int]], batches: int, evaluated: str | None = "validation") -> float:
-    """Floating-point operations of an epoch by the usual count: 6 · rows · parameters for a training pass, 2 · rows ·
-    parameters for an evaluation pass.
-
-    Args:
-        clients: (description, parameters) of each.
-        batches: B; the rows that do not fill a batch are not trained on.
-        evaluated: the split that is scored once an epoch.
-    """
-    return sum(
-        parameters * (6 * (spec.rows["train"] // batches * batches) + (2 * spec.rows[evaluated] if evaluated else 0))
-        for spec, parameters in clients
-    )

@@ -14,7 +14,7 @@ from pathlib import Path
 from fedlit.errors import RunError
 from fedlit.institutions.sites_server import Line
 
-ROUNDS = 16
+ROUNDS = 10
 
 
 class Site:

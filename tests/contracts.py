@@ -17,11 +17,18 @@ ALL = {**METHODS, **CLUSTERED, **ASKING, **FAULTY}
 ENGINES = ("plain", "threads", "stacked")
 
 
-def options_of(method: str, engine: str) -> dict[str, Any]:
+HONEST = [
+    name
+    for name, method in ALL.items()
+    if "federated" in method.get("exchange", {}) and "attacks" not in method["exchange"] and name not in FAULTY
+]
+
+
+def options_of(method: str, engine: str, threads: int = 2) -> dict[str, Any]:
     """What :func:`federations.make_run` is given."""
     own = {"clients": ALIKE if engine == "stacked" else ALIKE[:3], **ALL[method]}
     if engine == "threads":
-        return own | dry(ALL[method], "threads", 2)
+        return own | dry(ALL[method], "threads", threads)
     return own | {"loop": {**own.get("loop", {}), "engine": "plain" if engine == "plain" else "auto"}}
 
 

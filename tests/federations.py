@@ -230,205 +230,100 @@ def parts() -> ByPart:
 # not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes as large as any
 SLOW = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 SGD = partial(torch.optim.SGD, lr=0.05)
+
+
+def of(
+    client: Any = None, federated: str = "core", align: str = "", data: Any = None, loop: Any = None, **exchange: Any
+) -> dict[str, Any]:
+    """Options of :func:`make_run`: a class of clients around SmallNet, or what makes them; words are patterns."""
+    around = {"client": client} if isinstance(client, type) else {}
+    if isinstance(client, partial):
+        loop = {"client": client, **(loop or {})}
+    exchange = {**({"federated": federated.split()} if federated else {}), **exchange}
+    more = {"exchange": exchange, "align": align, "data": data, "loop": loop}
+    return {**around, **{key: value for key, value in more.items() if value}}
+
+
+small = partial(partial, network=SmallNet)
+PACE = {"batches": None, "batch_size": 8}
+UNEVEN = {**PACE, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}}
+POOLED = {"scaling": "pooled"}
+MOMENTUM, PLAIN = {"optimizer": SLOW}, {"optimizer": SGD}
+TUNED = Then(FineTune(epochs=2, patience=1, lr=0.005, average=0.3))
+BOTH = {"federated": "*", "align": "both"}
+NAMED = partial(FederatedClient, network=Named)
+SMALL_TABM = partial(TabM, k=2, width=8, embedding=3, num_bins=4)
+COMMON = "common !common.*.head"
+THREE = {"every": {"steps": 3}}
 METHODS: dict[str, dict[str, Any]] = {
     "local": {},
-    "global layers": {"exchange": {"federated": ["core"]}},
-    "global layers, every step": {"exchange": {"federated": ["core"], "every": "step"}},
-    "global layers, rate 0.5, every 3 steps": {
-        "exchange": {"federated": ["core"], "every": {"steps": 3}, "rate": 0.5, "optimizer_state": "average"}
-    },
-    "fedavg": {"exchange": {"federated": ["*"], "buffers": "average"}, "align": "both"},
+    "global layers": of(),
+    "global layers, every step": of(every="step"),
+    "global layers, rate 0.5, every 3 steps": of(rate=0.5, optimizer_state="average", **THREE),
+    "fedavg": of(buffers="average", **BOTH),
     "centralized": {"align": "both", "pool": True},
-    "fedprox": {
-        "loop": {"client": partial(FedProx, network=SmallNet, mu=0.1)},
-        "exchange": {"federated": ["core"], "every": {"epochs": 2}},
-    },
-    "by name, momentum at the server": {
-        "loop": {"client": partial(FederatedClient, network=Named)},
-        "exchange": {"federated": ["*"], "by_name": ["*"], "rule": partial(FedAvgM, 0.6)},
-    },
-    "centered clipping, one client replays": {
-        "exchange": {
-            "federated": ["core"],
-            "rule": CenteredClipping,
-            "every": {"steps": 3},
-            "attacks": [Attack("replay", client="birch")],
-        },
-    },
-    "multi-krum, statistics and moments too, one client is noisy": {
-        "exchange": {
-            "federated": ["*"],
-            "rule": partial(MultiKrum, 0.2),
-            "buffers": "average",
-            "optimizer_state": "average",
-            "attacks": [Attack("noise", share=0.3, by=0.1)],
-        },
-        "align": "both",
-    },
-    "averages, then fine-tuned": {
-        "exchange": {"federated": ["core"]},
-        "loop": {"average": 0.5, "keep": "auroc", "then": Then(FineTune(epochs=2, patience=1, lr=0.005, average=0.3))},
-    },
-    "two optimizers": {"client": TwoOptimizers, "exchange": {"federated": ["core"]}},
-    "ifedavg": {
-        "client": IFedAvg,
-        "exchange": {"federated": ["*"]},
-        "align": "both",
-        "data": {"scaling": "pooled"},
-        "loop": {"optimizer": SLOW},
-    },
-    "ifedavg around global layers, from round 2": {
-        "loop": {"client": partial(IFedAvg, network=SmallNet, start_round=2), "optimizer": SLOW},
-        "exchange": {"federated": ["core"]},
-    },
-    "apfl": {"client": APFL, "exchange": {"federated": ["*"]}, "align": "both"},
-    "apfl, alpha learnt": {
-        "loop": {"client": partial(APFL, network=SmallNet, learn_alpha=True), "optimizer": SLOW},
-        "exchange": {"federated": ["core"]},
-    },
-    "chfl": {
-        "loop": {"client": partial(CHFL, hidden=[8, 6])},
-        "data": {"common": "all", "scaling": "pooled"},
-        "exchange": {"federated": ["common", "!common.*.head"]},
-    },
-    "chfl, concatenation, groups": {
-        "loop": {"client": partial(CHFL, hidden=[8], unique="concatenation")},
-        "data": {"common": "groups"},
-        "exchange": {"federated": ["common", "!common.*.head"], "optimizer_state": "average"},
-    },
-    "tabm": {
-        "loop": {"client": partial(FederatedClient, network=partial(TabM, k=2, width=8, embedding=3, num_bins=4))},
-        "exchange": {"federated": ["core"]},
-        "data": {"num_bins": 4},
-    },
-    "forest": {
-        "loop": {"client": Forest},
-        "exchange": {"rule": partial(GrowForest, 3, minimum=2, noise=0.2)},
-        "align": "both",
-        "data": {"scaling": "pooled"},
-    },
-    "global layers, batches of 8": {
-        "exchange": {"federated": ["core"]},
-        "data": {"batches": None, "batch_size": 8},
-    },
-    "global layers, another number of steps in each round": {
-        "exchange": {"federated": ["core"]},
-        "data": {"batches": None, "batch_size": 8, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}},
-    },
-    "ditto": {"client": Ditto, "exchange": {"federated": ["*"]}, "align": "both"},
-    "fedrep": {
-        "loop": {"client": partial(Alternating, network=SmallNet, private_first={"steps": 2}), "optimizer": SLOW},
-        "exchange": {"federated": ["encoder", "core"]},
-        "align": "both",
-    },
-    "fedalt, an epoch each": {
-        "client": Alternating,
-        "exchange": {"federated": ["core"], "every": {"epochs": 2}, "optimizer_state": "average"},
-    },
-    "fedbabu": {
-        "loop": {"client": partial(FedBABU, network=SmallNet), "then": Then(FineTune(epochs=1, lr=0.005))},
-        "exchange": {"federated": ["core"]},
-    },
-    "fedadam at the server, by rows": {
-        "exchange": {"federated": ["core"], "rule": partial(FedAdam, 0.05, weights="rows"), "buffers": "average"},
-    },
-    "fedyogi at the server, rate 0.5": {
-        "exchange": {"federated": ["*"], "rule": partial(FedYogi, 0.05), "rate": 0.5},
-        "align": "both",
-    },
-    "fedadagrad at the server, moments too": {
-        "exchange": {
-            "federated": ["core"],
-            "rule": partial(FedAdagrad, 0.05),
-            "every": {"steps": 3},
-            "optimizer_state": "average",
-        },
-    },
-    "fednova, other steps in each round": {
-        "exchange": {"federated": ["core"], "rule": partial(FedNova, weights="rows")},
-        "data": {"batches": None, "batch_size": 8, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}},
-    },
-    "scaffold": {
-        "loop": {"client": partial(Scaffold, network=SmallNet), "optimizer": SGD},
-        "exchange": {"federated": ["core"], "rule": ScaffoldMean},
-    },
-    "scaffold, by name, some take part, rate 0.5, every 3 steps": {
-        "loop": {"client": partial(Scaffold, network=Named), "optimizer": SGD},
-        "exchange": {
-            "federated": ["*"],
-            "by_name": ["*"],
-            "rule": ScaffoldMean,
-            "participation": 0.7,
-            "rate": 0.5,
-            "every": {"steps": 3},
-        },
-    },
-    "feddyn": {
-        "loop": {"client": partial(FedDyn, network=SmallNet, alpha=1.0)},
-        "exchange": {"federated": ["*"], "rule": FedDynMean, "buffers": "average", "participation": 0.7},
-        "align": "both",
-    },
-    "rules by part": {
-        "exchange": {"federated": ["*"], "rule": partial(parts), "buffers": "average", "participation": 0.7},
-        "align": "both",
-    },
-    "pfedme": {
-        "loop": {"client": partial(PFedMe, network=SmallNet, inner_steps=2, eta=0.05), "optimizer": SLOW},
-        "exchange": {"federated": ["core"], "every": {"steps": 3}},
-    },
-    "per-fedavg, first-order": {
-        "client": PerFedAvg,
-        "exchange": {"federated": ["*"], "buffers": "average"},
-        "align": "both",
-    },
-    "per-fedavg, hessian-free": {
-        "loop": {
-            "client": partial(PerFedAvg, network=SmallNet, hessian="finite_difference", delta=0.01),
-            "optimizer": SLOW,
-        },
-        "exchange": {"federated": ["core"]},
-    },
-    "moon": {
-        "loop": {"client": partial(MOON, network=SmallNet, mu=0.5), "optimizer": SLOW},
-        "exchange": {"federated": ["core"], "every": {"steps": 3}},
-    },
-}
+    "fedprox": of(small(FedProx, mu=0.1), every={"epochs": 2}),
+    "by name, momentum at the server": of(NAMED, "*", by_name=["*"], rule=partial(FedAvgM, 0.6)),
+    "centered clipping, one client replays": of(
+        rule=CenteredClipping, attacks=[Attack("replay", client="birch")], **THREE
+    ),
+    "multi-krum, statistics and moments too, one client is noisy": of(
+        rule=partial(MultiKrum, 0.2), buffers="average", optimizer_state="average",
+        attacks=[Attack("noise", share=0.3, by=0.1)], **BOTH,
+    ),
+    "averages, then fine-tuned": of(loop={"average": 0.5, "keep": "auroc", "then": TUNED}),
+    "two optimizers": of(TwoOptimizers),
+    "ifedavg": of(IFedAvg, data=POOLED, loop=MOMENTUM, **BOTH),
+    "ifedavg around global layers, from round 2": of(small(IFedAvg, start_round=2), loop=MOMENTUM),
+    "apfl": of(APFL, **BOTH),
+    "apfl, alpha learnt": of(small(APFL, learn_alpha=True), loop=MOMENTUM),
+    "chfl": of(partial(CHFL, hidden=[8, 6]), COMMON, data={"common": "all", **POOLED}),
+    "chfl, concatenation, groups": of(
+        partial(CHFL, hidden=[8], unique="concatenation"), COMMON, data={"common": "groups"}, optimizer_state="average"
+    ),
+    "tabm": of(partial(FederatedClient, network=SMALL_TABM), data={"num_bins": 4}),
+    "forest": of(
+        federated="", align="both", data=POOLED, loop={"client": Forest},
+        rule=partial(GrowForest, 3, minimum=2, noise=0.2),
+    ),
+    "global layers, batches of 8": of(data=PACE),
+    "global layers, another number of steps in each round": of(data=UNEVEN),
+    "ditto": of(Ditto, **BOTH),
+    "fedrep": of(small(Alternating, private_first={"steps": 2}), "encoder core", "both", loop=MOMENTUM),
+    "fedalt, an epoch each": of(Alternating, every={"epochs": 2}, optimizer_state="average"),
+    "fedbabu": of(small(FedBABU), loop={"then": Then(FineTune(epochs=1, lr=0.005))}),
+    "fedadam at the server, by rows": of(rule=partial(FedAdam, 0.05, weights="rows"), buffers="average"),
+    "fedyogi at the server, rate 0.5": of(rule=partial(FedYogi, 0.05), rate=0.5, **BOTH),
+    "fedadagrad at the server, moments too": of(rule=partial(FedAdagrad, 0.05), optimizer_state="average", **THREE),
+    "fednova, other steps in each round": of(rule=partial(FedNova, weights="rows"), data=UNEVEN),
+    "scaffold": of(small(Scaffold), loop=PLAIN, rule=ScaffoldMean),
+    "scaffold, by name, some take part, rate 0.5, every 3 steps": of(
+        partial(Scaffold, network=Named), "*", loop=PLAIN, by_name=["*"], rule=ScaffoldMean, participation=0.7,
+        rate=0.5, **THREE,
+    ),
+    "feddyn": of(small(FedDyn, alpha=1.0), rule=FedDynMean, buffers="average", participation=0.7, **BOTH),
+    "rules by part": of(rule=partial(parts), buffers="average", participation=0.7, **BOTH),
+    "pfedme": of(small(PFedMe, inner_steps=2, eta=0.05), loop=MOMENTUM, **THREE),
+    "per-fedavg, first-order": of(PerFedAvg, buffers="average", **BOTH),
+    "per-fedavg, hessian-free": of(small(PerFedAvg, hessian="finite_difference", delta=0.01), loop=MOMENTUM),
+    "moon": of(small(MOON, mu=0.5), loop=MOMENTUM, **THREE),
+}  # fmt: skip
 # rules that give clients different states, and remember what they gave
 CLUSTERED: dict[str, dict[str, Any]] = {
-    "fedgmcc": {
-        "exchange": {
-            "federated": ["core"],
-            "rule": partial(FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers"),
-        }
-    },
-    "cfl": {"exchange": {"federated": ["core"], "rule": partial(CFL, 9.0, 1e-6), "every": "step"}},
-    "ifca": {
-        "exchange": {"federated": ["*"], "rule": partial(IFCA, 3, "drawn"), "buffers": "average"},
-        "align": "both",
-    },
-    "agglomerative": {"exchange": {"federated": ["core"], "rule": partial(Agglomerative, 2, clusters=2)}},
+    "fedgmcc": of(rule=partial(FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers")),
+    "cfl": of(rule=partial(CFL, 9.0, 1e-6), every="step"),
+    "ifca": of(rule=partial(IFCA, 3, "drawn"), buffers="average", **BOTH),
+    "agglomerative": of(rule=partial(Agglomerative, 2, clusters=2)),
 }
 # whose rule works by questions and keeps no clusters
 ASKING: dict[str, dict[str, Any]] = {
-    "pooled logistic": {
-        "loop": {"client": PooledLogistic},
-        "data": {"scaling": "pooled"},
-        "exchange": {"federated": ["prior"], "rule": Newton},
-    },
-    "mixed model": {
-        "loop": {"client": MixedModel},
-        "data": {"scaling": "pooled"},
-        "exchange": {"federated": ["effects"], "rule": MixedEffects},
-    },
+    "pooled logistic": of(federated="prior", data=POOLED, loop={"client": PooledLogistic}, rule=Newton),
+    "mixed model": of(federated="effects", data=POOLED, loop={"client": MixedModel}, rule=MixedEffects),
 }
 # whom the guard leaves out
 FAULTY: dict[str, dict[str, Any]] = {
-    "one is far from the others": {"client": Faulty, "exchange": {"federated": ["core"], "every": {"steps": 3}}},
-    "one is far, and made smaller": {
-        "client": Faulty,
-        "exchange": {"federated": ["*"], "guard": "clip", "rate": 0.5, "rule": FedAvgM},
-        "align": "both",
-    },
+    "one is far from the others": of(Faulty, **THREE),
+    "one is far, and made smaller": of(Faulty, guard="clip", rate=0.5, rule=FedAvgM, **BOTH),
 }
 FEDERATED = [name for name, method in METHODS.items() if "federated" in method.get("exchange", {})]
 
@@ -510,14 +405,14 @@ class Killed(Exception):
 
 
 class StopAfter(Callback):
-    """Save a checkpoint after an aligned step and stop there, as a kill would."""
+    """Save a checkpoint after an aligned step and stop there, as a kill would; a relative path is the run folder's."""
 
     def __init__(self, step: int, path: Path, by: type[BaseException] = KeyboardInterrupt) -> None:
         self.step, self.path, self.by = step, path, by
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path)
+            trainer.save_checkpoint(Path(trainer.default_root_dir) / self.path)
             raise self.by
 
 

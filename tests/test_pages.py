@@ -20,12 +20,8 @@ RUNNABLE = [
     page for page, blocks in BLOCKS.items() if any(not block.reason and block.language != "text" for block in blocks)
 ]
 
-LONG = {
-    f"docs/{name}.md"
-    for name in ("tutorial", *(f"how-to/{own}" for own in ["best", "cluster", "joining", "runs", "study", "tables"]))
-}
-"""Pages that take as long as all others together; the README goes the same way in short."""
-
+FIRST = ("README.md", "docs/tutorial.md")
+"""What a newcomer runs; the other pages take some minutes, and are ``full``."""
 
 _STUDY = "lightning_logs/studies"
 LEFT = {
@@ -81,7 +77,7 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.full] if page in LONG else []) for page in RUNNABLE]
+    "page", [pytest.param(page, marks=[] if page in FIRST else [pytest.mark.full]) for page in RUNNABLE]
 )
 def test_every_block_runs(page: str, tmp_path: Path, environ: dict[str, str]) -> None:
     prepare(tmp_path, page, read(page))
@@ -91,7 +87,7 @@ def test_every_block_runs(page: str, tmp_path: Path, environ: dict[str, str]) ->
         assert words in (tmp_path / file).read_text(encoding="utf-8"), file
 
 
-@pytest.mark.parametrize("argv", [["describe", "--config", "quickstart.yaml"], ["nonsense"], ["--version"]])
+@pytest.mark.parametrize("argv", [["nonsense"], ["--version"]])
 def test_a_warm_command_does_what_the_real_one_does(argv: list[str], tmp_path: Path, environ: dict[str, str]) -> None:
     """As a process of its own: the same words, the same exit status."""
     ways = {"warm": environ, "real": {**environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}}

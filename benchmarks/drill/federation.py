@@ -70,11 +70,11 @@ def jobs() -> dict[str, list[Job]]:
 
 def options_of(job: Job) -> dict[str, Any]:
     """What :func:`federations.make_run` is given."""
-    from contracts import Case
+    import contracts
 
     from fedlit.train.callbacks import Checkpoints
 
-    own = Case("1", {"method": job.method, "engine": job.engine}).options()
+    own = contracts.options_of(job.method, job.engine)
     return {**own, "epochs": EPOCHS, "checkpoints": Checkpoints(best=0, seconds=0)}
 
 

@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from command import Commands, in_one_message
+from drill.command import Commands, in_one_message
 
 Rows = list[tuple[str, int, int, str]]
 
@@ -81,17 +79,17 @@ class _Count:
 def torn(folder: Path, tries: int = 40) -> Rows:
     """Bits that flip, and files that are cut short, in each region of each file of a run."""
     draw, rows = random.Random(0), Rows()
-    with Commands(folder) as commands:
-        status, said = commands.run(*_fit())
-        if status:
-            return [("torn files", 1, 0, f"training: {said[-200:]}")]
-        run, whole = _checkpoints(folder).parent, _checkpoints(folder)
-        expected = _table(commands.run("test", *ARGS)[1])
-        states = _state(whole / "last.ckpt")
-        rows += [_torn_checkpoint(commands, path, expected, tries, draw) for path in sorted(whole.glob("*.ckpt"))]
-        rows.append(_torn_last(commands, folder, states, max(1, tries // 10), draw))
-        rows.append(_torn_configuration(commands, run, expected, tries, draw))
-        rows.append(_torn_beside(commands, run, tries, draw))
+    commands = Commands(folder)
+    status, said = commands.run(*_fit())
+    if status:
+        return [("torn files", 1, 0, f"training: {said[-200:]}")]
+    run, whole = _checkpoints(folder).parent, _checkpoints(folder)
+    expected = _table(commands.run("test", *ARGS)[1])
+    states = _state(whole / "last.ckpt")
+    rows += [_torn_checkpoint(commands, path, expected, tries, draw) for path in sorted(whole.glob("*.ckpt"))]
+    rows.append(_torn_last(commands, folder, states, max(1, tries // 10), draw))
+    rows.append(_torn_configuration(commands, run, expected, tries, draw))
+    rows.append(_torn_beside(commands, run, tries, draw))
     return rows
 
 
@@ -193,27 +191,27 @@ def disk_full(folder: Path, tries: int = 20) -> Rows:
     """Train where there is room for some of what is written: at many sizes, on a small file system where one may be
     made, and under a limit for each file.
     """
-    with Commands(folder) as commands:
-        status, said = commands.run(*_fit())
-        last = _checkpoints(folder) / "last.ckpt"
-        if status:
-            return [("full disks", 1, 0, f"training: {said[-200:]}")]
-        whole = last.stat().st_size
-        table = [line for line in _table(said) if line]
-        mounted = _Count("full disks: the table is printed, or one message says why nothing can be kept")
-        limited = _Count("files that may not grow: as before")
-        able = True
-        for number in range(tries):
-            size = int(whole * 4.5 * (number + 1) / tries)
-            place = folder / f"full_{number}"
-            with _small(place, max(4096, size)) as made:
-                able = made
-                if made:
-                    _without_room(commands, mounted, place, table, size, {})
-            place = folder / f"limit_{number}"
-            place.mkdir()
-            size = int(whole * 1.2 * (number + 1) / tries)
-            _without_room(commands, limited, place, table, size, {"most": size})
+    commands = Commands(folder)
+    status, said = commands.run(*_fit())
+    last = _checkpoints(folder) / "last.ckpt"
+    if status:
+        return [("full disks", 1, 0, f"training: {said[-200:]}")]
+    whole = last.stat().st_size
+    table = [line for line in _table(said) if line]
+    mounted = _Count("full disks: the table is printed, or one message says why nothing can be kept")
+    limited = _Count("files that may not grow: as before")
+    able = True
+    for number in range(tries):
+        size = int(whole * 4.5 * (number + 1) / tries)
+        place = folder / f"full_{number}"
+        with _small(place, max(4096, size)) as made:
+            able = made
+            if made:
+                _without_room(commands, mounted, place, table, size, {})
+        place = folder / f"limit_{number}"
+        place.mkdir()
+        size = int(whole * 1.2 * (number + 1) / tries)
+        _without_room(commands, limited, place, table, size, {"most": size})
     rows = [limited.row()]
     return [mounted.row(), *rows] if able else [("full disks: this user may mount none", 0, 0, "limits instead"), *rows]
 
@@ -271,32 +269,32 @@ def read_only(folder: Path, tries: int = 1) -> Rows:
     scored = _Count("read-only run: test and validate print their scores and say that nothing was written")
     refused = _Count("read-only run: what must write is refused in one message")
     removed = _Count("run's folder removed in training: it is made again, or ends with one message")
-    with Commands(folder) as commands:
-        commands.run(*_fit())
-        expected = _table(commands.run("test", *ARGS)[1])
-        run = _checkpoints(folder).parent
-        for _ in range(tries):
-            before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-            with _read_only(run) as able:
-                if not able:
-                    return [("read-only run: this user can make none", 0, 0, "skipped")]
-                status, said = commands.run("test", *ARGS)
-                good = status == 0 and _table(said) == expected and "read-only" in said and str(run) in said
-                scored.add(good and in_one_message(said), f"test: {said[-300:]}")
-                status, said = commands.run("validate", *ARGS)
-                scored.add(status == 0 and any(_table(said)) and in_one_message(said), f"validate: {said[-300:]}")
-                for command in (["predict", *ARGS], _fit("--ckpt_path", "last", epochs=EPOCHS + 2)):
-                    status, said = commands.run(*command)
-                    good = status == 2 and str(run) in said and in_one_message(said)
-                    refused.add(good, f"{command[0]}: {status} {said[-300:]}")
-            refused.add(before == {path: path.stat().st_mtime_ns for path in run.rglob("*")}, "something was written")
-            running = commands.start(*_fit("--name", "gone", epochs=60))
-            last = _checkpoints(folder, "gone") / "last.ckpt"
-            _await(last.is_file)
-            shutil.rmtree(last.parents[1], ignore_errors=True)
-            status, said = running.wait()
-            good = status == 0 and last.is_file() and "was removed while it was written to" in said
-            removed.add(good and in_one_message(said), f"{status} {said[-300:]}")
+    commands = Commands(folder)
+    commands.run(*_fit())
+    expected = _table(commands.run("test", *ARGS)[1])
+    run = _checkpoints(folder).parent
+    for _ in range(tries):
+        before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+        with _read_only(run) as able:
+            if not able:
+                return [("read-only run: this user can make none", 0, 0, "skipped")]
+            status, said = commands.run("test", *ARGS)
+            good = status == 0 and _table(said) == expected and "read-only" in said and str(run) in said
+            scored.add(good and in_one_message(said), f"test: {said[-300:]}")
+            status, said = commands.run("validate", *ARGS)
+            scored.add(status == 0 and any(_table(said)) and in_one_message(said), f"validate: {said[-300:]}")
+            for command in (["predict", *ARGS], _fit("--ckpt_path", "last", epochs=EPOCHS + 2)):
+                status, said = commands.run(*command)
+                good = status == 2 and str(run) in said and in_one_message(said)
+                refused.add(good, f"{command[0]}: {status} {said[-300:]}")
+        refused.add(before == {path: path.stat().st_mtime_ns for path in run.rglob("*")}, "something was written")
+        running = commands.start(*_fit("--name", "gone", epochs=60))
+        last = _checkpoints(folder, "gone") / "last.ckpt"
+        _await(last.is_file)
+        shutil.rmtree(last.parents[1], ignore_errors=True)
+        status, said = running.wait()
+        good = status == 0 and last.is_file() and "was removed while it was written to" in said
+        removed.add(good and in_one_message(said), f"{status} {said[-300:]}")
     return [scored.row(), refused.row(), removed.row()]
 
 
@@ -315,43 +313,41 @@ def signals(folder: Path, tries: int = 50) -> Rows:
     ended = _Count(f"signals: the command ends within {LIMIT:.0f} s with the right status and one message")
     same = _Count("signals: what goes on ends with the same bits")
     longest = 0.0
-    with Commands(folder) as commands:
-        began = time.monotonic()
-        commands.run(*_fit("--name", "whole", epochs=epochs))
-        span = time.monotonic() - began
-        expected = _state(_checkpoints(folder, "whole") / "last.ckpt")
-        name, left, chain = "chain_0", tries, 0
-        while left:
-            last = _checkpoints(folder, name) / "last.ckpt"
-            more = ["--ckpt_path", "last"] if last.is_file() else []
-            version = len(list((folder / "lightning_logs" / name).glob("version_*")))
-            if not more and version:
-                shutil.rmtree(folder / "lightning_logs" / name)
-            running = commands.start(*_fit("--name", name, *more, epochs=epochs))
-            time.sleep(draw.uniform(0, span / 4))  # most of it is reading tables
-            number = draw.choice([signal.SIGINT, signal.SIGTERM])
-            sent = time.monotonic()
+    commands = Commands(folder)
+    began = time.monotonic()
+    commands.run(*_fit("--name", "whole", epochs=epochs))
+    span = time.monotonic() - began
+    expected = _state(_checkpoints(folder, "whole") / "last.ckpt")
+    name, left, chain = "chain_0", tries, 0
+    while left:
+        last = _checkpoints(folder, name) / "last.ckpt"
+        more = ["--ckpt_path", "last"] if last.is_file() else []
+        version = len(list((folder / "lightning_logs" / name).glob("version_*")))
+        if not more and version:
+            shutil.rmtree(folder / "lightning_logs" / name)
+        running = commands.start(*_fit("--name", name, *more, epochs=epochs))
+        time.sleep(draw.uniform(0, span / 4))  # most of it is reading tables
+        number = draw.choice([signal.SIGINT, signal.SIGTERM])
+        sent = time.monotonic()
+        running.send(number)
+        if draw.random() < 0.2:
+            time.sleep(draw.uniform(0, 0.3))
             running.send(number)
-            if draw.random() < 0.2:
-                time.sleep(draw.uniform(0, 0.3))
-                running.send(number)
-            status, said = running.wait(30)
-            took = time.monotonic() - sent
-            right = {signal.SIGINT: (0, 130), signal.SIGTERM: (0, 1, -signal.SIGTERM)}[number]
-            longest = max(longest, took)
-            ended.add(
-                took <= LIMIT and status in right and in_one_message(said), f"{took:.1f} s, {status}: {said[-200:]}"
+        status, said = running.wait(30)
+        took = time.monotonic() - sent
+        right = {signal.SIGINT: (0, 130), signal.SIGTERM: (0, 1, -signal.SIGTERM)}[number]
+        longest = max(longest, took)
+        ended.add(took <= LIMIT and status in right and in_one_message(said), f"{took:.1f} s, {status}: {said[-200:]}")
+        left, chain = left - 1, chain + 1
+        if chain == 5 or not left:
+            status, said = commands.run(
+                *_fit("--name", name, *(["--ckpt_path", "last"] if last.is_file() else []), epochs=epochs)
             )
-            left, chain = left - 1, chain + 1
-            if chain == 5 or not left:
-                status, said = commands.run(
-                    *_fit("--name", name, *(["--ckpt_path", "last"] if last.is_file() else []), epochs=epochs)
-                )
-                found = sorted((folder / "lightning_logs" / name).glob("version_*"))[-1] / "checkpoints"
-                bests = len(list(found.glob("best-*.ckpt")))
-                good = status == 0 and _state(found / "last.ckpt") == expected and bests == 1
-                same.add(good, f"{name}: {status}, {bests} best: {said[-200:]}")
-                name, chain = f"chain_{tries - left}", 0
+            found = sorted((folder / "lightning_logs" / name).glob("version_*"))[-1] / "checkpoints"
+            bests = len(list(found.glob("best-*.ckpt")))
+            good = status == 0 and _state(found / "last.ckpt") == expected and bests == 1
+            same.add(good, f"{name}: {status}, {bests} best: {said[-200:]}")
+            name, chain = f"chain_{tries - left}", 0
     cold = _cold(folder, max(1, tries // 10), draw)
     return [ended.row(f"{longest:.1f} s at most"), same.row(), cold]
 
@@ -388,46 +384,37 @@ def two_writers(folder: Path, tries: int = 5) -> Rows:
     apart = _Count("two new runs of one name at once: a folder each")
     stale = _Count("the lock of a process that was killed is taken over")
     foreign = _Count("a lock of another machine: refused, with what to remove")
-    with Commands(folder) as commands:
-        commands.run(*_fit("--name", "whole", epochs=40))
-        expected = _state(_checkpoints(folder, "whole") / "last.ckpt")
-        for number in range(tries):
-            name = f"two_{number}"
-            last = _checkpoints(folder, name) / "last.ckpt"
-            first = commands.start(*_fit("--name", name, epochs=40))
-            _await(last.is_file)
-            status, said = commands.run(*_fit("--name", name, "--ckpt_path", "last", epochs=40))
-            refused = status == 2 and f"process {first.pid} on" in said and in_one_message(said)
-            ended, told = first.wait()
-            late = status == 0 and "Nothing is left to train" in said  # the first was done before the second asked
-            found.add(
-                (refused or late) and ended == 0 and _state(last) == expected, f"{status} {said[-200:]} {told[-99:]}"
-            )
+    commands = Commands(folder)
+    commands.run(*_fit("--name", "whole", epochs=40))
+    expected = _state(_checkpoints(folder, "whole") / "last.ckpt")
+    for number in range(tries):
+        name = f"two_{number}"
+        last = _checkpoints(folder, name) / "last.ckpt"
+        first = commands.start(*_fit("--name", name, epochs=40))
+        _await(last.is_file)
+        status, said = commands.run(*_fit("--name", name, "--ckpt_path", "last", epochs=40))
+        refused = status == 2 and f"process {first.pid} on" in said and in_one_message(said)
+        ended, told = first.wait()
+        late = status == 0 and "Nothing is left to train" in said  # the first was done before the second asked
+        found.add((refused or late) and ended == 0 and _state(last) == expected, f"{status} {said[-200:]} {told[-99:]}")
 
-            both = [commands.start(*_fit("--name", f"new_{number}")) for _ in range(2)]
-            ends = [one.wait() for one in both]
-            versions = [_checkpoints(folder, f"new_{number}", version) / "last.ckpt" for version in range(2)]
-            good = all(status == 0 for status, _ in ends) and all(path.is_file() for path in versions)
-            apart.add(good and _state(versions[0]) == _state(versions[1]), ends[0][1][-200:])
+        both = [commands.start(*_fit("--name", f"new_{number}")) for _ in range(2)]
+        ends = [one.wait() for one in both]
+        versions = [_checkpoints(folder, f"new_{number}", version) / "last.ckpt" for version in range(2)]
+        good = all(status == 0 for status, _ in ends) and all(path.is_file() for path in versions)
+        apart.add(good and _state(versions[0]) == _state(versions[1]), ends[0][1][-200:])
 
-            killed = commands.start(*_fit("--name", f"killed_{number}", epochs=40))
-            last = _checkpoints(folder, f"killed_{number}") / "last.ckpt"
-            _await(last.is_file)
-            killed.send(signal.SIGKILL)
-            killed.wait()
-            status, said = commands.run(*_fit("--name", f"killed_{number}", "--ckpt_path", "last", epochs=40))
-            stale.add(status == 0 and _state(last) == expected, f"{status} {said[-200:]}")
+        killed = commands.start(*_fit("--name", f"killed_{number}", epochs=40))
+        last = _checkpoints(folder, f"killed_{number}") / "last.ckpt"
+        _await(last.is_file)
+        killed.send(signal.SIGKILL)
+        killed.wait()
+        status, said = commands.run(*_fit("--name", f"killed_{number}", "--ckpt_path", "last", epochs=40))
+        stale.add(status == 0 and _state(last) == expected, f"{status} {said[-200:]}")
 
-            lock = last.parents[1] / ".lock"
-            lock.write_text(json.dumps({"pid": 7, "host": "elsewhere", "began": "yesterday"}))
-            status, said = commands.run(*_fit("--name", f"killed_{number}", "--ckpt_path", "last", epochs=42))
-            told = "process 7 on elsewhere" in said and str(lock) in said
-            foreign.add(status == 2 and told and in_one_message(said), f"{status} {said[-200:]}")
+        lock = last.parents[1] / ".lock"
+        lock.write_text(json.dumps({"pid": 7, "host": "elsewhere", "began": "yesterday"}))
+        status, said = commands.run(*_fit("--name", f"killed_{number}", "--ckpt_path", "last", epochs=42))
+        told = "process 7 on elsewhere" in said and str(lock) in said
+        foreign.add(status == 2 and told and in_one_message(said), f"{status} {said[-200:]}")
     return [found.row(), apart.row(), stale.row(), foreign.row()]
-
-
-if __name__ == "__main__":
-    for drill in sys.argv[2:]:
-        name, _, most = drill.partition("=")
-        for row in globals()[name](Path(sys.argv[1], name), *([int(most)] if most else [])):
-            print(row, flush=True)

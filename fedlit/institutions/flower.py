@@ -1,8 +1,7 @@
 """The one place that touches Flower: its interface for nodes, its SuperLink's state, its Grid.
 
 Most of what is used here is private to Flower, whose version is therefore pinned
-(:data:`fedlit.institutions.extra.FLOWER`); ``tests/institutions/test_internals.py`` lists it and fails where a release
-changes it. Import this module inside :func:`fedlit.institutions.extra.needs_flower`.
+(:data:`fedlit.institutions.extra.FLOWER`). Import this module inside :func:`fedlit.institutions.extra.needs_flower`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -46,46 +47,34 @@ def same(whole: fedlit.Run, sites: dict[str, fedlit.Run]) -> None:
         assert run.loop.kernels == whole.loop.kernels
 
 
-@pytest.mark.parametrize("method", one_in(3, SITES))
+@pytest.mark.parametrize("method", one_in(5, SITES))
 def test_12_the_transport_changes_no_bit(method: str, tmp_path: Path) -> None:
     whole = make_run(tmp_path / "whole", **plain(method))
     whole.fit(quiet=True)
     same(whole, over_loopback(tmp_path, **plain(method)))
 
 
-@pytest.mark.parametrize(
-    "exchange",
-    [
-        {"federated": ["core"], "participation": 0.5, "every": {"steps": 3}},
-        {"federated": ["core"], "participation": 0.5, "rate": 0.5, "rule": fedlit.Mean("rows")},
-        pytest.param({"federated": ["core"], "optimizer_state": "reset", "every": "step"}, marks=pytest.mark.full),
-    ],
-    ids=["half a round", "half a round at half the rate, by rows", "reset every step"],
-)
-def test_12_cohorts_are_drawn_alike(exchange: dict[str, Any], tmp_path: Path) -> None:
-    whole = make_run(tmp_path / "whole", **plain("local", exchange=exchange))
+COHORTS: dict[str, dict[str, Any]] = {
+    "half a round at half the rate, by rows": {"participation": 0.5, "rate": 0.5, "rule": fedlit.Mean("rows")},
+    "half a round": {"participation": 0.5, "every": {"steps": 3}},
+    "reset every step": {"optimizer_state": "reset", "every": "step"},
+}
+
+
+@pytest.mark.parametrize("exchange", one_in(3, COHORTS))
+def test_12_cohorts_are_drawn_alike(exchange: str, tmp_path: Path) -> None:
+    options = plain("local", exchange={"federated": ["core"], **COHORTS[exchange]})
+    whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
-    same(whole, over_loopback(tmp_path, **plain("local", exchange=exchange)))
-
-
-def test_2_without_exchange_another_site_changes_no_weight(tmp_path: Path) -> None:
-    among = over_loopback(tmp_path / "a", **plain("local"))
-    alone = over_loopback(tmp_path / "b", clients=("birch", "cedar"), **plain("local"))
-    assert {name.split(".")[1] for name in different(joint(alone), joint(among))} == {"ash"}
+    same(whole, over_loopback(tmp_path, **options))
 
 
 @pytest.mark.parametrize(
-    "method",
-    [
-        "ifca",
-        "cfl",
-        pytest.param("forest", marks=pytest.mark.full),
-        pytest.param("global layers, rate 0.5, every 3 steps", marks=pytest.mark.full),
-        "two optimizers",
-    ],
+    "case",
+    one_in(5, product(["ifca", "cfl", "two optimizers", "forest", "global layers, rate 0.5, every 3 steps"], [3, 6])),
 )
-@pytest.mark.parametrize("step", [3, pytest.param(6, marks=pytest.mark.full)])
-def test_3_killed_sites_and_a_killed_hub_go_on_with_the_same_bits(method: str, step: int, tmp_path: Path) -> None:
+def test_3_killed_sites_and_a_killed_hub_go_on_with_the_same_bits(case: tuple[str, int], tmp_path: Path) -> None:
+    method, step = case
     whole = make_run(tmp_path / "whole", **plain(method))
     whole.fit(quiet=True)
     hub = hub_of(make_run(tmp_path / "first", **plain(method)))

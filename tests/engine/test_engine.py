@@ -27,7 +27,7 @@ class Watched(FederatedClient):
         return super().training_step(batch, batch_idx)
 
 
-@pytest.mark.parametrize("method", one_in(4, METHODS))
+@pytest.mark.parametrize("method", one_in(15, METHODS))
 def test_side_by_side_gives_the_bits_of_one_after_another(method: str, tmp_path: Path) -> None:
     one = make_run(tmp_path / "one", **dry(METHODS[method], "threads", 1))
     expected = one.fit(quiet=True)

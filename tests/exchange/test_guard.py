@@ -83,10 +83,8 @@ RULES = {"mean": Mean, "rows": partial(Mean, "rows"), "momentum": FedAvgM, "ifca
     ("fault", "rule", "every"),
     [
         ("1e8", "mean", "epoch"),
-        ("1e37", "rows", "epoch"),
-        ("3e38", "momentum", "epoch"),
-        ("-3e38", "mean", "step"),
-        ("state", "mean", "epoch"),
+        ("-3e38", "momentum", "step"),
+        ("state", "rows", "epoch"),
         ("update", "momentum", {"steps": 2}),
         ("1e8", "ifca", "epoch"),
     ],
@@ -110,15 +108,15 @@ def test_the_guilty_is_left_out_and_named(
     assert different(honest, weights(others)) == []
 
 
-@pytest.mark.parametrize("mode", ["leave_out", "clip", "watch"])
-def test_13_a_guard_changes_no_bit_of_the_honest(mode: str, tmp_path: Path) -> None:
+def test_13_a_guard_changes_no_bit_of_the_honest(tmp_path: Path) -> None:
+    """Which leaves out, in contract/test_contract.py."""
     ends = []
-    for guard in (mode, False):
-        run = make_run(tmp_path / str(guard), exchange={"federated": ["core"], "guard": guard, "rate": 0.7})
+    for guard in ("clip", "watch", False):
+        run = make_run(tmp_path / str(guard), exchange={"federated": ["core"], "guard": guard, "rate": 0.7}, epochs=2)
         run.fit(quiet=True)
         assert run.exchange.found == {}
         ends.append(weights(run))
-    assert different(*ends) == []
+    assert different(ends[0], ends[2]) == different(ends[1], ends[2]) == []
 
 
 def test_14_fewer_than_needed_end_the_run_and_are_named(tmp_path: Path) -> None:

@@ -17,14 +17,12 @@ from fedlit.exchange.ranks import deal
 NAMES = [*(name for name in ALL if name not in ("centralized", "local")), *ranks.MORE]
 """All but what needs all rows in one process, and what exchanges nothing."""
 FEW = [
-    "global layers, rate 0.5, every 3 steps",
     "averages, then fine-tuned",
-    "chfl",
     "ifca",
     "one is far, and made smaller",
-    "forest",
     "pooled logistic",
-    *ranks.MORE,
+    "half take part, half the rate, by rows",
+    "one is not finite",
 ]
 
 
@@ -46,7 +44,7 @@ def ends_of(folder: Path, size: int) -> list[dict[str, Any]]:
 
 def compare(folder: Path, names: list[str], size: int, step: int = 6) -> None:
     before, jobs = {}, [f"train={name}" for name in names]
-    for name in (names[0], "cfl", "averages, then fine-tuned"):  # one process's checkpoints, for ranks
+    for name in {names[0]: 0, "cfl": 0, "averages, then fine-tuned": 0}:  # one process's checkpoints, for ranks
         before[name] = folder / f"before {name}"
         before[name].mkdir(parents=True)
         ranks.stop(before[name], name, step)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+import fedlit
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.institutions.certificates import fingerprint, make_site_keys
-from fedlit.institutions.folder import add, check, init, renew
+from fedlit.institutions.folder import add, check, init, invite, renew
 from fedlit.institutions.settings import read_coordinator, read_site
 
 pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
@@ -71,6 +73,18 @@ def test_a_renewed_certificate_has_the_same_authority(folder: Path) -> None:
     assert fingerprint(settings.certificates / "old-1" / "server.crt") == old
 
 
+def test_sites_are_invited_again_where_what_they_must_know_has_changed(folder: Path) -> None:
+    settings = read_coordinator(folder)
+    assert invite(settings) == []
+    settings.federation.write_text(settings.federation.read_text() + "# more\n")
+    edited = folder / "invitations" / "north" / "site.yaml"
+    edited.write_text(edited.read_text() + "# by its site\n")
+    (folder / "invitations" / "south" / "ca.crt").unlink()
+    assert invite(settings) == ["north", "south"] and edited.read_text().endswith("# by its site\n")
+    assert read_site(edited).federation.read_bytes() == settings.federation.read_bytes()
+    assert invite(settings) == []
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -121,3 +135,11 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "sites" in capsys.readouterr().err
     assert main(["coordinate", "start", "nowhere"]) == 2
     assert "nowhere/coordinator.yaml: expected a file, found none" in capsys.readouterr().err
+
+
+def test_one_file_imports_flower() -> None:
+    """Whose interface for sites is private to it, and changes with its releases."""
+    own = Path(fedlit.__file__).parent
+    imports = re.compile(r"^\s*(from|import) flwr\b", re.MULTILINE)
+    using = {str(path.relative_to(own)) for path in own.rglob("*.py") if imports.search(path.read_text())}
+    assert using == {"institutions/flower.py"}

@@ -143,8 +143,8 @@ def hub_at_round(folder: Path) -> tuple[SitesServer, Line]:
     return SitesServer(Server(Mean(), 0), line, journal, {}, Patience(60, 2)), line
 
 
-def said(**changes: Any) -> dict[str, Any]:
-    update = {"state": {"w": torch.ones(2)}, "published": {}, "rows": 0, "steps": 0}
+def said(state: Any = None, **changes: Any) -> dict[str, Any]:
+    update = {"state": state or {"w": torch.ones(2)}, "published": {}, "rows": 0, "steps": 0}
     return {"key": "round:0", "site": "south", "saved": -1, "updates": {"south": update}, **changes}
 
 
@@ -164,6 +164,8 @@ def said(**changes: Any) -> dict[str, Any]:
         said(updates=None),
         said(updates={"north": {}}),
         said(updates={"south": {"state": {"w": torch.ones(2)}}}),
+        said({"w": torch.ones(2), "head.weight": torch.ones(2)}),
+        said({"w": torch.ones(3)}),
         said(site="north"),
         RunError("expected an answer of at most 10 bytes, found 11"),
     ],

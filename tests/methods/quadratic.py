@@ -20,7 +20,7 @@ the encoded rows (:func:`problems`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -188,31 +188,13 @@ def point(run: Run, client: str = "ash", prefix: str = "") -> np.ndarray:
 
 # ------------------------------------------------------------------ where methods come to rest
 
-Weights = Mapping[str, float] | None
-
-
-def _weighed(own: Mapping[str, Problem], weights: Weights) -> list[tuple[float, Problem, str]]:
-    return [(1.0 if weights is None else weights[name], problem, name) for name, problem in own.items()]
-
-
-def optimum(own: Mapping[str, Problem], weights: Weights = None) -> np.ndarray:
-    """What minimises Σ p_k f_k, (d,).
-
-    Args:
-        own: the quadratics.
-        weights: p, up to a factor; equal if None.
-    """
-    parts = _weighed(own, weights)
-    pulls: Sequence[np.ndarray] = [p * one.curvature @ one.minimum for p, one, _ in parts]
-    return np.asarray(np.linalg.solve(sum(p * one.curvature for p, one, _ in parts), sum(pulls)))
-
 
 def rest(
     own: Mapping[str, Problem],
     *,
     lr: float,
     steps: Mapping[str, float] = STEPS,
-    weights: Weights = None,
+    weights: Mapping[str, float] | None = None,
     mu: float = 0.0,
 ) -> np.ndarray:
     """Where w ← Σ p_k w_k comes to rest, (d,), if from w each client takes τ_k gradient steps on f_k(v) + μ/2 ‖v − w‖².
@@ -228,11 +210,10 @@ def rest(
         weights: p, up to a factor; equal if None.
         mu: μ.
     """
-    total, pull = np.zeros((DIMENSIONS, DIMENSIONS)), np.zeros(DIMENSIONS)
-    total = total[: len(next(iter(own.values())).minimum), : len(next(iter(own.values())).minimum)]
-    pull = pull[: len(total)]
-    for p, one, name in _weighed(own, weights):
-        eye = np.eye(len(total))
+    eye = np.eye(DIMENSIONS)
+    total, pull = 0 * eye, np.zeros(DIMENSIONS)
+    for name, one in own.items():
+        p = 1.0 if weights is None else weights[name]
         inner = one.curvature + mu * eye
         left = (
             np.zeros_like(eye) if steps[name] == np.inf else np.linalg.matrix_power(eye - lr * inner, int(steps[name]))

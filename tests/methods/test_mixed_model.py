@@ -200,9 +200,9 @@ def test_classes_and_counts_as_dense_pql(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("item", "target", "site", "columns", "slopes"),
     [
-        ("Hsb82", "mAch", "school", ["ses", "meanses"], []),
         ("Exam", "normexam", "school", ["standLRT"], ["standLRT"]),
-        ("bdf", "langPOST", "schoolNR", ["IQ.verb", "ses", "langPRET"], []),
+        pytest.param("Hsb82", "mAch", "school", ["ses", "meanses"], [], marks=pytest.mark.full),
+        pytest.param("bdf", "langPOST", "schoolNR", ["IQ.verb", "ses", "langPRET"], [], marks=pytest.mark.full),
     ],
 )
 def test_schools_as_statsmodels(

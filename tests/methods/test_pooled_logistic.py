@@ -112,9 +112,6 @@ def test_what_others_found_is_the_optimum_on_their_pooled_rows(number: bool, tmp
     assert run.exchange.rounds == 1 and (steps == 2 if number else 4 <= steps <= 10)
 
 
-# .exchange.rule.scalars["newton_steps"] < 12
-
-
 def test_with_all_strength_it_is_the_pooled_model_with_own_intercepts(tmp_path: Path) -> None:
     run = fitted(tmp_path, Newton("all"), strength=INFINITE, ridge=3.0)
     expected = optimum(run, list(COLUMNS), 3.0)

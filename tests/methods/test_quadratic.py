@@ -9,38 +9,33 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods.quadratic import DIMENSIONS, STEPS, Problem, optimum, point, problems, quadratic, rest
+from methods.quadratic import DIMENSIONS, STEPS, Problem, point, problems, quadratic, rest
 
 from fedlit.client.client import FederatedClient
-from fedlit.exchange.rules import FedAdagrad, FedAvgM, FedNova, Mean
-from fedlit.methods import Ditto, FedDyn, FedDynMean, FedProx, PFedMe, Scaffold, ScaffoldMean
+from fedlit.exchange.rules import FedAvgM, FedNova, Mean
+from fedlit.methods import Ditto, FedProx, PFedMe
 
 Own = dict[str, Problem]
 ONE = dict.fromkeys(STEPS, 1)
 PER_STEP = {name: 1 / steps for name, steps in STEPS.items()}
 fedavg = partial(rest, lr=0.2)
-RESTS: dict[str, tuple[Any, Any, float, int, Callable[[Own], np.ndarray], float]] = {
-    # client, rule, learning rate, rounds, where it rests, to what tolerance
-    "fedavg": (FederatedClient, Mean, 0.2, 60, fedavg, 1e-5),
-    "fedprox": (partial(FedProx, mu=1.5), Mean, 0.2, 60, partial(rest, lr=0.2, mu=1.5), 1e-5),
-    "momentum at the server": (FederatedClient, partial(FedAvgM, 0.5), 0.2, 40, fedavg, 2e-4),
-    "half at the server": (FederatedClient, partial(FedAvgM, 0.0, lr=0.5), 0.2, 60, fedavg, 2e-4),
-    "fedadagrad": (FederatedClient, partial(FedAdagrad, 0.3, tau=0.01), 0.2, 100, fedavg, 2e-4),
-    "fednova": (FederatedClient, FedNova, 0.2, 60, partial(rest, lr=0.2, weights=PER_STEP), 2e-4),
-    "scaffold": (Scaffold, ScaffoldMean, 0.1, 150, optimum, 1e-3),
-    "feddyn": (partial(FedDyn, alpha=2.0), FedDynMean, 0.1, 150, optimum, 1e-3),
+RESTS: dict[str, tuple[Any, Any, int, Callable[[Own], np.ndarray], float]] = {
+    # client, rule, rounds, where it rests, to what tolerance
+    "fedavg": (FederatedClient, Mean, 60, fedavg, 1e-5),
+    "fedprox": (partial(FedProx, mu=1.5), Mean, 60, partial(rest, lr=0.2, mu=1.5), 1e-5),
+    "momentum at the server": (FederatedClient, partial(FedAvgM, 0.5), 40, fedavg, 2e-4),
+    "fednova": (FederatedClient, FedNova, 60, partial(rest, lr=0.2, weights=PER_STEP), 2e-4),
 }
 
 
 @pytest.mark.parametrize("method", RESTS)
 def test_a_federation_rests_where_theory_says(method: str, tmp_path: Path) -> None:
-    client, rule, lr, rounds, expected, tolerance = RESTS[method]
-    run = quadratic(tmp_path, client=client, lr=lr, rounds=rounds, exchange={"rule": rule})
+    client, rule, rounds, expected, tolerance = RESTS[method]
+    run = quadratic(tmp_path, client=client, lr=0.2, rounds=rounds, exchange={"rule": rule})
     own = problems(run)
     run.fit(quiet=True)
     assert point(run) == pytest.approx(expected(own), abs=tolerance)
-    places = [fedavg(own), rest(own, lr=0.2, weights=PER_STEP), optimum(own)]
-    assert min(np.abs(places[one] - places[other]).max() for one, other in ((0, 1), (0, 2))) > 0.03
+    assert np.abs(fedavg(own) - rest(own, lr=0.2, weights=PER_STEP)).max() > 0.03
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 import pytest
+from contracts import covering
 from federations import SmallNet, different, make_run, weights
 from torch import Tensor
 
@@ -39,8 +40,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
     return trained
 
 
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-@pytest.mark.parametrize("method", REDUCED)
+@pytest.mark.parametrize(("method", "engine"), covering(list(REDUCED), ["plain", "auto"]))
 def test_without_what_it_adds(method: str, engine: str, train: Train) -> None:
     client, clip, copies = REDUCED[method]
     found = train(engine, client, "*", clip)

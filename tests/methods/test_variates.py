@@ -65,12 +65,6 @@ class InStep(Callback):
             self.seen += bool(value.abs().max() > 1e-3)
 
 
-# ------------------------------------------------------------------ gradients
-
-
-# ------------------------------------------------------------------ recursions
-
-
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_scaffold_minds_the_rates_that_were_really_used(accumulate: int, tmp_path: Path) -> None:
     falling = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=lambda step: 1 / (1 + step))
@@ -92,9 +86,6 @@ def test_scaffold_minds_the_rates_that_were_really_used(accumulate: int, tmp_pat
             y, way, gradients = y - rate * gradient, way + rate, gradients + rate * gradient
         found = run.loop.federation[name].state["control"]["core.weight"][0].numpy()
         assert found == pytest.approx(gradients / way, abs=1e-4)
-
-
-# ------------------------------------------------------------------ in step with the server
 
 
 @each
@@ -143,12 +134,6 @@ def test_a_client_that_was_left_out_is_still_in_step(kind: str, tmp_path: Path) 
         assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
 
 
-# ------------------------------------------------------------------ where they come to rest
-
-
-# ------------------------------------------------------------------ what travels, and what is refused
-
-
 @each
 def test_it_is_the_recursion_of_the_paper(kind: str, tmp_path: Path) -> None:
     lr, rounds, share = 0.1, 5, 0.6
@@ -174,3 +159,8 @@ def test_it_is_the_recursion_of_the_paper(kind: str, tmp_path: Path) -> None:
             server = server - ALPHA / len(own) * sum(y - x for y in ends)
             x = np.mean(ends, 0) - server / ALPHA
     assert point(run) == pytest.approx(x, abs=1e-5)
+    ash: Any = run.loop.federation["ash"]
+    rows = run.data.train_loaders["ash"].rows
+    assert not torch.equal(ash.objective(rows.x, rows.y), ash.loss(ash(rows.x), rows.y))
+    ash.fine_tuning = True  # nothing is added then
+    assert torch.equal(ash.objective(rows.x, rows.y), ash.loss(ash(rows.x), rows.y))

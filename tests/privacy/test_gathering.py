@@ -158,12 +158,6 @@ def test_an_update_that_is_too_long_or_not_finite_is_unfit(tmp_path: Path) -> No
     assert not shield.unfit(1, Update({"w": torch.tensor([3.9, 0, 0]), "b": torch.zeros(())}))
 
 
-# -------------------------------------------------------------------- rules
-
-
-# -------------------------------------------------------------------- refusals
-
-
 def test_another_name_of_the_federation_finds_the_same_memory(tmp_path: Path) -> None:
     level = ClientLevel(clip=1.0, noise=2.0, answers=2)
     shield = shields(tmp_path, fedlit.Mean(), Privacy(client_level=level), sharing=wide_sharing())["ash"]
