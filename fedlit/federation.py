@@ -16,8 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from fedlit.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
+    from fedlit.mixture.recommend import Recommendation
     from fedlit.score.scorer import Scorer
-    from fedlit.show.shown import Shown
+    from fedlit.train.results import Results
 
 __all__ = ["Federation", "Member"]
 
@@ -81,8 +82,13 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         _check(tables)
         if self.settings and self.method is None:
             raise ConfigError("Federation: settings: expected a method beside them, found none; say method")
-        if not isinstance(self.label, str) and (without := [client for client in tables if client not in self.label]):
-            raise ConfigError(f"Federation: label: expected a column for each client, found none for {without[0]!r}")
+        for client, frame in tables.items():
+            label = self.label if isinstance(self.label, str) else self.label.get(client)
+            if label not in frame:
+                raise ConfigError(
+                    f"Federation: label: expected a column of client {client!r}, found {label!r}."
+                    + did_you_mean(str(label), map(str, frame))
+                )
         folder = new_folder(Path(self.folder).absolute(), "")
         rows = folder / "tables"
         rows.mkdir(parents=True)
@@ -92,13 +98,14 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         labels |= {None: self.label} if isinstance(self.label, str) else {own: self.label[own] for own in self.label}
         config = folder / "federation.yaml"
         config.write_text(written(propose(str(rows), labels), str(config)), encoding="utf-8")
+        found: Recommendation | Results
         found, run = self._recommended(config, folder) if self.method is None else self._trained(config, folder)
         (folder / "report.html").write_text(f"<meta charset='utf-8'>{found._repr_html_()}", encoding="utf-8")
         self.clients_, self.folder_, self.config_, self.run_ = tuple(tables), folder, config, run
         self._shown = found
         return self
 
-    def _recommended(self, config: Path, folder: Path) -> tuple[Shown, Path]:
+    def _recommended(self, config: Path, folder: Path) -> tuple[Recommendation, Path]:
         from fedlit.mixture.recommend import recommend
 
         found = recommend(
@@ -107,7 +114,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         assert found.mixture.folder is not None
         return found, found.mixture.folder
 
-    def _trained(self, config: Path, folder: Path) -> tuple[Shown, Path]:
+    def _trained(self, config: Path, folder: Path) -> tuple[Results, Path]:
         from fedlit.run.load import load
 
         keys = {"seed": self.seed, "trainer.default_root_dir": folder / "runs", **(self.settings or {})}
@@ -116,9 +123,9 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         assert run.folder is not None
         return run.test(_checkpoint(run.folder), quiet=True), run.folder
 
-    def report(self) -> Shown:
-        """Who should join, with what; of one method, its scores on test rows. A table in a notebook, text elsewhere;
-        ``report.html`` below ``folder_`` holds it, too.
+    def report(self) -> Recommendation | Results:
+        """Who should join, with what; with ``method``, its scores on test rows. A table in a notebook, text elsewhere;
+        ``report().plot()`` draws it, and ``report.html`` below ``folder_`` holds it, too.
 
         Raises:
             NotFittedError: nothing was fitted.
@@ -175,14 +182,25 @@ class Member:
         return self.scorer.predict_proba(rows)
 
     def score(self, rows: pd.DataFrame) -> dict[str, float]:
-        """The scores of rows whose label is known: AUROC, AUPRC and balanced accuracy, or RMSE, MAE and R²."""
+        """The scores of rows whose label is known: AUROC, AUPRC and balanced accuracy, or RMSE, MAE and R².
+
+        Raises:
+            ConfigError: the label's column is missing.
+            DataError: a row has no label.
+        """
+        from fedlit.data.labels import read_target
         from fedlit.tasks import read_predictions
 
         if self.label not in rows:
             raise ConfigError(f"client {self.name!r}: expected the column {self.label!r} to score by, found none")
+        name = self.scorer.state["name"]
+        target = read_target(self.name, rows[self.label], name).target
         told = self.scorer.predict(rows.drop(columns=self.label), keys=[])
-        task, predictions, y = read_predictions(told.assign(target=rows[self.label].to_numpy()))
-        return {name: float(value) for name, value in task.evaluate(predictions, y).items()}
+        if self.scorer.outcome.classes:
+            target = target.map(str)  # the columns of probabilities have names
+        task, predictions, y = read_predictions(told.assign(target=target, task=name))
+        known = {own.name: own.context for own in task.scores}
+        return {name: float(value) for name, value in task.evaluate(predictions, y).items() if not known.get(name)}
 
     def export(self, folder: str | Path) -> Path:
         """Write it as data alone (ONNX, arrays and JSON), to score rows where fedlit's training parts are not."""

@@ -16,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 import fedlit
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, DataError
+from fedlit.train.results import Results
 
 
 def rows(seed: int, count: int) -> pd.DataFrame:
@@ -60,7 +61,12 @@ def test_scores_are_those_of_scikit_learn_and_an_export_predicts_the_same(
 
     member = fed["south"]
     expected = roc_auc_score(NEW["outcome"] == "well", member.predict(NEW)["probability_well"])
-    assert member.score(NEW)["auroc"] == pytest.approx(expected, abs=1e-6)
+    scores = member.score(NEW)
+    assert scores["auroc"] == pytest.approx(expected, abs=1e-6) and "classes" not in scores
+    report = fed.report()
+    assert isinstance(report, Results)
+    dots = report.plot().get_lines()[0].get_xdata()
+    assert np.asarray(dots).tolist() == report.to_frame()["auroc"].tolist()
     read = load(fed["north"].export(tmp_path / "north"))
     np.testing.assert_allclose(read.predict_proba(NEW), fed["north"].predict_proba(NEW), atol=1e-6)
 
@@ -104,9 +110,15 @@ def test_a_missing_column_and_a_client_that_is_not_there_are_named(fed: fedlit.F
         fed["nort"]
 
 
-@pytest.mark.full
-def test_it_recommends(tmp_path: Path) -> None:
-    fed = fedlit.Federation({"north": "outcome", "south": "state"}, minutes=1.5, folder=tmp_path)
-    fed.fit({"north": NORTH, "south": SOUTH.rename(columns={"outcome": "state"})})
-    assert {"north", "south"} == set(fed.report().clients)  # type: ignore[attr-defined]
-    assert fed["south"].predict(NEW).shape == (60, 3)
+@pytest.mark.parametrize("kind", [bool, int])
+def test_it_recommends(kind: type, tmp_path: Path) -> None:
+    """With no time for a network."""
+    fed = fedlit.Federation({"north": "outcome", "south": "state"}, minutes=0.01, folder=tmp_path)
+    north = NORTH.assign(outcome=(NORTH["outcome"] == "ill").astype(kind))
+    south = SOUTH.assign(state=(SOUTH["outcome"] == "ill").astype(kind)).drop(columns="outcome")
+    again = pickle.loads(pickle.dumps(fed.fit({"north": north, "south": south})))
+    for label, member, new in (("outcome", fed["north"], north), ("state", again["south"], south)):
+        expected = roc_auc_score(new[label], member.predict_proba(new)[:, 1])
+        assert member.score(new)["auroc"] == pytest.approx(expected, abs=1e-6)
+    axes = again.report().plot()
+    assert [own.get_text() for own in axes.get_yticklabels()] == ["north", "south"]

@@ -118,6 +118,11 @@ def build_clients(
 
 def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str = "build") -> FederatedClient:
     """Build one client, untrained; ``purpose`` seeds what its constructor may draw."""
+    if isinstance(factory, type) and not issubclass(factory, FederatedClient):
+        raise ConfigError(
+            f"client {spec.name!r}: expected a subclass of fedlit.FederatedClient, found {factory.__name__}; make it "
+            "one, or give its network: partial(FederatedClient, network=…)"
+        )
     blamed = told_as(
         lambda error: ConfigError(
             f"client {spec.name!r}: expected a client for {spec.num_features} features and {spec.num_outputs} outputs, "

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -34,6 +34,9 @@ from fedlit.run.load import load
 from fedlit.show.shown import Grid, Shown, for_terminal
 from fedlit.show.text import MOST_ROWS, Verbatim, more
 from fedlit.statistics import MATTERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Recommendation", "recommend"]
 
@@ -125,6 +128,21 @@ class Recommendation(Shown):
             *lines, "", f"Wrote {self.best}, the candidates' configurations and {DONE} beside it. Next:",
             Verbatim(f"  fedlit fit --config {best}"), Verbatim(f"  fedlit test --config {best}"),
         ]  # fmt: skip
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw each client's lift with its 95 % interval: of one that includes zero, no gain is proven.
+
+        Args:
+            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
+        """
+        from fedlit.show.effects import plot_intervals
+
+        first = next(iter(self.clients.values())).score
+        unit = 100 if first.percent else 1
+        told = self.clients.values()
+        lows, highs = ([unit * own.interval[end] for own in told] for end in (0, 1))
+        label = f"lift in {first.label}{', percentage points' if first.percent else ''}, with 95 % intervals"
+        return plot_intervals(list(self.clients), [unit * own.lift for own in told], lows, highs, label, axes)
 
     def _row(self, name: str, own: Advice) -> list[str]:
         text, (low, high) = own.score.text, own.interval

@@ -94,7 +94,7 @@ def _expected(text: str) -> list[str]:
         names = re.findall(r"'(?:\w+\.)*(\w+)'", own)
         literals = re.findall(r"[\w.-]+", own.partition("[")[2])
         words += literals if "Literal" in own else [_WORDS.get(name, name) for name in names]
-    words += [f"a subclass of {own}" for own in re.findall(r"subclass of (\w+)", text)]
+    words += [f"a subclass of {own}" for own in re.findall(r"subclass of (?:<class ')?(\w+)", text)]
     words += ["a class that is not abstract"] if "is abstract" in text else []
     words += ["the path of a class"] if "dot import path" in text or "must include a class_path" in text else []
     words += [f"a class ({own})" for own in re.findall(r"callable class: ([Nm]o.*?)\. Got value", text)]

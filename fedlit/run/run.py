@@ -43,6 +43,8 @@ from fedlit.train.results import Results
 from fedlit.train.whole import forget, spared
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from fedlit.run.predictions import Predictions
     from fedlit.score.scorer import Scorer
 
@@ -190,6 +192,27 @@ class Run(Shown):
         """What is known of the run without reading anything."""
         folder = self.folder if self.folder is not None else f"{self.root / self.name} (none of its own yet)"
         return [summary(self.name, self.loop, str(folder))]
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw each client's main score on validation rows, by training step.
+
+        Args:
+            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
+
+        Raises:
+            ConfigError: nothing was trained.
+        """
+        from fedlit.show.curves import plot_lines
+
+        scored = self.loop.results.get("validation")
+        lines = dict[str, tuple[Any, Any]]()
+        for client in scored.scores if scored else ():
+            key = f"{client}/val/{scored.main.name}"
+            told = [(own["step"], own[key]) for own in self.loop.history if key in own]
+            lines |= {client: tuple(zip(*told, strict=True))} if told else {}
+        if scored is None or not lines:
+            raise ConfigError("plot: expected a run that was trained, found one that was not; call fit first")
+        return plot_lines(lines, "training step", scored.main.label, axes)
 
     def describe(self) -> Plan:
         """The plan; reads the data, builds the clients, trains nothing."""

@@ -10,9 +10,10 @@ from fedlit.show.canvas import canvas
 from fedlit.show.palette import CLASSES, INK, SOFT, class_colours
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MOST_LINES", "Panel", "curves_figure"]
+__all__ = ["MOST_LINES", "Panel", "curves_figure", "plot_lines"]
 
 MOST_LINES = len(CLASSES)
 """That can be told apart in one panel."""
@@ -86,3 +87,24 @@ def _middle(panel: Panel) -> tuple[float, float]:
     """A point of the diagonal that is in sight."""
     value = float(next(iter(panel.lines.values()))[0].mean())
     return value, value
+
+
+def plot_lines(lines: Mapping[str, tuple[Any, Any]], x: str, y: str, axes: Axes | None = None) -> Axes:
+    """Lines in one pair of axes, with a legend where they can be told apart.
+
+    Args:
+        lines: label → (k,) positions to the right, (k,) positions upwards.
+        x: what is to the right.
+        y: what is upwards.
+        axes: Matplotlib's, to draw on; new ones, which a notebook shows below the cell, if None.
+    """
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        _, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+    for name, (right, up) in lines.items():
+        axes.plot(right, up, label=name)
+    axes.set(xlabel=x, ylabel=y)
+    if len(lines) <= MOST_LINES:
+        axes.legend(frameon=False)
+    return axes

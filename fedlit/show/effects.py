@@ -1,19 +1,22 @@
-"""Effects of a mixed model as pictures."""
+"""Values with their intervals as pictures: effects of a mixed model, lifts of clients."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from fedlit.show.canvas import canvas
 from fedlit.show.palette import INK, LINE, METHODS
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["caterpillar_figure", "forest_figure"]
+__all__ = ["caterpillar_figure", "forest_figure", "plot_intervals"]
 
 _NAMED, _TEXT = 40, 9  # sites up to which each is named; points
 _Z = 1.96
@@ -26,8 +29,8 @@ def forest_figure(effects: pd.DataFrame, title: str = "") -> Figure:
         effects: columns ``column``, ``value`` and ``error``.
         title: above it.
     """
-    effects = effects[effects["error"] > 0][::-1]  # the first on top
-    return _intervals(effects["column"].tolist(), effects, title, "effect", line=0.3)
+    effects = effects[effects["error"] > 0]
+    return _figure(effects["column"].tolist(), effects, title, "effect", line=0.3)
 
 
 def caterpillar_figure(own: pd.DataFrame, title: str = "") -> Figure:
@@ -37,26 +40,53 @@ def caterpillar_figure(own: pd.DataFrame, title: str = "") -> Figure:
         own: columns ``client``, ``value`` and ``error``.
         title: above it.
     """
-    own = own.sort_values("value")
+    own = own.sort_values("value", ascending=False)
     named = len(own) <= _NAMED
     names = own["client"].tolist() if named else []
-    return _intervals(names, own, title, "difference from all", line=0.22 if named else max(0.03, 8 / len(own)))
+    return _figure(names, own, title, "difference from all", line=0.22 if named else max(0.03, 8 / len(own)))
 
 
-def _intervals(names: list[str], rows: pd.DataFrame, title: str, label: str, line: float) -> Figure:
-    value, error = rows["value"].to_numpy(float), rows["error"].to_numpy(float)
-    places = np.arange(len(rows))
+def _figure(names: list[str], rows: pd.DataFrame, title: str, label: str, line: float) -> Figure:
+    value, error = rows["value"].to_numpy(float), _Z * rows["error"].to_numpy(float)
     longest = max(map(len, names), default=0)
     with canvas(5.0 + 0.075 * longest, min(40, 1.0 + line * len(rows))) as figure:
-        axes = figure.subplots()
-        axes.axvline(0, color=LINE, lw=1)
-        axes.errorbar(value, places, xerr=_Z * error, fmt="o", ms=3, lw=1, color=METHODS[0], ecolor=METHODS[0])
-        axes.set_yticks(places if names else [], names, fontsize=_TEXT)
-        axes.set_ylim(-0.6, len(rows) - 0.4)
-        if not names:
-            axes.set_ylabel(f"{len(rows):,} sites", fontsize=_TEXT, color=INK)
-        axes.set_xlabel(f"{label}, with 95 % intervals", fontsize=_TEXT)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(axis="y", length=0)
+        axes = plot_intervals(
+            names, value, value - error, value + error, f"{label}, with 95 % intervals", figure.subplots()
+        )
         axes.set_title(title, fontsize=10, loc="left")
     return figure
+
+
+def plot_intervals(
+    names: Sequence[str], values: ArrayLike, lows: ArrayLike, highs: ArrayLike, label: str, axes: Axes | None = None,
+    *, zero: bool = True,
+) -> Axes:  # fmt: skip
+    """Values with their intervals, a row each, the first on top.
+
+    Args:
+        names: of the rows; empty if they are too many to be named.
+        values: dots.
+        lows: where intervals begin; NaN where there is none.
+        highs: where they end.
+        label: of the horizontal axis.
+        axes: Matplotlib's, to draw on; new ones, which a notebook shows below the cell, if None.
+        zero: whether a line is drawn there.
+    """
+    value, low, high = (np.asarray(own, float) for own in (values, lows, highs))
+    places = np.arange(len(value))[::-1]
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        _, axes = plt.subplots(figsize=(6, min(12, 1 + 0.3 * len(value))), layout="constrained")
+    if zero:
+        axes.axvline(0, color=LINE, lw=1)
+    bars = np.array([value - low, high - value])
+    axes.errorbar(value, places, xerr=bars, fmt="o", ms=3, lw=1, color=METHODS[0], ecolor=METHODS[0])
+    axes.set_yticks(places if names else [], names, fontsize=_TEXT)
+    if not names:
+        axes.set_ylabel(f"{len(value):,} sites", fontsize=_TEXT, color=INK)
+    axes.set_ylim(-0.6, len(value) - 0.4)
+    axes.set_xlabel(label, fontsize=_TEXT)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    return axes

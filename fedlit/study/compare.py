@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedlit.data.table import ClientTable
 from fedlit.data.target import has_classes
@@ -26,7 +27,11 @@ from fedlit.study.sections import html, markdown, terminal
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.study.tune import TUNED, tune
+from fedlit.study.units import drawn, lift_unit
 from fedlit.study.words import cost_of_leaving_out, guard_notes, one_class_notes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Comparison", "compare"]
 
@@ -40,6 +45,20 @@ class Comparison(Shown, Findings):
             yield from (f"{summary(cards, few=len(cards) <= MANY)}.", "")
         yield from terminal(sections(self))
         yield from (f"Note: {note}." for note in self.notes)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw each client's lift, of its best federated method over its best alone, with its 95 % interval.
+
+        Args:
+            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
+        """
+        from fedlit.show.effects import plot_intervals
+
+        score = self.answers[0].score
+        told = [own for own in self.answers if own.score == score]
+        values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
+        label = f"lift in {lift_unit(score)}, with 95 % intervals"
+        return plot_intervals([own.client for own in told], values, lows, highs, label, axes)
 
 
 def compare(

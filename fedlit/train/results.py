@@ -20,6 +20,7 @@ from fedlit.tasks.metrics import lost_sites
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 __all__ = ["Results"]
 
@@ -99,6 +100,18 @@ class Results(Shown):
         frame = pd.DataFrame.from_dict(self.scores, orient="index")
         frame.insert(0, "rows", pd.Series(self.rows))
         return frame.rename_axis("client")
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the main score of each client.
+
+        Args:
+            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
+        """
+        from fedlit.show.effects import plot_intervals
+
+        scores = {name: own[self.main.name] for name, own in self.scores.items() if self.main.name in own}
+        none = [math.nan] * len(scores)
+        return plot_intervals(list(scores), list(scores.values()), none, none, self.main.label, axes, zero=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; undefined values are None."""

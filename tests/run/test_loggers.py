@@ -65,6 +65,8 @@ def test_all_loggers_of_a_list_get_the_same_keys_steps_and_settings(tmp_path: Pa
         assert table[key].dropna().to_dict() == pytest.approx(dict(logged))
     expected = [values["ash/val/auroc"] for values in run.loop.history if "ash/val/auroc" in values]
     assert memory.metrics["ash/val/auroc"] == list(zip([4, 8], expected, strict=True))
+    ash, *_ = run.plot().get_lines()
+    assert (ash.get_label(), ash.get_ydata().tolist()) == ("ash", expected)
     assert memory.hyperparams == {"seed": 8}
     assert yaml.safe_load((run.folder / BELOW / "hparams.yaml").read_text(encoding="utf-8")) == {"seed": 8}
 

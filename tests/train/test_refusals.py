@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from federations import SmallNet, make_run
+from lightning import LightningModule
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit.client.build import build_clients
@@ -36,6 +37,7 @@ RUNS: list[tuple[dict[str, Any], str]] = [
     ({"data": {"batches": 30}}, "'ash': .*50 training rows in 30"),
     ({"loop": {"client": partial(FederatedClient, network=partial(MLP, hidden=[-1]))}}, "'ash'"),
     ({"client": Overriding}, "'ash': .*optimizer_step"),
+    ({"loop": {"client": LightningModule}}, "fedlit.FederatedClient, found LightningModule"),
     ({"loop": {"scheduler": plateau}}, "val/auc"),
     ({"loop": {"average": 1.0}}, "model.average"),
     ({"loop": {"keep": "aurok"}}, "model.keep"),
