@@ -88,7 +88,7 @@ def in_a_process(channel: Any, own: str, root: str, arguments: list[str]) -> Non
 
     sys.addaudithook(watch)
     run = fedlit.load(*arguments, f"--trainer.default_root_dir={own}")
-    run.transport = Loopback(channel, run.exchange.rule)
+    run.exchange.transport = Loopback(channel, run.exchange.rule)
     run.fit(quiet=True)
     scores = run.loop.results["validation"].scores
     torch.save({"weights": weights(run), "scores": scores, "history": history(run)}, Path(own) / "end.pt")

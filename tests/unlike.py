@@ -42,7 +42,7 @@ def main(how: str, folder: Path) -> None:
         run = make_run(folder, loop={"engine": "plain"}, callbacks=[Remembers()], epochs=1)
         run.fit(quiet=True)
         again = run.with_seed(9)
-        assert again.exchange.transport is run.transport
+        assert again.exchange.transport is run.exchange.transport
         again.fit(quiet=True)
         print("fitted again", flush=True)
         run.group.gather("apples" if RANK else "pears", [1])

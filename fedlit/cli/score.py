@@ -109,16 +109,15 @@ def _predicted(scores: pd.DataFrame, scorer: Scorer, rows: pd.DataFrame) -> list
     import pandas as pd
 
     from fedlit.data.sources.bases import lengths
-    from fedlit.tasks import SequenceLabelling
 
-    first, classes = "predicted", bool(scorer.task.classes)
-    if isinstance(scorer.task, SequenceLabelling):
+    first, classes = "predicted", bool(scorer.outcome.classes)
+    if scorer.labels_reads:
         texts = [text[:end] for text, end in zip(scores[first], lengths(rows), strict=True)]
         letters = pd.Series(list("".join(texts)), dtype=object)
         return [f"{_counted(letters, scorer.encoder.target_name, classes)} (positions)"]
     if first in scores:
         return [_counted(scores[first], scorer.encoder.target_name, classes)]
-    return [_counted(scores[f"{first}_{label}"], label, True) for label in scorer.task.classes]
+    return [_counted(scores[f"{first}_{label}"], label, True) for label in scorer.outcome.classes]
 
 
 def _counted(predicted: pd.Series, target: str, classes: bool) -> str:

@@ -81,7 +81,7 @@ class Site:
         """Return what would leave the site. Reads the table and builds the network, but tells nobody."""
         run, alone = self._make(), self._alone()
         alone.share("settings", {self.settings.site: settings_of(run, self.federation)})
-        run.transport = alone
+        run.exchange.transport = alone
         run.describe()
         self._only_own(run)
         own, exchange = self.settings, run.exchange
@@ -218,7 +218,7 @@ def join(
         scores,
         site.local,
     )
-    run.transport = transport
+    run.exchange.transport = transport
     newest = _newest(own)
     if newest is not None:
         transport.saved = _rounds_of(newest)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 from functools import partial
-from hashlib import sha256
 from importlib.metadata import version
 from typing import Any
-
-import torch
 
 from fedlit.errors import ConfigError
 from fedlit.run.config import flatten
@@ -32,38 +29,30 @@ def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
     Raises:
         ConfigError: they differ in versions, command, seed or settings.
     """
-    if run.group.size == 1:
-        return
-    text = asked_of(run, command, checkpoint)
-    hashes = run.group.gather("what is asked for", sha256(text.encode()).hexdigest())
-    if len(set(hashes)) == 1:
-        return
-    texts = run.group.gather("each rank's settings", text)
-    other = next(rank for rank, own in enumerate(hashes) if own != hashes[0])
-    raise ConfigError(
-        f"expected the same on all ranks, found at rank 0 (-) and at rank {other} (+): "
-        f"{differences(texts[0], texts[other])}; start all with one configuration, one command and the same versions"
-    )
+    texts = run.group.gather("what is asked for", asked_of(run, command, checkpoint)) if run.group.size > 1 else []
+    for rank, text in enumerate(texts):
+        if text != texts[0]:
+            raise ConfigError(
+                f"expected the same on all ranks, found at rank 0 (-) and at rank {rank} (+): "
+                f"{differences(texts[0], text)}; start all with one configuration, one command and the same versions"
+            )
 
 
 def asked_of(run: Any, command: str, checkpoint: Any = None) -> str:
     """All that ranks must agree in, a line for each key; of a run that was made in Python its arguments."""
+    exchange = run._untouched_exchange  # what rules remember, rank 0 alone remembers
+    made = {"loop": dict(run.loop.arguments), "data": dict(run.data.arguments), "exchange.rule": vars(exchange.rule)}
     told = {
-        "version of fedlit": version("fedlit"),
-        "version of torch": torch.__version__.partition("+")[0],
+        "versions": {name: version(name).partition("+")[0] for name in ("fedlit", "torch")},
         "command": command,
-        "checkpoint": None if checkpoint is None else str(checkpoint),
+        "checkpoint": checkpoint and str(checkpoint),
         "seed": run.seed,
         "name": run.name,
         "folder of runs": str(run.root),
         "trainer": run.trainer_options,
+        **({"exchange": {key: getattr(exchange, key) for key in _EXCHANGE}, **made} if run.settings is None else {}),
+        **(run.settings or {}),
     }
-    if run.settings is not None:
-        told |= dict(run.settings)
-    else:
-        exchange = run._untouched_exchange  # what rules remember, rank 0 alone remembers
-        told |= {"loop": dict(run.loop.arguments), "data": dict(run.data.arguments)}
-        told |= {"exchange": {key: getattr(exchange, key) for key in _EXCHANGE}, "exchange.rule": vars(exchange.rule)}
     return "\n".join(f"{key}: {json.dumps(value, default=_plain, skipkeys=True)}" for key, value in flatten(told))
 
 

@@ -131,12 +131,6 @@ class Plan(Shown):
             notes = [f"{text} ({who[0]} and {len(who) - 1:,} more)" if len(who) > 1 else text for text, who in told]
         return [*parts, *(f"Note: {note}" for note in notes[:MOST_ROWS]), *more(notes, "notes")]
 
-    def markdown(self) -> str:
-        """Return the plan for TensorBoard's text tab."""
-        lines = ["| " + " | ".join(row) + " |" for row in (_HEADER, ["---"] * len(_HEADER), *self._rows())]
-        federated = [f"* `{name}`" for name in self.exchange["federated"]]
-        return "\n\n".join(["\n".join(lines), *self.sentences(), "\n".join(federated)])
-
 
 def when(every: Any) -> str:
     """When an exchange is due, in words.

@@ -28,7 +28,7 @@ from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.folders import CHECKPOINTS, WrittenFolder, check_name, new_folder, to_resume, to_score, used
 from fedlit.run.loggers import make_loggers
-from fedlit.run.options import check_accelerator, check_clocks, check_options, is_part, listed, unlogged, without_hints
+from fedlit.run.options import check_accelerator, check_clocks, check_options, listed, unlogged, without_hints
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorers_of, use_encoders
 from fedlit.run.summary import opening, summary
@@ -108,8 +108,8 @@ class Run(Shown):
         check_name(name, "name")
         self.loop, self.data, self.settings = loop, data, settings
         exchange = exchange if exchange is not None else Exchange()
+        exchange.transport = transport or _everywhere()
         self._untouched_exchange = deepcopy(exchange)
-        self._transport: Transport = transport or _everywhere()
         self.exchange = exchange
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
@@ -126,18 +126,9 @@ class Run(Shown):
         return self.loop.seed
 
     @property
-    def transport(self) -> Transport:
-        """The way to clients that are elsewhere."""
-        return self._transport
-
-    @transport.setter
-    def transport(self, transport: Transport) -> None:
-        self._transport = self.exchange.transport = transport
-
-    @property
     def group(self) -> Group:
         """The processes that its clients are dealt to."""
-        return group_of(self._transport)
+        return group_of(self.exchange.transport)
 
     @property
     def exchange(self) -> Exchange:
@@ -148,7 +139,6 @@ class Run(Shown):
 
     @exchange.setter
     def exchange(self, exchange: Exchange) -> None:
-        exchange.transport = self._transport
         self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
 
     def with_seed(self, seed: int) -> Run:
@@ -182,7 +172,7 @@ class Run(Shown):
             root=self.root,
             checkpoints=self.checkpoints,
             board=self.board,
-            transport=self.transport,
+            transport=self.exchange.transport,
             settings={**self.settings, **settings} if self.settings is not None else None,
             config_text=text,
             **options,
@@ -244,8 +234,9 @@ class Run(Shown):
         check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         with ExitStack() as held:
+            root = self.root
             if self.trainer_options.get("fast_dev_run"):  # as the newest run it would be scored like a trained one
-                folder = new_folder(Path(held.enter_context(TemporaryDirectory(prefix="fedlit-"))), self.name)
+                root, folder = Path(held.enter_context(TemporaryDirectory(prefix="fedlit-"))), None
                 held.callback(setattr, self, "folder", None)
             if folder is not None:  # before the checkpoint is read: whoever writes there may be about to change it
                 self._write_to(folder, held)
@@ -254,7 +245,7 @@ class Run(Shown):
             if checkpoint is not None:
                 Manifest.read(header).refuse(self.loop.manifest, resume=True)
                 check_rule(header, self.exchange)
-            self.folder = self._one_folder(folder)
+            self.folder = self._one_folder(folder, root)
             if folder is None:
                 self._write_to(self.folder, held)
             held.callback(self.loop.release)
@@ -266,12 +257,10 @@ class Run(Shown):
             held.callback(setattr, self, "_written", None)
             held.callback(self._written.release)
 
-    def _one_folder(self, known: Path | None) -> Path:
+    def _one_folder(self, known: Path | None, root: Path) -> Path:
         """The run's folder, a new one if None; one of several processes makes it for all."""
-        if self.trainer_options.get("fast_dev_run") and known is not None:
-            return known
-        if self.group.rank == 0:
-            known = known if known is not None else new_folder(self.root, self.name)
+        if known is None and self.group.rank == 0:
+            known = new_folder(root, self.name)
         return Path(self.group.first("the folder of the run", str(known)))
 
     @property
@@ -310,7 +299,7 @@ class Run(Shown):
         """The callbacks of a training, without the user's."""
         assert self.folder is not None
         callbacks: list[Callback] = [
-            Board(plan.markdown(), self.settings),
+            Board(f"```\n{plan}\n```", self.settings),
             LambdaCallback(on_train_start=self._begin),
             Tables(self.folder, self.exchange, self.board.corrections),
         ]
@@ -473,24 +462,15 @@ class Run(Shown):
             raise ConfigError(
                 "trainer.fast_dev_run is a trial of training and would score a part as the whole; leave it out"
             )
-        short = f"limit_{_LIMITS.get(purpose, purpose)}_batches"
-        if is_part(limit := self.trainer_options.get(short)):
-            raise ConfigError(
-                f"trainer.{short}: expected 1.0, found {limit}: a part of the rows would pass for the whole; set it so"
-            )
         check_accelerator(self.trainer_options.get("accelerator"))
         check_alike(self, purpose, ckpt_path)
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
         header = read_checkpoint(checkpoint, resumable=False)
         use_encoders(self.data, header)
-        self.folder = self._one_folder(folder)
+        self.folder = self._one_folder(folder, self.root)
         if not quiet:
             say(used(checkpoint))
         return checkpoint, header
-
-
-_LIMITS = {"validation": "val"}
-"""Of Lightning's names those that differ from ours."""
 
 
 def _everywhere() -> Transport:

@@ -75,7 +75,6 @@ def opening(
         lines.append(f"{len(places)} ranks: {'; '.join(places)}. Tensors travel between them by the CPU.")
     for key, what in (
         ("limit_train_batches", "epochs are shorter than the plan says"),
-        ("limit_val_batches", "validation scores are of a part of the rows"),
         ("max_steps", "training may end within an epoch, which is scored as it is then"),
     ):
         if is_part(limit := options.get(key)) and limit != -1:

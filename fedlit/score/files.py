@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["check_input", "check_output", "has_reads", "read_rows", "scores_beside", "write_scores"]
 
 _OF_A_FILE = ("sep", "encoding", "sheet", "drop", "keep", "rename")
-_PACKED = ("", ".gz", ".bz2", ".xz", ".zip")
-_TEXT = tuple(f".{own}{packed}" for own in ("csv", "tsv", "txt", "data") for packed in _PACKED)
+_PACKED = (".gz", ".bz2", ".xz", ".zip")
 _TYPED = (".parquet", ".pq", ".feather", ".arrow", ".xlsx")
-_READS = tuple(f"{own}{packed}" for own in ENDINGS for packed in ("", ".gz"))
+_KINDS = (".csv", ".tsv", ".txt", ".data", *_TYPED, *ENDINGS)
 
 
-def _ends(path: Path, endings: tuple[str, ...]) -> bool:
-    return path.name.lower().endswith(endings)
+def _apart(path: Path) -> tuple[str, str]:
+    """A file's name without its endings, and the kind that they say."""
+    whole = path.with_suffix("") if path.suffix.lower() in _PACKED else path
+    return whole.stem, whole.suffix.lower()
 
 
 def has_reads(path: Path) -> bool:
@@ -35,7 +36,7 @@ def has_reads(path: Path) -> bool:
         >>> has_reads(Path("new.FASTA.gz"))
         True
     """
-    return _ends(path, _READS)
+    return _apart(path)[1] in ENDINGS
 
 
 def check_input(path: Path) -> None:
@@ -47,10 +48,8 @@ def check_input(path: Path) -> None:
     if not path.is_file():
         found = "a folder" if path.is_dir() else "none"
         raise DataError(f"--data: expected a file {path}, found {found}; correct the path")
-    if not _ends(path, (*_TEXT, *_TYPED, *_READS)):
-        raise DataError(
-            f"--data: expected a file that ends in {', '.join((*_TEXT, *_TYPED, *_READS))}, found {path.name}"
-        )
+    if _apart(path)[1] not in _KINDS:
+        raise DataError(f"--data: expected a file that ends in {', '.join(_KINDS)} (packed or not), found {path.name}")
 
 
 def check_output(path: Path, data: Path) -> None:
@@ -74,8 +73,8 @@ def scores_beside(data: Path) -> Path:
         >>> scores_beside(Path("new.csv.gz")).name
         'new.scores.csv'
     """
-    ending = next(own for own in sorted((*_TEXT, *_TYPED, *_READS), key=len, reverse=True) if _ends(data, (own,)))
-    return data.with_name(data.name[: -len(ending)] + (".scores.csv" if ending not in _TYPED else ".scores.parquet"))
+    name, kind = _apart(data)
+    return data.with_name(f"{name}.scores{'.parquet' if kind in _TYPED else '.csv'}")
 
 
 def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from fedlit.score.mixed import MixedScorer
 from fedlit.score.plain import check_weights, read_json, unfit, write_json
 from fedlit.score.scorer import Function, Scorer
 
-__all__ = ["MAIN", "NETWORK", "Kept", "columns_of", "load", "write"]
+__all__ = ["MAIN", "NETWORK", "columns_of", "load", "write"]
 
 MAIN, ENCODER, NETWORK = "scorer.json", "encoder.json", "model.onnx"
 _FILES: Mapping[str, tuple[str, ...]] = {"onnx": (NETWORK,), "arrays": arrays.FILES}
@@ -34,19 +34,6 @@ _FREE = ("model_card.md", "columns.json")  # for people: never read
 _KEYS = {"format", "network", "client", "task", "classes", "keys", "batch", "inputs", "files", "about"}
 _OF_MIXTURE = {"format", "client", "parts", "weights", "about"}
 _LABELS = (bool, int, float, str)
-
-
-class Kept(Protocol):
-    """A function that can be written.
-
-    Attributes:
-        network: ``onnx`` or ``arrays``.
-    """
-
-    network: str
-
-    def write(self, folder: Path) -> None:
-        """Write the files of such a network."""
 
 
 def write(folder: Path, scorer: Scorer) -> None:
@@ -70,7 +57,7 @@ def write(folder: Path, scorer: Scorer) -> None:
         parts = {name: len(folds) for name, folds in scorer.scorers.items()}
         write_json(folder / MAIN, {**main, "parts": parts, "weights": scorer.weights})
         return
-    function = cast(Kept, scorer.function)
+    function: Any = scorer.function  # one that can be written has ``write`` and ``network``: onnx or arrays
     if not hasattr(function, "write"):
         raise ConfigError(
             f"client {scorer.client!r}: expected a client of a run, found one that was exported; copy its folder"

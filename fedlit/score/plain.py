@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import DataError, FedlitError
-from fedlit.files import write_text
+from fedlit.files import reason, write_text
 
 __all__ = ["check_weights", "read_json", "unfit", "write_json"]
 
 _MOST = 256 * 2**20  # bytes
-_LARGEST = 2**63 - 1
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -21,26 +20,25 @@ def read_json(path: Path) -> dict[str, Any]:
 
     Raises:
         DataError: it is not there, too large, cut short, no object, nested too deep, has a key twice, or a number that
-            is not finite or needs more than 64 bits.
+            is not finite.
     """
     try:
         if path.stat().st_size > _MOST:
-            raise DataError(f"{path}: expected at most {_MOST >> 20} MiB, found {path.stat().st_size >> 20}")
-        found = json.loads(
-            path.read_text(encoding="utf-8"),
-            object_pairs_hook=_object,
-            parse_constant=_constant,
-            parse_float=_float,
-            parse_int=_int,
-        )
+            raise ValueError(f"more than {_MOST >> 20} MiB")
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
+        json.dumps(found, allow_nan=False)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}; export the client again") from error
-    except RecursionError as error:
-        raise DataError(f"{path}: expected plain data, found it nested too deep; export the client again") from error
-    except ValueError as error:  # of JSON, of UTF-8, or of what is refused below
+        raise DataError(f"{path}: cannot be read: {reason(error)}; export the client again") from error
+    except (RecursionError, ValueError) as error:  # of JSON, of UTF-8, or of what is refused here
         raise DataError(f"{path}: expected plain data, found: {error}; export the client again") from error
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected an object, found a {type(found).__name__}; export the client again")
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError(f"a key twice among {str(list(found))[:60]}")
     return found
 
 
@@ -51,9 +49,8 @@ def check_weights(weights: Any, where: str) -> dict[str, float]:
         DataError: they are others.
     """
     values = list(weights.values()) if isinstance(weights, dict) else []
-    if any(type(value) not in (int, float) or not 0 <= value <= 1 for value in values) or not math.isclose(
-        sum(values), 1, abs_tol=1e-9
-    ):
+    numbers = all(type(value) in (int, float) and 0 <= value <= 1 for value in values)
+    if not numbers or not math.isclose(sum(values), 1, abs_tol=1e-9):
         raise DataError(
             f"{where}: expected weights from 0 to 1, of sum 1, found {str(weights)[:99]}; fit or export again"
         )
@@ -77,29 +74,3 @@ def write_json(path: Path, value: Any) -> None:
     except (TypeError, ValueError) as error:
         raise DataError(f"{path.name}: expected plain, finite data, found: {error}") from error
     write_text(text + "\n", path)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"the key {name[:60]!r} twice")
-        found[name] = value
-    return found
-
-
-def _constant(text: str) -> float:
-    raise ValueError(f"the number {text}")
-
-
-def _float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {text}")
-    return value
-
-
-def _int(text: str) -> int:
-    if len(text) > 20 or not -_LARGEST <= int(text) <= _LARGEST:
-        raise ValueError(f"a whole number of {len(text)} digits")
-    return int(text)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,9 +15,6 @@ from fedlit.errors import ConfigError, DataError, FedlitError, RunError, did_you
 from fedlit.outcomes import SEQUENCE, Outcome
 from fedlit.score.cells import check_frame, missing_and_unseen
 from fedlit.show.text import shorten
-
-if TYPE_CHECKING:
-    from fedlit.tasks import Task
 
 __all__ = ["Function", "Scorer"]
 
@@ -89,18 +85,6 @@ class Scorer:
         """Of the task with the client's own classes alone, as plain data."""
         own = {key: [] if key.endswith("_rows") else value for key, value in self.state.items()}
         return own | {key: [*getattr(self.outcome, key)] for key in ("classes", "negatives", "positives") if key in own}
-
-    @cached_property
-    def whole_task(self) -> Task:
-        """What the function predicts, for those who have PyTorch."""
-        from fedlit.tasks import task_from
-
-        return task_from(self.state)
-
-    @property
-    def task(self) -> Task:
-        """The task with the client's own classes, for those who have PyTorch."""
-        return self.whole_task.at(self.own_classes)
 
     @property
     def feature_names_in_(self) -> NDArray[np.object_]:

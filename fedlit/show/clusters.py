@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -40,7 +39,8 @@ def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
     if not len(frame):
         raise ValueError("expected clusters of at least one round, found none")
     numbers, concepts = stable_numbers(frame), concepts_of(frame)
-    clients = sorted(numbers.index, key=lambda name: (name not in concepts, _natural(concepts.get(name, "")), name))
+    concept = {name: concepts.get(name, "") for name in numbers.index}  # 2 comes before 10
+    clients = sorted(numbers.index, key=lambda name: (name not in concepts, len(concept[name]), concept[name], name))
     table, rounds = numbers.loc[clients].to_numpy(), numbers.columns.tolist()
     groups = [concepts.get(name, "concept not known") for name in clients]
     groups = [f"concept {group}" if group.isdigit() else group for group in groups]
@@ -150,11 +150,6 @@ def _number(value: float) -> str:
     if value == 0 or 0.01 <= abs(value) < 100:
         return f"{value:.2f}"
     return f"{value:.0f}" if 100 <= abs(value) < 10_000 else f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
-
-
-def _natural(text: str) -> list[tuple[bool, Any]]:
-    """Sorts concept 2 before concept 10."""
-    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in re.split(r"(\d+)", text)]
 
 
 def _colour(number: float) -> tuple[float, float, float, float]:

@@ -15,7 +15,8 @@ from ranks import on_ranks
 from fedlit.errors import ConfigError
 from fedlit.exchange import ranks as exchange_ranks
 from fedlit.exchange.place import Place
-from fedlit.run.alike import asked_of, differences
+from fedlit.exchange.transport import Group
+from fedlit.run.alike import asked_of, check_alike, differences
 
 
 def said_by(how: str, folder: Path) -> tuple[int, str, str]:
@@ -23,6 +24,7 @@ def said_by(how: str, folder: Path) -> tuple[int, str, str]:
     return ended.returncode, ended.stderr, ended.stdout
 
 
+@pytest.mark.full
 def test_ranks_of_different_settings_are_refused_with_each_one_s(tmp_path: Path) -> None:
     status, said, _ = said_by("settings", tmp_path)
     assert status != 0
@@ -57,10 +59,26 @@ def test_what_is_asked_for_is_compared_by_value_and_objects_by_their_class(tmp_p
     assert differences(asked(0), asked(0, rate=0.5)) == "- exchange.rate: 1; + exchange.rate: 0.5"
 
 
+class OfTwo(Group):
+    """The first of two ranks, whose other one is asked for something else."""
+
+    size = 2
+
+    def gather(self, topic: str, value: str) -> list[str]:
+        return [value, value.replace('"fit"', '"test"')]
+
+
+def test_ranks_that_are_asked_for_different_things_are_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path, transport=OfTwo())
+    check_alike(run, "test")
+    with pytest.raises(ConfigError, match=r'rank 1 \(\+\): - command: "fit"; \+ command: "test"; start all with one'):
+        check_alike(run, "fit")
+
+
 @pytest.mark.parametrize("away", [0, 1])
 def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(away: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
-    monkeypatch.setattr(exchange_ranks, "_MEETING", timedelta(seconds=2))
+    monkeypatch.setattr(exchange_ranks, "_MEETING", timedelta(seconds=0.3))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     began = time.monotonic()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -15,11 +16,24 @@ from sklearn.preprocessing import StandardScaler
 
 import fedlit
 from fedlit.run.caveats import weak_networks
+from fedlit.run.run import Run
+from fedlit.train.results import Results
 
 
-def test_an_untrained_network_is_said_and_a_trained_one_is_not(tmp_path: Path) -> None:
-    options = ["--data.source.init_args.clients=[breast_cancer]", f"--trainer.default_root_dir={tmp_path}"]
-    run = fedlit.load("quickstart.yaml", *options, "--trainer.max_epochs=1", "--model.optimizer.lr=0")
+def load(folder: Path, *more: str) -> Run:
+    words = ("--data.source.init_args.clients=[breast_cancer]", f"--trainer.default_root_dir={folder}", *more)
+    return fedlit.load("quickstart.yaml", *words)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Results]:
+    run = load(tmp_path_factory.mktemp("trained"), "--trainer.max_epochs=20")
+    run.fit(quiet=True)
+    return run, run.test(quiet=True)
+
+
+def test_an_untrained_network_is_said_and_a_trained_one_is_not(tmp_path: Path, trained: tuple[Run, Results]) -> None:
+    run = load(tmp_path, "--trainer.max_epochs=1", "--model.optimizer.lr=0")
     run.fit(quiet=True)
     results = run.test(quiet=True)
     (note,) = results.weak
@@ -31,16 +45,11 @@ def test_an_untrained_network_is_said_and_a_trained_one_is_not(tmp_path: Path) -
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x, y)
         expected = roc_auc_score(rows.y, model.predict_proba(rows.x.numpy())[:, 1])
         assert f"{expected:.3f}" in note
-    trained = fedlit.load("quickstart.yaml", *options, "--trainer.max_epochs=20")
-    trained.fit(quiet=True)
-    assert trained.test(quiet=True).weak == ()
+    assert trained[1].weak == ()
 
 
-def test_a_network_that_predicts_one_class_is_said(tmp_path: Path) -> None:
-    options = ["--data.source.init_args.clients=[breast_cancer]", f"--trainer.default_root_dir={tmp_path}"]
-    run = fedlit.load("quickstart.yaml", *options, "--trainer.max_epochs=20")
-    run.fit(quiet=True)
-    results = run.test(quiet=True)
+def test_a_network_that_predicts_one_class_is_said(trained: tuple[Run, Results]) -> None:
+    run, results = trained
     (client,) = run.data.clients
     y = client.sites["breast_cancer"]["test"].y
     one = client.spec.task.evaluate(torch.tensor([[0.1, 0.9]]).expand(len(y), 2), y)

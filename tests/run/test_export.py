@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.sources import Populations
 from fedlit.data.sources.base import Source, random_split
+from fedlit.data.sources.bases import codes_in, texts_of
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError, RunError
+from fedlit.errors import ConfigError, RunError
 from fedlit.methods import APFL
 from fedlit.mixture.export import Exported, export_scorer
 from fedlit.nn import CNN, MLP, BiLSTM, GlobalLayers, TabM
@@ -62,16 +64,63 @@ def with_network(network: Any, **options: Any) -> dict[str, Any]:
 
 
 SEQUENCES = Populations(populations=1, clients=1, reads=40, length=24, reference=2000, region=12.0, labels="regions")
+
+
+class LooksAtRows(FederatedClient):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if float(x.mean()) > 0 else -super().forward(x)
+
+
+class Draws(FederatedClient):
+    def forward(self, x: Tensor) -> Tensor:
+        logits = super().forward(x)
+        return logits + torch.randn_like(logits)
+
+
+class NotInOnnx(FederatedClient):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.special.bessel_j0(x[:, :1])
+
+
+class CountsRows(FederatedClient):
+    """What it predicts of a row depends on the number of rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (1.0 if x.shape[0] == 4 else 2.0)
+
+
+class InPlace(FederatedClient):
+    """Adds to what it has, whose result nobody takes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = super().forward(x)
+        logits.add_(x[:, :1].sinh())
+        return logits
+
+
+class Doubtful(FederatedClient):
+    """Predicts by itself, without looking at the target."""
+
+    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        predictions = self.probabilities(self(batch.x)) + 1
+        return predictions / predictions.sum(1, keepdim=True), batch.x.sum() * 0
+
+
+# each network, task and way to predict once
 CASES: dict[str, dict[str, Any]] = {
-    "mlp": with_network(partial(MLP, hidden=[8, 8], dropout=0.2)),
-    "global layers": with_network(partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2)),
-    "cnn": with_network(CNN, data={"columns": ["x0", "x1", "x2", "x3"]}),
-    "tabm": with_network(partial(TabM, k=3, width=8, embedding=3)),
-    "lstm": with_network(partial(BiLSTM, hidden=6, width=4, dropout=0.1), source=SEQUENCES),
-    "several labels": with_network(MLP, source=Kinds("multi_label")),
-    "a number": with_network(MLP, source=Kinds("regression")),
+    "plain": {},
+    "a number": with_network(partial(MLP, hidden=[8, 8], dropout=0.2), source=Kinds("regression")),
+    "several labels": with_network(
+        partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2), source=Kinds("multi_label")
+    ),
     "a count": with_network(partial(TabM, k=3, width=8, embedding=3), source=Kinds("counts")),
-    **{name: METHODS[name] for name in ("apfl", "ifedavg", "chfl", "centralized", "fedprox", "two optimizers")},
+    "cnn": with_network(CNN, data={"columns": ["x0", "x1", "x2", "x3"]}),
+    "reads": with_network(partial(BiLSTM, hidden=6, width=4, dropout=0.1), source=SEQUENCES),
+    "two networks": {"client": APFL},
+    "ifedavg": METHODS["ifedavg"],
+    "chfl": METHODS["chfl"],
+    "in place": {"client": InPlace},
+    "doubtful": {"client": Doubtful},
 }
 
 
@@ -87,18 +136,37 @@ def exported(run: Run, folder: Path, client: str = "ash", **options: Any) -> Exp
     return export_scorer(run.client(client), folder, rows=run.data.table(client).features, **options)
 
 
-def test_scores_elsewhere_are_the_runs(tmp_path: Path) -> None:
-    """Of all kinds of networks, clients and tasks, without PyTorch; of any number of rows."""
-    rows, expected = {}, {}
+@dataclass
+class Made:
+    run: Run
+    folder: Path
+    checked: str
+
+    @property
+    def table(self) -> ClientTable:
+        return self.run.data.tables()[0]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    """A run of each case, and its first client as a folder."""
+    here, found = tmp_path_factory.mktemp("exported"), {}
     for name, options in CASES.items():
-        run, folder = trained(tmp_path / "runs" / name, **options), tmp_path / name
-        client = run.data.tables()[0].name
-        assert exported(run, folder, client).checked.startswith("Checked: on ")
-        rows[folder] = run.data.table(client).features
-        expected[folder] = [run.client(client).predict(rows[folder].iloc[:count]) for count in ROWS]
-    for folder, found in scored_elsewhere(rows).items():
-        for own, other in zip(found, expected[folder], strict=True):
-            pd.testing.assert_frame_equal(_numbers(own), _numbers(other), rtol=1e-6, atol=1e-6, check_dtype=False)
+        run = trained(here / "runs" / name, **options)
+        found[name] = Made(run, here / name, exported(run, here / name, run.data.tables()[0].name).checked)
+    return found
+
+
+def test_scores_elsewhere_are_the_runs(made: dict[str, Made]) -> None:
+    """Of all kinds of networks, clients and tasks, without PyTorch; of any number of rows."""
+    rows = {own.folder: own.table.features for own in made.values()}
+    found = scored_elsewhere(rows)
+    for own in made.values():
+        scorer = own.run.client(own.table.name)
+        assert own.checked.startswith("Checked: on ")
+        for count, told in zip(ROWS, found[own.folder], strict=True):
+            expected = scorer.predict(rows[own.folder].iloc[:count])
+            pd.testing.assert_frame_equal(_numbers(told), _numbers(expected), rtol=1e-6, atol=1e-6, check_dtype=False)
 
 
 def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
@@ -123,44 +191,23 @@ def test_every_method_is_exported(method: str, tmp_path: Path) -> None:
     assert read.classes_.tolist() == own.classes_.tolist()
 
 
-class LooksAtRows(FederatedClient):
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) if float(x.mean()) > 0 else -super().forward(x)
-
-
-class Draws(FederatedClient):
-    def forward(self, x: Tensor) -> Tensor:
-        logits = super().forward(x)
-        return logits + torch.randn_like(logits)
-
-
-class NotInOnnx(FederatedClient):
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + torch.special.bessel_j0(x[:, :1])
-
-
-class InPlace(FederatedClient):
-    """Adds to what it has, whose result nobody takes."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits = super().forward(x)
-        logits.add_(x[:, :1].sinh())
-        return logits
-
-
-class Doubtful(FederatedClient):
-    """Predicts by itself, without looking at the target."""
-
-    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        predictions = self.probabilities(self(batch.x)) + 1
-        return predictions / predictions.sum(1, keepdim=True), batch.x.sum() * 0
-
-
-class CountsRows(FederatedClient):
-    """What it predicts of a row depends on the number of rows."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) * (1.0 if x.shape[0] == 4 else 2.0)
+def test_reads_are_scored_as_letters_and_as_texts(made: dict[str, Made]) -> None:
+    own = made["reads"]
+    card = (own.folder / "model_card.md").read_text()
+    assert "one of b, i, r at each position" in card and "Or one column `read`" in card
+    texts = texts_of(codes_in(own.table.features))
+    letters = pd.DataFrame([list(read) for read in texts], columns=list(own.table.features))
+    new, scorer = pd.DataFrame({"read": texts}), load(own.folder)
+    expected = own.run.client(own.table.name).predict(own.table.features).reset_index(drop=True)
+    for rows in (letters, new):
+        assert scorer.predict(rows)["predicted"].tolist() == expected["predicted"].tolist()
+    odd = pd.DataFrame({"read": [texts[0].lower().replace("t", "u"), None, texts[0] + "AA", "ACR"]})
+    told = scorer.predict(odd)
+    assert told["predicted"][0] == told["predicted"][2] == expected["predicted"][0]
+    assert told["predicted"][1] == "?" * 24 and told["probability_b"].isna().tolist() == [False, True, False, False]
+    said = " ".join(scorer.notes)
+    for word in (f"u to T ({texts[0].count('T')})", "R to N (1)", "1 reads are shorter", "without any base: 1"):
+        assert word in said
 
 
 @pytest.mark.parametrize(
@@ -179,22 +226,8 @@ def test_a_client_that_cannot_be_exported_is_named(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("client", [InPlace, Doubtful])
-def test_clients_of_users_are_exported(
-    client: type[FederatedClient], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run = trained(tmp_path, client=client)
-    capfd.readouterr()
-    rows = run.data.table("ash").features
-    exported(run, tmp_path / "ash")
-    np.testing.assert_allclose(
-        load(tmp_path / "ash").predict_proba(rows), run.client("ash").predict_proba(rows), atol=1e-6
-    )
-    assert capfd.readouterr() == ("", "")
-
-
-def test_an_export_that_predicts_otherwise_is_not_kept(tmp_path: Path) -> None:
-    scorer = trained(tmp_path).client("ash")
+def test_an_export_that_predicts_otherwise_is_not_kept(made: dict[str, Made], tmp_path: Path) -> None:
+    scorer = made["plain"].run.client("ash")
     evaluate = scorer.function.client.evaluate  # type: ignore[attr-defined]
     scorer.function.client.evaluate = lambda batch: [own.flip(1) for own in evaluate(batch)[:1]]  # type: ignore[attr-defined]
     with pytest.raises(RunError, match="differences of up to"):
@@ -203,51 +236,46 @@ def test_an_export_that_predicts_otherwise_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_without_the_packages_a_sentence_says_how_to_install_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: dict[str, Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = trained(tmp_path)
-    exported(run, tmp_path / "ash")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ConfigError, match="pip install onnxruntime"):
-        load(tmp_path / "ash")
+        load(made["plain"].folder)
     for name in ("onnxruntime", "onnxscript", "onnx"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, name, None)
             with pytest.raises(ConfigError, match=r"pip install 'fedlit\[export\]'"):
-                exported(run, tmp_path / "again")
+                exported(made["plain"].run, tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
 
-def test_what_is_written_for_people_and_what_is_replaced(tmp_path: Path) -> None:
-    run = trained(tmp_path)
-    scores = {"rows": 27, "auroc": 0.875, "auprc": None}
-    done = exported(run, tmp_path / "ash", scores=scores)
-    card = (tmp_path / "ash" / "model_card.md").read_text()
+def test_what_is_written_for_people_and_what_is_replaced(
+    made: dict[str, Made], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, folder = made["plain"].run, shutil.copytree(made["plain"].folder, tmp_path / "ash")
+    assert "Unknown: nobody has run" in (folder / "model_card.md").read_text()
+    done = exported(run, folder, scores={"rows": 27, "auroc": 0.875, "auprc": None})
+    card = (folder / "model_card.md").read_text()
     assert "# y at ash" in card and "| AUROC | 0.875 |" in card and "Of 27 rows" in card and done.checked in card
-    assert "| x0 | numbers, " in card and str(tmp_path) not in card + (tmp_path / "ash" / "scorer.json").read_text()
-    assert sorted(path.name for path in (tmp_path / "ash").iterdir()) == [
+    assert "| x0 | numbers, " in card
+    assert str(made["plain"].folder.parent) not in card + (folder / "scorer.json").read_text()
+    assert sorted(path.name for path in folder.iterdir()) == [
         "columns.json", "encoder.json", "model.onnx", "model_card.md", "scorer.json",
     ]  # fmt: skip
-    exported(run, tmp_path / "ash")
-    assert "Unknown: nobody has run" in (tmp_path / "ash" / "model_card.md").read_text()
+    assert capfd.readouterr() == ("", "")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "own.txt").touch()
     with pytest.raises(ConfigError, match="--out: expected a new folder, or one of an earlier export"):
-        exported(run, tmp_path / "fedlit")
+        exported(run, tmp_path / "mine")
     with pytest.raises(ConfigError, match="expected a client of a run, found one that was exported"):
-        export_scorer(load(tmp_path / "ash"), tmp_path / "again")
-    main = json.loads((tmp_path / "ash" / "scorer.json").read_text())
-    assert main["client"] == "ash"
-    (tmp_path / "ash" / "scorer.json").write_text(json.dumps(main | {"format": 1}))
-    with pytest.raises(DataError, match="expected format 3, found 1"):
-        load(tmp_path / "ash")
+        export_scorer(load(folder), tmp_path / "again")
 
 
-def test_the_network_alone_is_written(tmp_path: Path) -> None:
+def test_the_network_alone_is_written(made: dict[str, Made]) -> None:
     """APFL mixes two networks: their mixture is written, and neither of them, nor any line of source."""
     tensors = {}
-    for name, kind in (("apfl", APFL), ("plain", FederatedClient)):
-        client = partial(kind, network=partial(MLP, hidden=[64, 64]))
-        exported(trained(tmp_path / "runs" / name, loop={"client": client}), tmp_path / name)
-        content = (tmp_path / name / "model.onnx").read_bytes()
+    for name in ("two networks", "plain"):
+        content = (made[name].folder / "model.onnx").read_bytes()
         tensors[name] = sorted(tuple(own.dims) for own in onnx.load_from_string(content).graph.initializer)
-        assert b".py" not in content and str(tmp_path).encode() not in content
-    assert tensors["apfl"] == tensors["plain"] and tensors["plain"]
+        assert b".py" not in content and str(made[name].folder.parent).encode() not in content
+    assert tensors["two networks"] == tensors["plain"] and tensors["plain"]

@@ -40,7 +40,7 @@ class Doubling(FederatedClient):
 """
 
 
-@pytest.mark.parametrize("method", one_in(3, METHODS))
+@pytest.mark.parametrize("method", one_in(8, METHODS))
 def test_a_scorer_predicts_what_the_run_predicts(method: str, tmp_path: Path) -> None:
     run = make_run(tmp_path, epochs=1, **METHODS[method])
     run.fit(quiet=True)
@@ -72,7 +72,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tables_may_be_gone(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained)
-    assert fedlit.load("mine.yaml", command="predict").client("south").task.name == "regression"
+    assert fedlit.load("mine.yaml", command="predict").client("south").outcome.name == "regression"
     run = trained / "lightning_logs" / "mine" / "version_0"
     for named, client in (("mine", "north"), ("mine.yaml", "north"), ("lightning_logs/mine", "south"), (run, "south")):
         expected = pd.read_csv(find_run("mine") / "predictions" / "test" / f"{client}.csv")
