@@ -158,6 +158,7 @@ def explain_corrections(
     values, epoch = read_corrections(folder, epoch)
     _check_client(client, list(dict.fromkeys(values["client"])))
     judged, target = judge(values, threshold=threshold), _target(run, out)
+    drawn = _histograms(folder, client, judged, target) if client is not None else []
     files = [target / "findings.csv", target / "findings.md"]
     keys = ["client", "part", "feature"]
     cells = judged.cells.join(judged.findings.set_index(keys)["words"], on=keys)
@@ -165,7 +166,6 @@ def explain_corrections(
     write_text(f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n", files[1])
     for side in judged.sides:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
-    drawn = _histograms(folder, client, judged, target) if client is not None else []
     lines = str(judged).splitlines()
     counts = judged.cells.groupby("client")[["finding", "marked"]].sum()
     counts = counts.sort_values(["finding", "marked"], ascending=False, kind="stable").head(MOST_ROWS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -25,7 +25,7 @@ from fedlit.train.loop import FederatedLoop
 __all__ = ["Predictions", "scored_predictions", "write_predictions"]
 
 
-class Predictions(Shown, Mapping[str, pd.DataFrame]):
+class Predictions(Shown, dict[str, pd.DataFrame]):
     """Client → its predictions: one row for each row of the split, with the columns ``row`` (its number in the
     source), of a classifier ``probability_<label>`` for each of the client's classes, and ``predicted``, in the
     source's own labels or units; of several labels ``predicted_<label>`` for each. As text, the files.
@@ -43,16 +43,8 @@ class Predictions(Shown, Mapping[str, pd.DataFrame]):
     """
 
     def __init__(self, frames: Mapping[str, pd.DataFrame], files: Mapping[str, Path]) -> None:
-        self._frames, self.files = dict(frames), dict(files)
-
-    def __getitem__(self, client: str) -> pd.DataFrame:
-        return self._frames[client]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._frames)
-
-    def __len__(self) -> int:
-        return len(self._frames)
+        super().__init__(frames)
+        self.files = dict(files)
 
     def parts(self) -> list[str]:
         """A line for each client: its name and its file."""

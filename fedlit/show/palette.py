@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = [
     "ALONE", "BEST", "CLASSES", "CLUSTERS", "FINDING", "INK", "LINE", "LOCAL", "METHODS", "PAPER", "SCALE",
-    "SIGNED_SCALE", "SOFT", "THEME", "class_colours", "contrast", "text_on",
+    "SIGNED_SCALE", "SOFT", "THEME", "class_colours", "text_on",
 ]  # fmt: skip
 
 # Name → on light paper, on dark. A page has them as CSS variables; in a picture the first stands, and a page that shows
@@ -65,28 +65,16 @@ def class_colours(labels: Sequence[Any]) -> dict[Any, Any]:
     return {label: scale(place / (len(labels) - 1)) for place, label in enumerate(labels)}
 
 
-def contrast(first: Any, second: Any) -> float:
-    """Return the contrast ratio of two colours by WCAG 2, from 1 to 21; text needs 4.5.
+def text_on(colour: Any) -> str:
+    """Black or white, whichever has more contrast (WCAG 2) on a colour: that is 4.5 or more on any.
 
     Args:
-        first: ``#rrggbb``, or red, green, blue from 0 to 1.
-        second: the same.
+        colour: red, green, blue from 0 to 1.
 
     Example:
-        >>> round(contrast("#000000", "#ffffff"), 1), round(contrast("#767676", (1.0, 1.0, 1.0)), 2)
-        (21.0, 4.54)
+        >>> text_on((0.9, 0.9, 0.2)), text_on((0.2, 0.1, 0.4))
+        ('#000000', '#ffffff')
     """
-    low, high = sorted((_luminance(first), _luminance(second)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(colour: Any) -> float:
-    if isinstance(colour, str):
-        colour = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in map(float, colour[:3])]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def text_on(colour: Any) -> str:
-    """Black or white, whichever reads better on a colour: that is 4.5 or more on any."""
-    return max(("#000000", "#ffffff"), key=lambda text: contrast(text, colour))
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#000000" if luminance + 0.05 >= (0.05 * 1.05) ** 0.5 else "#ffffff"
