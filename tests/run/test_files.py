@@ -172,10 +172,9 @@ def test_a_best_checkpoint_that_the_last_one_names_outlives_it(
 # ---------------------------------------------------------------------- no room
 
 
-@pytest.mark.parametrize("size", [2000, pytest.param(20_000, marks=pytest.mark.full)])
-def test_where_nothing_can_be_kept_training_ends_with_one_message(size: int, tmp_path: Path) -> None:
+def test_where_nothing_can_be_kept_training_ends_with_one_message(tmp_path: Path) -> None:
     with (
-        files_of_at_most(size),
+        files_of_at_most(2000),
         pytest.raises((RunError, ConfigError), match=rf"^{tmp_path}.*File too large; nothing of this .* be kept"),
     ):
         make_run(tmp_path, epochs=1).fit(quiet=True)
@@ -250,15 +249,12 @@ def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(
 # ---------------------------------------------------------------------- names
 
 
-@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "a\\b", "", "..", " x", "x\0y", "-x", "~x", "é" * 150])
-def test_names_that_lead_elsewhere_are_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(ConfigError, match="--name: expected a folder's name"):
-        check_name(name, "--name")
+def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("../../x", "/tmp/x", "a\\b", "", "..", " x", "x\0y", "-x", "~x", "é" * 150):
+        with pytest.raises(ConfigError, match="--name: expected"):
+            check_name(name, "--name")
     monkeypatch.chdir(tmp_path)
-    assert main(["describe", *QUIET, f"--name={name or '.'}"]) == 2
-    assert "--name: expected a folder's name" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+    assert main(["describe", *QUIET, "--name=../../x"]) == 2 and list(tmp_path.iterdir()) == []
 
 
 # ---------------------------------------------------------------------- going on with something else
