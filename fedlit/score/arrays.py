@@ -215,32 +215,21 @@ def as_arrays(model: Any) -> tuple[dict[str, Any], Arrays]:
     Raises:
         TypeError: any other model.
     """
-    arrays: Arrays = {}
-    return _written(model, "", arrays), arrays
-
-
-def _written(model: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
     if hasattr(model, "fitted"):  # fedlit's own, of a model for each label
-        own = [_written(each, f"{prefix}{place}.", arrays) for place, each in enumerate(model.fitted)]
-        return {"kind": "one each", "models": own}
-    if hasattr(model, "classes_"):
-        arrays[f"{prefix}classes"] = np.asarray(model.classes_).astype(np.int64)
+        made = [as_arrays(own) for own in model.fitted]
+        every = {f"{place}.{name}": own for place, (_, arrays) in enumerate(made) for name, own in arrays.items()}
+        return {"kind": "one each", "models": [state for state, _ in made]}, every
+    classes = {"classes": np.asarray(model.classes_).astype(np.int64)} if hasattr(model, "classes_") else {}
     if hasattr(model, "estimators_") and hasattr(model.estimators_[0], "tree_"):
-        arrays |= {f"{prefix}{name}": own for name, own in _forest(model).items()}
-        return {"kind": "trees"}
+        return {"kind": "trees"}, classes | _forest(model)
     if hasattr(model, "steps"):
-        return _pipeline(model, prefix, arrays)
+        state, own = _pipeline(model)
+        return state, classes | own
     if type(model).__name__.startswith("Dummy"):  # a tree that is one leaf
         row, one = np.zeros((1, 1)), np.zeros(1, np.int32)
-        made = model.predict_proba(row) if hasattr(model, "predict_proba") else model.predict(row).reshape(1, -1)
-        leaf: Arrays = {
-            **dict.fromkeys(_TREES, one),
-            "left": one - 1,
-            "right": one - 1,
-            "values": np.asarray(made, float),
-        }
-        arrays |= {f"{prefix}{name}": own for name, own in leaf.items()}
-        return {"kind": "trees"}
+        told = model.predict_proba(row) if hasattr(model, "predict_proba") else model.predict(row).reshape(1, -1)
+        leaf = {"left": one - 1, "right": one - 1, "values": np.asarray(told, float)}
+        return {"kind": "trees"}, classes | dict.fromkeys(_TREES, one) | leaf
     raise TypeError(type(model).__name__)
 
 
@@ -279,23 +268,24 @@ def _not_above(threshold: np.ndarray) -> np.ndarray:
 _LINEAR_MODELS = ("LogisticRegression", "Ridge", "PoissonRegressor")
 
 
-def _pipeline(model: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
+def _pipeline(model: Any) -> tuple[dict[str, Any], Arrays]:
     *first, (_, last) = model.steps
     steps = [own for _, own in first]
     kind, scaler = type(last).__name__, steps[-1] if steps else None
     if kind not in _LINEAR_MODELS or type(scaler).__name__ != "StandardScaler" or len(steps) > 2:
         raise TypeError(kind)
-    categorical: list[int] = []
-    if len(steps) == 2:
-        _, encoder, categorical = steps[0].transformers_[0]
-        for place, known in enumerate(encoder.categories_):
-            arrays[f"{prefix}known.{place}"] = np.asarray(known, np.float64)
+    _, encoder, categorical = steps[0].transformers_[0] if len(steps) == 2 else ("", None, [])
+    known = [np.asarray(own, np.float64) for own in encoder.categories_] if encoder is not None else []
     assert scaler is not None
-    arrays[f"{prefix}mean"], arrays[f"{prefix}scale"] = scaler.mean_, scaler.scale_
-    arrays[f"{prefix}coefficients"] = np.ascontiguousarray(last.coef_)
-    arrays[f"{prefix}intercept"] = np.atleast_1d(last.intercept_)
+    arrays = {
+        **{f"known.{place}": own for place, own in enumerate(known)},
+        "mean": scaler.mean_,
+        "scale": scaler.scale_,
+        "coefficients": np.ascontiguousarray(last.coef_),
+        "intercept": np.atleast_1d(last.intercept_),
+    }
     exponential = kind == "PoissonRegressor"
-    return {"kind": "linear", "exponential": exponential, "categorical": [int(place) for place in categorical]}
+    return {"kind": "linear", "exponential": exponential, "categorical": [*map(int, categorical)]}, arrays
 
 
 # ---------------------------------------------------------------------- read
@@ -312,34 +302,27 @@ def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inpu
     Raises:
         ValueError, LookupError: they do not fit each other.
     """
-    return _read(state, arrays, "", inputs)
-
-
-def _read(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str, inputs: int) -> Any:
-    kind, classes = state["kind"], arrays.get(f"{prefix}classes")
+    kind, classes = state["kind"], arrays.get("classes")
     if kind == "trees":
-        trees = Trees(**{name: arrays[prefix + name] for name in _TREES}, classes_=classes)
+        trees = Trees(**{name: arrays[name] for name in _TREES}, classes_=classes)
         _check_trees(trees, inputs)
         return trees
     if kind == "linear":
-        return _read_linear(state, arrays, prefix, inputs)
+        return _linear(state, arrays, inputs)
     if kind == "one each":
-        return OneEach(
-            tuple(_read(own, arrays, f"{prefix}{place}.", inputs) for place, own in enumerate(state["models"]))
-        )
+        every: list[Arrays] = [{} for _ in state["models"]]
+        for name, one in arrays.items():
+            place, _, own = name.partition(".")
+            every[int(place)][own] = one
+        return OneEach(tuple(from_arrays(*own, inputs) for own in zip(state["models"], every, strict=True)))
     raise ValueError(f"expected a model of trees, linear or one each, found {kind!r}")
 
 
-def _read_linear(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str, inputs: int) -> Linear:
+def _linear(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inputs: int) -> Linear:
     places = tuple(state["categorical"])
-    known = tuple(arrays[f"{prefix}known.{place}"] for place in range(len(places)))
-    own = Linear(
-        **{name: arrays[prefix + name] for name in _LINEAR},
-        exponential=bool(state["exponential"]),
-        categorical=places,
-        known=known,
-        classes_=arrays.get(f"{prefix}classes"),
-    )
+    known = tuple(arrays[f"known.{place}"] for place in range(len(places)))
+    numbers, classes = {name: arrays[name] for name in _LINEAR}, arrays.get("classes")
+    own = Linear(**numbers, exponential=bool(state["exponential"]), categorical=places, known=known, classes_=classes)
     if any(type(place) is not int or not 0 <= place < inputs for place in places):
         raise ValueError("expected places of inputs")
     width = inputs - len(places) + sum(len(one) for one in known)
