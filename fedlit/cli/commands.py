@@ -33,14 +33,16 @@ class Command(NamedTuple):
 _RUN, _OWN = (True, True), (False, True)
 _GROUPS = {
     "Your tables": {
-        "init": Command("init:init", "FOLDER", "write a configuration for the tables of a folder"),
-        "check": Command("check:check", "--config NAME", "look at the tables: what is odd, what to write about it"),
-        "partition describe": Command("partition:describe", "--config NAME", "how clients' rows and classes differ"),
-        "recommend": Command("recommend:recommend", "--config NAME", "is joining worth it, for whom, with what"),
+        "init": Command("init:init", "FOLDER", "write a configuration for the tables in a folder"),
+        "check": Command("check:check", "--config NAME", "find problems in the tables, and what fixes them"),
+        "partition describe": Command(
+            "partition:describe", "--config NAME", "show how clients' rows and classes differ"
+        ),
+        "recommend": Command("recommend:recommend", "--config NAME", "find out who should join, and with which method"),
     },
     "A federation": {
         "fit": Command("runs:fit", "--config NAME", "train a federation (quickstart needs no data)", *_RUN),
-        "describe": Command("runs:describe", "--config NAME", "the plan: rows, parameters, what travels", *_RUN),
+        "describe": Command("runs:describe", "--config NAME", "print the plan: rows, parameters, what is sent", *_RUN),
         "validate": Command("runs:validate", "--config NAME", "score the validation split of the newest run", *_RUN),
         "test": Command("runs:test", "--config NAME", "score its test split (--all shows every score)", *_RUN),
         "predict": Command("runs:predict", "--config NAME", "write predictions, one file per client", *_RUN),
@@ -48,27 +50,29 @@ _GROUPS = {
     "A trained run": {
         "predict --run": Command("score:predict", "RUN --client NAME --data FILE", "score new rows", *_OWN),
         "export": Command("score:export", "--run RUN --client NAME", "write one client as a folder of data", *_OWN),
-        "explain": Command("explain:explain", "--run RUN", "what a run's clients had to correct", *_OWN),
-        "add-client": Command("joining:add_client", "--run RUN --config NAME", "let a new client join", *_OWN),
+        "explain": Command("explain:explain", "--run RUN", "show what a run's clients had to correct", *_OWN),
+        "add-client": Command(
+            "joining:add_client", "--run RUN --config NAME", "add a new client to a trained federation", *_OWN
+        ),
     },
     "Comparisons": {
-        "compare": Command("study:compare", "STUDY", "many methods and seeds: what federation gains, for whom"),
-        "search": Command("study:search", "STUDY", "look for what to federate, and how"),
-        "methods list": Command("methods:list_methods", "", "the methods: what travels, may differ, costs"),
-        "methods show": Command("methods:show_method", "NAME", "one of them: equation, configuration, what to tune"),
-        "data list": Command("data:list_sources", "", "which known tables there are, and where they were found"),
-        "data fetch": Command("data:fetch", "NAME", "fetch one of them"),
-        "data show": Command("data:show", "NAME", "its columns, licence and citation"),
+        "compare": Command("study:compare", "STUDY", "measure what federation gains, and for whom"),
+        "search": Command("study:search", "STUDY", "search for what to federate, and how"),
+        "methods list": Command("methods:list_methods", "", "list the methods: what may differ, what they cost"),
+        "methods show": Command("methods:show_method", "NAME", "show one: equation, configuration, what to tune"),
+        "data list": Command("data:list_sources", "", "list the known tables, and where they were found"),
+        "data fetch": Command("data:fetch", "NAME", "download one of them"),
+        "data show": Command("data:show", "NAME", "show its columns, licence and citation"),
     },
     "Across institutions": {
-        "coordinate init": Command("coordinate:init", "FOLDER", "certificates, keys, what each site needs"),
-        "coordinate add": Command("coordinate:add", "FOLDER SITE KEY", "put a site's public key into the registry"),
-        "coordinate start": Command("coordinate:start", "FOLDER", "wait for the sites; started again, it goes on"),
-        "coordinate watch": Command("coordinate:watch", "FOLDER", "rounds, who is in, seconds, bytes"),
-        "coordinate renew": Command("coordinate:renew", "FOLDER", "a new server certificate; sites need nothing new"),
+        "coordinate init": Command("coordinate:init", "FOLDER", "make certificates, keys, and invitations for sites"),
+        "coordinate add": Command("coordinate:add", "FOLDER SITE KEY", "add a site's public key to the registry"),
+        "coordinate start": Command("coordinate:start", "FOLDER", "wait for sites and train; start it again to resume"),
+        "coordinate watch": Command("coordinate:watch", "FOLDER", "show rounds, participants, seconds, bytes"),
+        "coordinate renew": Command("coordinate:renew", "FOLDER", "make a new server certificate; sites need nothing"),
         "site keys": Command("site:keys", "FOLDER", "make this site's key pair"),
-        "site check": Command("site:check", "--config FILE", "what would leave this site; sends nothing", *_OWN),
-        "site join": Command("site:join", "--config FILE", "take part, once somebody has agreed", *_OWN),
+        "site check": Command("site:check", "--config FILE", "show what would leave this site; sends nothing", *_OWN),
+        "site join": Command("site:join", "--config FILE", "take part, after somebody has consented", *_OWN),
     },
 }
 COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
@@ -95,10 +99,10 @@ def usage(first: str = "") -> str:
         lines += ["", f"{title}:", _listed(own)]
     lines += [
         "",
-        "NAME is a YAML file: here, in configs/, or one that came with fedlit.",
-        "--config may be left out. Any key can be changed: --trainer.max_epochs 3",
-        "fedlit fit --help shows the keys that matter, --help all every key.",
-        "Classes of your own that a run's folder names: --trust MODULE",
+        "NAME is a YAML file: here, in configs/, or one that comes with fedlit.",
+        "You can leave out --config. Any key can be changed: --trainer.max_epochs 3",
+        "fedlit fit --help shows the main keys, --help all shows every key.",
+        "If a run's folder names classes of your own, add --trust MODULE",
     ]
     return "\n".join(lines)
 

@@ -192,8 +192,8 @@ def find_method(name: str, also: Path | None = None, what: str = FLAG) -> Path:
                 return (folder / asked).resolve()
         looked = ", ".join(str(own.resolve()) for own in (Path(), *([also] if also is not None else [])))
         raise ConfigError(
-            f"{what} {name}: expected a YAML file, found none in {looked}; write one (docs: A method of your own), or "
-            "take a name that fedlit methods lists"
+            f"{what} {name}: expected a YAML file, found none in {looked}; write one (docs: Write a method or bring "
+            "a network), or take a name that fedlit methods lists"
         )
     for folder in config_folders()[1:]:
         path = folder / METHODS / f"{name}.yaml"

@@ -89,10 +89,10 @@ class Plan(Shown):
             ends = " to ".join(str(size) for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]))
             size = f" ({ends} numbers per client)" if sizes else ""
             columns = shorten(own["columns"])
-            yield f"Before training, once: each client tells {own['what']}{size} for {own['key']}: {columns}."
+            yield f"Before training, once: each client sends {own['what']}{size} for {own['key']}: {columns}."
         exchange, patterns = self.exchange, self.exchange["patterns"]
         if not patterns and not exchange.get("by_questions"):
-            yield "No exchange: every client trains on its own rows alone."
+            yield "No exchange: every client trains on its own rows only."
             return
         part = exchange["participation"]
         who = "" if part == 1 else f" by {100 * part:g} % of the clients, drawn for each round"
@@ -168,7 +168,9 @@ def make_plan(federation: Federation) -> Plan:
             remarks.setdefault(remark, []).append(name)
     unguarded = [_UNGUARDED[guard]] if exchange.federated and len(clients) > 1 and guard in _UNGUARDED else []
     if exchange.on and not exchange.federated and len(clients) > 1:
-        unguarded = ["the guard looks at tensors, and here are none: clients' answers to the rule are believed"]
+        unguarded = [
+            "the guard checks tensors, and this method exchanges none: clients' answers to the rule are not checked"
+        ]
     notes = (
         *exchange.attackers.told,
         *_heads_of_different_classes(facts, exchange.sharing),
@@ -270,9 +272,9 @@ def _heads_of_different_classes(facts: Facts, sharing: Sharing) -> list[str]:
         return []
     found = ", ".join(f"{shorten(list(own))} at {name}" for own, name in classes.items())
     return [
-        f"heads are federated between clients of different classes or targets ({found}): an output means one thing "
-        "here and another there; keep them private (!*head), or set data.align: classes (of numbers, the task's "
-        "targets: pooled)"
+        f"heads are federated between clients with different classes or targets ({found}), so an output means "
+        "different things at different clients; keep heads private (!*head), or set data.align: classes (for numbers, "
+        "the task's targets: pooled)"
     ]
 
 
@@ -287,7 +289,7 @@ def _targets_of_other_names(facts: Facts, exchange: Exchange) -> list[str]:
         return []
     found = "; ".join(f"{target} at {shorten(names)}" for target, names in met.items())
     return [
-        f"targets are called differently ({found}), and what is learnt of labels that are spelt alike is shared: see "
+        f"targets have different names ({found}), but outputs for labels of the same spelling are shared; make sure "
         "that they mean the same, or keep outputs private"
     ]
 
@@ -300,13 +302,13 @@ def _inputs_that_differ(federation: Federation, facts: Facts) -> Iterable[str]:
         return
     kind = f"{next(iter(comparing.values()))} compares coefficients"
     units = {
-        "client": "each client standardises its numbers by its own rows, so that a coefficient means one thing here "
-        "and another there",
-        "none": "numbers are as the tables have them, so that penalties weigh columns by their units",
+        "client": "each client standardises its numbers by its own rows, so a coefficient means different things at "
+        "different clients",
+        "none": "numbers are not scaled, so penalties depend on the units of columns",
     }
     if (scaling := federation.data.scaling) in units:
         yield f"{kind}: {units[scaling]}; set data.scaling: pooled"
     codes: Sequence[str] = list(dict.fromkeys(code for name in comparing for code in facts[name]["codes"]))
     if codes:
         shown = shorten(codes, 3)
-        yield f"{kind}: categories are codes that enter as numbers ({shown}); set data.categories: indicators"
+        yield f"{kind}: categories are used as numbers, by their codes ({shown}); set data.categories: indicators"

@@ -46,7 +46,7 @@ def _opening(found: Findings) -> Iterator[Section]:
         failed = [f"{name}: {error}" for name, error in found.failures.items()]
         yield Section(f"Failed, and missing here: {len(failed)} of the runs", items=failed)
     if found.notes:
-        yield Section("Mind", items=[f"{note}." for note in found.notes])
+        yield Section("Warnings", items=[f"{note}." for note in found.notes])
 
 
 def _answers(found: Findings) -> Iterator[Section]:
@@ -125,15 +125,16 @@ def _explained(found: Findings) -> Iterator[Section]:
         if best and answer.client in found.extremes and answer.usual[0] is not None
     ]
     if told:
-        yield Section("What predictions rest on, and whether they come true", [
+        yield Section("Feature importance and calibration", [
             "Of the federated method that is best for a client on its validation rows, seed by seed.",
-            "**Columns**: by how much the score falls on validation rows when the values of one column are shuffled "
-            f"among rows (permutation importance: {REPEATS} shuffles a seed of at most {MOST_ROWS} rows, the first "
-            f"{MOST_COLUMNS} columns at most; line: ± standard deviation). Of columns that say the same, each looks "
-            "unimportant.",
-            "**Came true**: of the test rows to which a probability was given, how many it was true of, beside the "
-            "number of rows (mean over seeds); on the dashed line what is predicted comes true. Of more than two "
-            "classes it is the probability of the predicted one; of numbers it is the true beside the predicted.",
+            "**Feature importance**: by how much the score falls on validation rows when the values of one column "
+            f"are shuffled among rows (permutation importance: {REPEATS} shuffles a seed of at most {MOST_ROWS} rows, the first "
+            f"{MOST_COLUMNS} columns at most; line: ± standard deviation). If columns are redundant, each of "
+            "them looks unimportant.",
+            "**Calibration**: of the test rows with about the same predicted probability, the share for which the "
+            "prediction was true, with the number of rows (mean over seeds); the dashed line is perfect calibration. "
+            "With more than two classes, the probability is that of the predicted class; for numbers, true values are "
+            "shown against predicted ones.",
         ])  # fmt: skip
     yield from told
 
@@ -144,16 +145,16 @@ def _of_client(found: Findings, answer: Answer, frames: Mapping[str, pd.DataFram
     if columns is not None:
         rows = columns["rows"].iloc[0] if len(columns) else 0
         if rows < LEAST_ROWS:
-            items.append(f"Columns: too few rows to mean anything, or no score ({rows} validation rows).")
+            items.append(f"Feature importance: too few rows, or no score ({rows} validation rows).")
         else:
             score, top, line = _columns(columns)
             items.append(line)
-            draw["What it rests on"] = partial(figures.importance_figure, top, score, answer.client)
+            draw["Feature importance"] = partial(figures.importance_figure, top, score, answer.client)
     if bins is not None and len(bins):
         rows, what, label = bins.groupby("seed")["rows"].sum().mean(), bins["of"].iloc[0], bins["label"].iloc[0]
-        title = "Predicted and true" if what == "number" else "What came true"
+        title = "Predicted and true" if what == "number" else "Calibration"
         if rows < LEAST_ROWS:
-            items.append(f"{title}: too few rows to mean anything ({rows:.0f} test rows).")
+            items.append(f"{title}: too few rows ({rows:.0f} test rows).")
         else:
             named = f": {label}" if what == "class" else ", of the predicted class" if what == "confidence" else ""
             draw[f"{title}{named}"] = partial(figures.calibration_figure, _mean_bins(bins), answer.client)

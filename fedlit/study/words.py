@@ -68,7 +68,7 @@ def _judged(found: Findings) -> list[str]:
             f"chosen by out-of-fold predictions on training rows ({FEW_FOLDS} folds) at {', '.join(own)}, with fewer "
             f"than {study.small} validation rows"
         )
-    return [f"Local baselines were {rows}; the best of them is compared with networks alone on validation rows"]
+    return [f"Local baselines were {rows}; the best of them is compared with networks trained alone on validation rows"]
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:
@@ -108,8 +108,8 @@ def about_joining(found: Findings) -> str:
     """What ``leave_one_out`` compared."""
     if len(found.collected.clients) == 2:
         return (
-            "There are two clients: without one of them the other goes alone. So what the other gains is its lift over "
-            "going alone, and no federation was trained for it."
+            "There are two clients, and without one of them the other is alone. What the other gains is therefore its "
+            "lift over going alone, and no further federation was trained."
         )
     mixed = " The mean is over the others that have this score." if len(found.choices) > 1 else ""
     return (
@@ -122,8 +122,8 @@ def cost_of_leaving_out(clients: int, runs: int) -> str:
     """What ``leave_one_out`` will train, before it does."""
     if clients == 2:
         return (
-            "leave_one_out: there are two clients, and without one of them the other goes alone. No federation is "
-            "trained for it: what the other gains is its lift over going alone"
+            "leave_one_out: there are two clients, and without one of them the other is alone. No further federation "
+            "is trained: what the other gains is its lift over going alone"
         )
     return f"leave_one_out: {runs} further runs, each federation without one of its {clients} clients in turn"
 
@@ -147,8 +147,8 @@ def one_class_notes(study: Study, collected: Collected) -> list[str]:
             for method, count in often
         ]
         notes.append(
-            f"{client}: all test rows are predicted to be of one class by {shorten(told, _MOST_NAMED)}: where the line "
-            "is drawn, no rows are told apart"
+            f"{client}: all test rows are predicted as one class by {shorten(told, _MOST_NAMED)}: at the threshold, "
+            "these models do not distinguish rows"
         )
     return notes
 
@@ -184,7 +184,8 @@ def provenance(found: Findings) -> list[str]:
     if "without" in records:
         without = records.dropna(subset="without").groupby("method", sort=False)["without"].first()
         lines += [
-            f"{found.study.labels[str(name)]}: not for the task of {', '.join(own)}" for name, own in without.items()
+            f"{found.study.labels[str(name)]}: does not fit the task of {', '.join(own)}"
+            for name, own in without.items()
         ]
     return lines
 

@@ -32,8 +32,9 @@ def test_what_is_written(compared: Comparison) -> None:
     pd.testing.assert_frame_equal(pd.read_parquet(compared.folder / "results.parquet"), results, check_dtype=False)
     assert not compared.failures and not compared.collected.fixed
     assert not list(compared.folder.glob("runs/*/*/version_*/checkpoints"))
-    (dots,) = compared.plot().containers
-    assert dots.lines[0].get_xdata() == pytest.approx([100 * own.lift["mean"] for own in compared.answers])
+    assert compared.plot().get_lines()[1].get_xdata() == pytest.approx(
+        [100 * own.lift["mean"] for own in compared.answers]
+    )
 
 
 def test_scores_are_those_that_scikit_learn_computes_from_the_predictions(compared: Comparison) -> None:

@@ -95,9 +95,9 @@ class Page(Shown):
         yield ""
         shown = [note for note in self.notes if many or note.kind != "left out"]
         if not self.notes:
-            yield "Nothing odd was found."
+            yield "No problems were found."
         elif shown:
-            yield f"To look at ({len(shown)}):"
+            yield f"To review ({len(shown)}):"
         for kind in KINDS:
             yield from self._kind(kind, [own for own in shown if _heading(own) == kind])
         yield ""
@@ -253,10 +253,10 @@ def _common_columns(clients: Sequence[ClientFacts]) -> str:
     """Which columns several clients have."""
     shared = {name: len(who) for name, who in owners(clients).items() if len(who) > 1}
     if not shared:
-        return "No column stands at two clients. They can share a core, and no columns."
+        return "No two clients have a column in common. They can share a core, but no columns."
     everywhere = [name for name, number in shared.items() if number == len(clients)]
     some = [f"{name} ({number})" for name, number in shared.items() if number < len(clients)]
     alone = [own.client for own in clients if not set(own.columns) & set(shared)]
     text = f"Columns of all {len(clients):,} clients: {shorten(everywhere, 12) or 'none'}."
     text += f" Of several: {shorten(some, 12)}." if some else ""
-    return text + (f" With none of another: {named(alone)}." if alone else "")
+    return text + (f" Clients without a common column: {named(alone)}." if alone else "")

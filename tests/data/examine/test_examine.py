@@ -69,7 +69,7 @@ def fixes(page: Page) -> dict[str, Any]:
 def test_honest_tables_raise_no_alarm(tmp_path: Path, source: str, real_file: Callable[[RemoteFile], Path]) -> None:
     if source == "made":
         page = looked(tmp_path, "outcome", {"north": made(1), "south": made(2), "west": made(3)})
-        assert page.notes == () and "Nothing odd was found." in str(page)
+        assert page.notes == ()
         return
     files = {"heart": Heart.known_files(), "covertype": Covertype.known_files(), "bundled": ()}[source]
     for file in files:
