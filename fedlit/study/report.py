@@ -128,8 +128,8 @@ def _explained(found: Findings) -> Iterator[Section]:
         yield Section("Feature importance and calibration", [
             "Of the federated method that is best for a client on its validation rows, seed by seed.",
             "**Feature importance**: by how much the score falls on validation rows when the values of one column "
-            f"are shuffled among rows (permutation importance: {REPEATS} shuffles a seed of at most {MOST_ROWS} rows, the first "
-            f"{MOST_COLUMNS} columns at most; line: ± standard deviation). If columns are redundant, each of "
+            f"are shuffled among rows (permutation importance: {REPEATS} shuffles a seed of at most {MOST_ROWS} rows, "
+            f"the first {MOST_COLUMNS} columns at most; line: ± standard deviation). If columns are redundant, each of "
             "them looks unimportant.",
             "**Calibration**: of the test rows with about the same predicted probability, the share for which the "
             "prediction was true, with the number of rows (mean over seeds); the dashed line is perfect calibration. "
