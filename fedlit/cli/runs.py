@@ -49,7 +49,7 @@ def describe(*words: str) -> None:
 
 
 def _run(command: Command, words: Sequence[str]) -> None:
-    brief = command not in ("validate", "test") or "--all" not in words
+    brief = command not in ("fit", "validate", "test") or "--all" not in words
     words = [word for word in words if brief or word != "--all"]
     if has_mixture(words):
         refuse_ranks("a mixture of several parts")
@@ -64,7 +64,7 @@ def _run(command: Command, words: Sequence[str]) -> None:
     if command == "describe":
         _describe(run, config.format, _again(asked, words, run.name))
     elif command == "fit":
-        _fit(run, config.ckpt_path, _again(asked, words, run.name))
+        _fit(run, config.ckpt_path, brief, _again(asked, words, run.name))
     elif command == "predict":
         print(for_terminal(run.predict(config.ckpt_path, format=config.format or "csv")))
     else:
@@ -80,20 +80,21 @@ def _describe(run: Run, style: str | None, again: str) -> None:
         return
     print(for_terminal(plan))
     if run.data.notes and isinstance(run.data.source, Tables):
-        print(for_terminal(f"\nOf the tables fedlit check {again} shows more."))
+        print(for_terminal(f"\nfedlit check {again} shows more about the tables."))
 
 
-def _fit(run: Run, checkpoint: Any, again: str) -> None:
+def _fit(run: Run, checkpoint: Any, brief: bool, again: str) -> None:
     from lightning.pytorch.callbacks import EarlyStopping
 
     from fedlit.exchange.named import check_left_out
     from fedlit.explain.clusters import CLUSTERS, in_words, judged
     from fedlit.files import read_named
 
-    print(f"\n{for_terminal(run.fit(checkpoint))}\n")
+    results = run.fit(checkpoint)
+    print(f"\n{for_terminal(results.brief() if brief else results)}\n")
     if run.folder is not None and (run.folder / CLUSTERS).is_file():
         belong = in_words(judged(read_named(run.folder / CLUSTERS)))
-        print(for_terminal(f"Who belongs together, by the majority of the last five exchanges: {belong}"))
+        print(for_terminal(f"Clusters, by the majority of the last five exchanges: {belong}"))
     if run.last_checkpoint is not None and run.trainer is not None:
         stops = any(isinstance(own, EarlyStopping) for own in run.trainer.callbacks)  # type: ignore[attr-defined]
         best = " --ckpt_path best" if stops and list(run.last_checkpoint.parent.glob("best-*.ckpt")) else ""

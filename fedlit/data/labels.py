@@ -223,7 +223,9 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
     counts, notes = labels.value_counts(), list[Note]()
     names = counts.index.tolist()
     if task is None and labels.dtype.kind in "iu" and len(counts) > _MANY_CLASSES:
-        said = f"{len(counts)} different whole numbers are taken for classes; if they are numbers, say task: regression"
+        said = (
+            f"{len(counts)} different whole numbers are treated as classes; if they are numbers, set task: regression"
+        )
         notes.append(Note(f"{said} or task: counts", "task", fix={"task": "regression"}))
     if len(counts) > 1 and counts.iloc[0] >= _SKEW * counts.iloc[-1]:
         said = f"1 row of {names[-1]!r} for {counts.iloc[0] // counts.iloc[-1]:,} of {names[0]!r}"
@@ -232,9 +234,9 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
         largest = max(names, key=lambda own: (str(type(own)), own))
         likely = likely_positive(names)
         if likely is None:
-            notes.append(Note(f"AUROC and AUPRC are of {largest!r}; for the other say positive", "positive"))
+            notes.append(Note(f"AUROC and AUPRC are those of {largest!r}; to change it, set positive", "positive"))
         elif likely != largest:
-            said = f"AUROC and AUPRC are of {largest!r}; is {likely!r} what you look for?"
+            said = f"AUROC and AUPRC are those of {largest!r}; did you mean {likely!r}?"
             notes.append(Note(said, "positive", fix={"positive": likely}))
     return notes
 

@@ -136,7 +136,7 @@ def test_each_file_gives_a_result_a_note_or_one_message(name: str, tmp_path: Pat
 
     if not expected:
         assert kind == "note", said
-        usual = ("validation rows: what is chosen", "AUROC and", "another value in each row")
+        usual = ("validation rows: what is chosen", "AUROC and", "different value in each row")
         surprising = [note for note in said if not any(own in note for own in usual)]
         assert not surprising
         return

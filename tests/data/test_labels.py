@@ -26,7 +26,7 @@ TARGETS: dict[str, tuple[Any, dict[str, Any], list[Any], str]] = {
     "nullable": (pd.array([1, 2, None], dtype="Int64"), {"unlabelled": "drop"}, [1, 2], "1 of 3 rows have no label"),
     "nullable truth": (pd.array([True, None, False], "boolean"), {"unlabelled": "drop"}, [True, False], "no label"),
     "words": (["none", "unknown", "-"], {}, ["none", "unknown", "-"], "a class, or no label?"),
-    "bounds": (["<5", ">=5"], {}, ["<5", ">=5"], "AUROC and AUPRC are of '>=5'"),
+    "bounds": (["<5", ">=5"], {}, ["<5", ">=5"], "AUROC and AUPRC are those of '>=5'"),
     "gaps": (["a", None, "b", "?", "", "a", "NA"], {"unlabelled": "drop"}, ["a", "b", "a"], "4 of 7 rows"),
     "codes": (["010", "10"], {}, ["010", "10"], ""),
     "long codes": ([str(2**53), str(2**53 + 1)], {}, [str(2**53), str(2**53 + 1)], ""),

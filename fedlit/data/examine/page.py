@@ -94,10 +94,7 @@ class Page(Shown):
             yield _common_columns(self.clients)
         yield ""
         shown = [note for note in self.notes if many or note.kind != "left out"]
-        if not self.notes:
-            yield "No problems were found."
-        elif shown:
-            yield f"To review ({len(shown)}):"
+        yield f"To review ({len(shown)}):" if shown else "No problems were found."
         for kind in KINDS:
             yield from self._kind(kind, [own for own in shown if _heading(own) == kind])
         yield ""

@@ -212,7 +212,7 @@ def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
     labels = found.value_counts()
     made.note("target", client, shorten([f"{label} ({counted(int(n), 'row')})" for label, n in labels.items()], 6))
     if (positive := likely_positive(labels.index.tolist())) is not None:
-        made.note("positive", client, f"AUROC and AUPRC are of {positive}", positive=positive)
+        made.note("positive", client, f"AUROC and AUPRC are those of {positive}", positive=positive)
     return found
 
 

@@ -233,7 +233,7 @@ def _identifies(name: str, own: np.ndarray, different: int) -> str:
         if close and ((np.diff(own) > 0).all() or named):
             return "numbers the rows"
         if named or _COUNTED.search(name):
-            return "has another value in each row, and its name says identifier"
+            return "has a different value in each row, and its name suggests an identifier"
     many = named and different > max(_MANY, len(own) / 10)
     return f"names rows or people ({different:,} values in {len(own):,} rows)" if many else ""
 
@@ -338,7 +338,7 @@ def _unusable(cells: Cells) -> Found | None:
     if words >= 4 or (words >= 2 and np.mean([len(text) for text in texts]) > 60):
         return _out("free text", f"is free text, such as {_short(texts[0])}")
     if different == rows:
-        return _out("identifier", f"has another value in each row, such as {_short(texts[0])}")
+        return _out("identifier", f"has a different value in each row, such as {_short(texts[0])}")
     if _names_rows(cells.name):
         said = f"has {different:,} values in {rows:,} rows, such as {_short(texts[0])}"
         return _out("identifier", said, group=cells.name)

@@ -221,7 +221,7 @@ def _of_all(raw: pd.DataFrame, found: Mapping[str, Found], points: Mapping[str, 
     notes += [Note(f"{word!r} counts as missing in {shorten(where)}", "gaps") for word, where in gaps.items()]
     if unique := [name for name, own in found.items() if own.unique]:
         advice = f"What names rows is left out by types: {{{unique[0]}: identifier}}"
-        notes.append(Note(f"another value in each row, and kept: {shorten(unique)}. {advice}", "unique"))
+        notes.append(Note(f"a different value in each row, and kept: {shorten(unique)}. {advice}", "unique"))
     for name, (text, other) in points.items():
         said = f"{text!r} is read as {float(text):g}, beside whole numbers such as {other!r}. If it is a thousand, "
         notes.append(Note(f"{said}write thousands: '.'", "thousands", column=name, head=name))

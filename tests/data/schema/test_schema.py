@@ -25,7 +25,7 @@ Make = Callable[[int], Any]
 # name of the column → cells by row, what is found (a kind, or why it is left out), a typed cell by row (None: as it
 # stands; of a date its first part), what a note says
 COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
-    "whole": (lambda n: str(n * 7 % 60), "numeric", lambda n: n * 7 % 60, "another value in each row"),
+    "whole": (lambda n: str(n * 7 % 60), "numeric", lambda n: n * 7 % 60, "different value in each row"),
     "stored as text": (lambda n: f"{n % 9 / 8}", "numeric", lambda n: n % 9 / 8, ""),
     "milligrams": (lambda n: f"{n % 9} mg", "numeric", lambda n: n % 9, "60 cells with mg, such as '0 mg'"),
     "areas": (lambda n: f"{n % 9} m²", "numeric", lambda n: n % 9, "with m²"),
@@ -71,7 +71,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     ),
     "Total": (lambda n: "Total" if n == 59 else n * 7 % 61, "numeric", None, "looks like a sum"),
     "visit_number": (lambda n: n % 30, "numeric", None, ""),
-    "age": (lambda n: n * 7 % 97, "numeric", lambda n: n * 7 % 97, "another value in each row"),
+    "age": (lambda n: n * 7 % 97, "numeric", lambda n: n * 7 % 97, "different value in each row"),
     "two units": (lambda n: f"{n} mg" if n % 2 else f"{n} g", "several units", None, "(g, mg)"),
     # ---- what may mean that there is no value is asked
     "-9": (lambda n: [-9, 3, 4, 5.5, 6][n % 5], "numeric", None, f"-9 (12 cells) {NO_VALUE}"),
