@@ -48,11 +48,11 @@ class Listed(Shown):
             parts += [f"{FAMILIES[family]}:", "", Grid(list(HEAD), rows), ""]
         return [
             *parts,
-            "Columns, classes: whether clients may differ in them; private: where the part that differs is not "
-            "federated, say --exchange.federated '[core]' --data.align none. Bytes of an exchange and gradients of a "
-            "step (time) are multiples of FedAvg's, where the same part is federated.",
+            "Columns, classes: whether clients may differ in them; private: only if the part that differs is not "
+            "federated, as with --exchange.federated '[core]' --data.align none. Bytes of an exchange and gradients of "
+            "a step (time) are multiples of FedAvg's with the same federated part.",
             "",
-            Verbatim("One of them: fedlit methods show NAME"),
+            Verbatim("Show one:    fedlit methods show NAME"),
             Verbatim("Use it:      fedlit fit --config NAME --method METHOD"),
         ]
 

@@ -106,7 +106,7 @@ class MixturePlan(Shown):
         if own.weights == "together":
             return (
                 "Clients choose one way to mix together (equal weights, one half own, fitted, each of these without "
-                "own networks, each federated part by itself, own parts alone). For this each client tells one number "
+                "own networks, each federated part by itself, own parts alone). For this, each client sends one number "
                 "for each of these, its mean loss in units of its own spread. A client leaves the common choice only "
                 "where its held-out rows are sure."
             )

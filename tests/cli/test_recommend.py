@@ -81,7 +81,7 @@ def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(found: Rec
     text = found.text(80)
     assert max(map(len, text.split("What would leave")[0].splitlines())) <= 80
     for part in found.wanted:
-        assert f"{part}: Before training, once: each client tells" in text
+        assert f"{part}: Before training, once: each client sends" in text
     best = settings_of(place / found.best)
     assert set(best.parts) == {*found.mixture.plan.own, *found.wanted} and best.mixing == Mixing("fitted")
     written = json.loads((place / "recommended/mine/recommend.json").read_text())

@@ -88,7 +88,7 @@ def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:
     )
     run = make_run(tmp_path, data={"bins": "agreed"})
     text = str(run.describe())
-    assert "each client tells smallest and largest value" in text and "(1032 to 1290 numbers per client)" in text
+    assert "each client sends smallest and largest value" in text and "(1032 to 1290 numbers per client)" in text
 
 
 def test_sketches_of_nothing_of_one_value_and_of_values_that_nearly_meet() -> None:

@@ -311,7 +311,7 @@ def test_the_command_line(
     assert main(["describe", *arguments, "--mixture.weights", "together"]) == 0
     told = capsys.readouterr().out
     assert "network    own: tiny" in told and "federated: tiny (trainer.max_epochs 3)" in told
-    assert "Exchange every epoch" in told and "each client tells one number" in told
+    assert "Exchange every epoch" in told and "each client sends one number" in told
     assert main(["fit", *arguments, "--parts.federated.trainer.max_epochs", "1"]) == 0
     assert "Each part's score on held-out rows" in capsys.readouterr().out
     assert main(["test", *arguments]) == 0
