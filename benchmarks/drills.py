@@ -28,10 +28,8 @@ DRILLS = {
     "clock": ("clock", 6),
     "torn": ("files", 200),
     "disk_full": ("files", 20),
-    "read_only": ("files", 1),
     "signals": ("files", 50),
     "two_writers": ("files", 5),
-    "connections": ("connections", 1),
     "guard": ("guard", 1),
 }
 """Drill → its module in ``drill/``, and how often it tries. The last one trains in this process: none forks then."""

@@ -10,9 +10,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedlit.errors import RunError
-from fedlit.institutions.sites_server import Line
+
+if TYPE_CHECKING:  # it imports torch, for which each process that speaks would wait
+    from fedlit.institutions.sites_server import Line
 
 ROUNDS = 10
 

@@ -6,17 +6,38 @@ import os
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from loopback import _Turn
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.institutions.certificates import make_site_keys
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, accept, join
+
+
+class Turn:
+    """Lets one of several threads compute at a time: torch's default generators belong to all of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        with self._lock:
+            yield
+
+    @contextmanager
+    def given_up(self) -> Iterator[None]:
+        """While waiting for others."""
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
 
 
 class Killed(BaseException):
@@ -30,7 +51,7 @@ class MemoryLine:
         self.questions = {site: queue.SimpleQueue[bytes | None]() for site in sites}
         self.answered: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self.here = set(sites)
-        self.turn = _Turn()
+        self.turn = Turn()
         self.meddle = meddle or (lambda way, site, content: [content])
         self.over = False
         self.last: dict[str, bytes] = {}
@@ -54,7 +75,7 @@ class MemoryLine:
             raise RunError("all sites have ended")
         try:
             with self.turn.given_up():
-                found.append(self.answered.get(timeout=timeout))
+                found.append(self.answered.get(timeout=min(timeout, 0.05)))
             while True:
                 found.append(self.answered.get_nowait())
         except queue.Empty:
@@ -93,85 +114,76 @@ class SiteEnd:
         pass
 
 
+def in_threads(
+    line: MemoryLine, works: Mapping[str, Callable[[], Any]], serve: Callable[[], Any]
+) -> tuple[Any, dict[str, Any], dict[str, BaseException]]:
+    """Sites in threads, the coordinator in this one: what it returned, what sites returned, and what went wrong."""
+    results, errors, left = dict[str, Any](), dict[str, BaseException](), set(works)
+
+    def live(name: str) -> None:
+        with line.turn.taken():
+            try:
+                results[name] = works[name]()
+            except BaseException as error:
+                errors[name] = error
+                if os.environ.get("SHOW"):
+                    traceback.print_exception(error)
+            left.discard(name)
+            line.here.discard(name)
+            line.over = name in errors and not left
+
+    threads = [threading.Thread(target=live, args=(name,), daemon=True) for name in works]
+    result = None
+    with line.turn.taken():  # the working directory and torch's generators belong to all threads
+        for thread in threads:
+            thread.start()
+        try:
+            result = serve()
+        except FedlitError as error:
+            errors["coordinator"] = error
+    for thread in threads:
+        thread.join(60)
+    return result, results, errors
+
+
 def federate(
     folder: Path,
     federation: Path,
     sources: Mapping[str, Any],
     *,
     line: MemoryLine | None = None,
-    tell: str = "nothing",
-    others: Mapping[str, Path] | None = None,
     before: Callable[[str, Site], None] = lambda name, site: None,
     attempts: int = 1,
     coordinators: int = 1,
-    remaining: list[str] | None = None,
     **options: Any,
 ) -> tuple[dict[str, Any], dict[str, Site], dict[str, BaseException]]:
     """Run a federation of sites; what the coordinator returned, the sites, and what went wrong at which."""
     line = line or MemoryLine(list(sources))
-    sites, errors = dict[str, Site](), dict[str, BaseException]()
 
-    def live(name: str) -> None:
-        with line.turn.taken():
-            for _ in range(attempts):
-                try:
-                    site = Site(
-                        _settings(folder / name, name, (others or {}).get(name, federation), sources[name], tell)
-                    )
-                    terms = site.terms()
-                    accept(site, terms)
-                    before(name, site)
-                    join(site, SiteEnd(line, name), terms, renew=lambda terms: None, quiet=True)
-                    sites[name] = site
-                    errors.pop(name, None)
-                    return
-                except BaseException as error:
-                    errors[name] = error
-                    if os.environ.get("SHOW"):
-                        traceback.print_exception(error)
-                    if not isinstance(error, Killed):
-                        break
-        line.here.discard(name)
-        if name in errors and not any(
-            thread.is_alive() for thread in threads if thread is not threading.current_thread()
-        ):
-            line.over = True  # nobody is left
-
-    threads = [threading.Thread(target=live, args=(name,), daemon=True) for name in sources]
-    with line.turn.taken():  # the working directory and torch's generators belong to all threads
-        for thread in threads:
-            thread.start()
-        result = _coordinate(
-            federation, list(sources), folder / "state", line, coordinators, errors, options, remaining
-        )
-    for thread in threads:
-        thread.join(60)
-    return result, sites, errors
-
-
-def _coordinate(
-    federation: Path,
-    sites: list[str],
-    state: Path,
-    line: MemoryLine,
-    times: int,
-    errors: dict[str, BaseException],
-    options: dict[str, Any],
-    remaining: list[str] | None = None,
-) -> dict[str, Any]:
-    for _ in range(times):
+    def live(name: str, left: int = attempts) -> Site:
+        site = Site(_settings(folder / name, name, federation, sources[name]))
+        terms = site.terms()
+        accept(site, terms)
+        before(name, site)
         try:
-            return coordinate(federation, sites, state, line, **options)
+            join(site, SiteEnd(line, name), terms, renew=lambda terms: None, quiet=True)
         except Killed:
-            sites = remaining or sites
-            continue
-        except FedlitError as error:
-            errors["coordinator"] = error
-        break
-    return {}
+            if left == 1:
+                raise
+            return live(name, left - 1)
+        return site
+
+    def serve() -> dict[str, Any]:
+        for _ in range(coordinators):
+            with suppress(Killed):
+                return coordinate(federation, list(sources), folder / "state", line, **options)
+        return {}
+
+    result, sites, errors = in_threads(line, {name: partial(live, name) for name in sources}, serve)
+    return result or {}, sites, errors
 
 
-def _settings(folder: Path, name: str, federation: Path, source: Any, tell: str) -> SiteSettings:
+def _settings(folder: Path, name: str, federation: Path, source: Any) -> SiteSettings:
     folder.mkdir(exist_ok=True)
     if not (folder / "site.key").exists() and "masked" in federation.read_text(encoding="utf-8"):
         make_site_keys(folder, name)
@@ -183,5 +195,4 @@ def _settings(folder: Path, name: str, federation: Path, source: Any, tell: str)
         certificate=folder / "ca.crt",
         key=folder / "site.key",
         federation=federation,
-        tell=tell,
     )

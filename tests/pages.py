@@ -32,6 +32,13 @@ BLOCK = re.compile(r"(?:^<!-- not run: (.+?) -->\n)?^( *)```(.*)\n((?:.*\n)*?) *
 NEEDS = re.compile(r"^<!-- needs: (.+?) -->$", re.MULTILINE)
 FILE = re.compile(r"# file: (\S+)\n")
 RUN, SHOWN = ("bash", "python", "pycon"), ("text",)
+SHORTER = {
+    # it is for a checkout: there it would install; here its last line is run
+    "make fit": "fedlit fit --config quickstart.yaml --trainer.max_epochs 2",
+    # seeds more are more of the same
+    "fedlit compare clinics_study.yaml --jobs 2": "fedlit compare clinics_study.yaml --jobs 2 --seeds 1:1",
+}
+"""What stands in a block → what is run."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +130,9 @@ def run(block: Block, folder: Path, environ: Mapping[str, str], warm: list[str])
     if block.reason or block.language in SHOWN:
         return None
     if block.language == "bash":
-        # `make fit` is for a checkout: there it would install; here its last line is run
-        text = block.text.replace("make fit", "fedlit fit --config quickstart.yaml --trainer.max_epochs 2")
+        text = block.text
+        for long, short in SHORTER.items():
+            text = text.replace(long, short)
         command = ["bash", "-euo", "pipefail", "-c", text]
     else:
         command = [*warm, *(["doctest"] if block.language == "pycon" else ["python", "-c"]), block.text]

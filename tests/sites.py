@@ -1,95 +1,150 @@
-"""Federations whose clients are sites that know nothing of each other: in threads, or each in a process of its own."""
+"""Federations whose clients are sites that know nothing of each other: the transport, the server and the journal of
+institutions, over a line in memory, around the runs of :mod:`federations`.
+"""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from federations import Killed, make_run, weights
-from loopback import Channel, Loopback, LoopbackServer, in_threads
+from lines import MemoryLine, SiteEnd, in_threads
 from torch import Tensor
 
-import fedlit
 from fedlit.client.build import build_client
+from fedlit.exchange.outcome import BEGIN
+from fedlit.exchange.rule import Rule
+from fedlit.exchange.server import Server
+from fedlit.exchange.wire import unpack
+from fedlit.institutions.certificates import make_site_keys
+from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.federation import Federation
+from fedlit.institutions.journal import Journal
+from fedlit.institutions.settings import SiteSettings
+from fedlit.institutions.shielded import shielded
+from fedlit.institutions.sites_server import Patience, SitesServer
+from fedlit.institutions.transport import SiteTransport, Traffic
+from fedlit.privacy.keys import fingerprint
+from fedlit.privacy.settings import Privacy
+from fedlit.privacy.site import Shield
 from fedlit.run.run import Run
+from fedlit.sharing import form_of
+
+ID = "0123456789abcdef" * 2
 
 
-def hub_of(run: Run) -> LoopbackServer:
-    """Of a federation like this run's."""
-    training = run.loop.federation.training
-    make = partial(build_client, training.client)
-    exchange = run.exchange
-    return LoopbackServer(
-        exchange.rule, run.seed, exchange.minimum, lambda spec, seed: make(spec, seed), exchange.guard
-    )
+class Anything(Consent):
+    """Somebody who agrees to all that leaves."""
+
+    def __init__(self) -> None:
+        super().__init__(Terms("", {}, {}, {}))
+
+    def check(self, topic: str, facts: Any) -> None: ...
+
+    def check_update(self, state: Any, published: Any, *, masked: bool = False) -> None: ...
+
+    def check_question(self, question: Any) -> None: ...
 
 
-def over_loopback(
-    folder: Path, hub: LoopbackServer | None = None, ckpt: str | None = None, *, fail: bool = False, **options: Any
-) -> dict[str, Run]:
-    """Each client a site, in a thread; the trained runs by client.
+@dataclass
+class Sites:
+    """What came of a federation: runs and shields by site, what was said, and what the coordinator remembers."""
+
+    runs: dict[str, Run]
+    shields: dict[str, Shield]
+    line: MemoryLine
+    journal: Journal
+
+    def weights(self) -> dict[str, Tensor]:
+        """All tensors of all sites' clients, named as in one federation."""
+        return {key: value for run in self.runs.values() for key, value in weights(run).items()}
+
+    def heard(self, site: str) -> Iterator[dict[str, Any]]:
+        """All messages that a site has sent."""
+        return (unpack(content) for way, name, content in self.line.messages if way == "from" and name == site)
+
+
+def over_sites(
+    folder: Path,
+    ckpt: str | None = None,
+    *,
+    killed: bool = False,
+    privacy: Privacy | None = None,
+    signed: bool = True,
+    **options: Any,
+) -> Sites:
+    """Each client a site, in a thread.
 
     Args:
-        folder: below which each site has its own.
-        hub: of the federation; a new one if None.
+        folder: below which each site has its own, and the coordinator its journal, with which it goes on.
         ckpt: the file in a site's folder that it resumes from.
-        fail: whether each site is to be killed.
+        killed: whether each site is to be killed.
+        privacy: what protects sites.
+        signed: whether sites know each other's keys.
         options: of the federation; ``callbacks`` makes a site's from its folder.
+
+    Raises:
+        BaseException: of the first site that failed by itself, else the coordinator's.
     """
     clients = options.pop("clients", ("ash", "birch", "cedar"))
     callbacks = options.pop("callbacks", lambda folder: [])
-    hub = hub if hub is not None else hub_of(make_run(folder / "hub", clients=clients, **options))
+    whole = make_run(folder / "hub", clients=clients, **options)
+    training, exchange = whole.loop.federation.training, whole.exchange
+    rule, line, shields = exchange.rule, MemoryLine(list(clients)), dict[str, Shield]()
+    keys = _keys(folder, clients) if privacy is not None else {}
 
-    def site(name: str, channel: Channel) -> Run:
+    def site(name: str) -> Run:
         own = folder / name
         own.mkdir(parents=True, exist_ok=True)
-        transport = Loopback(channel, hub.rule)
+        transport = SiteTransport(name, SiteEnd(line, name), rule, Anything(), Traffic(own / "traffic.jsonl"))
         run = make_run(own, clients=(name,), transport=transport, callbacks=callbacks(own), **options)
-        try:
-            run.fit(own / ckpt if ckpt else None, quiet=True)
-        except Killed:
-            if not fail:
-                raise
+        run.describe()
+        if published := run.exchange.published[name]:
+            forms = {key: form_of(value) for key, value in published.items()}
+            transport.share("manifest", {name: {"published": forms}})
+        if privacy is not None:
+            peers = {peer: key for peer, key in keys.items() if signed and peer != name}
+            named = {"file": own / "site.yaml", "site": name, "coordinator": "localhost:1", "key": own / "site.key"}
+            settings = SiteSettings(**named, data={"source": ""}, peers=peers)  # type: ignore[arg-type]
+            federation = Federation(privacy=privacy, id=ID, sites=tuple(sorted(clients)))
+            transport.shield = shields[name] = shielded(federation, settings, run, transport)
+        run.fit(own / ckpt if ckpt else None, quiet=True)
+        transport.end()
         return run
 
-    return in_threads(hub, {name: partial(site, name) for name in clients})
+    start = BEGIN if type(rule).begin is not Rule.begin else 0
+    journal = Journal(folder / "state", sorted(clients), start)
+    make = partial(build_client, training.client)
+    server = Server(rule, whole.seed, exchange.minimum, lambda spec, seed: make(spec, seed), exchange.guard)
+    hub = SitesServer(server, line, journal, {}, Patience(600, len(clients)), privacy=privacy)
+    _, runs, errors = in_threads(line, {name: partial(site, name) for name in clients}, hub.run)
+    coordinator = errors.pop("coordinator", None)
+    by_itself = [own for own in errors.values() if str(coordinator) not in str(own)]
+    for error in (*by_itself, coordinator):
+        if error is not None and not killed:
+            raise error
+    assert not killed or all(isinstance(own, Killed) for own in errors.values())
+    return Sites(runs, shields, line, journal)
 
 
-def joint(runs: dict[str, Run]) -> dict[str, Tensor]:
-    """All tensors of all sites' clients, named as in one federation."""
-    return {key: value for run in runs.values() for key, value in weights(run).items()}
+def _keys(folder: Path, clients: tuple[str, ...]) -> dict[str, str]:
+    """Site → fingerprint of the key that it has now."""
+    for name in clients:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        make_site_keys(folder / name, name)
+    return {name: fingerprint((folder / name / f"{name}.pub").read_text().strip()) for name in clients}
 
 
 def history(run: Run, client: str | None = None) -> list[dict[str, str]]:
-    """What was logged, to the last bit, but for clocks; of a client and the federation, or of all."""
-    others = [name for name in run.loop.federation.names if client is not None and name != client]
+    """What was logged, to the last bit, but for clocks; of a client alone, or of all and the federation."""
     return [
         {
             key: repr(value)
             for key, value in entry.items()
-            if "seconds" not in key and not key.startswith(tuple(f"{name}/" for name in others))
+            if "seconds" not in key and key.startswith(f"{client}/" if client else "")
         }
         for entry in run.loop.history
     ]
-
-
-def in_a_process(channel: Any, own: str, root: str, arguments: list[str]) -> None:
-    """A site in a process of its own, which ends if it opens a file below ``root`` that is not below ``own``."""
-    torch.set_num_threads(1)
-
-    def watch(event: str, details: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(details[0], str):
-            path = str(Path(details[0]).absolute())
-            if path.startswith(root) and not path.startswith(own):
-                raise PermissionError(f"{own} opened {path}")
-
-    sys.addaudithook(watch)
-    run = fedlit.load(*arguments, f"--trainer.default_root_dir={own}")
-    run.exchange.transport = Loopback(channel, run.exchange.rule)
-    run.fit(quiet=True)
-    scores = run.loop.results["validation"].scores
-    torch.save({"weights": weights(run), "scores": scores, "history": history(run)}, Path(own) / "end.pt")
-    channel.close()

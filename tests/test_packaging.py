@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -76,14 +75,3 @@ def test_the_workflow_runs_what_the_classifiers_say() -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert pythons[claimed[0]] == "test" and set(pythons.values()) <= set(targets)
     assert any(step.get("run", "").startswith("make ${{ matrix.target }}") for step in job["steps"])
-
-
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
-)
-def test_forms_have_what_the_forge_asks(path: Path) -> None:
-    form = parsed(str(path.relative_to(ROOT)))
-    assert form["name"] and form["description"]
-    ids = [field["id"] for field in form["body"]]
-    assert len(ids) == len(set(ids)) and all(field["attributes"]["label"] for field in form["body"])
-    assert {field["type"] for field in form["body"]} <= {"markdown", "input", "textarea", "dropdown", "checkboxes"}

@@ -1,4 +1,4 @@
-"""Drills with files: torn ones, disks without room, folders that may not be written to, signals, two writers.
+"""Drills with files: torn ones, disks without room, signals, two writers.
 
 Each function trains small federations of tables that scikit-learn carries, by the fedlit command, and returns rows
 (what, tries, passed, note).
@@ -236,66 +236,6 @@ def _without_room(
         tested, told = commands.run("test", *ARGS, *root, **limits)
         good &= tested == 0 and in_one_message(told)
     found.add(bool(good), f"{size} bytes: {status} {said[-300:]}")
-
-
-# ---------------------------------------------------------------------- read-only
-
-
-@contextmanager
-def _read_only(run: Path) -> Any:
-    """A folder that may not be written to, as far as this user can make one: nothing is forbidden to root."""
-    if os.geteuid():
-        for path in [*run.rglob("*"), run]:
-            path.chmod(0o555 if path.is_dir() else 0o444)
-        try:
-            yield True
-        finally:
-            for path in [run, *run.rglob("*")]:
-                path.chmod(0o755 if path.is_dir() else 0o644)
-        return
-    made = [
-        subprocess.run(["mount", *how, str(run)], capture_output=True, check=False).returncode == 0
-        for how in (["--bind", str(run)], ["-o", "remount,ro,bind"])
-    ]
-    try:
-        yield all(made)
-    finally:
-        if made[0]:
-            subprocess.run(["umount", "-l", str(run)], check=True)
-
-
-def read_only(folder: Path, tries: int = 1) -> Rows:
-    """Commands on a run's folder in which nothing may be written, and on one that was removed in training."""
-    scored = _Count("read-only run: test and validate print their scores and say that nothing was written")
-    refused = _Count("read-only run: what must write is refused in one message")
-    removed = _Count("run's folder removed in training: it is made again, or ends with one message")
-    commands = Commands(folder)
-    commands.run(*_fit())
-    expected = _table(commands.run("test", *ARGS)[1])
-    run = _checkpoints(folder).parent
-    for _ in range(tries):
-        before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-        with _read_only(run) as able:
-            if not able:
-                return [("read-only run: this user can make none", 0, 0, "skipped")]
-            status, said = commands.run("test", *ARGS)
-            good = status == 0 and _table(said) == expected and "read-only" in said and str(run) in said
-            scored.add(good and in_one_message(said), f"test: {said[-300:]}")
-            status, said = commands.run("validate", *ARGS)
-            scored.add(status == 0 and any(_table(said)) and in_one_message(said), f"validate: {said[-300:]}")
-            for command in (["predict", *ARGS], _fit("--ckpt_path", "last", epochs=EPOCHS + 2)):
-                status, said = commands.run(*command)
-                good = status == 2 and str(run) in said and in_one_message(said)
-                refused.add(good, f"{command[0]}: {status} {said[-300:]}")
-        refused.add(before == {path: path.stat().st_mtime_ns for path in run.rglob("*")}, "something was written")
-        running = commands.start(*_fit("--name", "gone", epochs=60))
-        last = _checkpoints(folder, "gone") / "last.ckpt"
-        _await(last.is_file)
-        shutil.rmtree(last.parents[1], ignore_errors=True)
-        status, said = running.wait()
-        good = status == 0 and last.is_file() and "was removed while it was written to" in said
-        removed.add(good and in_one_message(said), f"{status} {said[-300:]}")
-    return [scored.row(), refused.row(), removed.row()]
 
 
 def _await(there: Callable[[], bool], seconds: float = 60.0) -> None:

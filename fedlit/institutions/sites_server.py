@@ -264,7 +264,7 @@ class SitesServer:
         if key == "done" and not self.journal.took:
             raise RunError("it says that training is over before the first round; is trainer.max_epochs 0 there?")
         if number is not None and question_of(key) is None:
-            manifest = self.journal.told.get("manifest", {}).get(site, {})
+            manifest = self.journal.told.get("manifest", {}).get(site, {}).get(site, {})
             check_update(message, site, self.server.sharing, manifest, masked=self.privacy.masked is not None)
         return message
 

@@ -18,7 +18,6 @@ from fedlit.data.sources.base import random_split
 from fedlit.data.table import ClientTable
 from fedlit.methods import IFedAvg
 from fedlit.nn import MLP
-from fedlit.nn.blocks import Affine
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 
@@ -27,18 +26,6 @@ SPEC = ClientSpec("ash", ("a", "b", "c"), (0, 1, 2), {}, (), (5, 5, 5), (10.0, -
 
 def build(**options: Any) -> IFedAvg:
     return IFedAvg(SPEC, partial(MLP, hidden=[4]), **options)
-
-
-def test_gradients_are_the_closed_form() -> None:
-    layer = Affine(3)
-    with torch.no_grad():
-        layer.weight.copy_(torch.tensor([2.0, -1.0, 0.5]))  # type: ignore[union-attr]
-        layer.bias.copy_(torch.tensor([0.5, 0.0, -3.0]))  # type: ignore[union-attr]
-    x, slope = torch.randn(7, 3), torch.randn(7, 3)
-    (layer(x) * slope).sum().backward()
-    assert torch.allclose(layer(x), torch.tensor([2.0, -1.0, 0.5]) * (x + torch.tensor([0.5, 0.0, -3.0])))
-    assert torch.allclose(layer.weight.grad, (slope * (x + layer.bias)).sum(0))  # type: ignore
-    assert torch.allclose(layer.bias.grad, (slope * layer.weight).sum(0))  # type: ignore
 
 
 def test_hot_start_standardises_raw_rows(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from federations import different, make_run, weights
 from scipy.optimize import minimize
-from sites import joint, over_loopback
+from sites import over_sites
 
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
@@ -247,7 +247,7 @@ def test_every_site_of_its_own_is_the_same_model(tmp_path: Path) -> None:
     }
     whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
-    assert different(weights(whole), joint(over_loopback(tmp_path / "sites", **options))) == []
+    assert different(weights(whole), over_sites(tmp_path / "sites", **options).weights()) == []
 
 
 def test_only_sums_are_used_and_nothing_of_a_site_alone_is_told(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def same(a: Outcome, b: Outcome) -> bool:
 
 MODES = {"train": ("batch", True), "eval": ("batch", False), "frozen": ("frozen", True)}
 SIZES = cycle(product((3, 11, 31), (2, 6, 1)))  # columns and blocks
-CASES = [(rows, gated, mode, *next(SIZES)) for rows in (1, 2, 5, 16, 17) for gated in (True, False) for mode in MODES]
+CASES = [(rows, gated, mode, *next(SIZES)) for rows in (1, 5, 17) for gated in (True, False) for mode in MODES]
 CASES += [(477, gated, mode, 11, 6) for gated in (True, False) for mode in MODES]
 
 
@@ -209,35 +209,18 @@ class Own(SelfAttention):
     """A block's part that somebody has replaced."""
 
 
-def watched(of: Encoder) -> None:
-    of.blocks[1].register_forward_hook(lambda *_: None)
+REASONS: dict[str, Callable[[Encoder], object]] = {
+    "hooks": lambda of: of.blocks[1].register_forward_hook(lambda *_: None),
+    "Own": lambda of: setattr(of.blocks[1], "attention", Own(16, 8)),
+    "one momentum": lambda of: setattr(of.blocks[1].norm, "momentum", 0.2),
+    "1 block": lambda of: setattr(of, "blocks", nn.Sequential()),
+}
 
 
-def replaced(of: Encoder) -> None:
-    of.blocks[1].attention = Own(16, 8)
-
-
-def momenta(of: Encoder) -> None:
-    of.blocks[1].norm.momentum = 0.2  # type: ignore[union-attr]
-
-
-def averaged(of: Encoder) -> None:
-    for module in of.modules():
-        if isinstance(module, nn.BatchNorm1d):
-            module.momentum = None
-
-
-def emptied(of: Encoder) -> None:
-    of.blocks = nn.Sequential()
-
-
-REASONS = {watched: "hooks", replaced: "Own", momenta: "one momentum", averaged: "one momentum", emptied: "1 block"}
-
-
-@pytest.mark.parametrize(("change", "reason"), REASONS.items(), ids=[change.__name__ for change in REASONS])
-def test_why_it_cannot_be_used(change: Callable[[Encoder], None], reason: str) -> None:
+@pytest.mark.parametrize("reason", REASONS)
+def test_why_it_cannot_be_used(reason: str) -> None:
     own = encoder()
-    change(own)
+    REASONS[reason](own)
     assert reason in own.why_not_fused()
 
 
@@ -268,12 +251,10 @@ def real_compiler() -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("variable", ["CXX", "PATH"])
 def test_without_a_compiler_torch_operations_are_used_and_it_is_said_once(
-    variable: str, fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setenv(variable, "/nonexistent")
+    monkeypatch.setenv("CXX", "/nonexistent")
     torch.manual_seed(0)
     network = GlobalLayers(5, 3, global_features=2, blocks=1)
     plain = copy.deepcopy(network)
@@ -316,9 +297,8 @@ def test_two_processes_may_compile_at_once(fresh: Path, tmp_path: Path) -> None:
     assert len(list(fresh.iterdir())) == 1
 
 
-@pytest.mark.parametrize("rows", [2, 12, 31])
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(("inputs", "outputs"), [(13, 7), (64, 33), (208, 1), (100, 128)])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(2, 13, 7), (12, 64, 33), (31, 208, 1), (12, 100, 128)])
 def test_stacked_layers_equal_torch_one_by_one(inputs: int, outputs: int, training: bool, rows: int) -> None:
     torch.manual_seed(rows * inputs + outputs)
     nets = [nn.Sequential(nn.BatchNorm1d(inputs), nn.Linear(inputs, outputs)).train(training) for _ in range(5)]

@@ -63,35 +63,6 @@ def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
     torch.testing.assert_close(curves.losses(ends[0])[0], expected, atol=1e-5, rtol=1e-4)
 
 
-# ------------------------------------------------------------------ a barrier
-
-
-class Hill(nn.Module):
-    """A function of two parameters, the same at (−1, ·) and (1, ·), with a hill between them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.zeros(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return 3 * torch.exp(-4 * self.w.square().sum()) * torch.ones_like(x)
-
-
-def test_a_straight_line_crosses_the_hill_and_the_bent_curve_walks_around_it() -> None:
-    part = FederatedFunction({"core": Hill()}, ["core.w"], (1,))
-    ends = [{"core.w": torch.tensor([[side, 0.1]])} for side in (-1.0, 1.0)]
-    curves = Curves(part, *ends, torch.rand(4, 1))
-
-    def top() -> float:
-        return float(curves.along(101, curves.bend).amax())
-
-    straight, steep = top(), float(curves.slopes(100).amax())
-    curves.train(torch.rand(400, generator=torch.Generator().manual_seed(0)).tolist(), lr=0.01, grid=8)
-    assert straight > 8 and top() < 0.1 * straight  # 9 · exp(…), at the top of the hill
-    assert float(curves.slopes(100).amax()) < 0.2 * steep
-    assert abs(float(curves.bend["core.w"][0, 1])) > 0.8  # it went around
-
-
 def test_a_bend_that_runs_away_is_left_straight() -> None:
     stacked = [{name: value[None] for name, value in drawn(seed).items()} for seed in (1, 2)]
     curves = Curves(small(), *stacked, torch.rand(20, 3))
@@ -180,19 +151,6 @@ def test_rounds_are_algorithm_1_as_written_by_hand() -> None:
         rule._losses = levels = sorted(rule.clustering.pairs.values())[:8] if round == 0 else levels
         states = {client: drawn(seed, 0.05, state) for seed, (client, state) in enumerate(states.items(), start=50)}
     assert counts[0] == 1 and counts[1] == 6 and 1 < counts[2] < 6
-
-
-@pytest.mark.parametrize("epsilon", ["losses", "barriers"])
-def test_the_order_of_clients_changes_no_bit(epsilon: Literal["losses", "barriers"]) -> None:
-    states, part = federation(), small()
-    rules = [FedGMCC(16, 3, grid=4, outputs="raw", epsilon=epsilon) for _ in range(2)]
-    first, second = (
-        receive(rule, dict(order), part)
-        for rule, order in zip(rules, (states.items(), reversed(states.items())), strict=True)
-    )
-    assert rules[0].clustering == rules[1].clustering
-    for client in states:
-        assert all(torch.equal(first[client][name], second[client][name]) for name in NAMES)
 
 
 @pytest.mark.parametrize("epsilon", ["losses", "barriers"])

@@ -55,7 +55,7 @@ def test_mean_equals_numpy(seed: int, clients: int, weighted: bool) -> None:
 
 @PROPERTY
 @given(st.integers(0, 10_000), st.booleans(), st.randoms(use_true_random=False))
-def test_order_of_arrival_gives_the_same_bits(seed: int, weighted: bool, shuffler: random.Random) -> None:
+def test_11_order_of_arrival_gives_the_same_bits(seed: int, weighted: bool, shuffler: random.Random) -> None:
     states, weights = draw_states(seed, 6)
     arrived = list(states)
     shuffler.shuffle(arrived)
@@ -101,7 +101,7 @@ def test_half_precision_is_summed_in_single_precision() -> None:
 # ------------------------------------------------------------------ the rule
 
 
-def test_rule_gives_each_client_the_names_it_has() -> None:
+def test_5_rule_gives_each_client_the_names_it_has() -> None:
     sent = {
         "a": Update({"w": torch.tensor([1.0]), "v": torch.tensor([5.0])}, 1),
         "b": Update({"w": torch.tensor([3.0])}, 1),
