@@ -230,11 +230,6 @@ def in_one_process(folder: Path, whole: Mapping[str, Any]) -> fedlit.Run:
 ROWS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
     "quickstart": ("quickstart", ("breast_cancer", "digits", "wine"), {}),
     "Global Layers": ("heart_gl", TABLES, {}),
-    "weights by rows, rate 0.5": (
-        "heart_gl", TABLES,
-        {"exchange": {"rate": 0.5, "rule": {"class_path": "fedlit.Mean", "init_args": {"weights": "rows"}}}},
-    ),
-    "FedAvg, align both, pooled": ("heart_fedavg", TABLES, {"data": {"scaling": "pooled"}}),
     "CHFL": ("heart_chfl", HEART, {"exchange": {"every": "epoch"}, "trainer": {"check_val_every_n_epoch": 1}}),
     "IFCA": (
         "heart_fedavg", HEART,

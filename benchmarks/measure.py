@@ -53,32 +53,19 @@ def alone(function: str, **arguments: Any) -> Figures:
     """Call ``module:function`` in a fresh process, with PyTorch's default number of threads, whatever is set here.
 
     Returns:
-        What it returned, with ``peak_mib``, the process's peak memory, and ``others``, how many cores other processes
-        kept busy meanwhile (0 if that cannot be known).
+        What it returned, with ``peak_mib``, the process's peak memory.
 
     Raises:
         RuntimeError: it failed; the message holds what it wrote.
     """
     environment = {key: value for key, value in os.environ.items() if key not in THREAD_VARIABLES}
     command = [sys.executable, str(HERE / "measure.py"), function, json.dumps(arguments)]
-    start, busy = time.perf_counter(), _others_seconds()
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    others = (_others_seconds() - busy) / (time.perf_counter() - start)
     if done.returncode:
         how = f"{function}({arguments}) ended with {done.returncode}"
         raise RuntimeError(f"{how}:\n{done.stdout[-2000:]}{done.stderr[-6000:]}")
-    return {**json.loads(done.stdout.splitlines()[-1]), "others": others}
-
-
-def _others_seconds() -> float:
-    """Core seconds, since some time, that no child of this process has used."""
-    try:
-        ticks = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
-    except OSError:
-        return 0.0
-    user, nice, system, _idle, _waiting, *interrupts = map(int, ticks)
-    mine = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK") - mine.ru_utime - mine.ru_stime
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def in_turn(things: Mapping[str, Thing], repetitions: int) -> dict[str, list[Figures]]:

@@ -65,7 +65,7 @@ def covertype(options: Namespace) -> None:
 
 def heart(options: Namespace) -> None:
     """Seconds of all runs on Heart over the number of seeds, per run, and what the paper's 303 would take."""
-    rows, by_method, comparisons = [], [], []
+    rows, comparisons = [], []
     for number in options.seeds:
         arguments: dict[str, Any] = {"seeds": list(range(number)), "methods": METHODS}
         found = in_turn(
@@ -87,13 +87,8 @@ def heart(options: Namespace) -> None:
                     **machine_columns(runs),
                 }
             )
-        for label, runs in found.items():
-            for method in runs[0].get("runs", ()):
-                own = chain(*(run["runs"][method] for run in runs))
-                by_method.append({"seeds": number, "side": label, "method": method, **spread(own, "run s")})
         comparisons += [{"seeds": number, **row} for row in compare(found, "seconds")]
     table("heart", rows)
-    table("heart_methods", by_method)
     table("heart_ratios", comparisons)
 
 
@@ -129,13 +124,11 @@ def clients(options: Namespace) -> None:
 
 
 def machine_columns(runs: list[Figures]) -> dict[str, float]:
-    """Largest peak of the processes, how much of it came with training where that is known, and how many cores others
-    kept busy at worst.
-    """
+    """Largest peak of the processes, and how much of it came with training where that is known."""
     columns = {"peak MiB": max(run["peak_mib"] for run in runs)}
     if "before_mib" in runs[0]:
         columns["above start MiB"] = max(run["peak_mib"] - run["before_mib"] for run in runs)
-    return {**columns, "others' cores": max(run["others"] for run in runs)}
+    return columns
 
 
 def plain(function: str, options: Namespace, **arguments: Any) -> dict[str, Thing]:
