@@ -24,25 +24,25 @@ __all__ = ["Federation", "Member"]
 
 
 class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Says who should join a federation and with what, and predicts for each client.
+    """Finds out who should join a federation and with which method, and predicts for each client.
 
-    It does what ``fedlit init``, ``recommend``, ``fit`` and ``predict`` do. Frames are not changed; they are written
-    below ``folder``, for processes of their own read them.
+    It does the same as the commands ``fedlit init``, ``recommend``, ``fit`` and ``predict``. Your DataFrames are not
+    changed. Copies are written below ``folder``, because training may use several processes.
 
     Args:
         label: the column to predict, or client → its column.
-        minutes: for everything, roughly; more is better.
-        method: train this one method (``fedlit methods`` lists them) instead of looking for the best.
+        minutes: the approximate time for everything; more minutes give better answers.
+        method: the one method to train (``fedlit methods`` lists them), instead of searching for the best.
         settings: keys of a configuration to change with ``method``, such as ``{"trainer.max_epochs": 20}``.
         matters: percentage points below which a difference does not matter.
-        folder: where everything is written, in a version of its own for each fit.
-        seed: of everything.
+        folder: the folder for all files; each fit writes a new version.
+        seed: the seed of all random numbers.
 
     Attributes:
-        clients_: their names.
-        folder_: what was written.
-        config_: the configuration that was made.
-        run_: the folder of the run that predicts.
+        clients_: names of the clients.
+        folder_: the folder of this fit.
+        config_: the generated configuration.
+        run_: the folder of the run that makes the predictions.
 
     Example::
 
@@ -157,7 +157,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
 @dataclass(frozen=True)
 class Member:
-    """A client of a fitted :class:`Federation`.
+    """One client of a fitted :class:`Federation`.
 
     Attributes:
         name: of the client.
@@ -170,10 +170,10 @@ class Member:
     scorer: Scorer
 
     def predict(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """What is predicted of rows: a frame with their index, ``predicted`` and a column for each class's probability.
+        """Predict rows: a frame with their index, a column for the probability of each class, and ``predicted``.
 
         Raises:
-            DataError: a column is missing, or holds something else.
+            DataError: a column is missing, or has another type.
         """
         return self.scorer.predict(rows)
 
@@ -203,7 +203,7 @@ class Member:
         return {name: float(value) for name, value in task.evaluate(predictions, y).items() if not known.get(name)}
 
     def export(self, folder: str | Path) -> Path:
-        """Write it as data alone (ONNX, arrays and JSON), to score rows where fedlit's training parts are not."""
+        """Write the client as a folder of data (ONNX, arrays and JSON), to score rows without PyTorch."""
         from fedlit.mixture.export import export_scorer
 
         return export_scorer(self.scorer, Path(folder)).folder

@@ -42,10 +42,10 @@ class FederatedClient(LightningModule):
 
     - ``loss``, ``objective`` or ``training_step``: what is minimised, of logits, of rows, or in a step;
     - ``on_send``, ``on_receive``: what the client does before it sends, and with what an exchange gave it;
-    - ``publish``: tensors that travel beside the federated ones, for a rule that asks for them;
-    - ``answer``: what a rule asks beside that;
+    - ``publish``: tensors that are sent together with the federated ones, for a rule that needs them;
+    - ``answer``: answers to further questions of a rule;
     - ``on_rows``: what it does with its training rows before any step;
-    - ``on_plan``: which settings it refuses, and what it says of those that it takes;
+    - ``on_plan``: which settings it refuses, and its remarks on those that it accepts;
     - ``on_fine_tune_start``: what it does when the private last phase (``model.then``) begins;
     - ``forward``: how the parts make a prediction;
     - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization = False`` and let
@@ -56,17 +56,17 @@ class FederatedClient(LightningModule):
         spec: the client's description.
         network: makes the network from (num_features, num_outputs); None in a class whose ``forward`` has parts of its
             own.
-        class_weights: whether classes count alike in the loss (``balanced``): each row is weighted by the inverse of
-            its class's share of the client's training rows, weights scaled to sum to the number of its classes. It
-            means nothing to a client that predicts a number.
+        class_weights: whether classes have equal weights in the loss (``balanced``): each row is weighted by the
+            inverse of its class's share of the client's training rows, weights scaled to sum to the number of its
+            classes. It has no effect if the client predicts a number.
 
     Attributes:
-        private: patterns of modules or tensors (see :func:`fedlit.sharing.select`) that never travel, whatever
-            ``exchange.federated`` says; set in a class whose method keeps a part at home.
-        takes_steps: set it to False in a class that learns from exchanges alone, or fits its rows as a whole: nobody is
-            then warned that its steps change nothing.
-        compares_inputs: set it to True in a class whose exchange compares numbers of single inputs between clients: the
-            plan then says where ``data.scaling`` makes these mean different things.
+        private: patterns of modules or tensors (see :func:`fedlit.sharing.select`) that are never sent, whatever
+            ``exchange.federated`` selects; set it in a class whose method keeps a part private.
+        takes_steps: set it to False in a class that learns only from exchanges, or fits its rows as a whole: fedlit
+            then does not warn that its steps change nothing.
+        compares_inputs: set it to True in a class whose exchange compares single inputs between clients: the plan then
+            warns if ``data.scaling`` makes these mean different things.
         requires: settings without which the class does not work: key (``data.align``, …, ``exchange.guard``, or
             ``exchange.rule``, by the name of its class) → the values that will do, the first of which a message
             recommends.

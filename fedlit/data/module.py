@@ -36,36 +36,35 @@ class FederatedData(LightningDataModule):
         source: where the tables come from.
         batches: B, batches per epoch, equal for all clients; a client's batch size is its training rows // B. 10 if
             neither this nor ``batch_size`` is given.
-        batch_size: rows per batch instead, equal for all clients: a client then has training rows // size batches, and
-            waits at the end of the epoch for those that have more.
-        steps: how many steps a client takes in an epoch where not its number of batches: a number, or [least, most] to
-            be drawn for each client and epoch; for all, or by client's name or pattern.
+        batch_size: rows per batch, equal for all clients, instead of ``batches``: a client then has training rows //
+            size batches, and waits at the end of the epoch for clients with more.
+        steps: the number of steps that a client takes in an epoch, if it is not its number of batches: a number, or
+            [least, most] to draw it for each client and epoch; for all clients, or by client's name or pattern.
         align: common input space and label encoder for all clients (see :class:`fedlit.data.agree.Terms`):
             ``none`` for Global Layers and Local, ``both`` for FedAvg.
         scaling: numbers are standardised by each client's own training rows (``client``) or by moments that all clients
-            send (``pooled``), or stay as they are (``none``).
+            send (``pooled``), or are not changed (``none``).
         categories: whether categories become ordinal ``codes``, 0/1 ``indicators``, or indicators of the frequent ones
             (``auto``, see :class:`fedlit.data.agree.Terms`). If None, ``auto`` for your own tables, whose types were
             found, and ``codes`` for others, as the papers have it.
-        missing: whether missing numbers become the ``mean``, or have an ``indicator`` beside it too.
-        bins: where the bins of numbers lie, for networks that have any (TabM): at quantiles of the client's own
-            training rows (``own``), at those of all clients that have the column, by a sketch that each sends of its
-            numbers (``agreed``), or nowhere (``none``).
-        num_bins: of each column, at most; the network's ``num_bins`` is to be the same.
-        common: which columns clients have in common, for methods that treat these apart (CHFL): ``all`` for those that
-            every client has, ``groups`` for those of every set of clients, or listed ones (see
-            :func:`fedlit.data.common.find_groups`).
+        missing: missing numbers become the ``mean``, with ``indicator`` together with an indicator column.
+        bins: the bins of numbers, for networks that use bins (TabM): quantiles of the client's own training rows
+            (``own``), or of all clients that have the column, from a sketch that each client sends (``agreed``), or no
+            bins (``none``).
+        num_bins: the largest number of bins of a column; must equal the network's ``num_bins``.
+        common: the common columns, for methods that treat them separately (CHFL): ``all`` for those that every client
+            has, ``groups`` for those of every set of clients, or a list (see :func:`fedlit.data.common.find_groups`).
         pool: put all rows into one client (the centralized baseline).
         columns: names or patterns of the columns to use (see :func:`fedlit.data.table.choose_columns`: ``!`` takes
             out); all if None.
         mutations: faults to inject into chosen clients (see :class:`fedlit.data.shaping.mutations.Mutation`).
-        leave_out: names of clients to do without. The source makes their tables first, so that splits, planted faults
-            and seeds of the others are as they were.
+        leave_out: names of clients to leave out. The source makes their tables first, so that splits, injected faults
+            and seeds of the others do not change.
         eval_batch_size: rows per batch in validation, test and prediction.
         predict: the split that ``predict`` writes predictions for.
-        folds: into how many folds each client's training and validation rows are split; 0 for the split that the source
-            gives. Test rows are untouched.
-        fold: which of them are the validation rows, from 0; the others are training rows.
+        folds: the number of folds into which each client's training and validation rows are split; 0 for the split that
+            the source gives. Test rows are untouched.
+        fold: the fold whose rows are the validation rows, counted from 0; the others are training rows.
         seed: the run's seed, for the splits that are random and the order of rows.
 
     Attributes:

@@ -50,20 +50,20 @@ class Exchange(Callback):
     in the log and counted; whatever else of it is not finite goes back to its initial values.
 
     Args:
-        federated: patterns of federated modules or tensors (see :func:`fedlit.sharing.select`); empty for no
-            exchange at all, unless the rule works by questions.
+        federated: patterns of federated modules or tensors (see :func:`fedlit.sharing.select`); an empty list means no
+            exchange, unless the rule works by questions.
         every: ``step`` (each aligned step), ``epoch``, ``{steps: n}`` or ``{epochs: n}``.
         rule: what clients receive.
-        rate: the share r that is taken from what is received; 1 replaces the client's own.
+        rate: the share r that a client takes from what it receives; 1 replaces its own values.
         buffers: whether BatchNorm statistics that the patterns match stay ``private`` or are averaged too
             (``average``).
-        optimizer_state: each client keeps its optimizer's state (``keep``), or the state that belongs to federated
-            parameters travels and is aggregated like them (``average``), or each round begins with none (``reset``).
-        participation: share of the clients that take part in a round, drawn anew from (seed, round) after each
-            exchange. The others are not stepped and send nothing; they receive what the exchange gives, as they would
-            when they are drawn next.
-        minimum: the run fails when fewer clients than this have an update that counts: a number, or a share of those
-            that take part in a round, such as 0.5; more than half of them if None (of two clients, one).
+        optimizer_state: each client keeps its optimizer's state (``keep``), the state of federated parameters is sent
+            and aggregated like the parameters (``average``), or each round begins without state (``reset``).
+        participation: the share of the clients that take part in a round, drawn by (seed, round) after each exchange.
+            The others are not stepped and send nothing; they receive what the exchange gives, as they would when they
+            are drawn next.
+        minimum: the run fails if fewer clients than this have a usable update: a number, or a share of those that take
+            part in a round, such as 0.5; more than half of them if None (one, if there are two clients).
         guard: what is done about a client whose update is far from those of the others (see
             :class:`~fedlit.exchange.guard.Guard`): it is left out and named (``leave_out``, or ``true``), made smaller
             (``clip``), or named only (``watch``); ``false`` for no guard.

@@ -37,8 +37,8 @@ __all__ = ["Mixture"]
 
 
 class Mixture(Shown):
-    """Trains own and federated models on folds, and mixes them for each client: what makes held-out rows worse stays
-    out.
+    """Trains local and federated models on folds, and mixes them for each client. Models that make held-out rows worse
+    are left out.
 
     Everything goes to ``<root>/<name>/version_<n>/``: ``config.yaml``, ``parts/<part>/fold_<i>/`` (ordinary runs, and
     models of each client's own as arrays), ``mixture.json`` (weights and scores per client), ``out_of_fold.parquet``,
@@ -49,7 +49,7 @@ class Mixture(Shown):
             what :func:`fedlit.mixture.settings.settings_of` made of a file.
 
     Raises:
-        ConfigError: keys or values that there are not, or a part's configuration that is not there.
+        ConfigError: unknown keys or values, or a missing configuration of a part.
 
     Example:
         >>> mixture = Mixture({"mixture": {"parts": {"network": {"config": "quickstart"}}}, "folds": 2})

@@ -83,18 +83,18 @@ def load(
     of_run: bool = False,
     trusted: tuple[Path, ...] = (),
 ) -> Run:
-    """The run of a configuration.
+    """Load the run of a configuration.
 
     Args:
         config: its name or path.
         args: keys to change, as on the command line: ``"--trainer.max_epochs=3"``.
-        overrides: keys to change → their values, over ``args``, as Python has them: ``{"trainer.max_epochs": 3}``.
-            ``{"method": "fedprox"}`` lays a method's configuration over the file, below all other changes.
+        overrides: keys to change → their values, as Python objects; they override ``args``: ``{"trainer.max_epochs":
+            3}``. ``{"method": "fedprox"}`` applies a method's configuration to the file, before all other changes.
         command: with ``test``, ``validate`` or ``predict`` the newest run's *own* saved configuration, changed by
             ``args`` and ``overrides``, takes the place of the file's.
         of_run: whether the configuration is a run's own, which may have been copied here: only allowed classes are
             built (see :mod:`fedlit.run.allowed`).
-        trusted: files of the user's own from which it was made; what they name is allowed.
+        trusted: the user's own files from which it was made; classes that they name are allowed.
 
     Raises:
         ConfigError: the configuration is not valid.

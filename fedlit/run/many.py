@@ -28,7 +28,7 @@ def fit_seeds(run: Run, seeds: Iterable[int]) -> list[Run]:
     """Train a run with several seeds, as one stacked computation where its clients allow.
 
     Args:
-        run: what to train, for instance ``fedlit.load("heart_gl.yaml")``; itself left as it is.
+        run: what to train, for instance ``fedlit.load("heart_gl.yaml")``; it is not changed.
         seeds: one run each.
 
     Returns:
@@ -49,8 +49,9 @@ def fit_seeds(run: Run, seeds: Iterable[int]) -> list[Run]:
 def fit_together(runs: Sequence[Run]) -> list[Results]:
     """Train runs that are not trained yet, step by step together; nothing is written to disk.
 
-    Their networks may differ; alike clients are stacked over all runs. Single runs give the same up to float32
-    rounding, which training amplifies: expect scores to differ by less than they do between seeds.
+    Their networks may differ; homogeneous clients are stacked over all runs. Runs trained one by one give the same
+    results up to float32 rounding, which training amplifies: expect scores to differ by less than they do between
+    seeds.
 
     Args:
         runs: with equal Trainer options, pace of batches, engine and threads.

@@ -59,13 +59,13 @@ class Run(Shown):
     folder unless it resumes; the other commands use the newest run of that name, and say which.
 
     Args:
-        loop: the clients and how they are stepped.
+        loop: the clients, and how their steps are executed.
         data: their tables.
-        exchange: what they exchange; nothing if None.
+        exchange: what clients exchange; nothing if None.
         name: the folder of this configuration's runs.
         root: the folder of all runs.
         checkpoints: which checkpoints are kept.
-        board: which clients TensorBoard shows.
+        board: which clients are shown in TensorBoard.
         settings: keys and values to show as hyperparameters.
         transport: the way to clients that are elsewhere; if None, to those of the other processes that torchrun or
             srun started with this one, if any.

@@ -74,9 +74,9 @@ def compare(
     quiet: bool = False,
     say: Callable[[str], None] = print,
 ) -> Comparison:
-    """Train every method with every seed, fit every local baseline, and say what federation gained.
+    """Train every method with every seed, fit every local baseline, and report what federation gained.
 
-    What a folder holds already is not run again; a run that was cut short goes on from its last checkpoint.
+    Runs that are already in the folder are not repeated; an interrupted run is resumed from its last checkpoint.
 
     Args:
         study: its name, its path, or a :class:`~fedlit.study.study.Study`.
@@ -89,7 +89,7 @@ def compare(
         jobs: runs at once, each with its share of the cores; by default one per core, at most 4.
         out: the study's folder; by default ``lightning_logs/studies/<name>``.
         quiet: print nothing.
-        say: where messages go, unless ``quiet``.
+        say: the function that prints messages, unless ``quiet``.
 
     Returns:
         The results, which also lie in the folder as ``results.csv``, ``results.parquet``, ``lift.csv``, ``tables.md``

@@ -145,14 +145,14 @@ def search(
     out: str | Path | None = None,
     quiet: bool = False,
 ) -> Found:
-    """Look through the space of a study's ``search`` for what does best on validation rows.
+    """Search the space of a study's ``search`` for the settings that are best on validation rows.
 
-    The configuration's own settings are tried, too. Started again, a search goes on until it has this many trials in
-    all; trials that were cut short go on where they were. If the search has changed meanwhile, it begins anew.
+    The configuration's own settings are also tried. A search that is started again continues until it has this many
+    trials in total; interrupted trials are resumed. If the definition of the search has changed, it starts over.
 
     Args:
         study: its name, its path, or a :class:`~fedlit.study.study.Study`.
-        trials: how many in all, those that failed included.
+        trials: the total number of trials, including failed ones.
         seeds: in place of those of the study's ``search``.
         jobs: runs at once, each with its share of the cores; by default one per core, at most 4.
         out: the search's folder; by default ``lightning_logs/studies/<name>_search``.

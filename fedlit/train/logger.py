@@ -47,14 +47,15 @@ class BoardSettings:
     the 10th, 50th and 90th percentile over all clients of each tag.
 
     Attributes:
-        clients: how many clients may have a run.
+        clients: the largest number of clients that have a run.
         chosen: names or patterns of clients that have one in any case.
-        corrections: epochs between two pictures of what clients correct (of methods that show it), and one at the end;
-            0 for none.
-        confusion_matrices: of how many clients a confusion matrix is drawn, at the end of training and of a test; 0 for
-            none, which saves a tenth to half a second each.
-        curves: whether each client that has a run gets curves of its last validation, and of a test: precision by
-            recall, ROC and calibration of a classifier, predicted by true values of a number. Studies draw none.
+        corrections: epochs between two pictures of clients' corrections (for methods that have them), with one at the
+            end; 0 for none.
+        confusion_matrices: the number of clients whose confusion matrix is drawn at the end of training and of a test;
+            0 for none, which saves 0.1 to 0.5 seconds each.
+        curves: whether each client that has a run gets curves of its last validation, and of a test: precision and
+            recall, ROC and calibration of a classifier, or predicted against true values of a number. Studies draw
+            none.
     """
 
     clients: int = 64

@@ -55,20 +55,20 @@ class FederatedLoop(LightningModule):
         gradient_clip_val: limit for the norm of each client's gradient.
         accumulate: batches per optimizer step.
         engine: how clients' steps are executed: one after another (``plain``), side by side on threads (``threads``),
-            or whichever is faster (``auto``: of these two, which are bit-for-bit identical; but four and more
-            homogeneous clients are stepped as one, which agrees to float32 tolerance). ``plain`` is the reference: it
-            equals a hand-written loop bit for bit. The others also use PyTorch's fused optimizers.
-        kernels: what computes the parts of networks that have a compiled twin: ``torch`` operations, ``compiled``
-            kernels, or the latter where the run is long enough to pay for compiling them (``auto``; ``torch`` under
-            the plain engine). They agree to float32 tolerance.
-        threads: threads in all; as many as PyTorch would use if None.
+            or the faster of these two, which are bit-for-bit identical (``auto``; it steps four or more homogeneous
+            clients as one, which agrees to float32 tolerance). ``plain`` is the reference: it equals a hand-written
+            loop bit for bit. The others also use PyTorch's fused optimizers.
+        kernels: how parts of networks that have a compiled kernel are computed: by ``torch`` operations, by
+            ``compiled`` kernels, or by kernels if the run is long enough to pay for compiling them (``auto``; ``torch``
+            under the plain engine). They agree to float32 tolerance.
+        threads: the total number of threads; if None, as many as PyTorch would use.
         seed: the run's seed.
-        overrides: client name or glob → what is different there.
-        start: a trained run that clients start from (see :class:`fedlit.train.start.Start`); drawn values if None.
-        average: the share of each client's average over epochs that stays with every epoch; it is what is scored then.
-            0 for no average. See :class:`fedlit.train.personal.Personal`, of the next two too.
-        keep: the score of its own validation rows (``loss``, ``auroc``, …) by which each client ends with the best of
-            its epochs; None for the last one. It is ``loss`` where there is an average or fine-tuning.
+        overrides: client's name or pattern → its own settings.
+        start: a trained run that clients start from (see :class:`fedlit.train.start.Start`); random values if None.
+        average: the decay of each client's exponential average over epochs; with it, the average is scored. 0 for no
+            average. See :class:`fedlit.train.personal.Personal`, of the next two too.
+        keep: the score on its own validation rows (``loss``, ``auroc``, …) by which each client keeps its best epoch;
+            None for the last epoch. It is ``loss`` where there is an average or fine-tuning.
         then: what follows the federation: ``fine_tune``, or with settings ``{fine_tune: {epochs: 25, lr: 0.001}}``
             (see :class:`fedlit.train.tuning.FineTune`).
 

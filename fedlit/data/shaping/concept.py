@@ -24,7 +24,7 @@ __all__ = ["ConceptShift"]
 
 @dataclass(eq=False)
 class ConceptShift(Source):
-    """The clients of another source, of which some call the same rows by other labels, in every split.
+    """The clients of another source, some of which label the same rows differently, in every split.
 
     The labels of the first concept's clients stay. Those of another concept's are permuted: each becomes another one,
     and one that it becomes in no other concept. Of sequences the label of each position is.

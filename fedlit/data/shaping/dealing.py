@@ -111,7 +111,7 @@ class Deal(ABC):
 
 
 class Iid(Deal):
-    """Alike clients: the rows of each split, dealt at random and as evenly as can be."""
+    """Homogeneous clients: the rows of each split are distributed at random and as evenly as possible."""
 
     by_classes = False
 
@@ -126,15 +126,15 @@ class Iid(Deal):
 
 @dataclass(eq=False)
 class Dirichlet(Deal):
-    """Clients that differ in how frequent labels are: each class is dealt in proportions drawn from a symmetric
-    Dirichlet distribution, the same ones in every split (Hsu et al. 2019, arXiv:1909.06335).
+    """Clients that differ in the frequencies of labels: each class is distributed in proportions drawn from a symmetric
+    Dirichlet distribution, the same in every split (Hsu et al. 2019, arXiv:1909.06335).
 
     NOTE[DIFF]: there a client draws its classes' proportions; here, as in most code since (Yurochkin et al. 2019,
     arXiv:1905.12022), a class draws its clients', so that all rows are dealt.
 
     Args:
-        alpha: α, the distribution's parameter, above 0: each client has few classes where it is small; all are alike
-            where it is large.
+        alpha: α, the distribution's parameter, above 0: if it is small, each client has few classes; if it is large,
+            clients are homogeneous.
         least: training rows that each client has at least (and one of every other split): proportions are drawn anew
             until it has.
     """

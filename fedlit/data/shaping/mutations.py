@@ -29,7 +29,7 @@ Plant = Callable[["_Place", Sequence[str], float], ClientTable]
 
 @dataclass(frozen=True)
 class Mutation:
-    """A fault to plant in one client.
+    """A fault to inject into one client.
 
     Attributes:
         kind: ``scale``, each value times ``by`` (a wrong unit); ``shift``, plus ``by`` standard deviations of the

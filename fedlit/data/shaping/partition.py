@@ -39,20 +39,21 @@ class Redraw:
 
 @dataclass(eq=False)
 class Partition(Source):
-    """The rows of all clients of another source, dealt to new ones: alike clients, for experiments in which all that
-    differs between clients is what one puts there, or clients that differ as a ``deal`` says.
+    """The rows of all clients of another source, distributed to new clients: homogeneous ones, for experiments in which
+    clients differ only by what you inject, or clients that differ as a ``deal`` defines.
 
-    No row changes its split, unless splits are drawn anew; who gets what is drawn by the run's seed. Clients are called
-    ``c01``, ``c02``, … Rows keep their numbers where these are different ones; those of several files are numbered
-    anew, in the order of the source's clients.
+    No row changes its split, unless ``redraw`` is set; the run's seed decides which client gets which rows. Clients are
+    called ``c01``, ``c02``, … Rows keep their numbers where these are different ones; those of several files are
+    numbered anew, in the order of the source's clients.
 
     Args:
         source: whose clients have the same columns.
-        clients: how many there shall be; None where the deal knows (:class:`~fedlit.data.shaping.dealing.ByColumn`).
+        clients: the number of new clients; None if the deal defines it
+            (:class:`~fedlit.data.shaping.dealing.ByColumn`).
         rows: at most so many rows of a split in all, drawn at random, by split; all if left out.
         redraw: draw the splits anew; the source's own if None.
         shared_test: whether every client is tested on all test rows; otherwise they are dealt as the others are.
-        deal: who gets which rows (see :mod:`fedlit.data.shaping.dealing`); at random and evenly, split by split,
+        deal: how rows are distributed (see :mod:`fedlit.data.shaping.dealing`); at random and evenly, split by split,
             if None.
 
     Example:

@@ -22,7 +22,7 @@ class Rdatasets(Tables):
     left out.
 
     - Clients: one for each value of client_column.
-    - Columns: what they hold is found and said; R's row names are left out.
+    - Columns: their types are detected and reported; R's row names are left out.
     - Target: the column you name.
     - Splits: by the run's seed, within each client.
     - Licence: each table has its own, stated at https://vincentarelbundock.github.io/Rdatasets.

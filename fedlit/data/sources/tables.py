@@ -34,14 +34,14 @@ _BY_CLIENT = ("target", "categorical", "drop", "positive")  # settings that may 
 class Tables(Source):
     """Your own tables: a file, a sheet or a query for each client.
 
-    What each column holds is found and said: a number, a category, yes or no, a date. Identifiers, free text and
-    constants are left out, with a note. ``types`` says otherwise. Rows of a class are dealt to all splits alike.
+    The type of each column is detected and reported: a number, a category, yes or no, a date. Identifiers, free text
+    and constants are left out, with a note. ``types`` changes this. By default, splits are stratified by class.
 
     - Clients: one for each file you name, or for each value of client_column.
-    - Columns: what they hold is found and said; types, categorical and drop say otherwise.
+    - Columns: their types are detected and reported; types, categorical and drop change them.
     - Target: the column you name.
-    - Splits: by the run's seed, 20 % test, then 10 % of the rest validation, each class dealt alike; or by group,
-      time or column.
+    - Splits: by the run's seed, 20 % test, then 10 % of the rest validation, stratified by class; or by group, time or
+      column.
 
     Args:
         files: each client's name and its file; or its name and ``{path: FILE, …}`` with how that file is read (see
@@ -54,7 +54,7 @@ class Tables(Source):
         client_column: the column of one table that names the client of each row.
         least_rows: with ``client_column``, clients of fewer rows are left out, with a note.
         read: how all files are read: ``sep``, ``decimal``, ``encoding``, ``names``, ``missing``, ``rename``, …
-        types: what columns hold: ``numeric``, ``categorical``, ``boolean``, ``date``, ``identifier``, ``text``,
+        types: the types of columns: ``numeric``, ``categorical``, ``boolean``, ``date``, ``identifier``, ``text``,
             ``drop``; a list is the order of an ordinal column; ``{date: '%d/%m/%Y'}``.
         categorical: columns of numbers that hold categories; one list for all clients (each uses the ones it has), or
             by client's name or pattern.

@@ -68,15 +68,15 @@ class Checkpoints:
     one with weights only can be tested but not resumed.
 
     Attributes:
-        every: epochs between two writings of ``last.ckpt``, at least.
-        seconds: time between two writings of ``last.ckpt``, at least; it is always written after the first epoch
-            and at the end.
-        best: how many of the best are kept besides; 0 for none.
+        every: the least number of epochs between two writings of ``last.ckpt``.
+        seconds: the least time between two writings of ``last.ckpt``; it is always written after the first epoch and at
+            the end.
+        best: the number of best checkpoints that are also kept; 0 for none.
         monitor: the score that says which are best: a mean over clients (``val/auroc``) or a client's
             (``comanche/val/auroc``); if None, the main score of the clients' tasks (``val/auroc``, ``val/rmse``), and
-            ``val/loss`` where they have several.
-        mode: whether a large score is good; if None, what is known of the score.
-        best_weights_only: whether the best ones leave out the optimizers' state.
+            ``val/loss`` if the clients have different tasks.
+        mode: whether larger or smaller is better; if None, it follows from the score.
+        best_weights_only: whether best checkpoints leave out the optimizers' state.
     """
 
     every: int = 1
