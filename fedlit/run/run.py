@@ -195,11 +195,13 @@ class Run(Shown):
         from fedlit.show.curves import plot_lines
 
         scored = self.loop.results.get("validation")
-        lines = dict[str, tuple[Any, Any]]()
-        for client in scored.scores if scored else ():
-            key = f"{client}/val/{scored.main.name}"
-            told = [(own["step"], own[key]) for own in self.loop.history if key in own]
-            lines |= {client: tuple(zip(*told, strict=True))} if told else {}
+        keys = {client: f"{client}/val/{scored.main.name}" for client in scored.scores} if scored is not None else {}
+        told = {client: [own for own in self.loop.history if key in own] for client, key in keys.items()}
+        lines: dict[str, tuple[Any, Any]] = {
+            client: ([one["step"] for one in own], [one[keys[client]] for one in own])
+            for client, own in told.items()
+            if own
+        }
         if scored is None or not lines:
             raise ConfigError("plot: expected a run that was trained, found one that was not; call fit first")
         return plot_lines(lines, "training step", scored.main.label, axes)

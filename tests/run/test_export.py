@@ -63,7 +63,7 @@ def with_network(network: Any, **options: Any) -> dict[str, Any]:
     return {"clients": ("ash",), "loop": {"client": partial(FederatedClient, network=network)}, **options}
 
 
-SEQUENCES = Populations(populations=1, clients=1, reads=40, length=24, reference=2000, region=12.0, labels="regions")
+SEQUENCES = Populations(populations=1, clients=1, reads=40, length=8, reference=500, region=4.0, labels="regions")
 
 
 class LooksAtRows(FederatedClient):
@@ -204,7 +204,7 @@ def test_reads_are_scored_as_letters_and_as_texts(made: dict[str, Made]) -> None
     odd = pd.DataFrame({"read": [texts[0].lower().replace("t", "u"), None, texts[0] + "AA", "ACR"]})
     told = scorer.predict(odd)
     assert told["predicted"][0] == told["predicted"][2] == expected["predicted"][0]
-    assert told["predicted"][1] == "?" * 24 and told["probability_b"].isna().tolist() == [False, True, False, False]
+    assert told["predicted"][1] == "?" * 8 and told["probability_b"].isna().tolist() == [False, True, False, False]
     said = " ".join(scorer.notes)
     for word in (f"u to T ({texts[0].count('T')})", "R to N (1)", "1 reads are shorter", "without any base: 1"):
         assert word in said
