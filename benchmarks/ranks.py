@@ -30,7 +30,8 @@ def train(clients: int, participation: float, epochs: int, folder: Path) -> None
     from lightning.pytorch import Callback
 
     from fedlit import FederatedClient, FederatedData, FederatedLoop, Run
-    from fedlit.data.sources.base import Source, random_split
+    from fedlit.data.sources.base import Source
+    from fedlit.data.splitting import random_split
     from fedlit.data.table import ClientTable
     from fedlit.exchange.exchange import Exchange
     from fedlit.nn import MLP

@@ -13,7 +13,8 @@ import yaml
 from fedlit.data.agree import Terms, negotiate
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient
-from fedlit.data.sources.base import Source, random_split
+from fedlit.data.sources.base import Source
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.run.config import find_config
 

@@ -8,8 +8,7 @@ from .data.shaping.column_split import ColumnSplit as ColumnSplit
 from .data.shaping.concept import ConceptShift as ConceptShift
 from .data.shaping.dealing import ByColumn as ByColumn, Dirichlet as Dirichlet, Iid as Iid, Shards as Shards
 from .data.shaping.mutations import Mutation as Mutation
-from .data.shaping.partition import Partition as Partition
-from .data.shaping.subsample import Subsample as Subsample
+from .data.shaping.partition import Partition as Partition, Subsample as Subsample
 from .data.sources.activity import HumanActivity as HumanActivity
 from .data.sources.bundled import Bundled as Bundled
 from .data.sources.covertype import Covertype as Covertype

@@ -19,7 +19,8 @@ from fedlit.attacks import Attack
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
-from fedlit.data.sources.base import Source, random_split
+from fedlit.data.sources.base import Source
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import (

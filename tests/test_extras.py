@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fedlit.data.sources.bases import records_of
 from fedlit.data.sources.rdatasets import Rdatasets
+from fedlit.data.sources.reads import records_of
 from fedlit.errors import ConfigError
 from fedlit.exchange.rules import Mean
 from fedlit.institutions.extra import needs_flower

@@ -108,7 +108,7 @@ def _predicted(scores: pd.DataFrame, scorer: Scorer, rows: pd.DataFrame) -> list
     """A line for each predicted column; of reads, whose bases are a text, up to their ends."""
     import pandas as pd
 
-    from fedlit.data.sources.bases import lengths
+    from fedlit.data.sources.reads import lengths
 
     first, classes = "predicted", bool(scorer.outcome.classes)
     if scorer.labels_reads:

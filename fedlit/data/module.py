@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -22,13 +23,14 @@ from fedlit.data.note import Note
 from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.table import ClientTable, Split, choose_columns, leave_out
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import ConfigError, DataError, expect
 from fedlit.sharing import Share, all_here
 from fedlit.spec import ClientSpec
 
 __all__ = ["FederatedData"]
 
 
+@dataclass(eq=False, repr=False)
 class FederatedData(LightningDataModule):
     """Reads a source, encodes each client's table, hands out aligned batches.
 
@@ -78,7 +80,7 @@ class FederatedData(LightningDataModule):
         encoders: client here → by what its table was encoded.
         planted: a note on each fault in their tables.
         train_loaders: by client.
-        steps: aligned steps of an epoch: those of the client that takes most.
+        aligned_steps: of an epoch: those of the client that takes most.
         rows_per_epoch: training rows that all clients step on in an epoch, at most.
 
     Example:
@@ -89,45 +91,35 @@ class FederatedData(LightningDataModule):
         (13, 3)
     """
 
-    def __init__(
-        self,
-        source: Source,
-        batches: int | None = None,
-        batch_size: int | None = None,
-        steps: Steps | None = None,
-        align: Align = "none",
-        scaling: Scaling = "client",
-        categories: Categories | None = None,
-        missing: Missing = "mean",
-        bins: Bins = "own",
-        num_bins: int = 32,
-        common: Common | None = None,
-        pool: bool = False,
-        columns: list[str] | None = None,
-        mutations: list[Mutation] | None = None,
-        leave_out: list[str] | None = None,
-        eval_batch_size: int = 1024,
-        predict: Split = "test",
-        folds: int = 0,
-        fold: int = 0,
-        seed: int = 0,
-    ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+    source: Source
+    batches: int | None = None
+    batch_size: int | None = None
+    steps: Steps | None = None
+    align: Align = "none"
+    scaling: Scaling = "client"
+    categories: Categories | None = None
+    missing: Missing = "mean"
+    bins: Bins = "own"
+    num_bins: int = 32
+    common: Common | None = None
+    pool: bool = False
+    columns: list[str] | None = None
+    mutations: list[Mutation] | None = None
+    leave_out: list[str] | None = None
+    eval_batch_size: int = 1024
+    predict: Split = "test"
+    folds: int = 0
+    fold: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the arguments, as far as no table must be read."""
         super().__init__()
-        self.arguments: dict[str, Any] = arguments
-        if eval_batch_size < 1:
-            raise ConfigError(f"data.eval_batch_size: expected at least 1, found {eval_batch_size}")
-        check_fold(folds, fold)
-        self.folds, self.fold = folds, fold
-        self.batching = Batching(10 if batches is None and batch_size is None else batches, batch_size, steps)
-        self.source, self.align, self.scaling, self.pool = source, align, scaling, pool
-        self.categories: Categories | None = categories
-        self.missing: Missing = missing
-        self.bins: Bins = bins
-        self.num_bins = num_bins
-        self.common, self.columns = common, columns
-        self.mutations, self.leave_out = list(mutations or []), list(leave_out or [])
-        self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
+        expect(self.eval_batch_size >= 1, "data.eval_batch_size", "at least 1", self.eval_batch_size)
+        check_fold(self.folds, self.fold)
+        batches = 10 if self.batches is None and self.batch_size is None else self.batches
+        self.batching = Batching(batches, self.batch_size, self.steps)
+        self.mutations, self.leave_out = list(self.mutations or ()), list(self.leave_out or ())
         self.share: Share = all_here
         self.deal: Callable[[Mapping[str, int]], list[str]] | None = None
         self.poison: Callable[[Sequence[ClientTable], Sequence[str]], list[ClientTable]] | None = None
@@ -136,40 +128,37 @@ class FederatedData(LightningDataModule):
         self.encoders: dict[str, TableEncoder] = {}
         self.planted: list[Note] = []
         self.train_loaders: dict[str, ClientLoader] = {}
-        self.steps = self.rows_per_epoch = 0
+        self.aligned_steps = self.rows_per_epoch = 0
         self._agreement: Agreement | None = None
         self._joined: Agreement | None = None
         self._learnt: Mapping[str, Mapping[str, Any]] = {}
-        self._run: Mapping[str, Mapping[str, Any]] = {}
         self._moved: dict[int, Rows] = {}
         self._sites: dict[Split, list[tuple[str, str, Rows]]] = {}  # loops ask at every batch, of ten thousand clients
         self._about: Mapping[str, Mapping[str, Any]] = {}
 
-    def use_encoders(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What another one like it is made of."""
+        return {own.name: getattr(self, own.name) for own in fields(self)}
+
+    def use_encoders(self, states: Mapping[str, Mapping[str, Any]], agreement: Mapping[str, Any] | None = None) -> None:
         """Encode by what a trained run learnt, instead of learning it anew; before ``setup``.
 
         Args:
-            states: client → its encoder's state, as :meth:`encoder_states` gave them.
+            states: client of the run → its encoder's state, as :meth:`encoder_states` gave them.
+            agreement: of the run, as :meth:`agreement_state` gave it: by this are other clients encoded (see
+                :func:`fedlit.data.newcomer.newcomer`). If None, there may be no others.
         """
         self._learnt = states
+        self._joined = None if agreement is None else Agreement.of(agreement).with_codes(states)
 
     @property
     def learnt(self) -> bool:
         """Whether tables are encoded by the encoders of a trained run."""
         return bool(self._learnt)
 
-    def join(self, states: Mapping[str, Mapping[str, Any]], agreement: Mapping[str, Any]) -> None:
-        """Encode clients of a trained run as it did, and others by what its clients agreed on (see
-        :func:`fedlit.data.newcomer.newcomer`); before ``setup``.
-
-        Args:
-            states: client of the run → its encoder's state.
-            agreement: of the run, as :meth:`agreement_state` gave it.
-        """
-        self._run, self._joined = states, Agreement.of(agreement).with_codes(states)
-
     def agreement_state(self) -> dict[str, Any] | None:
-        """What clients agreed on, as plain data; for :meth:`join`. None where tables are encoded by what was learnt."""
+        """What clients agreed on, as plain data; for :meth:`use_encoders`. None where all was learnt before."""
         agreed = self._joined or self._agreement
         return None if agreed is None else agreed.state_dict()
 
@@ -190,7 +179,7 @@ class FederatedData(LightningDataModule):
             raise ConfigError(
                 f"pool: true puts all rows into one table and so needs align: both, found align: {self.align}"
             )
-        shaped, known = self._here() if self.deal is None else self._dealt(self.deal)
+        shaped, known = self._read()
         self.names = [name for name in known if name not in self.leave_out]
         tables = sorted(check_tables(shaped), key=lambda table: table.name)
         try:
@@ -216,72 +205,65 @@ class FederatedData(LightningDataModule):
             {name: {"steps": own.most, "rows": own.batch_size * own.most} for name, own in self.train_loaders.items()},
         )
         self.steps_of = {name: own["steps"] for name, own in told.items()}
-        self.steps = max(self.steps_of.values())
+        self.aligned_steps = max(self.steps_of.values())
         self.rows_per_epoch = sum(own["rows"] for own in told.values())
         for loader in self.train_loaders.values():
-            loader.length = self.steps
+            loader.length = self.aligned_steps
         about = {own.spec.name: own.about for own in self.clients}
         self._about = all_here("about", about) if self.deal is None else self.share("about", about)
 
-    def _here(self) -> tuple[list[ClientTable], list[str]]:
-        """The tables here as they are asked for, and the names of all clients, with those that are left out."""
-        tables = self.source.tables(self.seed)
-        known = check_names(list(self.share("clients", {table.name: {} for table in tables})))
-        if self.pool and len(tables) < len(known):
-            away = ", ".join(set(known) - {table.name for table in tables})
-            raise ConfigError(
-                f"pool: true puts all rows into one table and so needs all clients here, found {away} elsewhere; leave "
-                "it out, or run where all tables are"
-            )
-        return self._shape(tables, known), known
+    def _read(self) -> tuple[list[ClientTable], list[str]]:
+        """The tables of this process as they are asked for, and the names of all clients, with those left out.
 
-    def _dealt(self, deal: Callable[[Mapping[str, int]], list[str]]) -> tuple[list[ClientTable], list[str]]:
-        """As :meth:`_here`, where clients are dealt to several processes. What depends on other clients' tables needs
-        all of them, as does a source that holds all in one.
+        Where clients are dealt to several processes, what depends on other clients' tables needs all of them, as does a
+        source that holds all in one.
         """
-        if self.pool:
-            raise ConfigError(
-                "pool: true puts all rows into one client, which one process trains; start one (no torchrun)"
-            )
-        alone = not (self.mutations or self.leave_out or self.columns)
-        sizes = self.source.sizes() if alone else None
-        if sizes is not None:
-            known = check_names(list(sizes))
-            own = deal(sizes)
+        together = self.pool or self.mutations or self.leave_out or self.columns
+        sizes = None if together or self.deal is None else self.source.sizes()
+        if self.deal is not None and sizes is not None:
+            known, own = check_names(list(sizes)), self.deal(sizes)
             tables = self._shape(self.source.some(own, self.seed, self.share), known)
         else:
             read = self.source.tables(self.seed)
-            known = check_names(sorted(table.name for table in read))
-            shaped = self._shape(read, known)
-            own = deal({table.name: len(table.splits["train"]) for table in shaped})
-            tables = [table for table in shaped if table.name in own]
+            names = [table.name for table in read]
+            known = check_names(
+                sorted(names) if self.deal else list(self.share("clients", {name: {} for name in names}))
+            )
+            if self.pool and (self.deal or len(read) < len(known)):
+                raise ConfigError(
+                    "pool: true puts all rows into one table and so needs all clients here, found some elsewhere; "
+                    "leave it out, or run one process where all tables are"
+                )
+            tables = self._shape(read, known)
+            if self.deal is None:
+                return tables, known
+            own = self.deal({table.name: len(table.splits["train"]) for table in tables})
+            tables = [table for table in tables if table.name in own]
         self.share("clients", {name: {} for name in own})
         return tables, known
 
     def _encoders(self, tables: list[ClientTable]) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
         """Return the encoders by client, and the tables as they take them."""
-        encoders = {table.name: TableEncoder(table.name) for table in tables}
-        if self._learnt:
-            for name, encoder in encoders.items():
-                if name not in self._learnt:
-                    raise ConfigError(
-                        f"client {name!r}: expected one of the clients that were trained, found none of this name; "
-                        f"there are {', '.join(self._learnt)}"
-                    )
-                encoder.load_state_dict(self._learnt[name])
-            return encoders, tables
         categories = self.categories or ("auto" if any(table.schema is not None for table in tables) else "codes")
         common = None if self.pool else self.common
-        terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing, self.bins, self.num_bins)
-        if self._joined is not None:
-            for place, table in enumerate(tables):
-                if table.name in self._run:
-                    encoders[table.name].load_state_dict(self._run[table.name])
-                else:
-                    encoders[table.name], tables[place] = newcomer(table, terms, self._joined, self._run)
-            return encoders, tables
-        self._agreement = negotiate(tables, terms, self.share)
-        return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}, tables
+        own = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
+        terms = Terms(**{**own, "categories": categories, "common": common})
+        if not self._learnt:
+            self._agreement = negotiate(tables, terms, self.share)
+            return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}, tables
+        encoders: dict[str, TableEncoder] = {}
+        for place, table in enumerate(tables):
+            if table.name in self._learnt:
+                encoders[table.name] = TableEncoder(table.name)
+                encoders[table.name].load_state_dict(self._learnt[table.name])
+            elif self._joined is not None:
+                encoders[table.name], tables[place] = newcomer(table, terms, self._joined, self._learnt)
+            else:
+                raise ConfigError(
+                    f"client {table.name!r}: expected one of the clients that were trained, found none of this name; "
+                    f"there are {', '.join(self._learnt)}"
+                )
+        return encoders, tables
 
     def tables(self) -> list[ClientTable]:
         """The source's tables, with the columns that are to be used and the faults that are planted in them."""
@@ -335,12 +317,11 @@ class FederatedData(LightningDataModule):
         left = [f"left out (data.leave_out): {', '.join(self.leave_out)}"] if self.leave_out else []
         alone = [name for name, own in self._about.items() if own["alone"]]
         lines = [f"in no group, so without common columns: {', '.join(alone)}"] if alone else []
-        tables = (note for own in self._about.values() for note in own["notes"])
         concepts: dict[str, list[str]] = {}
-        for name, concept in sorted(self.concepts.items(), key=lambda own: own[1] or ""):
+        for name, concept in self.concepts.items():
             if concept is not None:
                 concepts.setdefault(concept, []).append(name)
-        followed = "; ".join(f"concept {concept} at {', '.join(names)}" for concept, names in concepts.items())
+        followed = "; ".join(f"concept {concept} at {', '.join(concepts[concept])}" for concept in sorted(concepts))
         shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
         return (
             *left,
@@ -350,7 +331,7 @@ class FederatedData(LightningDataModule):
             *(self._agreement.apart if self._agreement is not None else ()),
             *self.planted,
             *shift,
-            *tables,
+            *(note for own in self._about.values() for note in own["notes"]),
         )
 
     def sites(self, split: Split) -> list[tuple[str, str, Rows]]:

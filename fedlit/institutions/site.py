@@ -153,7 +153,7 @@ def _named(run: Run) -> list[str]:
 
 def _rounds(run: Run) -> int:
     epochs, every = run.trainer_options.get("max_epochs") or 0, run.exchange.every
-    steps = run.data.steps
+    steps = run.data.aligned_steps
     if every == "epoch":
         return int(epochs)
     if every == "step":

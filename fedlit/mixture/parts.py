@@ -138,7 +138,7 @@ class Part:
         """Its run, of which those of folds are made: reading a configuration costs a second, and reading tables too."""
         run = self._loaded()
         source = self.shared.setdefault(_said(run, "data.source"), _ReadOnce(run.data.source))
-        run.data.source = run.data.arguments["source"] = source
+        run.data.source = source
         return run
 
     def _loaded(self) -> Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlit.data.sources.bases import ENDINGS
+from fedlit.data.sources.reads import ENDINGS
 from fedlit.errors import DataError
 from fedlit.files import advice, reason, write_frames
 
@@ -85,7 +85,7 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
         DataError: it is damaged, or has no rows.
     """
     from fedlit.data.reading import Raw, ReadOptions, read_table
-    from fedlit.data.sources.bases import are_positions, new_reads
+    from fedlit.data.sources.reads import are_positions, new_reads
 
     path = Path(path)
     check_input(path)

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.data.row_encoder import RowEncoder
-from fedlit.data.sources.bases import are_positions, as_positions, without_bases
+from fedlit.data.sources.reads import are_positions, as_positions, without_bases
 from fedlit.errors import ConfigError, DataError, FedlitError, RunError, did_you_mean, told_as
 from fedlit.outcomes import SEQUENCE, Outcome
 from fedlit.score.cells import check_frame, missing_and_unseen

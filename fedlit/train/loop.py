@@ -152,7 +152,7 @@ class FederatedLoop(LightningModule):
         # a run that is scored has learnt already, and what it started from may be gone
         begun = Begun(self.start) if self.start is not None and not (federation or data.learnt) else None
         if begun is not None:
-            data.join(begun.encoders, begun.agreement)
+            data.use_encoders(begun.encoders, begun.agreement)
         federation.build(data)
         if begun is not None:
             begun.apply(federation)
@@ -432,7 +432,7 @@ class FederatedLoop(LightningModule):
         epochs = self.trainer.max_epochs
         for federation in self.federations:
             takes_steps = any(client.takes_steps for client in federation.values())
-            if takes_steps and not trial and epochs == 1 == federation.data.steps:
+            if takes_steps and not trial and epochs == 1 == federation.data.aligned_steps:
                 _log.warning(
                     "clients take one step in all: one batch in one epoch; set trainer.max_epochs and data.batches, "
                     "which may be of a method that takes no steps"

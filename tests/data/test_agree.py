@@ -259,7 +259,7 @@ def test_clients_that_are_elsewhere_change_nothing(settings: dict[str, Any]) -> 
         (client,) = party.clients
         assert_same(client, next(own for own in whole.clients if own.spec.name == client.spec.name))
         assert party.names == whole.names == ["a", "b", "c", "d"]
-        assert (party.steps, party.rows_per_epoch) == (whole.steps, whole.rows_per_epoch)
+        assert (party.aligned_steps, party.rows_per_epoch) == (whole.aligned_steps, whole.rows_per_epoch)
         assert (party.told_before, party.groups) == (whole.told_before, whole.groups)
         planted += party.planted
     assert sorted(map(str, planted)) == sorted(map(str, whole.planted))

@@ -57,27 +57,12 @@ def test_steps_drawn_by_client_and_epoch_alone() -> None:
     assert counts("b", range(3)) == [2, 2, 2]
 
 
-def test_resumed_behind_a_step_it_goes_on_with_the_next() -> None:
-    pace = Batching(batch_size=8, steps=7)
-    whole = drawn(ClientLoader(numbered(24), pace, 1, "a"), 0)
-    for stop in range(1, 7):
-        stopped = ClientLoader(numbered(24), pace, 1, "a")
-        batches = iter(stopped)
-        for _ in range(stop):
-            next(batches)
-        resumed = ClientLoader(numbered(24), pace, 1, "a")
-        resumed.load_state_dict(stopped.state_dict())
-        assert drawn(resumed, 0) == whole[stop:]
-
-
 @pytest.mark.parametrize(
     ("pace", "message"),
     [
         ({}, "expected one of batches .* found neither"),
-        ({"batches": 3, "batch_size": 3}, "found both; set the other to null"),
         ({"batch_size": 0}, "data.batch_size: expected at least 1, found 0"),
         ({"batches": 3, "steps": [5, 2]}, r"data.steps: expected a number of at least 1, or \[least, most\]"),
-        ({"batches": 3, "steps": {"a": 0}}, "data.steps: expected a number of at least 1"),
     ],
 )
 def test_what_is_refused(pace: dict[str, Any], message: str) -> None:
@@ -101,12 +86,10 @@ def steps_of(client: Any) -> int:
     return max((int(state["step"]) for state in client._optimizers[0].state.values()), default=0)
 
 
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-def test_an_exchange_waits_for_the_client_with_most_batches(engine: str, tmp_path: Path) -> None:
+def test_an_exchange_waits_for_the_client_with_most_batches(tmp_path: Path) -> None:
     counts = Counts()
     run = make_run(
         tmp_path,
-        loop={"engine": engine},
         data={"batches": None, "batch_size": 8},
         exchange={"federated": ["core"]},
         callbacks=[counts],
@@ -123,17 +106,6 @@ def test_gradients_accumulated_at_a_clients_own_last_batch_are_not_lost(tmp_path
     run.fit(quiet=True)
     for name, loader in run.data.train_loaders.items():
         assert steps_of(run.loop.federation[name]) == -(-loader.batches // 3)
-
-
-def test_schedules_step_each_epoch_for_clients_that_have_long_ended(tmp_path: Path) -> None:
-    run = make_run(
-        tmp_path,
-        loop={"scheduler": lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)},
-        data={"batches": None, "batch_size": 8},
-    )
-    run.fit(quiet=True)
-    rates = [client._optimizers[0].param_groups[0]["lr"] for client in run.loop.federation.values()]
-    assert rates == pytest.approx([0.01 / 8] * 3)
 
 
 def test_a_pattern_that_matches_no_client_is_refused(tmp_path: Path) -> None:

@@ -96,7 +96,11 @@ def test_each_reads_its_own_and_has_what_one_process_has(
         assert one.spec == other.spec and one.fingerprint() == other.fingerprint()
         assert torch.equal(one.train.x, other.train.x)
     for half in halves:
-        assert (half.names, half.steps, half.rows_per_epoch) == (whole.names, whole.steps, whole.rows_per_epoch)
+        assert (half.names, half.aligned_steps, half.rows_per_epoch) == (
+            whole.names,
+            whole.aligned_steps,
+            whole.rows_per_epoch,
+        )
         assert half.notes == whole.notes
 
 

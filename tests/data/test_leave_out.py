@@ -36,17 +36,6 @@ def test_without_exchange_the_others_end_with_the_same_bits(tmp_path: Path) -> N
     assert "left out (data.leave_out): birch" in without.data.notes
 
 
-def test_with_exchange_they_do_not(tmp_path: Path) -> None:
-    exchange = {"federated": ["core"]}
-    whole, without = (
-        make_run(tmp_path / str(number), clients=CLIENTS, exchange=exchange, data={"leave_out": gone})
-        for number, gone in enumerate((None, ["birch"]))
-    )
-    whole.fit(quiet=True)
-    without.fit(quiet=True)
-    assert not same(whole.loop.federation["ash"], without.loop.federation["ash"])
-
-
 def test_what_is_drawn_among_all_clients_stays(tmp_path: Path) -> None:
     faults = [Mutation("shift"), Mutation("shift"), Mutation("shift")]  # one at each, drawn
     whole, without = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,7 +16,7 @@ from fedlit.data.sources import Source
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
-PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
+PROPERTY = settings(derandomize=True, max_examples=20, deadline=None)
 
 
 def numbered(n: int) -> Rows:
@@ -55,15 +53,6 @@ def test_order_depends_on_seed_client_and_epoch_alone() -> None:
     assert all(other != first for other in others)
 
 
-def test_epoch_may_be_set_until_the_first_batch_is_taken() -> None:
-    loader = ClientLoader(numbered(40), Batching(batches=4), seed=8, client="a")
-    iterator = iter(loader)
-    loader.epoch = 2
-    late = [label for batch in iterator for label in batch.y.tolist()]
-    assert late == order(ClientLoader(numbered(40), Batching(batches=4), seed=8, client="a"), epoch=2)
-    assert late != order(ClientLoader(numbered(40), Batching(batches=4), seed=8, client="a"), epoch=0)
-
-
 @PROPERTY
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 5))
 def test_epoch_visits_each_row_at_most_once(n: int, batches: int, epoch: int) -> None:
@@ -82,24 +71,14 @@ def test_epoch_visits_each_row_at_most_once(n: int, batches: int, epoch: int) ->
     assert len(set(visited)) == len(visited) == batches * (n // batches)
 
 
-def test_rows_left_out_vary_by_epoch() -> None:
-    loader = ClientLoader(numbered(23), Batching(batches=5), seed=8, client="a")
-    left_out = [frozenset(range(23)) - set(order(loader, epoch)) for epoch in range(100)]
-    assert {len(rows) for rows in left_out} == {3}
-    assert len(set(left_out)) > 90  # of 1,771 possible ones
-    assert frozenset.union(*left_out) == frozenset(range(23))
-    assert not frozenset.intersection(*left_out)
-
-
 # ------------------------------------------------------------------ resuming
 
 
 @PROPERTY
 @given(st.integers(0, 6), st.integers(0, 3))
 def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -> None:
-    uninterrupted, interrupted, resumed = (
-        ClientLoader(numbered(45), Batching(batches=6), seed=8, client="a") for _ in range(3)
-    )
+    pace = Batching(batch_size=7, steps=6)  # the last two go through the rows again
+    uninterrupted, interrupted, resumed = (ClientLoader(numbered(30), pace, seed=8, client="a") for _ in range(3))
     uninterrupted.epoch = interrupted.epoch = epoch
     whole = list(uninterrupted)
     iterator = iter(interrupted)
@@ -115,12 +94,6 @@ def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -
     for one, other in zip(remaining, expected, strict=True):
         assert torch.equal(one.x, other.x)
         assert torch.equal(one.y, other.y)
-
-
-def test_interrupted_epoch_starts_again_where_nothing_was_loaded() -> None:
-    loader = ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a")
-    next(iter(loader))
-    assert len(order(loader)) == 20
 
 
 def test_a_position_of_another_number_of_batches_is_refused() -> None:
@@ -180,16 +153,12 @@ def test_clients_take_the_same_number_of_steps() -> None:
 
 
 def test_more_batches_than_rows_are_refused() -> None:
-    text = (
-        "data.batches: expected at most as many batches as the smallest client has training rows, found 25 batches "
-        "and fewer rows at a (20), b (24); set data.batches to at most 20, or leave these clients out"
-    )
-    with pytest.raises(DataError, match=re.escape(text)):
+    with pytest.raises(DataError, match=r"data.batches: .* a \(20\), b \(24\); set data.batches to at most 20"):
         FederatedData(InMemory(c=103, a=20, b=24), batches=25).setup()
     assert len(ready(FederatedData(InMemory(c=103, a=20, b=24), batches=20)).specs) == 3
 
 
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
+@pytest.mark.parametrize("split", ["train", "test"])
 def test_sites_are_ordered_by_name_and_match_their_loaders(split: str) -> None:
     data = ready(FederatedData(InMemory(c=30, a=20, b=25), batches=5, predict=split))
     assert [spec.name for spec in data.specs] == ["a", "b", "c"]

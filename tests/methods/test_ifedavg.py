@@ -14,7 +14,7 @@ from federations import Made, SmallNet, make_run
 
 from fedlit.data.loader import Batch
 from fedlit.data.shaping.mutations import Mutation
-from fedlit.data.sources.base import random_split
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.methods import IFedAvg
 from fedlit.nn import MLP

@@ -14,7 +14,8 @@ from federations import different, make_run, weights
 from scipy.optimize import minimize
 from sites import over_sites
 
-from fedlit.data.sources.base import Source, random_split
+from fedlit.data.sources.base import Source
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Own

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.data.sources.base import random_split
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.exchange.rules import Newton
 from fedlit.methods import PooledLogistic

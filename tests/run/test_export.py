@@ -22,8 +22,9 @@ from torch import Tensor
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.sources import Populations
-from fedlit.data.sources.base import Source, random_split
-from fedlit.data.sources.bases import codes_in, texts_of
+from fedlit.data.sources.base import Source
+from fedlit.data.sources.reads import codes_in, texts_of
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, RunError
 from fedlit.methods import APFL

@@ -20,8 +20,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
 from fedlit.data.shaping.concept import ConceptShift
 from fedlit.data.sources import Populations
-from fedlit.data.sources.bases import codes_in, texts_of
-from fedlit.data.sources.reads import write_reads
+from fedlit.data.sources.reads import codes_in, texts_of, write_reads
 from fedlit.errors import ConfigError, DataError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import FedGMCC, Mean

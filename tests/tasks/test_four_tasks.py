@@ -17,7 +17,8 @@ from tensorboard.backend.event_processing.event_multiplexer import EventMultiple
 from fedlit import APFL, CHFL, FedProx, IFedAvg, load
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
-from fedlit.data.sources.base import Source, check_tables, random_split
+from fedlit.data.sources.base import Source, check_tables
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.exchange.exchange import Exchange
 from fedlit.nn import MLP

@@ -148,7 +148,8 @@ def _of_values(cells: pd.Series, kind: str, missing: float) -> ColumnFacts:
 
 
 def _plain(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    return value if isinstance(value, str | int | float) else str(value)  # such as a date
 
 
 def is_number(column: pd.Series) -> bool:

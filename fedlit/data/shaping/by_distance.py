@@ -4,7 +4,6 @@ al. 2022, Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -115,64 +114,51 @@ class Space:
         # in the order of their numbers, so that it is all the same who has which row, and where it stands
         train = train[np.argsort(features.index.to_numpy()[train], kind="stable")]
         drawn = train[np.random.default_rng(derive_seed(seed, "distance")).permutation(len(train))]
-        self.seed, self._rows = seed, rows
+        self.seed, self.rows = seed, rows
         self.x = _points(features, train, categorical, how != "raw")
         self.y: np.ndarray = np.unique(target.to_numpy(), return_inverse=True)[1]
-        self._turn = np.full(len(self.x), -1)
+        self._turn = np.full(len(self.x), -1)  # a row comes in a turn of its own, whoever has it
         self._turn[drawn] = np.arange(len(drawn))
         self._whole = drawn[:rows]
         self._label = float(pdist(self.x[self._whole]).mean())  # what another label costs
 
-    def sample(self, rows: np.ndarray) -> np.ndarray:
-        """Those of some training rows (positions) that distances are measured on: each comes in a turn of its own,
-        whoever has it.
-        """
-        chosen: np.ndarray = rows[np.argsort(self._turn[rows])][: self._rows]
-        return chosen
-
     def emd(self, rows: np.ndarray, others: np.ndarray | None = None) -> float:
-        """Between the samples of two sets of rows; to the whole if there is no other."""
-        first, second = self.sample(rows), self._whole if others is None else self.sample(others)
-        return emd(self.x[first], self.y[first], self.x[second], self.y[second], self._label)
+        """Between the samples of two sets of training rows (positions); to the whole if there is no other."""
+        one, two = (
+            own[np.argsort(self._turn[own])][: self.rows] for own in (rows, self._whole if others is None else others)
+        )
+        return emd(self.x[one], self.y[one], self.x[two], self.y[two], self._label)
 
-    def mean(self, clients: Mapping[Any, np.ndarray]) -> float:
-        """Eq. 9: the mean distance of clients (name → rows) to the whole, weighted by their rows."""
-        return self._mean(clients, {name: self.emd(rows) for name, rows in clients.items()})
+    def to_whole(self, clients: Mapping[Any, np.ndarray]) -> tuple[dict[Any, float], float]:
+        """The distance of each client (name → rows) to the whole, and their mean weighted by rows (Eq. 9)."""
+        found = {name: self.emd(rows) for name, rows in clients.items()}
+        total = sum(map(len, clients.values()))
+        return found, sum(len(clients[name]) * distance for name, distance in found.items()) / total
 
     def between(self, clients: Mapping[Any, np.ndarray]) -> Distances:
         """Compute all distances of clients (name → rows)."""
         from scipy.stats import shapiro
 
-        names = sorted(clients)
-        to_whole = {name: self.emd(clients[name]) for name in names}
-        pairs = list(combinations(names, 2))
+        pairs = list(combinations(sorted(clients), 2))
         if len(pairs) > _PAIRS:
             chosen = np.random.default_rng(derive_seed(self.seed, "pairs")).permutation(len(pairs))[:_PAIRS]
             pairs = [pairs[place] for place in np.sort(chosen)]
         pairwise = tuple(self.emd(clients[a], clients[b]) for a, b in pairs)
         p = float(shapiro(pairwise).pvalue) if len(pairwise) > 2 else float("nan")
-        return Distances(to_whole, self._mean(clients, to_whole), pairwise, p)
-
-    @staticmethod
-    def _mean(clients: Mapping[Any, np.ndarray], to_whole: Mapping[Any, float]) -> float:
-        rows = sum(map(len, clients.values()))
-        return sum(len(clients[name]) * distance for name, distance in to_whole.items()) / rows
+        return Distances(*self.to_whole(clients), pairwise, p)
 
 
 def _points(features: pd.DataFrame, train: np.ndarray, categorical: tuple[str, ...], standardise: bool) -> np.ndarray:
     """Columns of numbers, then the indicators of categories, which stay 0 and 1: a rare one is not to count more."""
     import pandas as pd
 
-    numbers = features.drop(columns=list(categorical)).to_numpy(np.float32, na_value=np.nan)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a column without any number
-        mean = np.nan_to_num(np.nanmean(numbers[train], axis=0, dtype=np.float64)).astype(np.float32)
-        scale = np.nan_to_num(np.nanstd(numbers[train], axis=0, dtype=np.float64)).astype(np.float32)
-    numbers = np.where(np.isnan(numbers), mean, numbers)
+    numbers = features.drop(columns=list(categorical)).astype(np.float32).astype(np.float64)
+    mean, scale = numbers.iloc[train].mean().fillna(0), numbers.iloc[train].std(ddof=0)
+    numbers = numbers.fillna(mean)
     if standardise:
-        numbers = (numbers - mean) / np.where(scale > 0, scale, 1)
-    coded = [pd.get_dummies(features[name].astype("category"), dtype=np.float32).to_numpy() for name in categorical]
-    return np.concatenate([numbers, *coded], axis=1)
+        numbers = (numbers - mean) / scale.where(scale > 0, 1)
+    coded = pd.get_dummies(features, columns=list(categorical), dtype=np.float64).iloc[:, numbers.shape[1] :]
+    return np.concatenate([numbers, coded], axis=1).astype(np.float32)
 
 
 @dataclass(eq=False)
@@ -220,15 +206,13 @@ class Distance(Deal):
         """See the class."""
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-        used = np.sort(np.concatenate(list(whole.splits.values())))
-        splits = {
-            split: np.searchsorted(used, np.sort(whole.splits[split])) for split in SPLITS if split in whole.splits
-        }
-        features, target = whole.features.iloc[used], whole.target.iloc[used]
+        rows = {split: np.sort(whole.splits[split]) for split in SPLITS if split in whole.splits}
         with threadpool_limits(1):  # with more, sums depend on which thread is first
-            space = Space(features, target, splits["train"], whole.categorical, seed, self.features, self.sample)
-            owner = self._choose(space, splits, self._start(space, splits, clients, seed), seed)
-        return {split: owner[rows] for split, rows in splits.items()}
+            space = Space(
+                whole.features, whole.target, rows["train"], whole.categorical, seed, self.features, self.sample
+            )
+            owner = self._choose(space, rows, self._start(space, rows, clients, seed), seed)
+        return {split: owner[own] for split, own in rows.items()}
 
     def _start(self, space: Space, splits: Hand, clients: int, seed: int) -> np.ndarray:
         """k-means: the subset of each row."""
@@ -239,41 +223,30 @@ class Distance(Deal):
         owner: np.ndarray = means.predict(space.x)
         for split, rows in splits.items():
             while (sizes := np.bincount(owner[rows], minlength=clients)).min() < self.needs(split):
-                donors = rows[owner[rows] == sizes.argmax()]
-                owner[rng.choice(donors)] = sizes.argmin()
+                owner[rng.choice(rows[owner[rows] == sizes.argmax()])] = sizes.argmin()
         return owner
 
     def _choose(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> np.ndarray:
         """Turn the first subsets into clients that are as far from the whole as wanted."""
-
-        def shuffled(sequence: int) -> np.ndarray:
-            rng, owner = np.random.default_rng(derive_seed(seed, "shuffled", sequence)), start.copy()
-            for rows in splits.values():
-                owner[rows] = rng.permutation(owner[rows])
-            return owner
-
         if self.emd == "highest":
             return start
-        train = splits["train"]
-        highest, lowest = space.mean(_sets(train, start)), space.mean(_sets(train, shuffled(0)))
+        train, made = splits["train"], list[tuple[float, np.ndarray]]()
+        (_, highest), (_, lowest) = (
+            space.to_whole(_sets(train, owner)) for owner in (start, _shuffled(splits, start, seed, 0))
+        )
         wanted = (highest + lowest) / 2 if isinstance(self.emd, str) else self.emd
         reachable = f"a distance from {lowest:.4g} (rows dealt at random) to {highest:.4g} (the k-means subsets)"
-        expect(
-            lowest <= wanted <= highest, "partition: deal: emd", reachable, wanted, "or write lowest, middle or highest"
-        )
-        best, largest = start, -1.0
+        advice = "or write lowest, middle or highest"
+        expect(lowest <= wanted <= highest, "partition: deal: emd", reachable, wanted, advice)
         for sequence in range(_SEQUENCES):
             if self.emd == "lowest":
-                owner = shuffled(sequence)
+                owner = _shuffled(splits, start, seed, sequence)
             else:
-                rng = np.random.default_rng(derive_seed(seed, "moves", sequence))
-                owner = _move(space, splits, start, wanted, rng)
-            p = space.between(_sets(train, owner)).p
-            if p > largest or sequence == 0:
-                best, largest = owner, p
-            if not largest <= NORMAL:
-                break
-        return best
+                owner = _move(space, splits, start, wanted, np.random.default_rng(derive_seed(seed, "moves", sequence)))
+            made.append((space.between(_sets(train, owner)).p, owner))
+            if not made[-1][0] <= NORMAL:  # nor where there are too few to test
+                return owner
+        return max(made, key=lambda own: own[0])[1]
 
 
 def _sets(train: np.ndarray, owner: np.ndarray) -> dict[int, np.ndarray]:
@@ -281,23 +254,26 @@ def _sets(train: np.ndarray, owner: np.ndarray) -> dict[int, np.ndarray]:
     return {client: train[owner[train] == client] for client in range(int(owner.max()) + 1)}
 
 
+def _shuffled(splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.ndarray:
+    """Subsets of the same sizes, of rows drawn at random."""
+    rng, owner = np.random.default_rng(derive_seed(seed, "shuffled", sequence)), start.copy()
+    for rows in splits.values():
+        owner[rows] = rng.permutation(owner[rows])
+    return owner
+
+
 def _move(space: Space, splits: Hand, start: np.ndarray, wanted: float, rng: np.random.Generator) -> np.ndarray:
     """Exchange rows between the subset that is farthest from the whole and the others until it is near enough."""
-    train, clients = splits["train"], int(start.max()) + 1
-
-    def everyone(owner: np.ndarray) -> np.ndarray:
-        return np.array([space.emd(rows) for rows in _sets(train, owner).values()])
-
-    weights = np.bincount(start[train], minlength=clients) / len(train)
-    path = [start]
+    train, clients, path = splits["train"], int(start.max()) + 1, [start]
     for move in range(_MOVES * clients):
         # one move changes the others little: they are measured again now and then
         if move % clients == 0:
-            away = everyone(path[-1])
-            if away @ weights <= wanted:
-                return path[bisect_left(path, True, key=lambda owner: bool(everyone(owner) @ weights <= wanted))]
+            away, mean = space.to_whole(_sets(train, path[-1]))
+            if mean <= wanted:
+                near = bisect_left(path, True, key=lambda own: space.to_whole(_sets(train, own))[1] <= wanted)
+                return path[near]
             path = path[-1:]
-        far, owner = int(away.argmax()), path[-1].copy()
+        far, owner = max(away, key=away.__getitem__), path[-1].copy()
         for rows in splits.values():
             own, others = rows[owner[rows] == far], rows[owner[rows] != far]
             count = min(len(others), max(1, min(len(own) // 5, len(rows) // 50)))
@@ -306,6 +282,6 @@ def _move(space: Space, splits: Hand, start: np.ndarray, wanted: float, rng: np.
         path.append(owner)
         away[far] = space.emd(train[owner[train] == far])
     raise ConfigError(
-        f"partition: deal: emd: expected a distance that {_MOVES * clients} moves reach, found {away @ weights:.4g} "
-        f"where {wanted:.4g} is wanted; take a larger one, or lowest"
+        f"partition: deal: emd: expected a distance that {_MOVES * clients} moves reach, found {mean:.4g} where "
+        f"{wanted:.4g} is wanted; take a larger one, or lowest"
     )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from fedlit.data.shaping.dealing import Deal, Iid, Whole
-from fedlit.data.sources.base import Source, check_fractions, check_tables, random_split
+from fedlit.data.sources.base import Source, check_fractions, check_tables
+from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.data.target import has_classes
 from fedlit.errors import DataError, expect
 from fedlit.seeding import derive_seed
 
-__all__ = ["Partition", "Redraw"]
+__all__ = ["Partition", "Redraw", "Subsample"]
 
 
 @dataclass(frozen=True)
@@ -146,3 +148,47 @@ def _same(table: ClientTable) -> dict[str, object]:
         "target": (table.target.name, table.positive),
         "task": table.task,
     }
+
+
+@dataclass(eq=False)
+class Subsample(Source):
+    """The clients of a source, each with at most so many rows of a split, drawn by the run's seed, as for a learning
+    curve.
+
+    The rows of a smaller draw are among those of a larger one. A split that is not named keeps all its rows.
+
+    Args:
+        source: whose tables they are.
+        rows: split (``train``, ``validation``, ``test``) → the most rows of it that a client keeps.
+
+    Raises:
+        ConfigError: a split that there is not, or fewer than one row.
+
+    Example:
+        >>> from fedlit.data.sources import Bundled
+        >>> small = Subsample(Bundled(clients=["wine"]), rows={"train": 20}).tables(seed=0)[0]
+        >>> {split: len(rows) for split, rows in small.splits.items()}
+        {'train': 20, 'validation': 27, 'test': 45}
+    """
+
+    name: ClassVar[str] = "subsample"
+    about: ClassVar[str] = "the clients of a source with fewer rows"
+
+    source: Source
+    rows: Mapping[Split, int]
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        known = all(split in SPLITS and most >= 1 for split, most in self.rows.items())
+        expect(known, "subsample: rows", f"at least 1 row of some of {', '.join(SPLITS)}", dict(self.rows))
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """Read all tables of the source with this seed, and draw of each."""
+        drawn = []
+        for table in self.source.tables(seed):
+            splits = dict(table.splits)
+            for split, most in self.rows.items():
+                rng = np.random.default_rng(derive_seed(seed, "subsample", table.name, split))
+                splits[split] = np.sort(rng.permutation(splits[split])[:most])
+            drawn.append(replace(table, splits=splits))
+        return drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from fedlit.data.sources.base import Source, check_tables, choose_clients
@@ -12,6 +13,7 @@ from fedlit.errors import expect
 __all__ = ["Together"]
 
 
+@dataclass(eq=False)
 class Together(Source):
     """The clients of several sources: each source makes its own tables, as if the others were not there.
 
@@ -29,17 +31,20 @@ class Together(Source):
     name: ClassVar[str] = "together"
     about: ClassVar[str] = "the clients of several sources"
 
-    def __init__(self, sources: Sequence[Source], clients: Sequence[Sequence[str] | None] | None = None) -> None:
-        clients = [None] * len(sources) if clients is None else clients
-        expect(len(sources) > 0, "together: sources", "at least one", list(sources))
-        expect(len(clients) == len(sources), "together: clients", "a list of names, or null, for each source", clients)
-        self.sources, self.clients = list(sources), clients
+    sources: Sequence[Source]
+    clients: Sequence[Sequence[str] | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        expect(len(self.sources) > 0, "together: sources", "at least one", self.sources)
+        each = self.clients is None or len(self.clients) == len(self.sources)
+        expect(each, "together: clients", "a list of names, or null, for each source", self.clients)
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read all tables; ``seed`` goes to each source."""
         made = []
-        for source, wanted in zip(self.sources, self.clients, strict=True):
-            tables = source.tables(seed)
-            chosen = None if wanted is None else choose_clients(wanted, [own.name for own in tables], source.name)
-            made += [table for table in tables if chosen is None or table.name in chosen]
+        for source, wanted in zip(self.sources, self.clients or [None] * len(self.sources), strict=True):
+            tables = {table.name: table for table in source.tables(seed)}
+            chosen = choose_clients(wanted, list(tables), source.name)
+            made += [table for name, table in tables.items() if name in chosen]
         return check_tables(made)

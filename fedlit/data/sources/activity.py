@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_tables, random_split
+from fedlit.data.sources.base import Source, check_tables, published
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import DataError, expect
 
@@ -29,7 +30,7 @@ class HumanActivity(Source):
 
     The file's own training and test rows are of different people, so that no client could be tested by them: they are
     read together, and each person's rows are split by activity, at random by the run's seed
-    (:func:`~fedlit.data.sources.base.random_split`).
+    (:func:`~fedlit.data.splitting.random_split`).
 
     - Clients: subject_01 to subject_30.
     - Columns: 561 numbers, named by features.txt; a name that stands there several times gets the number of its line
@@ -127,12 +128,8 @@ def _numbers(beside: Path, name: str, half: str, columns: int) -> np.ndarray:
     import pandas as pd
 
     path = beside.parent / half / f"{name}_{half}.txt"
-    try:
+    with published(path, f"lines of {columns} finite numbers"):
         frame = pd.read_csv(path, sep=r"\s+", header=None, skip_blank_lines=False, dtype=np.float64)
         if frame.shape[1] != columns or not np.isfinite(frame.to_numpy()).all():
             raise ValueError(f"{frame.shape[1]} fields, or others")
-    except Exception as error:  # of a damaged file the reader raises many kinds
-        raise DataError(
-            f"file {path}: expected lines of {columns} finite numbers, found: {error}. Get the original again."
-        ) from error
     return frame.to_numpy()

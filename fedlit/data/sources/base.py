@@ -8,17 +8,16 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from fedlit.data.files import RemoteFile
-from fedlit.data.labels import class_labels
-from fedlit.data.splitting import random_split
-from fedlit.data.table import SPLITS, ClientTable
+from fedlit.data.table import SPLITS, ClientTable, check_client
 from fedlit.data.target import own_task
-from fedlit.errors import ConfigError, DataError, did_you_mean, expect
+from fedlit.errors import ConfigError, DataError, did_you_mean, expect, told_as
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +32,8 @@ __all__ = [
     "check_names",
     "check_tables",
     "choose_clients",
-    "class_labels",
     "client_name",
-    "random_split",
+    "published",
     "read_known",
 ]
 
@@ -129,12 +127,9 @@ def check_client_name(name: object) -> None:
             themselves.
     """
     fits = isinstance(name, str) and _CLIENT_NAME.fullmatch(name) and len(name) <= _LONGEST_NAME
-    if not isinstance(name, str) or not fits:
-        raise ConfigError(
-            f"client {name!r}: expected a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-' "
-            "that starts with a letter or a digit, because it becomes a folder's name. Rename the client."
-        )
-    if name.casefold() in RESERVED:
+    plain = f"a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-', not '-' or '_' first"
+    expect(bool(fits), f"client {name!r}", plain, name, "it becomes a folder's name: rename the client")
+    if isinstance(name, str) and name.casefold() in RESERVED:
         raise ConfigError(f"client {name!r}: this name is taken by {RESERVED[name.casefold()]}. Rename the client.")
 
 
@@ -161,13 +156,10 @@ def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: s
         ConfigError: if none is wanted, one is unknown, or one is named twice.
     """
     chosen = tuple(known if wanted is None else wanted)
-    wrong = wanted if isinstance(wanted, str) else next((own for own in chosen if own not in known), None)
-    wrong = wrong or next((own for own in chosen if chosen.count(own) > 1), None)
-    if wrong is not None or not chosen:
-        raise ConfigError(
-            f"{source}: clients: expected a list of names among {', '.join(known)}, each once; found "
-            f"{'none' if wrong is None else repr(wrong)}." + did_you_mean(str(wrong or ""), known)
-        )
+    once = not isinstance(wanted, str) and 0 < len(chosen) == len({*chosen})
+    expect(once, f"{source}: clients", f"a list of names among {', '.join(known)}, each once", wanted)
+    for client in chosen:
+        check_client(f"{source}: clients", client, known)
     return chosen
 
 
@@ -186,13 +178,21 @@ def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> 
     import pandas as pd
 
     names = {"usecols": list(columns)} if header else {"header": None, "names": list(columns)}
-    try:
+    with published(path):
         frame: pd.DataFrame = pd.read_csv(path, **names, **how)
         if not isinstance(frame.index, pd.RangeIndex):  # which pandas makes of fields without a name
             raise ValueError(f"more than {len(columns)} columns")
-        return frame
-    except Exception as error:  # of damaged files readers raise classes of many modules
-        raise DataError(f"file {path}: expected the published file, found: {error}. Fetch it again.") from error
+    return frame
+
+
+def published(path: Path, what: str = "the published file") -> AbstractContextManager[None]:
+    """Whatever readers raise inside of a damaged file, which are classes of many modules, is a :class:`DataError`.
+
+    Args:
+        path: the file; messages name it.
+        what: what is expected of it.
+    """
+    return told_as(lambda error: DataError(f"file {path}: expected {what}, found: {error}. Get the original again."))
 
 
 def check_fractions(test: float, validation: float) -> None:

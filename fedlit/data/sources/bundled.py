@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedlit.data.sources.base import Source, check_tables, random_split
+from fedlit.data.sources.base import Source, check_tables
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, own_task
 
@@ -17,7 +18,7 @@ __all__ = ["Bundled"]
 class Bundled(Source):
     """Tables that scikit-learn carries, one client each; they share neither columns nor classes.
 
-    Splits are random, drawn from the run's seed as :func:`~fedlit.data.sources.base.random_split` says.
+    Splits are random, drawn from the run's seed as :func:`~fedlit.data.splitting.random_split` says.
 
     - Clients: breast_cancer (30 columns, 2 classes), wine (13, 3), digits (64, 10); iris (4, 3) and diabetes (10, a
       number) on request.

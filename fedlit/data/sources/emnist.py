@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_tables
+from fedlit.data.sources.base import Source, check_tables, published
 from fedlit.data.table import ClientTable
 from fedlit.errors import DataError
 
@@ -105,12 +105,10 @@ def _read_idx(path: Path) -> np.ndarray:
     """An IDX file of unsigned bytes: two zero bytes, 8 for the type, the number of dimensions, each as big-endian
     32-bit number, the values.
     """
-    try:
+    with published(path, "an IDX file of unsigned bytes"):
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             data = file.read()
         start = 4 + 4 * data[3]
         if data[:3] != b"\0\0\x08":
             raise ValueError(f"bytes that begin with {data[:4].hex(' ')}")
         return np.frombuffer(data, np.uint8, offset=start).reshape(np.frombuffer(data[4:start], ">u4"))
-    except Exception as error:  # of a damaged file readers raise many kinds
-        raise DataError(f"{path}: expected an IDX file of unsigned bytes, found: {error}. Get it again.") from error

@@ -11,7 +11,8 @@ import numpy as np
 import yaml
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_tables, random_split, read_known
+from fedlit.data.sources.base import Source, check_tables, read_known
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import DataError
 
@@ -26,7 +27,7 @@ _FILES = {name: RemoteFile(**site["file"]) for name, site in _SITES.items()}
 class Heart(Source):
     """Heart disease, one client a site, each with columns of its own and two classes: 1 is disease (or death).
 
-    Splits are random, drawn from the run's seed as :func:`~fedlit.data.sources.base.random_split` says. NOTE[DIFF]: the
+    Splits are random, drawn from the run's seed as :func:`~fedlit.data.splitting.random_split` says. NOTE[DIFF]: the
     shares are those of the Global Layers paper's Table 1, 33 % and 10 % of the rest; its D.2.5 says 30 % and 30 %.
 
     - Clients: cleveland, sa, faisalabad by default; hungarian, switzerland, va, framingham on request.

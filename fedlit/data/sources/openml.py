@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedlit.data.files import cache_folder
-from fedlit.data.sources.base import RESERVED, Source, check_tables, class_labels, client_name, random_split
+from fedlit.data.labels import class_labels
+from fedlit.data.sources.base import RESERVED, Source, check_tables, client_name
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean, expect
@@ -29,7 +31,7 @@ class OpenML(Source):
     Columns of numbers are numeric; those that OpenML calls nominal, and text, are categorical. Columns that OpenML
     marks as row identifier or as to be ignored are left out. A column without any value stays, as a number
     that is missing everywhere. Splits are random, drawn from the run's seed as
-    :func:`~fedlit.data.sources.base.random_split` says. The client is called what OpenML calls the data set, in lower
+    :func:`~fedlit.data.splitting.random_split` says. The client is called what OpenML calls the data set, in lower
     case and with ``_`` for what a client's name may not hold.
 
     - Clients: one, called what OpenML calls the data set.

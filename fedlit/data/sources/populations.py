@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedlit.data.sources.base import Source, check_tables
-from fedlit.data.sources.bases import BASES
-from fedlit.data.sources.reads import table_of
+from fedlit.data.sources.reads import BASES, table_of
 from fedlit.data.table import ClientTable
 from fedlit.errors import expect
 

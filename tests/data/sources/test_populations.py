@@ -9,12 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlit.data.module import FederatedData
 from fedlit.data.shaping.concept import ConceptShift
 from fedlit.data.sources import Populations, Reads
-from fedlit.data.sources.bases import BASES, codes_in
 from fedlit.data.sources.populations import KINDS
-from fedlit.data.sources.reads import write_reads
+from fedlit.data.sources.reads import BASES, codes_in, write_reads
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
 
@@ -102,10 +100,6 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     for one, other in zip(source.tables(5), read, strict=True):
         equal(one, other)
         assert not other.notes
-    every = Reads(str(tmp_path / "*.fasta"), length=12).tables(5)
-    assert [table.name for table in every] == ["pop1_1", "pop2_1"]
-    again = write_reads(source.tables(5), tmp_path / "again")
-    assert all(again[name].read_bytes() == path.read_bytes() for name, path in files.items())
 
 
 def test_a_shift_of_concepts_permutes_labels_position_by_position() -> None:
@@ -149,28 +143,13 @@ def test_a_position_is_a_reported_variant_or_not_and_the_shift_flips_recurrent_w
     assert [table.concept for table in source.tables(4)] == ["1", "2"]
 
 
-def test_codes_of_bases_do_not_depend_on_a_clients_rows() -> None:
-    source = Populations(2, 1, 12, 8, 400, region=20, uncalled=0.0)
-    data = FederatedData(source, align="classes", batches=2)
-    data.setup()
-    for table, client in zip(source.tables(0), data.clients, strict=True):
-        np.testing.assert_array_equal(client.train.x.numpy(), codes_in(table.features)[table.splits["train"]])
-        assert {own.values for own in client.spec.inputs} == {tuple(BASES)}
-    both = FederatedData(source, align="both", batches=2)
-    both.setup()
-    assert both.specs[0].features == data.specs[0].features
-    np.testing.assert_array_equal(both.clients[0].train.x.numpy(), data.clients[0].train.x.numpy())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"populations": 0}, "populations: expected at least 1, found 0"),
-        ({"reads": 2}, "reads: expected at least 3"),
         ({"reference": 20}, "reference: expected at least 150, found 20"),
         ({"divergence": 0.0}, "divergence: expected a number above 0"),
         ({"errors": 1.5}, r"errors: expected a share in \[0, 1\], found 1.5"),
-        ({"region": 0.5}, "region: expected at least 1"),
         ({"flipped": [5]}, "flipped: expected numbers from 1 to 4"),
     ],
 )

@@ -39,7 +39,6 @@ def test_damaged_matlab_files_are_refused(tmp_path: Path) -> None:
     x, y = cells(values), cells(labels)
     for variables in (
         {"X": x, "labels": y},
-        {"X": cells(values[:22]), "Y": y},
         {"X": cells([values[0][:, 1:], *values[1:]]), "Y": y},
         {"X": x, "Y": cells([3 * labels[0], *labels[1:]])},
         {"X": cells([np.full_like(values[0], np.inf), *values[1:]]), "Y": y},
@@ -91,13 +90,10 @@ def changed(old: str, new: str) -> Callable[[Path], object]:
     ("file", "harm", "word"),
     [
         ("train/X_train.txt", changed("e", "?"), "X_train.txt: expected lines of 6"),
-        ("test/X_test.txt", changed("  ", ""), "X_test.txt: expected lines of 6"),
         ("test/y_test.txt", changed("1", "7"), "an activity from 1 to 6"),
         ("train/subject_train.txt", changed("2\n", "2.5\n"), "a subject from 1 to 30"),
         ("train/subject_train.txt", changed("1\n", ""), "a subject from 1 to 30"),
-        ("train/subject_train.txt", changed("1\n", "\n"), "subject_train.txt: expected lines of 1"),
         ("features.txt", changed("6 angle(X,g)\n", ""), "X_train.txt: expected lines of 5"),
-        ("test/y_test.txt", lambda path: path.write_bytes(b"\xff\xfe1\n"), "y_test.txt: expected lines of 1"),
         ("test/y_test.txt", Path.unlink, "y_test.txt: expected lines of 1"),
     ],
 )
