@@ -109,11 +109,11 @@ def _verdict(
 ) -> tuple[str, str]:  # fmt: skip
     """The verdict, and what follows its title."""
     if not labels:
-        return FEW, ": no federated part was tried"
+        return FEW, ": no federated model was tried"
     if not math.isfinite(lift):
         return FEW, f": {score.label} is not defined on these rows; give rows of each class"
     if not parts:
-        return SAME, ": no federated part was better on its held-out rows, so it stays with its own models"
+        return SAME, ": no federated model was better on its held-out rows, so it keeps its own models"
     kind = verdict(lift, interval, score.least_lift(matters, alone))
     way = "" if score.higher_is_better else ", + for lower and better"
     told = f": {score.text(lift, signed=True)} {'points of' if score.percent else 'in'} {score.label}{way}"
@@ -121,7 +121,7 @@ def _verdict(
         told += f" (95 % interval {' to '.join(score.text(own, signed=True) for own in interval)})"
     if kind == JOIN:
         return kind, f" with {' and '.join(labels[name] for name in parts)}{told}"
-    return kind, told + (f"; with {rows:,} rows it cannot be told from no lift" if kind == FEW else "")
+    return kind, told + (f"; with {rows:,} rows, this cannot be distinguished from no lift" if kind == FEW else "")
 
 
 @dataclass(frozen=True)

@@ -107,30 +107,30 @@ class Recommendation(Shown):
         lines += [f"{name}: {own.sentence}." for name, own in self.clients.items()]
         lines += [
             "",
-            f"{len(self.labels)} candidates, {settings.folds} folds, seed {settings.seed}. Training ended after "
-            f"{trained:,.0f} s (--budget {budget:,.0f}), and the answer took {total - trained:,.0f} s more. Test rows "
-            "were not touched.",
-            "alone: the best of a client's own parts and their mixture. lift: of the mixture of own and federated "
-            "parts over it. The same held-out rows chose both; the lift is corrected for that (by the bootstrap, "
-            f"optimism in {DONE}). Intervals are a paired bootstrap over these rows: they speak of other rows, not of "
-            "another training, nor of several clients at once.",
+            f"{len(self.labels)} candidates, {settings.folds} folds, seed {settings.seed}. Training took "
+            f"{trained:,.0f} s (budget: {budget:,.0f} s), and the answer {total - trained:,.0f} s more. Test rows were "
+            "not used.",
+            "alone: the score of the best of a client's local models and their mixture. lift: the gain of the mixture "
+            "of local and federated models over it. The same held-out rows chose and judged both; a bootstrap corrects "
+            f"the lift for this (optimism in {DONE}). Intervals are a paired bootstrap over these rows: they cover "
+            "other rows, but not another training, nor several clients at once.",
             *(f"Missing: {name}: {why}." for name, why in self.missing.items()),
             *(f"Note: {note}" for note in self.survey.notes),
             "",
         ]
         if self.wanted:
-            lines.append("What would leave a site, by parts of the mixture that is written:")
+            lines.append("What would leave a site, for each federated part of the written mixture:")
             lines += [self.mixture.plan.sentence(name) for name in self.wanted]
-            lines.append("All clients took part in these trainings. Without those that do not join, lifts may differ.")
+            lines.append("All clients took part in these trainings. Lifts may differ if some of them do not join.")
         else:
-            lines.append("Nothing would leave a site: the mixture that is written has own parts alone.")
+            lines.append("Nothing would leave a site: the written mixture has only local parts.")
         return [
-            *lines, "", f"Wrote {self.best}, the candidates' configurations and {DONE} beside it. Next:",
+            *lines, "", f"Wrote {self.best}, and next to it the candidates' configurations and {DONE}. Next:",
             Verbatim(f"  fedlit fit --config {best}"), Verbatim(f"  fedlit test --config {best}"),
         ]  # fmt: skip
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw each client's lift with its 95 % interval: of one that includes zero, no gain is proven.
+        """Draw each client's lift with its 95 % interval. An interval that includes zero proves no gain.
 
         Args:
             axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.

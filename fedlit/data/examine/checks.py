@@ -79,9 +79,9 @@ def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             continue
         text = f"{first!r} at {_who(who[first])}, {second!r} at {named(at)}"
         if not fit and (times := _times(mine, yours)) is not None:
-            text += f", but of another size: median {_median(mine)} and {_median(yours)}{times}"
+            text += f", but of different size: median {_median(mine)} and {_median(yours)}{times}"
         elif mine.group != yours.group:
-            text += f", but {_WORDS.get(mine.group)} here and {_WORDS.get(yours.group)} there"
+            text += f", but {_WORDS.get(mine.group)} and {_WORDS.get(yours.group)}"
         fix = {"rename": {second: first}} if fit and same else None
         renamed |= {first, second} if fix else set()
         yield Note(text, "name", clients=[*(own.client for own in who[first]), *at], column=first, fix=fix, at=at)
@@ -123,7 +123,7 @@ def scales(clients: Sequence[ClientFacts]) -> Iterator[Note]:
         if apart:
             told = shorten([f"{_median(columns[client])} at {client}{times}" for client, times in apart.items()])
             text = f"median {_median(columns[base])} at {base}, {told}"
-            more = "; scores in units of the target are compared in one unit only" * target
+            more = "; scores in units of the target can only be compared in one unit" * target
             yield Note(text + more, "scale", clients=(base, *apart), column=name)
 
 
@@ -189,7 +189,7 @@ def _odd(ones: tuple[Any, ...], others: tuple[Any, ...], labels: bool) -> str:
     if first == second:
         return "the same words, and numbers at one of them" if labels else ""
     if {own.casefold().strip() for own in first} == {own.casefold().strip() for own in second}:
-        return "the same but for spelling"
+        return "the same except for spelling"
     if labels and all(type(own) is int for own in (*ones, *others)):
         low, high = sorted(map(sorted, (ones, others)))
         if len(low) == len(high) and np.ptp(np.subtract(low, high)) == 0:
@@ -217,7 +217,7 @@ def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
         within = sum(int((own * (own - 1)).sum()) for own in (few, many))  # as many as a table has by chance
         chance = (1 + within) / sum(max(int(own.sum()), 2) ** 2 for own in (few, many))
         if equal > _BEYOND_CHANCE * chance * int(few.sum()) * int(many.sum()):
-            text = f"{counted(len(left), 'row')} of both are equal in all {len(columns)} common columns"
+            text = f"{counted(len(left), 'row')} of both clients are equal in all {len(columns)} common columns"
             yield Note(text, "rows", clients=(one.client, other.client))
 
 

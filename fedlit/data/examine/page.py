@@ -27,18 +27,21 @@ __all__ = ["KINDS", "Page", "examine", "flow"]
 KINDS = {
     "untrainable": ("a client that cannot be trained", "Name another target, or leave the client out."),
     "leak": ("a column predicts the target", "Is it known when the prediction is made? If not, drop it."),
-    "rows": ("the same rows at two clients", "The same people? Then scores flatter: leave them out at one client."),
+    "rows": (
+        "the same rows at two clients",
+        "If they are the same people, scores are too good: leave them out at one client.",
+    ),
     "group": ("several rows of one person or thing", ""),
-    "missing": ("values that may mean that there is no value", ""),
-    "task": ("a target that may be meant otherwise", ""),
+    "missing": ("values that may stand for a missing value", ""),
+    "task": ("a target whose task is unclear", ""),
     "date": ("numbers that look like dates", ""),
-    "positive": ("which of two classes counts as positive", ""),
+    "positive": ("the positive class", ""),
     "name": ("two names for what looks the same", "If it is the same thing, give it one name, in one unit."),
-    "scale": ("one name, numbers of another size", "If the units differ, convert one."),
-    "kind": ("one name, values of another kind", "Columns are common by name and kind."),
-    "values": ("two spellings of what looks like one category", "If they are the same, write them alike."),
-    "labels": ("labels that look alike", "Write them alike if classes are to be shared (data.align)."),
-    "": ("also of the tables", ""),
+    "scale": ("one name, but numbers of different size", "If the units differ, convert one."),
+    "kind": ("one name, but values of different kinds", "Columns are common by name and kind."),
+    "values": ("two spellings of what looks like one category", "If they are the same, write them in the same way."),
+    "labels": ("labels that look alike", "Write them in the same way if classes are to be shared (data.align)."),
+    "": ("further remarks", ""),
     "read": ("how files were read", ""),
 }
 """What is looked for, the worst first: kind → a heading, and what to do. Other kinds are printed under ``""``."""
@@ -53,8 +56,8 @@ _KIND_WORDS = {
     "ordinal": ("ordered", "ordered"), "date": ("date", ""),
 }  # fmt: skip
 _HOW = (
-    f"Columns that alone predict the target were looked for in up to {ROWS:,} training rows of each client "
-    f"({ROWS_OF_WIDE:,} where it is wide). Rows of two clients can be compared only here, where one process sees both"
+    f"The search for columns that alone predict the target used up to {ROWS:,} training rows of each client "
+    f"({ROWS_OF_WIDE:,} if the table is wide). Rows of two clients can only be compared where one process sees both"
 )
 
 

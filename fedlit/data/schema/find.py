@@ -118,7 +118,7 @@ def find(values: pd.Series, habits: Habits = Habits(), declared: Column | None =
     found = _of_cells(cells, habits, signs) if declared is None else _as_declared(cells, declared, habits, where)
     rows, held = len(cells.codes), int(cells.counts.sum())
     if found.column.why == "constant" and 0.05 < held / rows < 0.95:  # such as yes, or nothing
-        said = f"has the one value {_short(cells.texts[0])} and {rows - held:,} gaps: which of the two it is, is used"
+        said = f"has the single value {_short(cells.texts[0])} and {rows - held:,} gaps; used as value or gap"
         found = replace(
             _finished(cells, Column("categorical", missing=habits.missing)), notes=(Note(said, "one value"),)
         )
@@ -145,7 +145,7 @@ def _out(why: str, note: str, others: Sequence[Note] = (), group: str = "") -> F
 
 
 def _constant(value: object, gaps: int, notes: Sequence[Note] = ()) -> Found:
-    return _out("constant", f"has the one value {_short(value)}" + (f" and {gaps:,} gaps" if gaps else ""), notes)
+    return _out("constant", f"has the single value {_short(value)}" + (f" and {gaps:,} gaps" if gaps else ""), notes)
 
 
 def _short(value: object) -> str:

@@ -58,7 +58,7 @@ def test_types_are_inferred_alike_from_csv_and_parquet(name: str, tmp_path: Path
     assert table.features["smoker"].tolist() == [True, False] * (ROWS // 2)
     assert table.target.tolist() == ["ill", "well"] * (ROWS // 2)
     assert {split: len(rows) for split, rows in table.splits.items()} == {"train": 28, "validation": 4, "test": 8}
-    for said in ("empty: left out: it has no value", "constant: left out: it has the one value 7"):
+    for said in ("empty: left out: it has no value", "constant: left out: it has the single value 7"):
         assert sum(note == f"north: {said}" for note in table.notes) == 1
     assert any("AUROC and AUPRC are those of 'well'" in note for note in table.notes)
 
