@@ -90,7 +90,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "long codes": (lambda n: f"990000000000000000000{n % 5:05d}", "categorical", None, ""),
     "letters": (lambda n: ["1a", "3c", "2b", "7d"][n % 4], "categorical", None, ""),
     "signs": (lambda n: "+-"[n % 2], "categorical", None, ""),
-    "yes or nothing": (lambda n: None if n % 3 else "yes", "categorical", None, "and 40 gaps: which of the two"),
+    "yes or nothing": (lambda n: None if n % 3 else "yes", "categorical", None, "and 40 gaps"),
     "spellings": (lambda n: ["m", "f", "M "][n % 3], "categorical", lambda n: "mfm"[n % 3], "'m' = 'M'"),
     "pressure": (lambda n: f"{100 + n % 55}/{60 + n % 55}", "categorical", None, "55 different texts in 60 cells"),
     # ---- yes or no, dates
