@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods.quadratic import DIMENSIONS, STEPS, Problem, point, problems, quadratic, rest
+from methods.quadratic import STEPS, Problem, point, problems, quadratic, rest
 
 from fedlit.client.client import FederatedClient
 from fedlit.exchange.rules import FedAvgM, FedNova, Mean
@@ -59,21 +59,3 @@ def test_personal_models_are_proximal_points(
     for name, one in own.items():
         assert point(run, name, "personal.") == pytest.approx(one.near(w, strength), abs=1e-4)
         assert np.abs(one.near(w, strength) - w).max() > 0.01
-
-
-def test_l2gd_rests_where_mixing_a_share_of_the_mean_says(tmp_path: Path) -> None:
-    """E gradient steps, then x ← (1 − r) x + r x̄ (Hanzely and Richtárik 2020)."""
-    lr, steps, rate = 0.1, 2, 0.1
-    exchange = {"every": {"steps": steps}, "rate": rate}
-    run = quadratic(tmp_path, lr=lr, steps=dict.fromkeys(STEPS, 10), rounds=60, exchange=exchange)
-    run.fit(quiet=True)
-    own = problems(run)
-    n = len(own)
-    shrink, shift = np.zeros((n * DIMENSIONS,) * 2), np.zeros(n * DIMENSIONS)
-    for place, one in enumerate(own.values()):
-        at = slice(place * DIMENSIONS, (place + 1) * DIMENSIONS)
-        left = np.linalg.matrix_power(np.eye(DIMENSIONS) - lr * one.curvature, steps)
-        shrink[at, at], shift[at] = left, one.minimum - left @ one.minimum
-    mix = np.kron((1 - rate) * np.eye(n) + rate / n, np.eye(DIMENSIONS))
-    expected = np.linalg.solve(np.eye(n * DIMENSIONS) - mix @ shrink, mix @ shift)
-    assert np.concatenate([point(run, name) for name in own]) == pytest.approx(expected, abs=1e-4)

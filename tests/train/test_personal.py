@@ -10,7 +10,6 @@ import torch
 from federations import METHODS, StopAfter, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 
-from fedlit.run.many import fit_together
 from fedlit.train.tuning import FineTune, Then
 
 TUNED = METHODS["averages, then fine-tuned"]
@@ -109,13 +108,3 @@ def test_a_training_that_ends_early_says_that_nothing_was_fine_tuned(
     run = make_run(tmp_path, exchange=CORE, loop={"then": Then(FineTune(epochs=2))}, epochs=3, max_steps=4)
     run.fit(quiet=True)
     assert "nothing was fine-tuned: training ended behind epoch 1, and fine-tuning begins behind epoch 3" in caplog.text
-
-
-def test_seeds_trained_together_are_fine_tuned_like_each_alone(tmp_path: Path) -> None:
-    options = {"exchange": CORE, "loop": {"then": Then(FineTune(epochs=2, patience=1)), "engine": "plain"}, "epochs": 2}
-    together = [make_run(tmp_path / str(seed), seed=seed, **options) for seed in (8, 9)]
-    fit_together(together)
-    for own in together:
-        alone = make_run(tmp_path / f"alone {own.seed}", seed=own.seed, **options)
-        alone.fit(quiet=True)
-        assert different(weights(alone), weights(own)) == []
