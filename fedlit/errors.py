@@ -89,7 +89,7 @@ def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     " Did you mean 'epoch'?"
     """
     close = closest(word, known)
-    return f" Did you mean {prefix + close!r}?" if close else ""
+    return f" Did you mean {prefix + close!r}?" if close and close != word else ""
 
 
 @contextmanager

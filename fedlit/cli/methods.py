@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Literal
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.run.catalogue import FAMILIES, HEAD, Card, cards, method_table, methods_markdown, space_words, times
+from fedlit.run.catalogue import FAMILIES, Card, cards, times
 from fedlit.run.config import shown
-from fedlit.show.shown import Grid, Shown, for_terminal
+from fedlit.show.shown import Grid, for_terminal
 from fedlit.show.text import Verbatim, definitions, terminal_width
 
-__all__ = ["list_methods", "show_method"]
+__all__ = ["list_methods", "methods_markdown", "show_method"]
+
+_ABOUT = """Columns, classes: whether clients may differ in them; private: only if the part that differs is not \
+federated, as with --exchange.federated '[core]' --data.align none. Bytes of an exchange and gradients of a step \
+(time) are multiples of FedAvg's with the same federated part.
+"""
+_USE = "Show one:    fedlit methods show NAME\nUse it:      fedlit fit --config NAME --method METHOD"
 
 
 def list_methods(*, format: Literal["table", "markdown"] = "table") -> None:
@@ -21,7 +27,19 @@ def list_methods(*, format: Literal["table", "markdown"] = "table") -> None:
     Args:
         format: of the list
     """
-    print(methods_markdown() if format == "markdown" else for_terminal(Listed()))
+    if format == "markdown":
+        print(methods_markdown())
+        return
+    for family, title in FAMILIES.items():
+        rows = [
+            [own.name, own.source, _short(own.columns), _short(own.classes), times(own.bytes), times(own.time)]
+            for own in cards().values()
+            if own.family == family
+        ]
+        table = Grid(["method", "paper", "columns", "classes", "bytes", "time"], rows).text()
+        print(for_terminal(Verbatim(f"{title}:\n\n{table}\n")))
+    print(for_terminal(_ABOUT))
+    print(for_terminal(Verbatim(_USE)))
 
 
 def show_method(name: str) -> None:
@@ -35,67 +53,41 @@ def show_method(name: str) -> None:
         raise ConfigError(
             f"fedlit methods show: expected one of {', '.join(known)}, found {name!r}.{did_you_mean(name, known)}"
         )
-    print(for_terminal(Described(known[name])))
+    own = known[name]
+    facts = [(title.lower(), told.replace("`", "")) for title, told in own.facts.items()]
+    print(for_terminal(f"{own.title} ({own.name}). {own.idea}"))
+    print("\n" + _indented(own.equation), definitions(facts, terminal_width()), sep="\n\n")
+    print(f"\n{shown(own.config)}:\n\n{_indented(own.config.read_text(encoding='utf-8'))}")
+    print(f"\nUse it: fedlit fit --config NAME --method {own.name}")
 
 
-class Listed(Shown):
-    """The list of all methods, family by family."""
-
-    def parts(self) -> list[str | Grid]:
-        """A table for each family, and how to go on."""
-        parts: list[str | Grid] = []
-        for family, rows in method_table().items():
-            parts += [f"{FAMILIES[family]}:", "", Grid(list(HEAD), rows), ""]
-        return [
-            *parts,
-            "Columns, classes: whether clients may differ in them; private: only if the part that differs is not "
-            "federated, as with --exchange.federated '[core]' --data.align none. Bytes of an exchange and gradients of "
-            "a step (time) are multiples of FedAvg's with the same federated part.",
-            "",
-            Verbatim("Show one:    fedlit methods show NAME"),
-            Verbatim("Use it:      fedlit fit --config NAME --method METHOD"),
-        ]
+def methods_markdown() -> str:
+    """A table of all methods for a page, and a section for each."""
+    lines, details = list[str](), list[str]()
+    for family, title in FAMILIES.items():
+        lines += [f"### {title}", "", "| name | idea | columns may differ | classes may differ | cost |"]
+        lines.append("| --- | --- | --- | --- | --- |")
+        for own in cards().values():
+            if own.family == family:
+                cost = "–" if own.bytes is None else f"{times(own.bytes)} × bytes"
+                cost += "" if own.time is None else f", {times(own.time)} × time"
+                cells = [f"[`{own.name}`](#{own.name})", own.idea, _short(own.columns), _short(own.classes), cost]
+                lines.append(f"| {' | '.join(cells)} |")
+                details.append(_section(own))
+        lines.append("")
+    return "\n".join([*lines, "## Each method", *details])
 
 
-class Described(Shown):
-    """One method.
+def _section(card: Card) -> str:
+    facts = "\n".join(f"- **{title}**: {told}" for title, told in card.facts.items())
+    config = f"<!-- not run: --method applies it -->\n```yaml\n{card.config.read_text('utf-8').rstrip()}\n```"
+    equation = f"```text\n{card.equation}\n```"
+    return "\n\n".join([f"\n### {card.name}", f"{card.title}. {card.idea}", equation, facts, config])
 
-    Args:
-        card: its card.
-    """
 
-    def __init__(self, card: Card) -> None:
-        self.card = card
+def _short(differ: str) -> str:
+    return "private" if differ.startswith("in a private") else differ
 
-    def parts(self) -> list[str | Grid]:
-        """Return its purpose, equation, cost and configuration, and what to tune."""
-        own = self.card
-        differ = ", ".join(f"{key} {value}" for key, value in own.differ.items())
-        facts = {
-            "paper": own.paper,
-            "for": own.helps,
-            "travels": own.travels,
-            "stays": own.stays,
-            "may differ": differ,
-            "costs": f"{times(own.upload)} up, {times(own.download)} down, {times(own.time)} in time (FedAvg: 1)",
-            "robust": own.robust,
-            "defaults": own.defaults,
-            **({"class": own.python} if own.python else {}),
-        }
-        config = own.config.read_text(encoding="utf-8").rstrip()
-        tune = [f"  {key}: {space_words(space)}" for key, space in own.tune.items()]
-        return [
-            f"{own.title} ({own.name}). {own.idea}",
-            "",
-            "\n".join(f"  {line}" for line in own.equation.splitlines()),
-            "",
-            Verbatim(definitions(facts.items(), terminal_width())),
-            "",
-            *(["Where it differs from the paper:", *(f"- {line}" for line in own.diff), ""] if own.diff else []),
-            Verbatim(f"{shown(own.config)}:"),
-            "",
-            "\n".join(f"  {line}" for line in config.splitlines()),
-            "",
-            *(["What to tune, beside the learning rate:", Verbatim("\n".join(tune)), ""] if tune else []),
-            Verbatim(f"Use it: fedlit fit --config NAME --method {own.name}"),
-        ]
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.rstrip().splitlines())

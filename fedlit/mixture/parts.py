@@ -31,8 +31,8 @@ from fedlit.run.allowed import is_of_run
 from fedlit.run.config import flatten
 from fedlit.run.folders import newest_run, to_score
 from fedlit.run.load import load as load_run
-from fedlit.run.options import listed
 from fedlit.run.run import Run
+from fedlit.run.trainer import listed
 from fedlit.score.folder import MAIN, load
 from fedlit.score.mixed import aligned, united
 from fedlit.score.scorer import Scorer

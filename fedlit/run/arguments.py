@@ -17,7 +17,7 @@ from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN, find_method
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
-from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
+from fedlit.run.keys import GROUPS, check_classes, check_file, check_key
 from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
 
@@ -252,7 +252,7 @@ def _check_typed(layer: Layer, files: Sequence[Layer]) -> None:
     check_key(key, also=[own.replace(".init_args", "") for file in files for own, _ in flatten(dict(file.values))])
     if key in GROUPS and not isinstance(value, Mapping):
         raise ConfigError(f"--{key}: expected its keys, such as --{key}.{GROUPS[key][0]}, found {value!r} for all")
-    check_class_path(key, value)
+    check_classes(key, value)
 
 
 def check_format(command: str, style: str) -> None:

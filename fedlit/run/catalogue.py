@@ -4,9 +4,8 @@ other. Imports nothing heavy.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -17,14 +16,11 @@ from fedlit.run.config import config_folders, read_yaml, typed_value
 
 __all__ = [
     "FAMILIES",
-    "HEAD",
     "METHODS",
     "PLAIN",
     "Card",
     "cards",
     "find_method",
-    "method_table",
-    "methods_markdown",
     "space_words",
     "times",
 ]
@@ -32,6 +28,7 @@ __all__ = [
 METHODS = "methods"
 """Their folder, in the folder of configurations."""
 FLAG = "--method"
+_DIFFER = ("columns", "classes", "tasks", "sizes")
 PLAIN = Path(__file__).with_name("plain.yaml")
 """What lies below a method's configuration, and above all others."""
 _CARDS = Path(__file__).with_name("catalogue.yaml")
@@ -73,7 +70,7 @@ class Card:
         download: what it receives, likewise.
         time: gradients that a client computes in a step, as a multiple of FedAvg's, or None.
         robust: whether it tolerates clients that send anything.
-        about_defaults: what is to be said of the defaults of its settings; empty for nothing.
+        defaults: the settings of its class with their defaults, and what is to be said of them; empty for nothing.
         tune: what is worth trying: key → values, as a search's space.
         diff: where it differs from the paper.
         helps: whom it is meant for.
@@ -94,7 +91,7 @@ class Card:
     sizes: str
     robust: str
     helps: str
-    about_defaults: str = ""
+    defaults: str = ""
     upload: float | None = None
     download: float | None = None
     time: float | None = None
@@ -116,44 +113,27 @@ class Card:
         return f"{found[1]}{'' if found[2].strip() in ('', '(') else ' et al.'} {found[3]}"
 
     @property
-    def defaults(self) -> str:
-        """The settings of its class with their defaults, and remarks on them."""
-        name = self.python.rpartition(".")[2]
-        own = ", ".join(f"{key}: {value}" for key, value in class_defaults(name).items())
-        return "; ".join(part for part in (own, self.about_defaults) if part)
-
-    @property
-    def differ(self) -> dict[str, str]:
-        """In what clients may differ → whether, or where."""
-        return {key: getattr(self, key) for key in ("columns", "classes", "tasks", "sizes")}
+    def facts(self) -> dict[str, str]:
+        """Title → what there is to say below it."""
+        facts = {
+            "Paper": self.paper,
+            "For": self.helps,
+            "Shared": self.travels,
+            "Private": self.stays,
+            "Clients may differ in": ", ".join(f"{key} ({getattr(self, key)})" for key in _DIFFER),
+            "Cost": f"{times(self.upload)} up, {times(self.download)} down, {times(self.time)} in time (FedAvg: 1)",
+            "Tolerates attackers": self.robust,
+            "Defaults": self.defaults,
+            "Class": f"`{self.python}`" if self.python else "",
+            "Differs from the paper": "; ".join(self.diff),
+            "What to tune": "; ".join(f"`{key}`: {space_words(space)}" for key, space in self.tune.items()),
+        }
+        return {title: " ".join(told.split()) for title, told in facts.items() if told}
 
     @property
     def bytes(self) -> float | None:
         """The bytes of an exchange, both ways, as a multiple of FedAvg's."""
         return None if self.upload is None or self.download is None else (self.upload + self.download) / 2
-
-
-def class_defaults(name: str) -> dict[str, str]:
-    """The settings that have defaults of one of fedlit's classes, read from its source: nothing is imported.
-
-    Example:
-        >>> class_defaults("FedProx")
-        {'mu': '0.01'}
-    """
-    library = Path(__file__).parents[1]
-    for file in (*library.glob("methods/*.py"), *library.glob("exchange/rules/*.py")):
-        text = file.read_text(encoding="utf-8")
-        if f"\nclass {name}(" not in text:
-            continue
-        found = next(own for own in ast.parse(text).body if isinstance(own, ast.ClassDef) and own.name == name)
-        init = next((own for own in found.body if isinstance(own, ast.FunctionDef) and own.name == "__init__"), None)
-        if init is None:
-            return class_defaults(ast.unparse(found.bases[0]))
-        arguments = init.args.args[len(init.args.args) - len(init.args.defaults) :]
-        values = [ast.unparse(value).strip("'") for value in init.args.defaults]
-        # class_weights is every client's, and no method's
-        return {own.arg: value for own, value in zip(arguments, values, strict=True) if own.arg != "class_weights"}
-    return {}
 
 
 @cache
@@ -205,57 +185,6 @@ def find_method(name: str, also: Path | None = None, what: str = FLAG) -> Path:
     )
 
 
-HEAD = ("method", "paper", "columns", "classes", "bytes", "time")
-
-
-def method_table() -> dict[str, list[list[str]]]:
-    """Family → a line of cells for each of its methods, below :data:`HEAD`."""
-    found: dict[str, list[list[str]]] = {family: [] for family in FAMILIES}
-    for own in cards().values():
-        found[own.family].append(
-            [own.name, own.source, _short(own.columns), _short(own.classes), times(own.bytes), times(own.time)]
-        )
-    return {family: rows for family, rows in found.items() if rows}
-
-
-def methods_markdown() -> str:
-    """A table of all methods for a page, and a section for each."""
-    head = ["name", "idea", "columns may differ", "classes may differ", "cost"]
-    lines: list[str] = []
-    details: list[str] = []
-    for family, title in FAMILIES.items():
-        lines += [f"### {title}", "", _line(head), _line(["---"] * len(head))]
-        for own in cards().values():
-            if own.family == family:
-                cost = "–" if own.bytes is None else f"{times(own.bytes)} × bytes"
-                cost += "" if own.time is None else f", {times(own.time)} × time"
-                cells = [f"[`{own.name}`](#{own.name})", own.idea, own.columns, own.classes, cost]
-                lines.append(_line([cell.replace("in a private part", "private part") for cell in cells]))
-                details += [_section(own), ""]
-        lines.append("")
-    return "\n".join([*lines, "## Each method", "", *details]).rstrip()
-
-
-def _section(card: Card) -> str:
-    facts = {
-        "Paper": card.paper,
-        "For": card.helps,
-        "Shared": card.travels,
-        "Private": card.stays,
-        "Clients may differ in": ", ".join(f"{key} ({value})" for key, value in card.differ.items()),
-        "Cost": f"{times(card.upload)} up, {times(card.download)} down, {times(card.time)} in time (FedAvg: 1)",
-        "Tolerates attackers": card.robust,
-        "Defaults": card.defaults,
-        "Class": f"`{card.python}`" if card.python else "",
-        "Differs from the paper": "; ".join(card.diff),
-        "What to tune": "; ".join(f"`{key}`: {space_words(space)}" for key, space in card.tune.items()),
-    }
-    lines = [f"- **{key}**: {' '.join(said.split())}" for key, said in facts.items() if said]
-    equation = ["```text", *card.equation.splitlines(), "```"]
-    config = ["<!-- not run: --method applies it -->", "```yaml", card.config.read_text("utf-8").rstrip(), "```"]
-    return "\n".join([f"### {card.name}", "", f"{card.title}. {card.idea}", "", *equation, "", *lines, "", *config])
-
-
 def space_words(space: object) -> str:
     """What a search may try for a key, in words.
 
@@ -268,14 +197,6 @@ def space_words(space: object) -> str:
     if "choices" in space:
         return " or ".join(typed_value(value) for value in space["choices"])
     return f"{space['low']} to {space['high']}" + (", on a logarithmic scale" if space.get("log") else "")
-
-
-def _short(differ: str) -> str:
-    return "private" if differ.startswith("in a private") else differ
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def times(value: float | None) -> str:

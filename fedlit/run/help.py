@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from textwrap import fill
-from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin
-
-import yaml
-from jsonargparse import Namespace
+from typing import Any, NoReturn
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.run.layers import DEFAULTS
 
-__all__ = ["SHOWN", "keys_markdown", "print_help"]
+__all__ = ["SHOWN", "print_help", "text_of"]
 
 _RUN = ("name", "seed", "trainer.default_root_dir", "trainer.accelerator")
 _TABLES = ("data.source", "data.batches", "data.align", "model.client", "exchange.federated", "exchange.every")
@@ -31,20 +26,6 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "predict": ("ckpt_path", "format", "data.predict", *_RUN),
 }  # fmt: skip
 """Command → the keys that its help explains; ``--help all`` explains the others, too."""
-_WORDS: dict[Any, str] = {
-    str: "text", int: "integer", float: "number", bool: "true or false", list: "list", dict: "mapping", Any: "anything",
-}  # fmt: skip
-_GROUPS = {
-    "": "Keys of the whole run. `fit`, `test`, `predict` and `describe` take the same ones.",
-    "data": "Which tables are read, and how they become batches.",
-    "model": "What a client is, and how it takes its steps.",
-    "exchange": "What is shared, how often, and by which rule it is aggregated.",
-    "checkpoint": "What is kept in a run's folder `checkpoints`.",
-    "board": "Which clients have runs of their own in TensorBoard, and which pictures are drawn.",
-    "trainer": "All other keys of [Lightning's Trainer]"
-    "(https://lightning.ai/docs/pytorch/stable/common/trainer.html) work too.",
-}
-"""Group → what its keys are about, on the page of all keys."""
 _ABOUT = {
     "fit": "Train the federation of a configuration.",
     "validate": "Score the validation split of a trained run; --all shows every score.",
@@ -74,14 +55,23 @@ def print_help(parser: Any, command: str, asked: Mapping[str, str]) -> NoReturn:
             parser.parse_args([f"{flag}={topic}" if topic else flag])
         print(_plain(text.getvalue().partition("\n\n")[2]))
     else:
-        print(_chosen(_plain(parser.format_help()), command, topic))
+        print(text_of(parser, command, topic))
     raise SystemExit(0)
 
 
-def _chosen(text: str, command: str, topic: str) -> str:
-    """The parts of the whole help that are asked for: titles, with the keys below each."""
+def text_of(parser: Any, command: str, topic: str) -> str:
+    """The parts of the whole help that are asked for: titles, with the keys below each.
+
+    Args:
+        parser: with all keys.
+        command: one of :data:`SHOWN`.
+        topic: nothing, ``all``, a group or a key.
+
+    Raises:
+        ConfigError: there is no such topic.
+    """
     sections: list[tuple[str, dict[str, str]]] = []
-    for line in text.partition("\n\n")[2].splitlines():
+    for line in _plain(parser.format_help()).partition("\n\n")[2].splitlines():
         if line and not line.startswith(" "):
             sections.append((line, {}))
         elif found := re.match(r"  (?:-\w, )?--([\w.]+)", line):
@@ -103,7 +93,7 @@ def _chosen(text: str, command: str, topic: str) -> str:
     for title, own in sections:
         if entries := [entry for key, entry in own.items() if key in shown]:
             lines += ["", fill(title.replace("options:", "The run:"), 80)]
-            lines += entries if topic else [re.sub(r",\s+known\s+subclasses:[^)]*", "", entry) for entry in entries]
+            lines += [re.sub(r",\s+known\s+subclasses:[^)]*", "", entry) for entry in entries]  # those imported so far
     more = {
         "--help all": "all keys, with those of Lightning's Trainer",
         "--help data": f"those of a group: {', '.join(groups)}",
@@ -116,63 +106,7 @@ def _chosen(text: str, command: str, topic: str) -> str:
     )
 
 
-def keys_markdown(parser: Any) -> str:
-    """All configuration keys for a page: a section for each group, with type, default, meaning and example.
-
-    Of the keys of Lightning's Trainer it has only those that ``fedlit fit --help`` shows. After a change of keys, put
-    what it makes of the parser of :mod:`fedlit.run.load` into docs/keys.md; a test compares the two.
-
-    Args:
-        parser: with all keys.
-    """
-    rows: dict[str, list[str]] = {}
-    for action in parser._actions:
-        group = action.dest.rpartition(".")[0]
-        typed = getattr(action, "_typehint", None)
-        if typed is None or group not in _GROUPS or (group == "trainer" and action.dest not in SHOWN["fit"]):
-            continue
-        about = " ".join(_without_roles(action.help or "").split())
-        meaning = re.split(r"(?<=\.)\s+(?=[A-Z`])", about)[0].rstrip(".")
-        example = re.search(r"such as (``.+?``)|(``[{\[].+?``)", about)
-        default = "required" if action.required else _default(DEFAULTS.values.get(action.dest, action.default))
-        cells = [f"`{action.dest}`", _type(typed), default, meaning[:1].upper() + meaning[1:]]
-        cells.append(example[1] or example[2] if example else "")
-        line = " | ".join(cells).replace("``", "`")
-        rows.setdefault(group, []).append(f"| {line.rstrip()} |")
-    lines: list[str] = []
-    for group, own in rows.items():
-        lines += [f"## {group or 'The run'}", "", _GROUPS[group], ""]
-        lines += ["| key | type | default | meaning | example |", "| --- | --- | --- | --- | --- |", *own, ""]
-    return "\n".join(lines).rstrip()
-
-
-def _type(hint: Any) -> str:
-    """A type as people write it in YAML."""
-    if hint in (None, NoneType):
-        return "null"
-    outer, inner = get_origin(hint), get_args(hint)
-    if outer is Literal:
-        return " or ".join(dict.fromkeys(f"`{value}`" for value in inner))
-    if outer in (Union, UnionType):
-        return " or ".join(dict.fromkeys(map(_type, inner)))
-    if outer is Callable:
-        return "class"
-    if outer in (dict, Mapping):
-        return f"mapping to {_type(inner[-1])}"
-    if inner:
-        return f"list of {_type(inner[0])}"
-    return _WORDS.get(hint, f"`{hint.__name__}`" if isinstance(hint, type) else "anything")
-
-
-def _default(value: Any) -> str:
-    value = value["class_path"] if isinstance(value, Mapping | Namespace) and "class_path" in value else value
-    return f"`{yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix('...' + chr(10)).strip()}`"
-
-
 def _plain(text: str) -> str:
     """Words of docstrings without markup."""
-    return re.sub(r"(`{1,2})([^`]+)\1", r"\2", _without_roles(text))
-
-
-def _without_roles(text: str) -> str:
-    return re.sub(r":(?:\w+:)?\w+:`(?:~(?:[\w.]+\.)?)?([^`<]+?)(?:\s*<[^>]*>)?`", r"\1", text)
+    text = re.sub(r":(?:\w+:)?\w+:`(?:~(?:[\w.]+\.)?)?([^`<]+?)(?:\s*<[^>]*>)?`", r"\1", text)
+    return re.sub(r"(`{1,2})([^`]+)\1", r"\2", text)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import fedlit
 from fedlit.errors import ConfigError, closest, did_you_mean
 
-__all__ = ["FILE", "GROUPS", "SINGLE", "check_class_path", "check_class_paths", "check_file", "check_key"]
+__all__ = ["FILE", "GROUPS", "SINGLE", "check_classes", "check_file", "check_key"]
 
 FILE = Path(__file__).with_suffix(".json")
 """What :func:`fedlit.run.load.keys_of_parser` gave."""
@@ -85,46 +85,26 @@ def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
     )
 
 
-def _class_paths(tree: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(key, class path) of all classes that a tree names."""
-    if isinstance(tree, Mapping):
-        for name, value in tree.items():
-            if name == "class_path":
-                yield key, value
-            else:
-                yield from _class_paths(value, key if name == "init_args" else f"{key}.{name}".strip("."))
-    elif isinstance(tree, list):
-        for value in tree:
-            yield from _class_paths(value, key)
-
-
-def check_class_path(key: str, value: Any, where: str = "") -> None:
-    """Refuse a class that fedlit does not have.
+def check_classes(key: str, value: Any, where: str = "") -> None:
+    """Refuse a class that fedlit does not have, wherever it stands in a value.
 
     Args:
-        key: the key that names it.
-        value: such as ``fedlit.FedProx``; others than fedlit's own pass.
+        key: the key of the value.
+        value: text such as ``fedlit.FedProx``, or what may hold it; others than fedlit's own pass.
         where: the file that it stands in; empty for the command line.
 
     Raises:
         ConfigError: there is none, with the one that may have been meant.
     """
-    if not isinstance(value, str) or not re.fullmatch(r"fedlit\.[A-Z]\w*", value):
-        return
-    name = value.removeprefix("fedlit.")
-    if name not in dir(fedlit):
-        shown = _shown(key, where)
-        raise ConfigError(
-            f"{shown}: expected a class, found {value}, which fedlit does not have."
-            + did_you_mean(name, [own for own in dir(fedlit) if own[0].isupper()], "fedlit.")
-        )
-
-
-def check_class_paths(key: str, value: Any, where: str = "") -> None:
-    """:func:`check_class_path` of all classes in the value of a key."""
-    check_class_path(key, value, where)
-    for inner, path in _class_paths(value, key):
-        check_class_path(inner, path, where)
+    if isinstance(value, Mapping):
+        for name, own in value.items():
+            check_classes(key if name in ("class_path", "init_args") else f"{key}.{name}".strip("."), own, where)
+    elif isinstance(value, list):
+        for own in value:
+            check_classes(key, own, where)
+    elif isinstance(value, str) and re.fullmatch(r"fedlit\.[A-Z]\w*", value) and value[7:] not in dir(fedlit):
+        hint = did_you_mean(value[7:], [own for own in dir(fedlit) if own[0].isupper()], "fedlit.")
+        raise ConfigError(f"{_shown(key, where)}: expected a class, found {value}, which fedlit does not have.{hint}")
 
 
 def check_file(content: Mapping[Any, Any], where: str) -> None:
@@ -143,4 +123,4 @@ def check_file(content: Mapping[Any, Any], where: str) -> None:
         names = [f"{key}.{name}" for name in value] if key in GROUPS and value else [str(key)]
         for name in names:
             check_key(name, where)
-    check_class_paths("", content, where)
+    check_classes("", content, where)

@@ -13,7 +13,7 @@ import yaml
 from lightning.pytorch.cli import LightningArgumentParser
 
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, FedlitError, told_as
+from fedlit.errors import told_as
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.allowed import only_allowed, trusted
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
@@ -21,7 +21,7 @@ from fedlit.run.config import flatten
 from fedlit.run.help import print_help
 from fedlit.run.layers import given_in
 from fedlit.run.loggers import RunTrainer
-from fedlit.run.messages import in_one_line, why_not_made
+from fedlit.run.messages import why_refused
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
@@ -125,12 +125,8 @@ def parse(asked: Asked) -> tuple[Run, Any]:
         parser, given = _parser(), given_in(asked.layers)
         if asked.help and "--print_config" not in asked.help:
             print_help(parser, asked.command, asked.help)
-        try:
+        with told_as(lambda error: why_refused(error, given)):
             config = parser.parse_object(asked.content)
-        except FedlitError:
-            raise
-        except Exception as error:  # ArgumentError, or whatever the module of a user's class raises
-            raise ConfigError(in_one_line(error, given)) from error
         if asked.help:
             print(parser.dump(config, skip_link_targets=True))
             raise SystemExit(0)
@@ -145,7 +141,7 @@ def _made(asked: Asked, parser: LightningArgumentParser, config: Any) -> Run:
     text = parser.dump(settings, skip_link_targets=True, skip_unset=False, skip_validation=True)
     if asked.configs:
         text = f"{made_from(asked.configs)}\n{text}"
-    with told_as(lambda error: why_not_made(error, given_in(asked.layers))):
+    with told_as(lambda error: why_refused(error, given_in(asked.layers))):
         ready = parser.instantiate(config)
     trainer = {key: value for key, value in vars(ready.trainer).items() if value is not None}
     return Run(
@@ -156,7 +152,7 @@ def _made(asked: Asked, parser: LightningArgumentParser, config: Any) -> Run:
         root=trainer.pop("default_root_dir", None) or ROOT,
         checkpoints=ready.checkpoint,
         board=ready.board,
-        settings=dict(flatten(yaml.safe_load(text))),
+        settings=dict(flatten(yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))),
         config_text=text,
         **trainer,
     )

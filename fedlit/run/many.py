@@ -15,9 +15,8 @@ from lightning.pytorch.utilities import CombinedLoader
 
 from fedlit.data.loader import EvalLoader
 from fedlit.errors import ConfigError
-from fedlit.run.options import with_tuning, without_hints
 from fedlit.run.run import Run
-from fedlit.run.trainer import DEFAULTS
+from fedlit.run.trainer import DEFAULTS, with_tuning, without_hints
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 

@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
@@ -28,11 +27,17 @@ from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.folders import CHECKPOINTS, WrittenFolder, check_name, new_folder, to_resume, to_score, used
 from fedlit.run.loggers import make_loggers
-from fedlit.run.options import check_accelerator, check_clocks, check_options, listed, unlogged, without_hints
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorers_of, use_encoders
 from fedlit.run.summary import opening, summary
-from fedlit.run.trainer import make_trainer
+from fedlit.run.trainer import (
+    check_accelerator,
+    check_clocks,
+    check_options,
+    listed,
+    make_trainer,
+    without_hints,
+)
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
@@ -330,11 +335,6 @@ class Run(Shown):
             if getattr(trainer, "received_sigterm", False):
                 raise RunError(f"the run was terminated (SIGTERM); {self._go_on()}") from error
             raise KeyboardInterrupt(self._go_on()) from error
-        except (MisconfigurationException, RuntimeError) as error:
-            told = unlogged(error, trainer.callback_metrics)
-            if told is None:
-                raise
-            raise told from error
 
     def _found_in(self, header: Mapping[str, Any]) -> dict[str, dict[str, int]]:
         """What a checkpoint says about clients that were left out."""

@@ -11,8 +11,8 @@ from lightning.pytorch import Trainer
 
 from fedlit.client.client import main_score
 from fedlit.data.table import SPLITS
-from fedlit.run.options import is_part
 from fedlit.run.plan import when
+from fedlit.run.trainer import is_part
 from fedlit.show.shown import Grid
 from fedlit.show.text import Verbatim, shorten
 

@@ -1,26 +1,159 @@
-"""Lightning's Trainer of a run: the user's options, with what is decided here."""
+"""Lightning's Trainer of a run: the user's options, what of them a federation cannot do, and what is decided here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import Checkpoint, ProgressBar
+from lightning.pytorch.accelerators import AcceleratorRegistry
+from lightning.pytorch.callbacks import Checkpoint, ProgressBar, Timer
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, did_you_mean
 from fedlit.exchange.transport import Group
-from fedlit.run.options import listed, own_device, with_tuning, without_hints
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["DEFAULTS", "make_trainer"]
+__all__ = [
+    "DEFAULTS",
+    "check_accelerator",
+    "check_clocks",
+    "check_options",
+    "is_part",
+    "listed",
+    "make_trainer",
+    "with_tuning",
+    "without_hints",
+]
 
 DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
 """Options that differ from Lightning's where the user gives none."""
+
+
+def listed(value: Any) -> list[Any]:
+    """None, one thing or several, as a list."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def is_part(limit: Any) -> bool:
+    """Return whether a limit of batches of the trainer leaves some out: 1 is one batch, 1.0 is all.
+
+    Example:
+        >>> is_part(1), is_part(0.5), is_part(1.0), is_part(None)
+        (True, True, False, False)
+    """
+    return limit not in (None, 1.0) or isinstance(limit, int)
+
+
+_DEVICES = (
+    "a process trains its clients on one device; leave it out. To deal clients to several processes, each with a "
+    "device: torchrun --nproc-per-node N -m fedlit fit …"
+)
+_PART = "would score a part as the whole; leave it out"
+_REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "devices": (lambda value: value not in ("auto", 1, "1"), _DEVICES),
+    "strategy": (lambda value: value != "auto", _DEVICES),
+    "barebones": (bool, "leaves out what a run needs (checkpoints, logs); leave it out"),
+    "limit_val_batches": (is_part, _PART),
+    "limit_test_batches": (is_part, _PART),
+    "limit_predict_batches": (is_part, _PART),
+    "overfit_batches": (bool, f"{_PART}, or set trainer.limit_train_batches to train on fewer batches"),
+    "limit_train_batches": (lambda value: value == 0, "0 would train nothing; leave it out"),
+    "gradient_clip_val": (bool, "clips one module; set model.gradient_clip_val, which clips each client"),
+    "accumulate_grad_batches": (lambda value: value != 1, "does not reach the clients; set model.accumulate"),
+    "precision": (
+        lambda value: str(value) in ("16", "16-mixed"),
+        "16-mixed scales all clients' losses by one factor, so that one client's overflow would halve everyone's; use "
+        "bf16-mixed or 32-true",
+    ),
+}
+"""Option of the Trainer → which values a federation of several optimizers refuses, and why."""
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse, all in one message, what a federation of several optimizers cannot do."""
+    given = {key: options.get(key) for key in _REFUSED if options.get(key) is not None}
+    if problems := [f"trainer.{key}: {_REFUSED[key][1]}" for key, value in given.items() if _REFUSED[key][0](value)]:
+        raise ConfigError("\n".join(problems))
+
+
+def check_clocks(options: Mapping[str, Any]) -> None:
+    """Refuse what goes by the clock, where clients are on several ranks: each rank has its own, and they must do the
+    same at the same step.
+    """
+    found = ["trainer.max_time"] if options.get("max_time") else []
+    for callback in listed(options.get("callbacks")):
+        if isinstance(callback, Timer):
+            found.append("trainer.callbacks: Timer")
+        elif getattr(callback, "_train_time_interval", None) is not None:
+            found.append(f"trainer.callbacks: train_time_interval of {type(callback).__name__}")
+    if found:
+        raise ConfigError(
+            f"{', '.join(found)}: expected what goes by epochs or steps, for ranks have clocks of their own; set "
+            "trainer.max_epochs or max_steps, and checkpoint.seconds, which all ranks keep to together"
+        )
+
+
+def check_accelerator(name: Any) -> None:
+    """Refuse a kind of device that this machine does not have, before data is read.
+
+    Args:
+        name: ``trainer.accelerator``; what is no name passes.
+    """
+    if not isinstance(name, str) or name == "auto":
+        return
+    kinds = {own: AcceleratorRegistry[own]["accelerator"] for own in AcceleratorRegistry.available_accelerators()}
+    names = sorted({*kinds, "gpu", "auto"})
+    asked = ("cuda", "mps") if name.lower() == "gpu" else (name.lower(),)
+    here = [own for own in names if own in kinds and kinds[own].is_available()]
+    if name.lower() not in names or not set(asked) & set(here):
+        raise ConfigError(
+            f"trainer.accelerator: expected auto or one that is here ({', '.join(here)}), found {name!r}."
+            + did_you_mean(name, names)
+        )
+
+
+@contextmanager
+def without_hints() -> Iterator[None]:
+    """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses
+    itself.
+    """
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    hints = (
+        "The `srun` command",
+        ".*does not have many workers",
+        ".*Checkpoint directory .* exists and is not empty",
+        "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",
+        "The dirpath has changed from",
+        ".*LeafSpec.* is deprecated",
+        ".*constrained_layout not applied",  # names of clients may be as long as a picture is wide
+        ".*could not find the monitored key",  # the run ended before anything was scored, which Run.fit says
+        ".*precision=bf16. is supported for historical reasons",
+    )
+    try:
+        with warnings.catch_warnings():
+            for hint in hints:
+                warnings.filterwarnings("ignore", hint)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def with_tuning(options: Mapping[str, Any], loop: FederatedLoop) -> dict[str, Any]:
+    """A Trainer's options whose ``max_epochs``, which count the federation's, also count those of fine-tuning."""
+    tune = loop.federation.training.tune
+    if tune is None or (options.get("max_epochs") or -1) <= 0:
+        return dict(options)
+    return {**options, "max_epochs": options["max_epochs"] + tune.epochs}
 
 
 def make_trainer(
@@ -54,7 +187,8 @@ def make_trainer(
         callbacks.remove(bars[0])
     if group.size > 1:  # Lightning would take the ranks for devices of one module
         plugins.append(LightningEnvironment())
-        given["devices"] = own_device(group, given.get("accelerator"))
+        on_cpu = str(given.get("accelerator")).lower() == "cpu" or not (devices := torch.cuda.device_count())
+        given["devices"] = 1 if on_cpu else [group.local % devices]  # several share one where there are fewer
     decided = {
         "default_root_dir": folder,
         "enable_progress_bar": bool(bars),

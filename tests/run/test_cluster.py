@@ -16,7 +16,7 @@ from ranks import on_ranks
 
 import fedlit
 from fedlit.errors import ConfigError
-from fedlit.run.options import check_clocks
+from fedlit.run.trainer import check_clocks
 from fedlit.train.manifest import read_checkpoint
 from fedlit.train.parts import merge, select
 
