@@ -1,21 +1,24 @@
-"""``fedlit fit``, ``validate``, ``test``, ``predict`` and ``describe`` of a configuration with several parts."""
+"""A configuration with several parts: what is typed behind a command, and the mixture that it means."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedlit.errors import ConfigError
 from fedlit.mixture.folders import CONFIG, newest
 from fedlit.mixture.settings import WEIGHTS, MixtureSettings, settings_of, typed_pairs
 from fedlit.run.arguments import check_format
 from fedlit.run.config import find_config
-from fedlit.show.shown import for_terminal, say
+from fedlit.show.shown import say
 
-__all__ = ["execute_mixture"]
+if TYPE_CHECKING:
+    from fedlit.mixture.mixture import Mixture
 
-_HELP = f"""A configuration of several parts (mixture:). Keys:
+__all__ = ["MIXTURE_HELP", "read_mixture"]
+
+MIXTURE_HELP = f"""A configuration of several parts (mixture:). Keys:
   --seed, --name, --folds, --workers, --trainer.default_root_dir
   --mixture.weights {" | ".join(WEIGHTS)}, or --mixture.weights.PART NUMBER
   --mixture.shrink ROWS, --mixture.admit, --mixture.by SCORE
@@ -24,11 +27,8 @@ _HELP = f"""A configuration of several parts (mixture:). Keys:
   --format: of describe table or json, of predict csv or parquet"""
 
 
-def execute_mixture(command: str, typed: Sequence[str], brief: bool) -> None:
-    """Run one command and print what it has to say; of scores the main ones if it is ``brief``."""
-    if any(arg.partition("=")[0] in ("-h", "--help", "--print_config") for arg in typed):
-        print(_HELP)
-        return
+def read_mixture(command: str, typed: Sequence[str]) -> tuple[Mixture, str | None, str | None]:
+    """The mixture, its ``--ckpt_path`` and its ``--format``."""
     configs, changed = typed_pairs(typed)
     if len(configs) != 1:
         raise ConfigError(
@@ -41,19 +41,7 @@ def execute_mixture(command: str, typed: Sequence[str], brief: bool) -> None:
     say(f"Reading {len(settings.parts)} parts of {settings.name}")
     from fedlit.mixture.mixture import Mixture
 
-    mixture = Mixture(settings)
-    if command == "describe":
-        plan = mixture.describe()
-        print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else for_terminal(plan))
-    elif command == "fit":
-        mixture.fit(checkpoint)
-        name = f" --name {settings.name}" if settings.name != Path(configs[0]).stem else ""
-        root = changed.get("trainer.default_root_dir")
-        print(f"\nNext: fedlit test --config {configs[0]}{name}{f' --trainer.default_root_dir {root}' if root else ''}")
-    elif command == "predict":
-        print(for_terminal(mixture.predict(checkpoint, format=style or "csv")))
-    else:
-        (mixture.test if command == "test" else mixture.validate)(checkpoint, brief=brief)
+    return Mixture(settings), checkpoint, style
 
 
 def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: str | None) -> MixtureSettings:

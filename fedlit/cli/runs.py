@@ -6,84 +6,73 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.cli.mixture import execute_mixture
+from fedlit.cli.mixture import MIXTURE_HELP, read_mixture
 from fedlit.errors import RunError
 from fedlit.exchange.place import refuse_ranks
 from fedlit.mixture.settings import has_mixture
-from fedlit.run.arguments import Asked, Command, pairs_of, read, title
+from fedlit.run.arguments import Command, pairs_of, read, title
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.show.shown import for_terminal, say
 
 if TYPE_CHECKING:
+    from fedlit.mixture.mixture import Mixture
     from fedlit.run.run import Run
 
 __all__ = ["describe", "fit", "predict", "test", "validate"]
 
 
-def fit(*words: str) -> None:
-    """Train a federation, or a mixture."""
-    _run("fit", words)
-
-
-def validate(*words: str) -> None:
-    """Score the validation rows."""
-    _run("validate", words)
-
-
-def test(*words: str) -> None:
-    """Score the test rows."""
-    _run("test", words)
-
-
-def predict(*words: str) -> None:
-    """Write predictions for a split of the tables."""
-    _run("predict", words)
-
-
-def describe(*words: str) -> None:
-    """Show the plan, and train nothing."""
-    _run("describe", words)
-
-
-def _run(command: Command, words: Sequence[str]) -> None:
-    brief = command not in ("fit", "validate", "test") or "--all" not in words
-    words = [word for word in words if brief or word != "--all"]
+def _run(command: Command, *typed: str) -> None:
+    brief = command not in ("fit", "validate", "test") or "--all" not in typed
+    words = [word for word in typed if brief or word != "--all"]
+    made: Run | Mixture
     if has_mixture(words):
         refuse_ranks("a mixture of several parts")
-        execute_mixture(command, words, brief)
-        return
-    asked = read(command, words)  # what is not there is said before torch is imported
-    if sys.stderr.isatty() and command in ("fit", "describe") and not asked.help:
-        say(f"Reading {', '.join(map(str, asked.configs))}")
-    from fedlit.run.load import parse
-
-    run, config = parse(asked)
-    if command == "describe":
-        _describe(run, config.format, _again(asked, words, run.name))
-    elif command == "fit":
-        _fit(run, config.ckpt_path, brief, _again(asked, words, run.name))
-    elif command == "predict":
-        print(for_terminal(run.predict(config.ckpt_path, format=config.format or "csv")))
+        if any(word.partition("=")[0] in ("-h", "--help", "--print_config") for word in words):
+            print(MIXTURE_HELP)
+            return
+        made, checkpoint, style = read_mixture(command, words)
+        name = made.settings.name
     else:
-        (run.test if command == "test" else run.validate)(config.ckpt_path, brief=brief)
+        asked = read(command, words)  # what is not there is said before torch is imported
+        if sys.stderr.isatty() and command in ("fit", "describe") and not asked.help:
+            say(f"Reading {', '.join(map(str, asked.configs))}")
+        from fedlit.run.load import parse
+
+        made, config = parse(asked)
+        checkpoint, style, name = config.ckpt_path, config.format, made.name
+    again = shlex.join(_again(words, name))
+    if command == "describe":
+        _describe(made, style, again)
+    elif command == "fit":
+        _fit(made, checkpoint, brief, again)
+    elif command == "predict":
+        print(for_terminal(made.predict(checkpoint, format=style or "csv")))
+    else:
+        (made.test if command == "test" else made.validate)(checkpoint, brief=brief)
 
 
-def _describe(run: Run, style: str | None, again: str) -> None:
-    from fedlit.data.sources.tables import Tables
-
-    plan = run.describe()
+def _describe(made: Run | Mixture, style: str | None, again: str) -> None:
+    plan = made.describe()
     if style == "json":
         print(json.dumps(plan.to_dict(), indent=2, default=str))
         return
     print(for_terminal(plan))
-    if run.data.notes and isinstance(run.data.source, Tables):
+    data = getattr(made, "data", None)
+    if data is not None and data.notes:
         print(for_terminal(f"\nfedlit check {again} shows more about the tables."))
 
 
-def _fit(run: Run, checkpoint: Any, brief: bool, again: str) -> None:
+def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
+    from fedlit.run.run import Run
+
+    if not isinstance(run, Run):
+        run.fit(checkpoint)
+        print(f"\nNext: fedlit test {again}")
+        return
     from lightning.pytorch.callbacks import EarlyStopping
 
     from fedlit.exchange.named import check_left_out
@@ -106,14 +95,14 @@ def _fit(run: Run, checkpoint: Any, brief: bool, again: str) -> None:
     check_left_out(run.exchange.found)
 
 
-def _again(asked: Asked, words: Sequence[str], name: str) -> str:
+def _again(words: Sequence[str], name: str) -> list[str]:
     """The arguments by which another command finds the run that these words made."""
-    pairs = list(pairs_of(words))
-    named = {"--config": "--config", "-c": "--config", METHOD: METHOD}
-    parts = [part for flag, value in pairs if flag in named for part in (named[flag], value)]
-    parts += ["--name", name] if title(asked.configs) != name else []
-    root = dict(pairs).get("--trainer.default_root_dir")
-    return shlex.join([*parts, *(["--trainer.default_root_dir", root] if root else [])])
+    pairs = [("--config" if flag == "-c" else flag, value) for flag, value in pairs_of(words)]
+    named = [pair for pair in pairs if pair[0] in ("--config", METHOD)]
+    usual = title([Path(value) for _, value in sorted(named, key=lambda pair: pair[0] == METHOD)])
+    more = [("--name", name)] if name != usual else []
+    more += [pair for pair in pairs if pair[0] == "--trainer.default_root_dir"]
+    return [word for pair in [*named, *more] for word in pair]
 
 
 def _curves(run: Run) -> list[str]:
@@ -134,3 +123,8 @@ def _curves(run: Run) -> list[str]:
                 f"To compare all runs: tensorboard --logdir {shlex.quote(str(folder.parent.parent))} (tab HParams)",
             ]
     return lines
+
+
+fit, validate, test, predict, describe = (
+    partial(_run, command) for command in ("fit", "validate", "test", "predict", "describe")
+)

@@ -24,7 +24,7 @@ from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more, shorten
 
-__all__ = ["Explanation", "explain", "explain_corrections", "explain_effects", "explain_paths", "read_corrections"]
+__all__ = ["Explanation", "explain", "read_corrections"]
 
 _ENDS = 10  # sites at each end of a long list
 
@@ -56,12 +56,16 @@ def explain(
     threshold: float = 2.0,
     out: str | Path | None = None,
 ) -> Explanation:
-    """Explain a run by what it has recorded: effects of a mixed model, corrections, or paths between clients' models.
+    """Explain a run by what it has recorded, as pictures (PNG and SVG), tables and words: the effects of a mixed model,
+    or corrections (:func:`fedlit.explain.judge.judge`), of these alone, which hold no data; or the loss along the
+    straight and the bent path between two clients' models, as FedGMCC found it in its last exchange (Lucchetti et al.
+    2022, Fig. 2).
 
     Args:
         run: the folder of a trained run.
-        client: show this client alone; see :func:`explain_corrections` and :func:`explain_effects`.
-        epoch: see :func:`explain_corrections`, of the next two too.
+        client: show this client's own effects alone; or also draw its marked features by class, from its own table and
+            no one else's.
+        epoch: one after which corrections were recorded; the last one if None.
         threshold: standard deviations from which a correction is marked.
         out: where to; ``explain`` in the run's folder if None.
 
@@ -69,17 +73,12 @@ def explain(
         ConfigError: no such run, client, or corrections.
     """
     folder = Path(run)
+    target = Path(out) if out is not None else folder / "explain"
     if (folder / EFFECTS).is_file():
-        return explain_effects(folder, client=client, out=out)
+        return _effects(folder, client, target)
     if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
-        return explain_paths(folder, out=out)
-    return explain_corrections(folder, client=client, epoch=epoch, threshold=threshold, out=out)
-
-
-def _target(run: str | Path, out: str | Path | None) -> Path:
-    target = Path(out) if out is not None else Path(run) / "explain"
-    target.mkdir(parents=True, exist_ok=True)
-    return target
+        return _paths(folder, target)
+    return _corrections(folder, client, epoch, threshold, target)
 
 
 def _check_client(client: str | None, known: Sequence[str]) -> None:
@@ -88,18 +87,12 @@ def _check_client(client: str | None, known: Sequence[str]) -> None:
         raise ConfigError(f"--client: expected one of {shorten(known)}, found {client!r}.{hint}")
 
 
-def explain_paths(run: str | Path, *, out: str | Path | None = None) -> Explanation:
-    """Draw the loss along the straight and the bent path between two clients' models, as FedGMCC found it in its last
-    exchange (Lucchetti et al. 2022, Fig. 2), as PNG and SVG.
-
-    Args:
-        run: the folder of a trained run.
-        out: where to; ``explain`` in the run's folder if None.
-    """
-    found = read_named(Path(run) / PATHS)
+def _paths(run: Path, target: Path) -> Explanation:
+    found = read_named(run / PATHS)
     number, pairs = int(found["round"].iloc[0]), len(found[["first", "second"]].drop_duplicates())
     title = f"Round {number}, {pairs} pair{'s' * (pairs > 1)}: mean and standard deviation"
-    files = save_figure(paths_figure(found, title), _target(run, out) / "paths")
+    target.mkdir(parents=True, exist_ok=True)
+    files = save_figure(paths_figure(found, title), target / "paths")
     losses = found.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
     about = (
         f"Round {number}: the mean over {pairs} pairs of clients of the squared distance of outputs to the second "
@@ -133,32 +126,11 @@ def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame,
     return values[values["epoch"] == chosen].drop(columns="epoch").reset_index(drop=True), chosen
 
 
-def explain_corrections(
-    run: str | Path,
-    *,
-    client: str | None = None,
-    epoch: int | None = None,
-    threshold: float = 2.0,
-    out: str | Path | None = None,
-) -> Explanation:
-    """Write heatmaps (PNG and SVG), ``findings.csv`` (every correction with its marks) and
-    ``findings.md``; of corrections alone, which hold no data.
-
-    Args:
-        run: the folder of a trained run.
-        client: also draw this client's marked features by class, from its own table and no one else's.
-        epoch: an epoch of which corrections were recorded; the last one if None.
-        threshold: standard deviations from which a correction is marked.
-        out: where to; ``explain`` in the run's folder if None.
-
-    Raises:
-        ConfigError: no such run, client, or corrections.
-    """
-    folder = Path(run)
-    values, epoch = read_corrections(folder, epoch)
+def _corrections(run: Path, client: str | None, epoch: int | None, threshold: float, target: Path) -> Explanation:
+    values, epoch = read_corrections(run, epoch)
     _check_client(client, list(dict.fromkeys(values["client"])))
-    judged, target = judge(values, threshold=threshold), _target(run, out)
-    drawn = _histograms(folder, client, judged, target) if client is not None else []
+    judged = judge(values, threshold=threshold)
+    drawn = _histograms(run, client, judged, target) if client is not None else []
     files = [target / "findings.csv", target / "findings.md"]
     keys = ["client", "part", "feature"]
     cells = judged.cells.join(judged.findings.set_index(keys)["words"], on=keys)
@@ -194,20 +166,11 @@ def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list
     return save_figure(figure, target / f"histograms_{client}")
 
 
-def explain_effects(run: str | Path, *, client: str | None = None, out: str | Path | None = None) -> Explanation:
-    """Write a mixed model's forest plot of shared effects and a caterpillar plot of sites' own ones (PNG and SVG).
-
-    Args:
-        run: the folder of a trained run of :class:`fedlit.MixedModel`.
-        client: show this site's own effects alone.
-        out: where to; ``explain`` in the run's folder if None.
-
-    Raises:
-        ConfigError: no such client.
-    """
-    effects = read_named(Path(run) / EFFECTS)
+def _effects(run: Path, client: str | None, target: Path) -> Explanation:
+    effects = read_named(run / EFFECTS)
     _check_client(client, sorted(set(effects["client"]) - {""}))
-    target, files = _target(run, out), list[Path]()
+    target.mkdir(parents=True, exist_ok=True)
+    files = list[Path]()
     for place, (output, rows) in enumerate(effects.groupby("output", sort=False)):
         mark = f"_{place}" if effects["output"].nunique() > 1 else ""
         shared = rows[(rows["part"] == "effect") & (rows["column"] != "(intercept)")]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedlit.__main__ import main
-from fedlit.data.sources import SOURCES, Heart, HumanActivity, Source, VehicleSensors
+from fedlit.data.sources import Heart, HumanActivity, VehicleSensors
 
 PACKAGE = Path(__file__).parents[2] / "fedlit"
 
@@ -63,37 +63,24 @@ def test_list_and_fetch_say_where_a_file_was_found(
     assert capsys.readouterr().out == f"covertype/covtype.data.gz: {path}\n"
 
 
-@pytest.mark.parametrize("source", [HumanActivity, VehicleSensors])
 def test_a_file_that_is_to_be_had_by_hand_says_where(
-    source: type[Source],
-    cache: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FEDLIT_DATA", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    (file,) = source.known_files()
-    for arguments in (["list"], ["show", source.name], ["fetch", source.name]):
-        assert main(["data", *arguments]) == 0  # it was never to be fetched
-        assert str(file.page) in capsys.readouterr().out
+    monkeypatch.setenv("FEDLIT_DATA", str(cache))
+    for source in (HumanActivity, VehicleSensors):
+        (file,) = source.known_files()
+        for arguments in (["list"], ["show", source.name], ["fetch", source.name]):
+            assert main(["data", *arguments]) == 0  # it was never to be fetched
+            assert str(file.page) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["fetch", "covertpye"], "found 'covertpye'. Did you mean 'covertype'?"),
-        (["show", "nothing"], f"expected a source among {', '.join(SOURCES)}; found 'nothing'."),
-        (["fetch"], "required: name"),
-        (["lst"], "expected one of list, fetch, show, found 'lst'. Did you mean 'list'?"),
-        (["list", "heart"], "arguments: heart"),
-    ],
-)
-def test_a_wrong_command_is_one_line_and_status_2(
-    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["data", *argv]) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
+def test_a_wrong_command_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv, found in (
+        ("show covertpye", "'covertype'"),
+        ("fetch", "name"),
+        ("lst", "'list'"),
+        ("list heart", "heart"),
+    ):
+        assert main(["data", *argv.split()]) == 2
+        told = capsys.readouterr()
+        assert found in told.err and told.err.count("\n") == 1 and told.out == ""

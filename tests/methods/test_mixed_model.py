@@ -23,7 +23,7 @@ from fedlit.exchange.rules import MixedEffects
 from fedlit.explain.effects import intraclass
 from fedlit.methods import MixedModel
 from fedlit.reml import lower
-from fedlit.run.explanation import explain_effects
+from fedlit.run.explanation import explain
 from fedlit.run.run import Run
 from fedlit.tasks import Regression
 
@@ -299,7 +299,7 @@ def test_who_took_no_part_is_predicted_by_the_shared_effects(tmp_path: Path) -> 
 def test_explain_shows_effects_variances_and_sites(tmp_path: Path) -> None:
     run = fitted(tmp_path, Wards("number", wards=30), ["age"])
     assert run.folder is not None
-    found = explain_effects(run.folder)
+    found = explain(run.folder)
     assert {path.suffix for path in found.files} == {".png", ".svg"} and all(
         path.stat().st_size for path in found.files
     )
@@ -320,4 +320,4 @@ def test_explain_shows_effects_variances_and_sites(tmp_path: Path) -> None:
     ]  # extra is one ward's: known from its rows
     assert len(str(found).splitlines()) < 70
     with pytest.raises(ConfigError, match="--client"):
-        explain_effects(run.folder, client="nobody")
+        explain(run.folder, client="nobody")

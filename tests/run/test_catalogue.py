@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -183,5 +182,5 @@ def test_a_method_has_no_say_in_whose_rows_there_are(base: Path, tmp_path: Path)
 def test_the_next_command_is_about_the_same_run(base: Path) -> None:
     words = ["--config", str(base), "--method=fedavg", "--seed", "4"]
     asked = read("fit", words)
-    again = read("describe", shlex.split(_again(asked, words, asked.name)))
+    again = read("describe", _again(words, asked.name))
     assert (again.name, again.configs) == (asked.name, asked.configs)
