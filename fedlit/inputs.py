@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 __all__ = ["Input"]
 
@@ -29,17 +27,3 @@ class Input:
     column: str
     values: tuple[str, ...] = ()
     edges: tuple[float, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for a checkpoint."""
-        return {"name": self.name, "column": self.column, "values": list(self.values), "edges": list(self.edges)}
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Input:
-        """Make it from its plain data.
-
-        Example:
-            >>> Input.of(Input("age", "age", edges=(0.0, 1.0)).to_dict())
-            Input(name='age', column='age', values=(), edges=(0.0, 1.0))
-        """
-        return cls(state["name"], state["column"], tuple(state["values"]), tuple(state["edges"]))

@@ -62,19 +62,7 @@ class ClientSpec:
 
     def state_dict(self) -> dict[str, Any]:
         """The description as plain data: a checkpoint keeps it, so that a client can be built where no table is."""
-        state = {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in vars(self).items()
-            if key not in ("rows", "sites", "common", "task", "inputs")
-        }
-        return {
-            **state,
-            "rows": dict(self.rows),
-            "sites": [{**vars(site), "classes": list(site.classes), "rows": dict(site.rows)} for site in self.sites],
-            "common": None if self.common is None else {group: list(own) for group, own in self.common.items()},
-            "task": task_state(self.task),
-            "inputs": [own.to_dict() for own in self.inputs],
-        }
+        return {**_plain(vars(self) | {"task": None}), "task": task_state(self.task)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> ClientSpec:
@@ -85,13 +73,10 @@ class ClientSpec:
             >>> ClientSpec.from_state(spec.state_dict()) == spec
             True
         """
-        own: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in state.items()}
-        common = own["common"]
-        own["sites"] = tuple(Site(**{**site, "classes": tuple(site["classes"])}) for site in own["sites"])
-        own["common"] = None if common is None else {group: tuple(names) for group, names in common.items()}
-        own["task"] = task_from(own["task"])
-        own["inputs"] = tuple(map(Input.of, own["inputs"]))
-        return cls(**own)
+        own = _whole({key: value for key, value in state.items() if key != "task"})
+        own["sites"] = tuple(Site(**site) for site in own["sites"])
+        own["inputs"] = tuple(Input(**each) for each in own["inputs"])
+        return cls(**own, task=task_from(state["task"]))
 
     @property
     def output_labels(self) -> tuple[str, ...]:
@@ -122,6 +107,22 @@ class ClientSpec:
         class) where there are two.
         """
         return self.task.outputs
+
+
+def _plain(value: Any) -> Any:
+    """Lists in place of tuples, mappings in place of what has fields."""
+    if isinstance(value, Site | Input):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(own) for key, own in value.items()}
+    return [_plain(own) for own in value] if isinstance(value, list | tuple) else value
+
+
+def _whole(value: Any) -> Any:
+    """The tuples again."""
+    if isinstance(value, Mapping):
+        return {key: _whole(own) for key, own in value.items()}
+    return tuple(_whole(own) for own in value) if isinstance(value, list | tuple) else value
 
 
 def own_share(values: float | Mapping[str, float], client: str, key: str) -> float:

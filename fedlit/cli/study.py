@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from fedlit.errors import ConfigError
-from fedlit.run.config import find_config, read_yaml, shown
+from fedlit.run.config import STUDIES, find_config, read_yaml, shown
 from fedlit.run.keys import GROUPS
 from fedlit.show.shown import for_terminal, say
 from fedlit.study.method import must_be_known
@@ -105,7 +105,7 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def _checked(study: str, seeds: str | None, counts: Mapping[str, int | None]) -> Study:
-    path = find_config(study, studies=True)
+    path = find_config(study, STUDIES)
     content = read_yaml(path)
     if "methods" not in content and set(content) & set(GROUPS):
         raise ConfigError(

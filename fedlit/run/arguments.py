@@ -14,8 +14,8 @@ from typing import Any, Literal
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.allowed import check_allowed, check_no_links, is_of_run
 from fedlit.run.catalogue import FLAG as METHOD
-from fedlit.run.catalogue import PLAIN, find_method
-from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
+from fedlit.run.catalogue import PLAIN
+from fedlit.run.config import METHODS, find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
 from fedlit.run.keys import GROUPS, check_classes, check_file, check_key
 from fedlit.run.layers import DEFAULTS, Layer, laid
@@ -132,7 +132,7 @@ def read(
     typed_layers = []
     for flag, value in [*pairs_of(words), *((f"--{key}", value) for key, value in (overrides or {}).items())]:
         if flag in ("--config", "-c", METHOD):
-            found = find_method(value) if flag == METHOD else find_config(value, what=source and f"{source}:")
+            found = find_config(value, METHODS) if flag == METHOD else find_config(value, what=source and f"{source}:")
             if found in (*configs, *methods):
                 raise ConfigError(f"{flag} {value}: expected each configuration once, found it twice; leave one out")
             (methods if flag == METHOD else configs).append(found)

@@ -11,22 +11,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedlit.errors import ConfigError, did_you_mean
-from fedlit.run.config import config_folders, read_yaml, typed_value
+from fedlit.run.config import METHODS, find_config, read_yaml, typed_value
 
 __all__ = [
     "FAMILIES",
-    "METHODS",
     "PLAIN",
     "Card",
     "cards",
-    "find_method",
     "space_words",
     "times",
 ]
 
-METHODS = "methods"
-"""Their folder, in the folder of configurations."""
 FLAG = "--method"
 _DIFFER = ("columns", "classes", "tasks", "sizes")
 PLAIN = Path(__file__).with_name("plain.yaml")
@@ -102,7 +97,7 @@ class Card:
     @property
     def config(self) -> Path:
         """The configuration that makes a run one of this method."""
-        return find_method(self.name)
+        return find_config(self.name, METHODS)
 
     @property
     def source(self) -> str:
@@ -148,41 +143,6 @@ def cards() -> dict[str, Card]:
         found.append(Card(name=name, **own))
     order = list(FAMILIES)
     return {own.name: own for own in sorted(found, key=lambda own: order.index(own.family))}
-
-
-def find_method(name: str, also: Path | None = None, what: str = FLAG) -> Path:
-    """The configuration that ``--method`` means.
-
-    Args:
-        name: of a method that came with fedlit, or the path of a file of one's own.
-        also: a folder to look into last.
-        what: where the name stands.
-
-    Raises:
-        ConfigError: there is none.
-
-    Example:
-        >>> find_method("fedavg").name
-        'fedavg.yaml'
-    """
-    asked = Path(name).expanduser()
-    if asked.suffix in (".yaml", ".yml") or asked.parent != Path():
-        for folder in (Path(), *([also] if also is not None else [])):
-            if (folder / asked).is_file():
-                return (folder / asked).resolve()
-        looked = ", ".join(str(own.resolve()) for own in (Path(), *([also] if also is not None else [])))
-        raise ConfigError(
-            f"{what} {name}: expected a YAML file, found none in {looked}; write one (docs: Write a method or bring "
-            "a network), or take a name that fedlit methods lists"
-        )
-    for folder in config_folders()[1:]:
-        path = folder / METHODS / f"{name}.yaml"
-        if name and path.is_file():
-            return path.resolve()
-    raise ConfigError(
-        f"{what.removesuffix(':')}: expected the name of a method, or a YAML file of your own, found {name!r}."
-        f"{did_you_mean(name, cards())} fedlit methods lists them"
-    )
 
 
 def space_words(space: object) -> str:

@@ -13,6 +13,8 @@ import yaml
 from fedlit.errors import ConfigError, did_you_mean
 
 __all__ = [
+    "METHODS",
+    "STUDIES",
     "config_folders",
     "find_config",
     "flatten",
@@ -23,7 +25,9 @@ __all__ = [
     "typed_value",
 ]
 
-STUDIES = "studies"
+STUDIES, METHODS = "studies", "methods"
+"""Folders in that of configurations."""
+_NAMED = {"": "--config", STUDIES: "study", METHODS: "--method"}
 MOST_BYTES, MOST_VALUES, MOST_DEEP = 2**22, 500_000, 100
 """Of a configuration's file: a larger one is another file, or is meant to fill the memory."""
 
@@ -37,18 +41,18 @@ def config_folders() -> list[Path]:
     return [Path(), Path("configs"), shipped if shipped.is_dir() else package.parent / "configs"]
 
 
-def known_configs(*, studies: bool = False) -> list[str]:
-    """Names of the configurations (or studies) in ``configs/`` and in the package."""
-    below = STUDIES if studies else ""
+def known_configs(below: str = "") -> list[str]:
+    """Names of the files in ``configs/`` and in the package, or in their folders ``studies`` or ``methods``."""
     return sorted({path.name for folder in config_folders()[1:] for path in (folder / below).glob("*.yaml")})
 
 
-def find_config(name: str, *, studies: bool = False, also: Path | None = None, what: str = "") -> Path:
-    """The file that a ``--config`` means, or the name of a study.
+def find_config(name: str, below: str = "", *, also: Path | None = None, what: str = "") -> Path:
+    """The file of a configuration, a study or a method.
 
     Args:
         name: a path, or a bare file name, with or without ``.yaml``.
-        studies: look for a study: in ``configs/studies/`` instead of ``configs/``.
+        below: :data:`STUDIES` or :data:`METHODS`; empty for configurations. What lies here is a method only if its
+            name has an ending.
         also: a folder to look into last; paths may be relative to it too.
         what: where the name stands, if it was not typed.
 
@@ -56,15 +60,17 @@ def find_config(name: str, *, studies: bool = False, also: Path | None = None, w
         ConfigError: there is none; says where was looked and what there is.
 
     Example:
-        >>> find_config("quickstart").name
-        'quickstart.yaml'
+        >>> find_config("quickstart").name, find_config("fedavg", METHODS).name
+        ('quickstart.yaml', 'fedavg.yaml')
     """
+    what = what or _NAMED[below]
     if not name:
-        raise ConfigError(f"{what or '--config'}: expected a configuration such as quickstart, found nothing")
+        raise ConfigError(f"{what}: expected a name such as {known_configs(below)[0]}, found nothing")
     asked = Path(name).expanduser()
     here, *others = config_folders()
-    folders = [here, *(folder / STUDIES if studies else folder for folder in others)]
-    folders = folders if asked.parent == Path() else [here]
+    bare = asked.parent == Path()
+    folders = [here] if below != METHODS or asked.suffix or not bare else []
+    folders += [folder / below for folder in others if bare]
     folders += [also] if also is not None else []
     for folder in folders:
         for candidate in (folder / asked, folder / f"{asked}.yaml"):
@@ -72,12 +78,12 @@ def find_config(name: str, *, studies: bool = False, also: Path | None = None, w
                 return candidate.resolve()
     looked = dict.fromkeys(str(folder.resolve()) for folder in folders)
     found = "a folder" if asked.is_dir() else f"none in {', '.join(looked)}"
-    known = [Path(own).stem for own in known_configs(studies=studies)]
+    known = [Path(own).stem for own in known_configs(below)]
     files = [file.name for folder in {here, asked.parent} for file in folder.glob("*.y*ml")]
     hint = did_you_mean(asked.stem, known) or did_you_mean(asked.name, files)
-    if f"{asked.stem}.yaml" in known_configs(studies=not studies):
-        hint = f" Did you mean: fedlit {'fit' if studies else 'compare'} {asked.stem}?"
-    what = what or ("study" if studies else "--config")
+    for other, command in (("", "fit"), (STUDIES, "compare")):
+        if other != below and f"{asked.stem}.yaml" in known_configs(other):
+            hint = f" Did you mean: fedlit {command} {asked.stem}?"
     raise ConfigError(
         f"{what} {name}: expected a YAML file, found {found}; known by name are {', '.join(known)}.{hint}"
     )

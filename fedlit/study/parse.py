@@ -9,8 +9,8 @@ from typing import Any, get_type_hints
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.mixture.settings import is_mixture, settings_of
-from fedlit.run.catalogue import cards, find_method
-from fedlit.run.config import find_config, read_yaml, shown
+from fedlit.run.catalogue import cards
+from fedlit.run.config import METHODS, STUDIES, find_config, read_yaml, shown
 from fedlit.run.keys import check_classes, check_file, check_key
 from fedlit.run.messages import misfit
 from fedlit.study.method import Method, Paper, Scenario, Search
@@ -36,7 +36,7 @@ def load_study(name: str) -> Study:
         >>> sorted(load_study("quickstart").methods)
         ['gl', 'gl_step', 'local']
     """
-    path = find_config(name, studies=True)
+    path = find_config(name, STUDIES)
     try:
         return _study(read_yaml(path), path)
     except ConfigError as error:
@@ -99,13 +99,13 @@ def _made(kind: Any, content: Mapping[str, Any], key: str) -> Any:
 def _placed(method: Mapping[str, Any], study: Path) -> dict[str, str]:
     """A method that is a file of the user's own, by its path, for it may lie beside the study."""
     name = method.get("method") or ""
-    return {} if name in ("", *cards()) else {"method": str(find_method(name, also=study.parent))}
+    return {} if name in ("", *cards()) else {"method": str(find_config(name, METHODS, also=study.parent))}
 
 
 def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
     """Of a method or a scenario: its configuration, and the keys that it changes."""
     if own.get("method"):
-        found = find_method(str(own["method"]), also=path.parent, what=f"{key}.method:")
+        found = find_config(str(own["method"]), METHODS, also=path.parent, what=f"{key}.method:")
         check_file(read_yaml(found), shown(found))
     for name in {"config", "method"} & set(own.get("tune") or {}):
         raise ConfigError(

@@ -159,6 +159,7 @@ def test_configs_are_found_here_then_in_configs_then_in_the_package(here: Path) 
         (["--data.batches", "200"], ["200 batches", "wine (106)"]),
         (["--data.pool", "true"], ["pool: true", "align: both"]),
         (["--ckpt_path", "last"], ["an earlier run"]),
+        (["--model.optimizer", "SGD", "--model.optimizer.lr", "-1"], ["model.optimizer: ", "Invalid learning rate"]),
         (["--data.source", "fedlit.Tables", "--data.source.files", '{"a": "x.csv", "a": "y.csv"}'], ["'a'", "twice"]),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedlit.__main__ import main
-from fedlit.run.catalogue import cards, find_method
+from fedlit.run.catalogue import cards
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 
@@ -20,7 +20,7 @@ def test_each_is_shown_with_equation_and_configuration_and_the_page_is_as_it_is_
         assert main(["methods", "show", name]) == 0
         out = capsys.readouterr().out
         assert all(line.strip() in out for line in card.equation.splitlines())
-        assert all(line in out for line in find_method(name).read_text("utf-8").splitlines())
+        assert all(line in out for line in card.config.read_text("utf-8").splitlines())
         assert all(key in out for key in card.tune) and f"--method {name}" in out
     assert main(["methods"]) == 0 and "fedlit methods show NAME" in capsys.readouterr().out
     assert main(["methods", "--format", "markdown"]) == 0

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -107,7 +108,7 @@ TYPED = """
 --seed eight | --seed: | 'eight'
 --seed -1 | seed: | -1
 --exchange.every epcoh | --exchange.every: | 'epoch'
---exchange.every {epoch:\u00a05} | exchange.every: | 'epochs'
+--exchange.every '{epoch: 5}' | exchange.every: | 'epochs'
 --exchange.rule fedlit.IFCA --exchange.rule.clusters 0 | exchange.rule: IFCA: clusters: | 0
 --exchange.rule lacks_own.Lacks | --exchange.rule: | 'lacks_own.Lacks' | __call__
 --exchange.rule fedlit.MLP | --exchange.rule: | Rule | 'fedlit.MLP'
@@ -129,7 +130,6 @@ TYPED = """
 --trainer.accelerator gpuu | trainer.accelerator: | 'gpu'
 --trainer.overfit_batches 1 | trainer.overfit_batches:
 --trainer.devices 2 | trainer.devices: | torchrun
---model.optimizer SGD --model.optimizer.lr -1 | model.optimizer: | Invalid learning rate
 """
 
 # The same in a file: what stands in quickstart.yaml → what is written in its place, and what the message names.
@@ -143,7 +143,7 @@ WRITTEN = [
 def rows_of(table: str) -> list[tuple[list[str], list[str]]]:
     """Lines such as ``words | name | name`` → (words, names)."""
     lines = [line.split(" | ") for line in table.strip().splitlines()]
-    return [(words.split(" "), names) for words, *names in lines]
+    return [(shlex.split(words), names) for words, *names in lines]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES
 from fedlit.tasks import Classification, Score
 from fedlit.train.loop import FederatedLoop
 
-COLUMNS = 20
+COLUMNS = 10
 CONFIG = """
 seed: 3
 data:
@@ -57,7 +57,7 @@ def ask(budget: float = 1e6, **changes: int) -> Recommendation:
 @pytest.fixture(scope="module", autouse=True)
 def short() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "_EPOCHS", (5, 5))
+        patch.setattr(candidates, "_EPOCHS", (2, 2))
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspect import signature
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,11 @@ import pandas as pd
 import pytest
 import yaml
 
-import fedlit
 from fedlit.cli.runs import _again
 from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
-from fedlit.run.catalogue import FAMILIES, METHODS, PLAIN, cards, find_method
-from fedlit.run.config import config_folders, flatten
+from fedlit.run.catalogue import FAMILIES, PLAIN, cards
+from fedlit.run.config import METHODS, config_folders, flatten
 from fedlit.run.load import load
 from fedlit.run.run import Run
 
@@ -82,13 +82,13 @@ def test_each_method_has_a_card_and_a_configuration() -> None:
 
 def test_a_card_names_what_its_configuration_and_its_class_have() -> None:
     for name, card in cards().items():
-        text = find_method(name).read_text(encoding="utf-8")
+        text = card.config.read_text(encoding="utf-8")
         assert text.startswith("# ") and card.equation and card.paper
         named = {str(value) for _, value in flatten(yaml.safe_load(text)) if str(value).startswith("fedlit.")}
         own = [part.strip() for part in card.python.split(",") if part.strip()]
         for path in {*named, *own}:
-            assert isinstance(getattr(fedlit, path.removeprefix("fedlit."), None), type), path
-        parameters = signature(getattr(fedlit, own[-1].removeprefix("fedlit."))).parameters if own else {}
+            assert isinstance(locate(path), type), path
+        parameters = signature(locate(own[-1])).parameters if own else {}
         for key, parameter in parameters.items():
             if parameter.default is not parameter.empty and key != "class_weights":  # which is every client's
                 assert f"{key}: {parameter.default}" in card.defaults, (name, key)
@@ -137,7 +137,7 @@ def test_nothing_of_another_method_is_left(base: Path, tmp_path: Path) -> None:
     changed = {
         f"{group}.{key}"
         for name in cards()
-        for group, keys in yaml.safe_load(find_method(name).read_text(encoding="utf-8")).items()
+        for group, keys in yaml.safe_load(cards()[name].config.read_text(encoding="utf-8")).items()
         for key in keys
     }
     # not a method's, but what it cannot do without: how rows are encoded, the optimizer, the length of a training
@@ -166,7 +166,7 @@ def test_a_method_of_ones_own(base: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert (run.exchange.federated, run.exchange.rate) == (["head"], 0.25)
 
 
-@pytest.mark.parametrize(("method", "found"), [("fedavgg", "'fedavg'"), ("mine.yaml", "none"), ("", "''")])
+@pytest.mark.parametrize(("method", "found"), [("fedavgg", "'fedavg'"), ("mine.yaml", "none"), ("", "nothing")])
 def test_a_method_that_is_not_there(method: str, found: str, base: Path) -> None:
     with pytest.raises(ConfigError, match=f"--method.*{found}"):
         read("describe", ["--config", str(base), f"--method={method}"])

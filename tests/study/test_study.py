@@ -14,7 +14,7 @@ import yaml
 from fedlit.cli.study import compare as study_command
 from fedlit.errors import ConfigError
 from fedlit.mixture.settings import is_mixture
-from fedlit.run.config import known_configs
+from fedlit.run.config import STUDIES, known_configs
 from fedlit.run.load import load
 from fedlit.study.compare import compare
 from fedlit.study.method import Method, Scenario
@@ -121,7 +121,7 @@ def test_configurations_and_classes_of_a_file_stay_as_they_are_written(tmp_path:
     "name",
     [
         pytest.param(name, marks=[pytest.mark.full] if Path(name).stem in ("best", "clusters") else [])  # long ones
-        for name in known_configs(studies=True)
+        for name in known_configs(STUDIES)
     ],
 )
 def test_every_method_of_a_shipped_study_can_be_put_together(name: str) -> None:
