@@ -190,13 +190,13 @@ def summary(cards: Sequence[Card], few: bool = True) -> str:
         JOIN: "{} should join",
         ALONE: "{} should stay alone",
         SAME: "{} would see no difference that matters",
-        FEW: "for {} there is not enough data",
+        FEW: "{} without enough data",
     }
     told = []
     for kind in TITLES:
         own = [card.client for card in cards if card.kind == kind]
         told += [f"{words[kind].format(len(own))} ({shorten(own, 4)})"] if own else []
-    more = "" if few else ". Shown are those that gain least and most; lift.csv has all"
+    more = "" if few else ". The clients with the smallest and largest gains are shown; lift.csv has all"
     return f"Of {len(cards)} client{'s' * (len(cards) > 1)}, {'; '.join(told)}{more}"
 
 
@@ -215,14 +215,14 @@ def _why(answer: Answer, least: str) -> str:
     if answer.verdict != FEW:
         return ""
     if not seeds:
-        return "its validation rows allow no choice, or runs are missing"
+        return "no choice is possible on its validation rows, or runs are missing"
     if seeds < MIN_SEEDS:
-        return f"{seeds} seed{'s' * (seeds > 1)}, a verdict needs {MIN_SEEDS} or more"
+        return f"{seeds} seed{'s' * (seeds > 1)}; a verdict needs {MIN_SEEDS} or more"
     if not math.isfinite(lift["mean"]):
         return "predictions were not finite"
     if not math.isfinite(lift["low"] + lift["high"]):
         return "all seeds gave the same lift"
-    return f"{seeds} seeds and these test rows do not tell a lift of {least} from none"
+    return f"{seeds} seeds and these test rows cannot distinguish a lift of {least} from none"
 
 
 def _leaves(records: Sequence[Mapping[Any, Any]], client: str, method: str | None) -> list[str]:

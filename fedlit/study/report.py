@@ -54,8 +54,8 @@ def _answers(found: Findings) -> Iterator[Section]:
     if cards:
         alone = "the best that it can do alone" if BEST_ALONE in study.labels else study.labels[study.reference]
         about = (
-            f"The federated method that is best for a client against {alone}, chosen for each seed on validation rows "
-            f"by {choice_words(found.choices)}. What they reach on test rows:"
+            f"The best federated method of each client compared with {alone}, chosen for each seed on validation rows "
+            f"by {choice_words(found.choices)}. Scores are those on test rows:"
         )
         told = f"**{summary(cards, few=len(cards) <= MANY)}.**"
         shown = [card for card in cards if card.client in found.extremes]
@@ -191,7 +191,7 @@ def _together(found: Findings) -> Iterator[Section]:
 
 
 def _closing(found: Findings) -> Iterator[Section]:
-    yield Section("What the words mean", items=glossary())
+    yield Section("Glossary", items=glossary())
     about = "The time of a run is that of training, choosing and scoring, where it was not interrupted."
     yield Section("How this was made", [about], provenance(found), times(found))
 
