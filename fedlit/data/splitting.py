@@ -291,16 +291,11 @@ def _times(where: str, by: pd.Series, column: Column | None) -> pd.Series:
     )
 
 
-def same_rows(
-    features: pd.DataFrame, target: pd.Series | pd.DataFrame, splits: Mapping[Split, np.ndarray]
-) -> tuple[int, int]:
+def same_rows(features: pd.DataFrame, target: pd.Series, splits: Mapping[Split, np.ndarray]) -> tuple[int, int]:
     """How many rows stand elsewhere in the table word for word, and how many validation or test rows stand in training
     rows too.
     """
-    import pandas as pd
-
-    answers = pd.DataFrame(target)
-    rows = row_hashes(features) * np.uint64(31) + row_hashes(answers)
+    rows = row_hashes(features) * np.uint64(31) + target.factorize()[0].astype(np.uint64)
     doubled = len(rows) - len(np.unique(rows))
     if not doubled:
         return 0, 0

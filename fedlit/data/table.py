@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -62,6 +62,8 @@ class ClientTable:
         notes: what a person should know of how the table was read and split.
         groups: (n,) which rows belong to one person or thing, and so in one split and one fold; None if that is not
             known.
+        keys: identifier that is left out → a uint64 for each of its different values, ascending, by which clients can
+            be compared that one process sees.
     """
 
     name: str
@@ -75,6 +77,7 @@ class ClientTable:
     schema: Schema | None = None
     notes: tuple[str, ...] = ()
     groups: np.ndarray | None = None
+    keys: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.target.ndim > 1:
@@ -167,13 +170,12 @@ def row_hashes(frame: pd.DataFrame) -> np.ndarray:
 
     if len(frame) > _BLOCK:  # copies of all rows may not fit
         return np.concatenate([row_hashes(frame.iloc[at : at + _BLOCK]) for at in range(0, len(frame), _BLOCK)])
-    numeric = [dtype.kind in "iuf" for dtype in frame.dtypes]
-    numbers = frame.loc[:, numeric].to_numpy(np.float64) + 0.0  # -0 is 0
-    texts = frame.loc[:, [not own for own in numeric]].astype(str)
-    odd = np.random.default_rng(0).integers(0, 2**63, frame.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
-    hashes: np.ndarray = pd.util.hash_array(numbers.ravel()).reshape(numbers.shape) @ odd[: numbers.shape[1]]
-    for place, factor in enumerate(odd[numbers.shape[1] :]):
-        hashes = hashes + pd.util.hash_array(texts.iloc[:, place].to_numpy(object)) * factor
+    numeric = np.array([dtype.kind in "iuf" for dtype in frame.dtypes], dtype=bool)
+    odd = np.random.default_rng(0).integers(0, 2**63, len(numeric), np.uint64) * np.uint64(2) + np.uint64(1)
+    numbers = (frame if numeric.all() else frame.loc[:, numeric]).to_numpy(np.float64) + 0.0  # -0 is 0
+    hashes: np.ndarray = pd.util.hash_array(numbers.ravel()).reshape(numbers.shape) @ odd[numeric]
+    for place in np.flatnonzero(~numeric):
+        hashes = hashes + pd.util.hash_array(frame.iloc[:, place].astype(str).to_numpy(object)) * odd[place]
     return hashes
 
 

@@ -221,7 +221,16 @@ def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             yield Note(text, "rows", clients=(one.client, other.client))
 
 
+def people(clients: Sequence[ClientFacts]) -> Iterator[Note]:
+    """Values of an identifier that stand at two clients. Only where one process sees both."""
+    for one, other in islice(combinations(clients, 2), MOST_PAIRS):
+        for name, known in one.table.keys.items():
+            if both := len(np.intersect1d(known, other.table.keys.get(name, ()), assume_unique=True)):
+                text = f"{counted(both, 'value')} stand at both"
+                yield Note(text, "people", clients=(one.client, other.client), column=name)
+
+
 Check = Callable[[Sequence[ClientFacts]], Iterable[Note]]
-OF_EACH: tuple[Check, ...] = (untrainable, leaks, rows, noted)
+OF_EACH: tuple[Check, ...] = (untrainable, leaks, rows, people, noted)
 OF_SEVERAL: tuple[Check, ...] = (names, scales, kinds, spellings)
 """Checks of tables that need not have the same columns: of one table with a column of clients they say nothing."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from fedlit.data.note import Note, behind
 from fedlit.data.reading import Raw, read_table
 from fedlit.data.schema.declared import Declared, check_declared
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tables"]
 
+_NUMBERING = 1.25  # of the rows that is the range of numbers that count them
 _FEW_ROWS = 10  # validation rows by which nothing should be chosen
 _BY_CLIENT = ("target", "categorical", "drop", "positive")  # settings that may be a mapping by client
 
@@ -164,9 +167,8 @@ class Tables(Source):
             if isinstance(value := getattr(self, key), dict):
                 check_patterns(f"tables: {key}", value, clients)
         for client in clients:
-            expect(
-                self._of("target", client) is not None, "tables: target", f"a column for client {client!r}", self.target
-            )
+            said = self._of("target", client) is not None
+            expect(said, "tables: target", f"a column for client {client!r}", self.target)
         check_task(self.task, clients)
         check_split(self.split, clients)
 
@@ -283,6 +285,7 @@ class Tables(Source):
             positive=labels.positive,
             task=task,
             schema=schema,
+            keys={name: own for name in schema.keys if name in used and len(own := _hashed(used[name]))},
         )
         first = [place.note] if place.note else []
         said = (behind(client, note) for note in found)
@@ -315,16 +318,27 @@ def _names(raw: Raw) -> list[str]:
     return [str(name) for name in raw.frame.columns]
 
 
+def _hashed(key: pd.Series) -> np.ndarray:
+    """The different values of an identifier as uint64, ascending; none where it numbers the rows."""
+    import pandas as pd
+
+    known = key.dropna()
+    numbers = pd.to_numeric(known, errors="coerce")
+    if numbers.notna().all() and numbers.max() - numbers.min() < _NUMBERING * len(known):
+        return np.empty(0, np.uint64)
+    hashes: np.ndarray = pd.util.hash_array(known.astype(str).str.strip().unique().astype(object))
+    return np.unique(hashes)
+
+
 def _notes(table: ClientTable) -> list[str]:
     """Return notes on rows and splits."""
     notes, name = list[str](), table.name
     doubled, across = same_rows(table.features, table.target, table.splits)
-    if across:
-        notes.append(
-            f"{name}: {across:,} validation or test rows stand in training rows word for word ({doubled:,} rows of "
-            f"{len(table.features):,} are doubles): scores flatter. Are they the same cases? Then drop them, or split "
-            "by group"
-        )
+    if doubled:
+        said = f"{doubled:,} rows of {len(table.features):,} are doubles"
+        where = f"{across:,} validation or test rows stand in training rows word for word ({said}): scores flatter"
+        ask = "Are they the same cases? Then drop them, or split by group"
+        notes.append(f"{name}: {where if across else f'{said}, word for word'}. {ask}")
     if (few := len(table.splits["validation"])) < _FEW_ROWS:
         notes.append(f"{name}: {few} validation rows: what is chosen by them is chosen by chance")
     return notes
@@ -334,19 +348,19 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
     """Tables, with a note at each client that predicts classes, unasked, while others predict a number."""
     tasks = {table.name: own_task(table.task, table.name) for table in tables}
     numbers = [name for name, task in tasks.items() if task and task["name"] in ("regression", "counts")]
-    made = []
-    for table in tables:
-        if numbers and tasks[table.name] is None and not isinstance(table.target.name, tuple):
-            text = (
-                f"is predicted as one of {table.target.nunique()} classes, but a number is predicted at "
-                f"{shorten(numbers)}; say task: {{{table.name}: classification}} if that is meant, else regression or "
-                "counts"
-            )
-            column, fix = str(table.target.name), {"task": "regression"} if table.target.dtype.kind in "iu" else None
-            note = Note(text, "task", column=column, fix=fix, head=f"{table.name}: {column}")
-            table = replace(table, notes=(*table.notes, note))
-        made.append(table)
-    return made
+
+    def noted(table: ClientTable) -> ClientTable:
+        if not numbers or tasks[table.name] is not None or isinstance(table.target.name, tuple):
+            return table
+        text = (
+            f"is predicted as one of {table.target.nunique()} classes, but a number is predicted at {shorten(numbers)}"
+            f"; say task: {{{table.name}: classification}} if that is meant, else regression or counts"
+        )
+        column, fix = str(table.target.name), {"task": "regression"} if table.target.dtype.kind in "iu" else None
+        note = Note(text, "task", column=column, fix=fix, head=f"{table.name}: {column}")
+        return replace(table, notes=(*table.notes, note))
+
+    return list(map(noted, tables))
 
 
 def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str, tuple[Raw, Place]]:
@@ -362,26 +376,23 @@ def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str
             f"{raw.where}, column {column!r}: expected a client in each row, found {int(values.isna().sum()):,} rows "
             "without one. Fill them in, or leave those rows out."
         )
-    made, called = dict[str, tuple[Raw, Place]](), dict[str, list[str]]()
     owner = values.map({own: client_name(own) for own in values.unique()})
     sizes = owner.value_counts()
-    few, notes = sizes[sizes < least_rows], list(raw.notes)
-    if len(few) == len(sizes):
-        raise ConfigError(
-            f"tables: least_rows: expected clients of {least_rows:,} or more rows, found none in {column!r}; the "
-            f"largest has {sizes.max():,}. Lower it."
-        )
-    if len(few):
-        text = f"clients of fewer than {least_rows:,} rows are left out: {shorten(sorted(few.index))}"
+    small, notes = sorted(sizes.index[sizes < least_rows]), list(raw.notes)
+    found = f"{sizes.max():,} at most in {column!r}"
+    expect(len(small) < len(sizes), "tables: least_rows", "clients of as many rows", least_rows, f"{found}: lower it")
+    if small:
+        text = f"clients of fewer than {least_rows:,} rows are left out: {shorten(small)}"
         notes.append(Note(text, "small clients"))
-    for own in values[~owner.isin(few.index)].unique():
-        called.setdefault(client_name(own), []).append(str(own))
-    check_names(list(called))
-    for client in sorted(called):
-        rows = raw.frame[(owner == client).to_numpy()].drop(columns=column)
-        text = f"is {column} {' and '.join(map(repr, called[client]))}"
-        note = Note(text, "read", head=client) if called[client] != [client] else ""
+    made = dict[str, tuple[Raw, Place]]()
+    for client, rows in raw.frame.groupby(owner):
+        if client in small:
+            continue
+        called, name = [str(own) for own in rows[column].unique()], str(client)
+        text = f"is {column} {' and '.join(map(repr, called))}"
+        note = Note(text, "read", head=name) if called != [name] else ""
         first = tuple(notes) if not made else ()  # said once
-        where = f"client {client!r}, {column} of {raw.where}"
-        made[client] = (Raw(rows, first, where), replace(place, client=client, note=note))
+        where = f"client {name!r}, {column} of {raw.where}"
+        made[name] = (Raw(rows.drop(columns=column), first, where), replace(place, client=name, note=note))
+    check_names(list(made))
     return made

@@ -244,6 +244,14 @@ def test_the_same_people_at_two_clients(tmp_path: Path, rows: int) -> None:
     assert (note.kind, note.clients) == ("rows", ("north", "south")) and note.text.startswith(f"{rows} rows")
 
 
+def test_the_same_identifiers_at_two_clients(tmp_path: Path) -> None:
+    """But not numbers that count the rows."""
+    ids = [f"P{n:05d}" for n in np.random.default_rng(0).permutation(90_000)[: 2 * N]]
+    north, south = (made(n, patient_id=own, row_id=range(N)) for n, own in ((1, ids[:N]), (2, ids[N - 9 : -9])))
+    (note,) = (own for own in looked(tmp_path, "outcome", {"a": north, "b": south}).odd if own.kind)
+    assert (note.kind, note.clients, note.column) == ("people", ("a", "b"), "patient_id") and "9 values" in note.text
+
+
 # ---------------------------------------------------------------------- the page
 
 
