@@ -225,10 +225,8 @@ class FederatedData(LightningDataModule):
             tables = self._shape(self.source.some(own, self.seed, self.share), known)
         else:
             read = self.source.tables(self.seed)
-            names = [table.name for table in read]
-            known = check_names(
-                sorted(names) if self.deal else list(self.share("clients", {name: {} for name in names}))
-            )
+            names = {table.name: {} for table in read}
+            known = check_names(sorted(names) if self.deal else list(self.share("clients", names)))
             if self.pool and (self.deal or len(read) < len(known)):
                 raise ConfigError(
                     "pool: true puts all rows into one table and so needs all clients here, found some elsewhere; "
@@ -245,9 +243,8 @@ class FederatedData(LightningDataModule):
     def _encoders(self, tables: list[ClientTable]) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
         """Return the encoders by client, and the tables as they take them."""
         categories = self.categories or ("auto" if any(table.schema is not None for table in tables) else "codes")
-        common = None if self.pool else self.common
         own = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
-        terms = Terms(**{**own, "categories": categories, "common": common})
+        terms = Terms(**{**own, "categories": categories, "common": None if self.pool else self.common})
         if not self._learnt:
             self._agreement = negotiate(tables, terms, self.share)
             return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}, tables

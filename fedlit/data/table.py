@@ -97,10 +97,7 @@ def check_patterns(key: str, patterns: Iterable[str], clients: Iterable[str]) ->
     names = list(clients)
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
-            raise ConfigError(
-                f"{key}: expected the name or pattern of a client, found {pattern!r}; clients are {', '.join(names)}."
-                + did_you_mean(pattern, names)
-            )
+            check_client(key, pattern, names)
 
 
 def check_client(key: str, name: str, clients: Sequence[str]) -> None:

@@ -269,7 +269,7 @@ def test_clients_that_are_elsewhere_change_nothing(settings: dict[str, Any]) -> 
     ("settings", "message"),
     [
         ({"pool": True, "align": "both"}, "pool: true .* needs all clients here, found .* elsewhere"),
-        ({"batches": 2, "steps": {"z*": 1}}, r"data.steps: expected the name or pattern .* clients are a, b, c, d"),
+        ({"batches": 2, "steps": {"z*": 1}}, r"data.steps: expected one of the clients a, b, c, d"),
         ({"mutations": [Mutation("shift", client="a", feature="age")]}, "shift: expected the tables of all clients"),
         ({"common": ["agee"]}, "expected the name of a column, found 'agee'.*Did you mean 'age'"),
     ],

@@ -110,5 +110,5 @@ def test_gradients_accumulated_at_a_clients_own_last_batch_are_not_lost(tmp_path
 
 def test_a_pattern_that_matches_no_client_is_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path, data={"batches": None, "batch_size": 8, "steps": {"ahs": 3}})
-    with pytest.raises(ConfigError, match=r"data.steps: expected the name or pattern of a client, found 'ahs'.*'ash'"):
+    with pytest.raises(ConfigError, match=r"data.steps: expected one of the clients .*found 'ahs'.*'ash'"):
         run.describe()

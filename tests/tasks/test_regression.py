@@ -155,7 +155,7 @@ def test_a_fingerprint_knows_the_targets_unit() -> None:
         ),
         ({"name": "regression", "loss": "cubic"}, "regression takes loss: squared or huber.*found loss: cubic"),
         ({"name": "classification", "loss": "huber"}, "classification takes nothing else"),
-        ({"nord": "regression"}, "expected the name or pattern of a client, found 'nord'"),
+        ({"nord": "regression"}, "expected one of the clients .*found 'nord'"),
     ],
 )
 def test_a_task_that_cannot_be_meant(task: TaskSettings, message: str) -> None:

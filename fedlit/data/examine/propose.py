@@ -151,11 +151,8 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
 
 def _is_code(numbers: np.ndarray) -> bool:
     """Whether numbers may be codes of categories: few, and whole."""
-    for some in (numbers[:100], numbers):  # most are no codes, and the first cells show it
-        held = np.unique(some[~np.isnan(some)])
-        if (held % 1 != 0).any() or len(held) > _FEW_CLASSES:
-            return False
-    return len(held) > 2
+    held = np.unique(numbers[np.isfinite(numbers)])
+    return 2 < len(held) <= _FEW_CLASSES and not bool((held % 1).any())
 
 
 def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, str]:

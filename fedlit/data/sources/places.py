@@ -55,7 +55,7 @@ class Place:
         Raises:
             DataError: there is none.
         """
-        folders = _folders(self.root)
+        folders = [Path.cwd(), *search_roots(self.root)]
         places = [folder / Path(self.path).expanduser() for folder in folders]  # an absolute path replaces the folder
         if (place := next(filter(os.path.isfile, places), None)) is not None:
             return place
@@ -64,10 +64,6 @@ class Place:
             f"client {self.client!r}: expected a file {self.path[:200]!r} in {', '.join(map(str, folders))[:900]}, "
             f"found {found}. Correct the path."
         )
-
-
-def _folders(root: str | None) -> list[Path]:
-    return [Path.cwd(), *search_roots(root)]
 
 
 def places_of(
@@ -123,7 +119,7 @@ def _found(
     """The files of a folder or pattern, or one file, by client; and notes on them."""
     if "://" in pattern:
         return {"all-rows": pattern}, {}
-    for folder in (folders := _folders(root)):
+    for folder in (folders := [Path.cwd(), *search_roots(root)]):
         whole = str(folder / Path(pattern).expanduser())
         if os.path.isdir(whole):
             inside = sorted(glob.glob(os.path.join(glob.escape(whole), "[!~]*")))  # no ~$lock.xlsx

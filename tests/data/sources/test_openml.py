@@ -96,7 +96,7 @@ def test_a_target_of_many_numbers_asks_which_is_meant(tmp_path: Path, no_network
         OpenML("cpu", 1, root=root).tables(seed=0)
     (cpu,) = OpenML("cpu", 1, root=root, task={"name": "regression", "loss": "huber"}).tables(seed=0)
     assert cpu.task == {"name": "regression", "loss": "huber"}
-    with pytest.raises(ConfigError, match="clients are cpu"):
+    with pytest.raises(ConfigError, match="one of the clients cpu"):
         OpenML("cpu", 1, root=root, task={"gpu": "regression"}).tables(seed=0)
 
 
