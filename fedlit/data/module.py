@@ -180,7 +180,7 @@ class FederatedData(LightningDataModule):
                 f"pool: true puts all rows into one table and so needs align: both, found align: {self.align}"
             )
         shaped, known = self._read()
-        self.names = [name for name in known if name not in self.leave_out]
+        self.names = [name for name in known if name not in (self.leave_out or ())]
         tables = sorted(check_tables(shaped), key=lambda table: table.name)
         try:
             self.encoders, tables = self._encoders(tables)
@@ -271,9 +271,9 @@ class FederatedData(LightningDataModule):
         """Resolve the batching; ``names`` are those of all clients, some of which may be elsewhere."""
         if self.columns is not None:
             tables = choose_columns(tables, self.columns, strict=len(tables) == len(names))
-        tables, planted = mutate(tables, self.mutations, self.seed, names)
-        self.planted = [fault for fault in planted if fault.clients[0] not in self.leave_out]
-        tables = leave_out(tables, self.leave_out, names)
+        tables, planted = mutate(tables, self.mutations or (), self.seed, names)
+        self.planted = [fault for fault in planted if fault.clients[0] not in (self.leave_out or ())]
+        tables = leave_out(tables, self.leave_out or (), names)
         tables = [folded(own, self.folds, self.fold, self.seed) for own in tables] if self.folds else tables
         return tables if self.poison is None else self.poison(tables, names)
 

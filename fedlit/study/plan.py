@@ -83,7 +83,7 @@ def reference_tables(study: Study) -> list[ClientTable]:
     """The tables that all methods of a study are trained on, as a first seed deals them."""
     data = _loaded(study, study.reference, study.methods[study.reference].combinations[0]).data
     tables = data.source.tables(0)
-    return leave_out(tables, data.leave_out, [table.name for table in tables])
+    return leave_out(tables, data.leave_out or (), [table.name for table in tables])
 
 
 def tasks_of(tables: Sequence[ClientTable]) -> dict[str, type[Task]]:

@@ -170,10 +170,10 @@ class Federation(Mapping[str, FederatedClient]):
         if self.exchange is not None:
             data.share = self.exchange.transport.share
             data.deal = self.group.deal if self.group.size > 1 else None
-            data.poison = self.exchange.attackers.of_rows(self.seed, data.leave_out)
+            data.poison = self.exchange.attackers.of_rows(self.seed, data.leave_out or ())
         data.setup()
         self.names = tuple(data.names)
-        known = (*self.names, *data.leave_out)  # what is said of a client that is left out is no mistake
+        known = (*self.names, *(data.leave_out or ()))  # what is said of a client that is left out is no mistake
         made = build_clients(data.specs, self.training.client, self.seed, self.training.overrides, known)
         for name, client in made.items():
             override, default = find_override(self.training.overrides, name), self.training
