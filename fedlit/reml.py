@@ -13,7 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Fit", "Terms", "criterion", "independent", "link_mean", "lower", "minimise", "site_effect", "site_terms"]
+__all__ = [
+    "PQL_QUESTIONS", "REML_QUESTIONS", "Fit", "Terms", "criterion", "independent", "link_mean", "lower", "minimise",
+    "own_effects", "site_answer", "site_effect", "site_terms", "solve",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 Terms = Mapping[str, Array]
@@ -22,6 +25,10 @@ Terms = Mapping[str, Array]
 ``cross`` (p + 1, p + 1): Uᵀ W⁻¹ U with U = [X y]; ``slope`` (r, p + 1, p + 1): its derivative by each entry of L;
 ``logdet`` (): log|W|; ``logdet_slope`` (r,): its derivative; ``rows`` (): n.
 """
+REML_QUESTIONS, PQL_QUESTIONS = 30, 60
+"""How often sites are asked at most, for a number, and for classes and counts."""
+_AT_ONCE, _SMALL = 8, 1e-6  # questions for the same working responses; a change of effects that ends it
+_STEPS = 50  # of a site's own effects, where the outcome is no number
 _ALIASED = 1e-8  # of a column's sum of squares, that the columns before it leave
 
 
@@ -194,3 +201,89 @@ def link_mean(eta: Array, family: str) -> tuple[Array, Array]:
         return mean, np.maximum(mean, 1e-10)
     mean = 1 / (1 + np.exp(-np.clip(eta, -30, 30)))
     return mean, np.maximum(mean * (1 - mean), 1e-10)
+
+
+def _working(x: Array, y: Array, z: Array, eta: Array, family: str) -> tuple[Array, Array, Array]:
+    """X, working response and Z of a linear predictor, weighted (Breslow and Clayton 1993, section 2.1)."""
+    mean, variance = link_mean(eta, family)
+    root = np.sqrt(variance)
+    return x * root[:, None], (eta + (y - mean) / variance) * root, z * root[:, None]
+
+
+def own_effects(x: Array, y: Array, z: Array, theta: Array, effects: Array, family: str) -> tuple[Array, Array]:
+    """A site's own effects (q,), the most probable ones, and their covariance / σ².
+
+    Args:
+        x: (n, p) float64.
+        y: (n,) float64.
+        z: (n, q) float64.
+        theta: entries of L.
+        effects: β, (p,).
+        family: ``gaussian``, ``logistic`` or ``poisson``.
+    """
+    if family == "gaussian":
+        return site_effect(x, y, z, theta, effects)
+    b, spread = np.zeros(z.shape[1]), np.zeros((z.shape[1], z.shape[1]))
+    for _ in range(_STEPS):
+        before = b
+        b, spread = site_effect(*_working(x, y, z, x @ effects + z @ b, family), theta, effects)
+        b = before + np.clip(b - before, -3, 3)
+        if np.abs(b - before).max() < 1e-10:
+            break
+    return b, spread
+
+
+def site_answer(x: Array, y: Array, z: Array, theta: Array, at: Array, effects: Array, family: str) -> dict[str, Array]:
+    """What a site says at ``theta``: see :data:`Terms`; of classes and counts, of the working responses that variances
+    ``at`` and fixed ``effects`` give.
+    """
+    if family != "gaussian":
+        b, _ = own_effects(x, y, z, at, effects, family)
+        x, y, z = _working(x, y, z, x @ effects + z @ b, family)
+    return site_terms(x, y, z, theta)
+
+
+def solve(
+    ask: Callable[[Array, Array, Array], Terms], columns: int, q: int, family: str, ridge: float = 0.0
+) -> tuple[Fit, int, float]:
+    """REML; or PQL, which is REML of working responses until these change no more.
+
+    Args:
+        ask: (theta, theta of the working responses, their fixed effects) → the sum of what sites say, see
+            :func:`site_answer`.
+        columns: p, the intercept first.
+        q: effects of a site.
+        family: see :func:`own_effects`.
+        ridge: of classes and counts, see :func:`criterion`.
+
+    Returns:
+        The fit, how often sites were asked, and what is left: the largest entry of the gradient, or the last change.
+
+    Raises:
+        ValueError: there are no more rows than columns.
+    """
+    start = np.diag([0.5, *[0.3] * (q - 1)])[np.tril_indices(q)]
+    theta, effects, asked = start, np.zeros(columns), 0
+
+    def said(theta: Array, at: Array, effects: Array) -> Terms:
+        nonlocal asked
+        asked += 1
+        return ask(theta, at, effects)
+
+    # with all variances 0 it is XᵀX (of working responses, weighted)
+    kept = independent(said(np.zeros_like(start), start, effects)["cross"][:-1, :-1])
+
+    def fitted(most: int, enough: float) -> Fit:
+        at, of = theta, effects
+        penalty = 0.0 if family == "gaussian" else ridge
+        return minimise(lambda own: criterion(said(own, at, of), own, kept, penalty), at, most, enough)
+
+    if family == "gaussian":
+        fit = fitted(REML_QUESTIONS - 1, 1e-6)
+        return fit, asked, float(np.abs(fit.gradient).max())
+    change, most = np.inf, _AT_ONCE - 1
+    while change > _SMALL and asked < PQL_QUESTIONS - 1:
+        fit = fitted(most, max(1e-6, 0.1 * min(1.0, change)))
+        change = max(np.abs(fit.effects - effects).max(), np.abs(fit.theta - theta).max())
+        theta, effects, most = fit.theta, fit.effects, min(_AT_ONCE, PQL_QUESTIONS - asked)
+    return fit, asked, 0.0 if change <= _SMALL else float(change)

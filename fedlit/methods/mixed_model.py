@@ -24,7 +24,6 @@ from fedlit.tasks import Classification, Counts, Regression
 __all__ = ["INTERCEPT", "MixedModel"]
 
 INTERCEPT = "(intercept)"
-_STEPS = 50  # of a site's own effects, where the outcome is no number
 
 
 class MixedModel(FederatedClient):
@@ -111,10 +110,7 @@ class MixedModel(FederatedClient):
             terms = reml.site_terms(zeros, np.zeros(0), np.zeros((0, q)), theta)
             return {name: torch.from_numpy(np.asarray(own)) for name, own in terms.items()}
         x, y, z, beta = self._design(rows, self.outputs.index(output), told)
-        if self.family != "gaussian":
-            b, _ = self._own(x, y, z, tensors["at"].numpy(), beta)
-            x, y, z = _working(x, y, z, x @ beta + z @ b, self.family)
-        terms = reml.site_terms(x, y, z, theta)
+        terms = reml.site_answer(x, y, z, theta, tensors["at"].numpy(), beta, self.family)
         return {name: torch.from_numpy(np.asarray(own)) for name, own in terms.items()}
 
     def on_receive(self, received: State) -> None:
@@ -138,7 +134,7 @@ class MixedModel(FederatedClient):
             own, spread = np.zeros(q), np.zeros((q, q))
             if self._rows is not None:
                 x, y, z, beta = self._design(self._rows, place, told)
-                own, spread = self._own(x, y, z, said["theta"].numpy(), beta)
+                own, spread = reml.own_effects(x, y, z, said["theta"].numpy(), beta, self.family)
             said |= {"own": torch.from_numpy(own), "own_covariance": torch.from_numpy(spread) * said["sigma2"]}
             self.state[output] = {name: tensor.cpu() for name, tensor in said.items()}
 
@@ -169,22 +165,6 @@ class MixedModel(FederatedClient):
                 if slope or name == INTERCEPT:
                     z[:, int(slope)] = held[name]
         return x, y, z, beta
-
-    def _own(
-        self, x: np.ndarray, y: np.ndarray, z: np.ndarray, theta: np.ndarray, beta: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The site's own effects (q,), the most probable ones, and their covariance / σ²."""
-        if self.family == "gaussian":
-            return reml.site_effect(x, y, z, theta, beta)
-        b, spread = np.zeros(z.shape[1]), np.zeros((z.shape[1], z.shape[1]))
-        for _ in range(_STEPS):
-            before = b
-            weighted = _working(x, y, z, x @ beta + z @ b, self.family)
-            b, spread = reml.site_effect(*weighted, theta, beta)
-            b = before + np.clip(b - before, -3, 3)
-            if np.abs(b - before).max() < 1e-10:
-                break
-        return b, spread
 
     @property
     def told(self) -> list[dict[str, Any]]:
@@ -236,15 +216,6 @@ class MixedModel(FederatedClient):
         if self.family == "poisson":
             return z - math.log(task.mean)
         return functional.logsigmoid(z) if len(self.outputs) > 1 else z
-
-
-def _working(
-    x: np.ndarray, y: np.ndarray, z: np.ndarray, eta: np.ndarray, family: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """X, working response and Z of a linear predictor, weighted (Breslow and Clayton 1993, section 2.1)."""
-    mean, variance = reml.link_mean(eta, family)
-    root = np.sqrt(variance)
-    return x * root[:, None], (eta + (y - mean) / variance) * root, z * root[:, None]
 
 
 def _family(spec: ClientSpec) -> str:

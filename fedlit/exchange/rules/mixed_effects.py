@@ -20,7 +20,6 @@ __all__ = ["MixedEffects"]
 
 _log = logging.getLogger(__name__)
 
-REML_QUESTIONS, PQL_QUESTIONS, PQL_AT_ONCE, SMALL = 30, 60, 8, 1e-6
 _PREFIX, _INTERCEPT = "effects.", "(intercept)"
 
 
@@ -54,8 +53,8 @@ class MixedEffects(Rule):
         )
         self.asks = (
             "terms of the restricted likelihood of its rows at given variances, (d + 1)² numbers and their "
-            f"derivatives for d columns, up to {REML_QUESTIONS} times ({PQL_QUESTIONS} for classes and counts); sums "
-            "over sites are used alone"
+            f"derivatives for d columns, up to {reml.REML_QUESTIONS} times ({reml.PQL_QUESTIONS} for classes and "
+            "counts); sums over sites are used alone"
         )
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
@@ -96,46 +95,25 @@ class _Problem:
         private = [any(fnmatchcase(column, pattern) for pattern in slopes) for column in columns[1:]]
         self.places = [0, *(sum(private[: at + 1]) if own else 0 for at, own in enumerate(private))]
         self.q = 1 + sum(private)
-        self.family = "gaussian" if names[0].partition(": ")[0].endswith(" (number)") else "quasi"
-        self.kept = np.ones(len(names), bool)
-        self.ridge = 0.0 if self.family == "gaussian" else ridge
+        self.output = names[0].partition(": ")[0].removeprefix(_PREFIX)
+        self.family, self.ridge = "gaussian" if self.output.endswith(" (number)") else "quasi", ridge
 
     def solve(self) -> reml.Fit:
-        """REML, or PQL: REML of working responses, until these change no more."""
-        start = np.diag([0.5, *[0.3] * (self.q - 1)])[np.tril_indices(self.q)]
-        effects = np.zeros(len(self.names))
-        if self.family == "gaussian":
-            fit = self._minimised(start, start, effects, REML_QUESTIONS, 1e-6)
-            self._warn(fit.gradient, REML_QUESTIONS)
-            return fit
-        theta, change = start, np.inf
-        while change > SMALL and self.asked < PQL_QUESTIONS - 1:
-            most = min(PQL_AT_ONCE, PQL_QUESTIONS - self.asked)
-            fit = self._minimised(theta, theta, effects, most, max(1e-6, 0.1 * min(1.0, change)))
-            change = max(np.abs(fit.effects - effects).max(), np.abs(fit.theta - theta).max())
-            theta, effects = fit.theta, fit.effects
-        if change > SMALL:
-            self._warn(np.array([change]), PQL_QUESTIONS)
+        """See :func:`fedlit.reml.solve`."""
+        try:
+            fit, self.asked, left = reml.solve(self._ask, len(self.names), self.q, self.family, self.ridge)
+        except ValueError as error:
+            raise DataError(f"MixedEffects: {self.output}: {error}; leave columns out (data.columns)") from error
+        if left > 1e-3:
+            _log.warning(
+                "exchange %d: variances were not found in %d questions (%.1g is left); are there slopes that the rows "
+                "cannot tell apart?",
+                self.round.number + 1, self.asked, left,
+            )  # fmt: skip
         return fit
-
-    def _minimised(self, start: np.ndarray, at: np.ndarray, effects: np.ndarray, most: int, enough: float) -> reml.Fit:
-        if not self.asked:  # with all variances 0 it is XᵀX (of working responses, weighted)
-            sums = self._ask(np.zeros_like(start), at, effects)
-            self.kept = reml.independent(sums["cross"][:-1, :-1])
-            most -= 1
-
-        def ask(theta: np.ndarray) -> reml.Fit:
-            try:
-                return reml.criterion(self._ask(theta, at, effects), theta, self.kept, self.ridge)
-            except ValueError as error:
-                output = self.names[0].partition(": ")[0].removeprefix(_PREFIX)
-                raise DataError(f"MixedEffects: {output}: {error}; leave columns out (data.columns)") from error
-
-        return reml.minimise(ask, start, most, enough)
 
     def _ask(self, theta: np.ndarray, at: np.ndarray, effects: np.ndarray) -> reml.Terms:
         """The same question to all, and the sum of their answers."""
-        self.asked += 1
         columns = zip(self.names, self.places, effects, strict=True)
         told = {name: _tensor([place, slope, effect]) for place, (name, slope, effect) in enumerate(columns)}
         question = Own("mixed", {**told, "theta": _tensor(theta), "at": _tensor(at)})
@@ -143,18 +121,10 @@ class _Problem:
         said = [answers[client] for client in sorted(answers)]
         return {name: np.sum([own[name].numpy() for own in said], 0) for name in said[0]}
 
-    def _warn(self, left: np.ndarray, most: int) -> None:
-        if np.abs(left).max() > 1e-3:
-            _log.warning(
-                "exchange %d: variances were not found in %d questions (%.1g is left); are there slopes that the rows "
-                "cannot tell apart?",
-                self.round.number + 1, most, np.abs(left).max(),
-            )  # fmt: skip
-
     def told(self, fit: reml.Fit, mine: Sequence[str]) -> dict[str, Tensor]:
         """What a client receives: effects of its columns, and beside them what explains and predicts."""
         at = [self.names.index(name) for name in mine]
-        where = f"{DOWN}{self.names[0].partition(': ')[0].removeprefix(_PREFIX)}/"
+        where = f"{DOWN}{self.output}/"
         rows = [[place, self.places[own], fit.effects[own]] for place, own in enumerate(at)]
         beside = {
             "effects": rows,
