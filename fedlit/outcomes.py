@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedlit.errors import ConfigError
 
-__all__ = ["SEQUENCE", "Outcome"]
+__all__ = ["SEQUENCE", "OneEach", "Outcome"]
 
 SEQUENCE, _LABELS = "sequence_labelling", "multi_label"
 _NAMES = ("classification", "regression", "counts", _LABELS, SEQUENCE)
@@ -148,3 +148,24 @@ class Outcome:
         for c, (label, no, yes) in enumerate(pairs):
             made[f"predicted_{label}"] = [yes if own else no for own in (predictions[:, c] > 0.5).tolist()]
         return made
+
+
+class OneEach:
+    """A model for each label, or one of a number.
+
+    Args:
+        fitted: by label; each has ``predict``, or ``predict_proba`` and ``classes_``.
+    """
+
+    classes_: None = None
+
+    def __init__(self, fitted: list[Any]) -> None:
+        self.fitted = fitted
+
+    def predict(self, x: NDArray[Any]) -> NDArray[Any]:
+        """(n,) numbers, of one model."""
+        return np.asarray(self.fitted[0].predict(x))
+
+    def predict_proba(self, x: NDArray[Any]) -> NDArray[Any]:
+        """(n, labels), the probability of 1."""
+        return np.stack([model.predict_proba(x) @ (model.classes_ == 1) for model in self.fitted], 1)

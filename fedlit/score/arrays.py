@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlit.errors import DataError, told_as
-from fedlit.outcomes import Outcome
+from fedlit.outcomes import OneEach, Outcome
 from fedlit.score.plain import read_json, unfit, write_json
 
-__all__ = ["FILES", "ArrayFunction", "Linear", "OneEach", "Trees", "as_arrays", "from_arrays"]
+__all__ = ["FILES", "ArrayFunction", "Linear", "Trees", "as_arrays", "from_arrays"]
 
 FILES = ("model.json", "model.npz")
 Arrays = dict[str, np.ndarray]
@@ -179,27 +179,6 @@ class Linear:
         return powers
 
 
-@dataclass(frozen=True)
-class OneEach:
-    """A model for each label, or one of a number.
-
-    Attributes:
-        models: by label.
-    """
-
-    models: tuple[Any, ...]
-    classes_: None = None
-
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """(n,) numbers, of one model."""
-        made: np.ndarray = self.models[0].predict(x)
-        return made
-
-    def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        """(n, labels), the probability of 1."""
-        return np.stack([model.predict_proba(x) @ (model.classes_ == 1) for model in self.models], 1)
-
-
 # ---------------------------------------------------------------------- written
 
 
@@ -314,7 +293,7 @@ def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inpu
         for name, one in arrays.items():
             place, _, own = name.partition(".")
             every[int(place)][own] = one
-        return OneEach(tuple(from_arrays(*own, inputs) for own in zip(state["models"], every, strict=True)))
+        return OneEach([from_arrays(*own, inputs) for own in zip(state["models"], every, strict=True)])
     raise ValueError(f"expected a model of trees, linear or one each, found {kind!r}")
 
 

@@ -50,12 +50,9 @@ def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
 
     Args:
         frame: columns ``target``, ``predicted`` and, of classifiers, ``probability_<label>``; of several labels,
-            ``target_<label>``, ``probability_<label>`` and ``predicted_<label>``; and ``task``, the task's name,
-            without which it is classification or regression.
+            ``target_<label>``, ``probability_<label>`` and ``predicted_<label>``; and ``task``, the task's name.
     """
-    if "task" in frame and (read := TASKS[frame["task"].iloc[0]].read(frame)) is not None:
-        return read
-    return next(read for task in TASKS.values() if (read := task.read(frame)) is not None)
+    return TASKS[str(frame["task"].iloc[0])].read(frame)
 
 
 def task_state(task: Task) -> dict[str, Any]:

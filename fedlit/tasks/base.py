@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedlit.tasks.curves import Line, Ranked
     from fedlit.tasks.go_alone import GoAlone
 
-__all__ = ["LOSS", "Score", "Scorer", "Task", "by_name", "is_target", "of_people", "one_of"]
+__all__ = ["LOSS", "Score", "Scorer", "Task", "balanced", "by_name", "is_target", "of_people", "one_of"]
 
 Scorer = Callable[[Tensor | None], dict[str, Tensor]]
 """Scores by name of the same predictions, for counts (n,) int64 that say how often each row counts; once if None."""
@@ -160,8 +160,11 @@ class Task(ABC):
         return torch.full((rows,), -1 if self.classes else math.nan)
 
     def fit(self, y: Tensor) -> Self:
-        """The task that knows the training rows' target, as ``encode`` gave it."""
-        return self
+        """The task that knows the training rows' target, as ``encode`` gave it: of each class the rows that have it."""
+        if not self.classes:
+            return self
+        have = tuple(torch.bincount(y[y >= 0], minlength=len(self.classes)).tolist())
+        return replace(self, class_rows=have)  # type: ignore[type-var]  # tasks are dataclasses
 
     def known(self, y: Tensor) -> Tensor:
         """Of which rows the target is one that can be predicted: (n,) bool."""
@@ -184,9 +187,9 @@ class Task(ABC):
         """What each output is called, for people."""
 
     @property
-    @abstractmethod
     def meaning(self) -> tuple[str, ...]:
         """What the outputs mean, for people: equal where it is the same, so that heads may be averaged."""
+        return tuple(map(str, self.classes))
 
     @property
     @abstractmethod
@@ -199,8 +202,8 @@ class Task(ABC):
         return self.name
 
     def balance(self) -> Tensor | None:
-        """A weight for each class by which all count alike; None where there are no classes."""
-        return None
+        """A weight for each class by which all count alike, see :func:`balanced`; None where there are no classes."""
+        return balanced(self.class_rows) if self.classes else None
 
     @abstractmethod
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -246,9 +249,11 @@ class Task(ABC):
 
     # ------------------------------------------------------------------ scores
 
-    def at(self, classes: Sequence[int]) -> Task:
+    def at(self, classes: Sequence[int]) -> Self:
         """The task as a site sees it whose training rows have some of the classes only (their positions)."""
-        return self
+        of_classes = {key: own for key, own in vars(self).items() if isinstance(own, tuple) and own}
+        chosen = {key: tuple(own[place] for place in classes) for key, own in of_classes.items()}
+        return replace(self, **chosen)  # type: ignore[type-var]  # tasks are dataclasses
 
     def narrow(
         self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
@@ -299,8 +304,25 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
-        """(task, predictions, y) of rows that ``frame`` wrote; None where another task did."""
+    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
+        """(task, predictions, y) of rows that ``frame`` wrote."""
+
+
+def balanced(rows: Sequence[int]) -> Tensor:
+    """Weights of classes by which all count alike: the inverse of each one's share, scaled to sum to the number of
+    classes; 0 for one without rows.
+
+    Args:
+        rows: training rows of each class.
+
+    Example:
+        >>> balanced([30, 10, 0])
+        tensor([0.5000, 1.5000, 0.0000])
+    """
+    count = torch.tensor(rows, dtype=torch.float32)
+    present = count > 0
+    inverse = torch.where(present, 1 / count.clamp_min(1), 0.0)
+    return inverse * present.sum() / inverse.sum()
 
 
 def one_of(logits: Tensor) -> Tensor:

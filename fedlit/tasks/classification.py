@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -29,7 +29,7 @@ from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Classification", "auroc_one_versus_one", "balanced", "plain", "restrict", "type_of"]
+__all__ = ["Classification", "auroc_one_versus_one", "log_loss", "plain", "restrict", "type_of"]
 
 _PROBABILITY = "probability_"
 
@@ -125,10 +125,6 @@ class Classification(Task):
         index = {label: position for position, label in enumerate(self.classes)}
         return torch.tensor(target.map(index).fillna(-1).to_numpy(np.int64))
 
-    def fit(self, y: Tensor) -> Self:
-        """Counts the training rows of each class."""
-        return replace(self, class_rows=tuple(torch.bincount(y[y >= 0], minlength=len(self.classes)).tolist()))
-
     def known(self, y: Tensor) -> Tensor:
         """Those whose label is one of the classes."""
         return y >= 0
@@ -146,18 +142,9 @@ class Classification(Task):
         return tuple(map(str, self.classes if self.outputs > 1 else self.classes[-1:]))
 
     @property
-    def meaning(self) -> tuple[str, ...]:
-        """The labels."""
-        return tuple(map(str, self.classes))
-
-    @property
     def described(self) -> dict[str, Any]:
         """The labels."""
         return {"classes": list(self.classes)}
-
-    def balance(self) -> Tensor:
-        """See :func:`balanced`."""
-        return balanced(self.class_rows)
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """Mean cross-entropy; rows weigh as their class does, scaled to sum to the number of rows."""
@@ -190,11 +177,6 @@ class Classification(Task):
 
     # ------------------------------------------------------------------ scores
 
-    def at(self, classes: Sequence[int]) -> Classification:
-        """With these classes only."""
-        rows = tuple(self.class_rows[position] for position in classes) if self.class_rows else ()
-        return Classification(tuple(self.classes[position] for position in classes), rows)
-
     def narrow(
         self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -216,10 +198,7 @@ class Classification(Task):
         """:func:`auroc_one_versus_one`, and the mean of −log p of the true class, over rows whose label is known; of p
         below 1e-6, which forests give, 1e-6 counts.
         """
-        known = self.known(y)
-        true = predictions[known].gather(1, y[known].long()[:, None]).double().clamp_min(1e-6)
-        loss = float(-true.log().mean()) if len(true) else math.nan
-        return {"auroc_ovo": auroc_one_versus_one(predictions, y), "log_loss": loss}
+        return {"auroc_ovo": auroc_one_versus_one(predictions, y), "log_loss": log_loss(predictions, y)}
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
         """(classes + 1, classes) int64; the class of largest probability is predicted, the first among equals.
@@ -254,17 +233,13 @@ class Classification(Task):
         return pd.DataFrame({**own, **self.outcome.columns(predictions.numpy())})
 
     @classmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
+    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         """Labels are text then; a class whose probability is missing in every row is not the client's."""
         columns = frame.columns[frame.columns.str.startswith(_PROBABILITY)]
         found = columns[frame[columns].notna().any()]
-        labels = found.str.removeprefix(_PROBABILITY)
-        if not len(found):  # predictions that are not finite, of whatever classes, or of another task
-            labels = columns.str.removeprefix(_PROBABILITY)
-            if not len(columns) or not frame["predicted"].isin(labels).all():
-                return None
+        if not len(found):  # predictions that are not finite, of whatever classes
             found = columns
-        task = cls(tuple(labels))
+        task = cls(tuple(found.str.removeprefix(_PROBABILITY)))
         return task, torch.tensor(frame[found].to_numpy(np.float32)), task.encode(frame["target"])
 
 
@@ -357,23 +332,6 @@ def _sorted_labels(where: str, labels: Iterable[Any], positive: Any) -> list[Any
     return found
 
 
-def balanced(rows: Sequence[int]) -> Tensor:
-    """Weights of classes by which all count alike: the inverse of each one's share, scaled to sum to the number of
-    classes; 0 for one without rows.
-
-    Args:
-        rows: training rows of each class.
-
-    Example:
-        >>> balanced([30, 10, 0])
-        tensor([0.5000, 1.5000, 0.0000])
-    """
-    count = torch.tensor(rows, dtype=torch.float32)
-    present = count > 0
-    inverse = torch.where(present, 1 / count.clamp_min(1), 0.0)
-    return inverse * present.sum() / inverse.sum()
-
-
 def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
     """Probabilities of some classes only, renormalised; alike where none of them has any.
 
@@ -388,6 +346,18 @@ def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
     mine = probabilities[:, list(columns)]
     total = mine.sum(1, keepdim=True)
     return torch.where(total < torch.finfo(mine.dtype).tiny, 1 / len(columns), mine / total)
+
+
+def log_loss(probabilities: Tensor, target: Tensor) -> float:
+    """The mean of −log p of the true class, of p of at least 1e-6; NaN without rows whose label is known.
+
+    Args:
+        probabilities: (n, C) float in [0, 1].
+        target: (n,) int64 in [−1, C).
+    """
+    known = target >= 0
+    true = probabilities[known].gather(1, target[known].long()[:, None]).double().clamp_min(1e-6)
+    return float(-true.log().mean()) if len(true) else math.nan
 
 
 def auroc_one_versus_one(probabilities: Tensor, target: Tensor) -> float:

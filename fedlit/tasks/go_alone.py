@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.outcomes import OneEach
 
 __all__ = [
     "CLASSIFIERS", "COUNTERS", "LABELLERS", "LINEAR", "MOST_CATEGORIES", "REGRESSORS", "TREES", "TREES_AND_LINEAR",
-    "GoAlone", "OneEach", "is_any_model",
+    "FitEach", "GoAlone", "is_any_model",
 ]  # fmt: skip
 
 MOST_CATEGORIES = 255  # of a column in gradient boosting
@@ -46,7 +47,7 @@ class GoAlone:
         scale: whether columns are scaled to mean 0 and standard deviation 1.
         label: as people read it.
         native: whether it is told which columns are categories.
-        each: whether each column of the target gets a model of its own, see :class:`OneEach`.
+        each: whether each column of the target gets a model of its own, see :class:`FitEach`.
         seedless: whether it is given no seed (on the same rows it differs by nothing that matters), and fitted once.
         asked: whether a study must name it: it needs a package that fedlit does not, or is no match for the others.
 
@@ -144,7 +145,7 @@ class GoAlone:
             model = _with_categories(model, categorical)
         elif one_hot or self.scale:
             model = _prepared(model, one_hot, scale=self.scale)
-        return OneEach(model) if self.each else model
+        return FitEach(model) if self.each else model
 
     def _class(self) -> Any:
         where, module = f"baselines.{self.name}.class_path", self.class_path.rpartition(".")[0]
@@ -177,7 +178,7 @@ class GoAlone:
             ) from error
 
 
-class OneEach:
+class FitEach(OneEach):
     """A model for each column of a target, fitted to the rows that have a value there.
 
     Of a column that has one value only, or none, models of scikit-learn make an error: that value is predicted then,
@@ -189,17 +190,17 @@ class OneEach:
     Example:
         >>> from sklearn.linear_model import LogisticRegression
         >>> x, y = np.array([[0.0], [1.0], [2.0]]), np.array([[0, 0], [1, 0], [np.nan, 0]])
-        >>> OneEach(LogisticRegression()).fit(x, y).predict_proba(x).round(1)
+        >>> FitEach(LogisticRegression()).fit(x, y).predict_proba(x).round(1)
         array([[0.4, 0. ],
                [0.6, 0. ],
                [0.7, 0. ]])
     """
 
     def __init__(self, model: Any) -> None:
+        super().__init__([])
         self.model = model
-        self.fitted: list[Any] = []
 
-    def fit(self, x: np.ndarray, y: np.ndarray) -> OneEach:
+    def fit(self, x: np.ndarray, y: np.ndarray) -> FitEach:
         """Fit to rows.
 
         Args:
@@ -219,15 +220,6 @@ class OneEach:
         constant = DummyRegressor if is_regressor(self.model) else DummyClassifier
         return (clone(self.model) if varies else constant()).fit(rows, own)
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """(n,) float, of a target of one column."""
-        return np.asarray(self.fitted[0].predict(x))
-
-    def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        """(n, columns) float, the probability of 1."""
-        made = [model.predict_proba(x) @ (model.classes_ == 1) for model in self.fitted]
-        return np.stack(made, axis=1)
-
 
 def _prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:
     from sklearn.compose import make_column_transformer
@@ -240,7 +232,7 @@ def _prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:
 
 
 def _with_categories(model: Any, categorical: list[int]) -> Any:
-    """A model of LightGBM that is told at its fitting which columns are categories; a code of −1 is missing."""
+    """A model of LightGBM that is told at its fitting which columns are categories. To it a code of −1 is missing."""
     from sklearn.base import BaseEstimator
 
     class WithCategories(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -248,7 +240,7 @@ def _with_categories(model: Any, categorical: list[int]) -> Any:
             self.model, self.categorical = model, categorical
 
         def fit(self, x: np.ndarray, y: np.ndarray) -> WithCategories:
-            self.model.fit(self._known(x), y, categorical_feature=self.categorical or "auto")
+            self.model.fit(x, y, categorical_feature=self.categorical or "auto")
             return self
 
         @property
@@ -256,18 +248,10 @@ def _with_categories(model: Any, categorical: list[int]) -> Any:
             return np.asarray(self.model.classes_)
 
         def predict(self, x: np.ndarray) -> np.ndarray:
-            return np.asarray(self.model.predict(self._known(x)))
+            return np.asarray(self.model.predict(x))
 
         def predict_proba(self, x: np.ndarray) -> np.ndarray:
-            return np.asarray(self.model.predict_proba(self._known(x)))
-
-        def _known(self, x: np.ndarray) -> np.ndarray:
-            if not self.categorical:
-                return x
-            x = np.array(x, np.float64)
-            codes = x[:, self.categorical]
-            x[:, self.categorical] = np.where(codes < 0, np.nan, codes)
-            return x
+            return np.asarray(self.model.predict_proba(x))
 
         def __sklearn_tags__(self) -> Any:
             return self.model.__sklearn_tags__()

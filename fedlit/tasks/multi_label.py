@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import LOSS, Score, Scorer, Task
-from fedlit.tasks.classification import Classification, balanced, plain
+from fedlit.tasks.base import LOSS, Score, Scorer, Task, balanced
+from fedlit.tasks.classification import Classification, plain
 from fedlit.tasks.curves import Ranked
 from fedlit.tasks.go_alone import LABELLERS, GoAlone
 from fedlit.tasks.yes_no import among, check_values, columns_of, ordered, pair_of
@@ -207,15 +207,6 @@ class MultiLabel(Task):
 
     # ------------------------------------------------------------------ scores
 
-    def at(self, classes: Sequence[int]) -> MultiLabel:
-        """With these labels only."""
-
-        def own(values: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple(values[place] for place in classes) if values else ()
-
-        values = (self.classes, self.negatives, self.positives, self.class_rows, self.known_rows)
-        return MultiLabel(*map(own, values))
-
     def narrow(
         self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -276,12 +267,10 @@ class MultiLabel(Task):
         return pd.DataFrame({**columns, **self.outcome.columns(predictions.numpy())})
 
     @classmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
+    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         """Values are 0 and 1 then: which of two texts is the positive one is known by their probabilities."""
         columns = frame.columns[frame.columns.str.startswith(_PREDICTED)]
         labels = list(columns[frame[columns].notna().any()].str.removeprefix(_PREDICTED))
-        if not labels:
-            return None
         predictions = torch.tensor(frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32))
         y = torch.full(predictions.shape, math.nan)
         for c, label in enumerate(labels):

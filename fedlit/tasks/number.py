@@ -136,7 +136,7 @@ class Number(Task):
         return pd.DataFrame({"row": row, "target": self.written(y), **self.outcome.columns(predictions.numpy())})
 
     @classmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
+    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         """In the user's units."""
         target, predicted = (frame[name].astype("float64").to_numpy() for name in ("target", "predicted"))
         return cls(), torch.tensor(predicted)[:, None], torch.tensor(target)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from fedlit.errors import DataError
 from fedlit.tasks.base import LOSS, Score, Scorer, Task
-from fedlit.tasks.classification import Classification, balanced
+from fedlit.tasks.classification import Classification, log_loss
 from fedlit.tasks.curves import Ranked
 from fedlit.tasks.go_alone import GoAlone
 
@@ -111,10 +111,6 @@ class SequenceLabelling(Task):
             codes[points == ord(label)] = code
         return torch.from_numpy(codes)
 
-    def fit(self, y: Tensor) -> Self:
-        """Counts the training positions of each label."""
-        return replace(self, class_rows=tuple(torch.bincount(y[y >= 0], minlength=len(self.classes)).tolist()))
-
     def known(self, y: Tensor) -> Tensor:
         """Those that have a position whose label is one of the labels."""
         return (y >= 0).any(1)
@@ -140,11 +136,6 @@ class SequenceLabelling(Task):
         return tuple(f"{position + 1}:{label}" for position in range(self.length) for label in self.classes)
 
     @property
-    def meaning(self) -> tuple[str, ...]:
-        """The labels."""
-        return tuple(map(str, self.classes))
-
-    @property
     def described(self) -> dict[str, Any]:
         """The labels, and how many positions have one each."""
         return {"classes": list(self.classes), "task": self.name, "length": self.length}
@@ -153,10 +144,6 @@ class SequenceLabelling(Task):
     def alike(self) -> tuple[str, int, int]:
         """Those of as many positions and labels."""
         return self.name, self.length, len(self.classes)
-
-    def balance(self) -> Tensor:
-        """See :func:`fedlit.tasks.classification.balanced`, of positions."""
-        return balanced(self.class_rows)
 
     def _apart(self, outputs: Tensor) -> Tensor:
         """(…, length · labels) as (…, length, labels)."""
@@ -194,11 +181,6 @@ class SequenceLabelling(Task):
 
     # ------------------------------------------------------------------ scores
 
-    def at(self, classes: Sequence[int]) -> SequenceLabelling:
-        """With these labels only."""
-        rows = tuple(self.class_rows[position] for position in classes) if self.class_rows else ()
-        return replace(self, classes=tuple(self.classes[position] for position in classes), class_rows=rows)
-
     def narrow(
         self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -225,8 +207,7 @@ class SequenceLabelling(Task):
     def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
         """The mean of −log p of the true label, as classification has it."""
         each, label, _ = self._positions(predictions, y)
-        true = each[label >= 0].gather(1, label[label >= 0][:, None]).double().clamp_min(1e-6)
-        return {"log_loss": float(-true.log().mean()) if len(true) else math.nan}
+        return {"log_loss": log_loss(each, label)}
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
         """(labels + 1, labels) int64, of positions."""
@@ -249,12 +230,10 @@ class SequenceLabelling(Task):
         return pd.DataFrame({"row": row, "target": target, **self.outcome.columns(predictions.numpy())})
 
     @classmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
+    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         """As :meth:`frame` wrote them; a label whose probabilities are missing in every row is not the client's."""
         columns = frame.columns[frame.columns.str.startswith(_PROBABILITY)]
         found = [column for column in columns if frame[column].notna().any()]
-        if not found:
-            return None
         each = [np.array([own.split(" ") for own in frame[column]], np.float32) for column in found]
         predictions = torch.from_numpy(np.stack(each, 2)).flatten(1)
         task = cls(tuple(column.removeprefix(_PROBABILITY) for column in found), each[0].shape[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import comb
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import LogNorm
 
-from fedlit.explain.clusters import adjusted_rand, concepts_of, judged, stable_numbers
-from fedlit.files import read_named
+from fedlit.explain.clusters import adjusted_rand, judged, stable_numbers
 from fedlit.names import Clusters
 from fedlit.show.canvas import svg_text
 from fedlit.show.clusters import membership_figure, pairs_figure
@@ -54,15 +52,6 @@ def test_judged_is_the_most_frequent_of_the_last_rounds_whatever_clusters_are_ca
     assert judged(own, last) == expected == judged(own.sample(frac=1, random_state=0), last)
 
 
-def test_no_rounds_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected clusters of at least one round, found none"):
-        judged(frame())
-    with pytest.raises(ValueError, match="expected clusters of at least one round, found none"):
-        membership_figure(frame())
-    with pytest.raises(ValueError, match="expected at least one pair of clients, found none"):
-        pairs_figure(pd.DataFrame(columns=["round", "first", "second", "measure", "value"]))
-
-
 def test_adjusted_rand_by_hand() -> None:
     # Hubert and Arabie's formula on the counts of a small table: clusters {a b c} {d e f}, concepts {a b} {c d e f}
     partition = (("a", "b", "c"), ("d", "e", "f"))
@@ -77,11 +66,8 @@ def test_adjusted_rand_by_hand() -> None:
 def test_adjusted_rand_at_its_ends() -> None:
     planted = {"ash": "1", "elm": "1", "oak": "2", "yew": "2"}
     assert adjusted_rand(SPLIT, planted) == 1.0 and adjusted_rand(OTHER, planted) < 0
-    assert adjusted_rand(ONE, planted) == 0.0
-    same = dict.fromkeys(planted, "1")
-    assert adjusted_rand(ONE, same) == 1.0 and adjusted_rand(SPLIT, same) == 0.0
+    assert adjusted_rand(ONE, planted) == 0.0 and adjusted_rand(ONE, dict.fromkeys(planted, "1")) == 1.0
     assert np.isnan(adjusted_rand(SPLIT, {}))
-    assert adjusted_rand(OTHER, {"ash": "1", "elm": "2"}) == 1.0  # what is not known does not count
 
 
 def test_colours_stay_with_the_clients() -> None:
@@ -123,12 +109,6 @@ def test_the_membership_picture_names_clients_and_concepts() -> None:
     assert "│" not in svg_text(membership_figure(frame(ONE, SPLIT)), "who")
 
 
-def test_many_clusters_have_colours_of_their_own() -> None:
-    pairs = tuple((f"c{k:02d}", f"d{k:02d}") for k in range(15))
-    picture = membership_figure(frame(pairs)).axes[0].images[0].get_array()
-    assert picture is not None and len(np.unique(np.asarray(picture).reshape(30, -1), axis=0)) == 15
-
-
 def measured(values: list[float], names: str = "abc", measure: str = "barrier", number: int = 2) -> pd.DataFrame:
     pairs = [(first, second) for i, first in enumerate(names) for second in names[i + 1 :]]
     rows = [(number, *pair, measure, value) for pair, value in zip(pairs, values, strict=True)]
@@ -146,14 +126,6 @@ def test_the_heatmap_is_symmetric_of_the_last_round_and_ordered_by_cluster() -> 
     assert [text.get_text() for text in pairs_figure(own).axes[0].get_yticklabels()] == ["a", "b", "c"]
 
 
-def test_the_heatmap_says_what_is_infinite_and_what_is_missing() -> None:
-    figure = pairs_figure(measured([np.inf, np.nan, 0.3]))
-    axes, bar = figure.axes
-    assert [text.get_text() for text in axes.texts].count("∞") == 2 and len(axes.texts) == 4
-    assert bar.get_ylabel() == "barrier (black: infinite)"
-    assert svg_text(pairs_figure(measured([np.nan, np.inf, np.inf])), "pairs")  # nothing finite at all
-
-
 @pytest.mark.parametrize(
     ("values", "logarithmic"), [([1e-3, 1.0, 2.0], True), ([0.1, 1.0, 2.0], False), ([-1.0, 1e-3, 1.0], False)]
 )
@@ -162,22 +134,3 @@ def test_the_scale_is_logarithmic_where_values_span_decades(values: list[float],
     assert isinstance(norm, LogNorm) == logarithmic
     if min(values) < 0:  # similarity: white is zero
         assert norm.vmin == -norm.vmax
-
-
-def test_two_measures_have_a_panel_each_and_many_clients_no_numbers() -> None:
-    figure = pairs_figure(
-        pd.concat([measured([1.0, 2.0, 3.0]), measured([0.1, 0.2, 0.3], measure="cosine similarity")])
-    )
-    assert [axes.get_ylabel() for axes in figure.axes[2:]] == ["barrier", "cosine similarity"]
-    names = "abcdefghijklm"
-    figure = pairs_figure(measured(np.linspace(0, 1, 78).tolist(), names))
-    assert not figure.axes[0].texts and len(figure.axes[0].get_yticklabels()) == 13
-
-
-def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
-    (tmp_path / "clusters.csv").write_text("round,epoch,client,cluster,concept\n1,1,NA,1,\n1,1,07,2,3\n")
-    (tmp_path / "pairs.csv").write_text("round,first,second,measure,value\n1,07,NA,barrier,inf\n2,07,NA,barrier,\n")
-    clusters, pairs = read_named(tmp_path / "clusters.csv"), read_named(tmp_path / "pairs.csv")
-    assert clusters["client"].tolist() == ["NA", "07"] and concepts_of(clusters) == {"07": "3"}
-    assert judged(clusters) == (("07",), ("NA",))
-    assert pairs["first"].tolist() == ["07", "07"] and np.isinf(pairs["value"][0]) and np.isnan(pairs["value"][1])

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedlit.errors import ConfigError
 from fedlit.explain.judge import COLUMNS, chances, distances, judge
 from fedlit.files import read_named
 
@@ -30,14 +29,6 @@ def test_distances_equal_numpy(clients: int, seed: int) -> None:
     for k in range(clients):
         others = np.delete(values, k, 0)
         assert distances(values)[k] == pytest.approx((values[k] - others.mean(0)) / others.std(0, ddof=1))
-
-
-def test_five_clients_have_a_mark_by_the_others_only() -> None:
-    table = {f"s{k}": [1 + 0.01 * k, 1 - 0.02 * k, 1 + 0.015 * k, 1.0] for k in range(5)}
-    table["s0"][1] = 10.0
-    values = frame(table, ("a", "b", "c", "d"))
-    cells = judge(values).cells.set_index(["client", "feature"])
-    assert cells.loc[("s0", "b"), "marked"] and cells.loc[("s0", "b"), "finding"]
 
 
 def test_clients_that_lack_a_feature_are_left_out() -> None:
@@ -65,36 +56,14 @@ def test_chance_is_hardly_ever_called_a_finding() -> None:
     assert called == 0  # Holm's 0.1 %: one of 20 is one chance in 50, of this seed none
 
 
-def test_findings_in_words_the_reversed_first() -> None:
+def test_a_correction_that_turns_round_is_found_first() -> None:
     rng = np.random.default_rng(3)
     table = {f"s{k:02d}": list(rng.normal(1, 0.05, 5)) for k in range(12)}
     table["s03"][2] = 0.1
     outputs = frame({name: [-0.4 if name == "s07" else 1.0] for name in table}, ("1",), "output scale")
     judged = judge(pd.concat([frame(table, ("age", "sex", "chol", "bmi", "fbs")), outputs]))
-    words = judged.findings["words"].tolist()
-    assert words[0] == "s07 turns output 1 round (times -0.4, the other clients 1 on average). Are its labels flipped?"
-    assert words[1].startswith("s03 multiplies column chol by 0.1, the other clients by ")
-    assert "Clients differ on chol far more than on other columns." in words[1] and len(words) == 2
-
-
-def test_a_marked_feature_is_one_whose_spread_is_far_above_the_others() -> None:
-    rng = np.random.default_rng(2)
-    values = rng.normal(1, 0.05, (10, 8))
-    values[:, 5] = rng.normal(1, 1.0, 10)
-    judged = judge(frame({f"s{k}": list(values[k]) for k in range(10)}, tuple("abcdefgh")))
-    marked = judged.cells.drop_duplicates("feature").set_index("feature")["feature_marked"]
-    spread = values.std(0, ddof=1)
-    others = np.delete(spread, 5)
-    assert marked["f"] and marked.sum() == 1
-    own = judged.cells.drop_duplicates("feature").set_index("feature")["spread_z"]["f"]
-    assert own == pytest.approx((spread[5] - others.mean()) / others.std(ddof=1))
-
-
-def test_what_is_refused() -> None:
-    with pytest.raises(ConfigError, match="expected a positive number of standard deviations, found 0"):
-        judge(frame({"a": [1.0]}, ("x",)), threshold=0)
-    with pytest.raises(ConfigError, match="expected clients that correct something, found none"):
-        judge(pd.DataFrame(columns=list(COLUMNS)))
+    found = judged.findings[["client", "feature"]].to_numpy().tolist()
+    assert found == [["s07", "1"], ["s03", "chol"]] and "labels flipped?" in judged.findings["words"].iloc[0]
 
 
 def test_two_outliers_in_one_column_do_not_hide_each_other() -> None:

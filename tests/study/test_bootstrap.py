@@ -40,7 +40,9 @@ def predictions(seed: int, noise: float = 0.0) -> pd.DataFrame:
 
 
 def read(frame: pd.DataFrame) -> Tested:
-    return read_tested(frame.assign(split="test", row=frame["row"] if "row" in frame else range(len(frame))))
+    return read_tested(
+        frame.assign(task="classification", split="test", row=frame["row"] if "row" in frame else range(len(frame)))
+    )
 
 
 def test_two_models_are_scored_on_the_same_draws_whatever_the_order_of_their_rows() -> None:

@@ -170,7 +170,7 @@ def frame(rows: Any, split: str = "test") -> pd.DataFrame:
     task = Classification(("no", "yes"))
     given = torch.tensor(np.stack([1 - probability, probability], 1), dtype=torch.float32)
     own = task.frame(np.arange(len(label)), torch.tensor(label), given)
-    return own.assign(client="ward", split=split).astype({"target": "string", "predicted": "string"})
+    return own.assign(client="ward", split=split, task=task.name).astype({"target": "string", "predicted": "string"})
 
 
 def test_predictions_that_come_true_lie_on_the_diagonal() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,7 +13,6 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 
 from fedlit.tasks import Classification, Task
 from fedlit.tasks.classification import restrict
-from fedlit.tasks.go_alone import CLASSIFIERS
 
 PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
 
@@ -36,13 +32,6 @@ def drawn(seed: int, rows: int, classes: int, levels: int | None) -> tuple[Task,
     )
 
 
-def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
-    """Whether scores have the same names and bits."""
-    pairs = [(first[name], second[name]) for name in first]
-    equal = all(torch.equal(a, b) or bool(a.isnan() and b.isnan()) for a, b in pairs)
-    return first.keys() == second.keys() and equal and [a.dtype for a, _ in pairs] == [b.dtype for _, b in pairs]
-
-
 @PROPERTY
 @given(st.integers(0, 9999), st.integers(2, 300), st.sampled_from([2, 3, 6]), st.sampled_from([None, 2, 7, 40]))
 def test_ranking_metrics_have_the_bits_of_torchmetrics(seed: int, rows: int, classes: int, levels: int | None) -> None:
@@ -52,17 +41,6 @@ def test_ranking_metrics_have_the_bits_of_torchmetrics(seed: int, rows: int, cla
     for name, oracle in (("auroc", binary_auroc), ("auprc", binary_average_precision)):
         each = [oracle(probabilities[:, c], (y == c).long()) for c in ranked]
         assert torch.equal(found[name], torch.stack(each).mean()) if each else found[name].isnan()
-
-
-@PROPERTY
-@given(st.integers(0, 9999), st.integers(1, 80), st.sampled_from([2, 5]), st.sampled_from([None, 3]))
-def test_counts_are_repeated_rows_bit_for_bit(seed: int, rows: int, classes: int, levels: int | None) -> None:
-    task, probabilities, y = drawn(seed, rows, classes, levels)
-    counts = torch.from_numpy(np.random.default_rng(seed + 1).integers(0, 4, rows))
-    scorer = task.scorer(probabilities, y)
-    assert same(scorer(torch.ones(rows, dtype=torch.long)), scorer(None))
-    repeated = task.evaluate(probabilities.repeat_interleave(counts, 0), y.repeat_interleave(counts))
-    assert same(scorer(counts), repeated)
 
 
 def test_rows_whose_classes_have_no_probability_are_scored() -> None:
@@ -78,28 +56,6 @@ def test_loss_is_the_weighted_cross_entropy_of_one_output_too() -> None:
     both = torch.cat([torch.zeros_like(logits), logits], 1)
     for weight in (None, task.balance()):
         torch.testing.assert_close(task.loss(logits, y, weight), functional.cross_entropy(both, y, weight))
-
-
-def test_predictions_are_read_as_they_were_written() -> None:
-    task, probabilities, y = drawn(3, 30, 4, None)
-    frame = task.frame(np.arange(30), y, probabilities).astype({"target": "string", "predicted": "string"})
-    again, read, target = Classification.read(frame) or pytest.fail("not read")
-    assert torch.equal(read, probabilities) and torch.equal(target, y) and again.classes == ("0", "1", "2", "3")
-    beside = frame.assign(probability_other=math.nan)  # another client's class
-    assert (Classification.read(beside) or pytest.fail("not read"))[0].classes == again.classes
-    numbers = pd.DataFrame({"target": ["1.5"], "predicted": ["2.5"], "probability_a": [math.nan]})
-    assert Classification.read(numbers) is None
-
-
-@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name != "mean"])
-def test_go_alone_models_learn(name: str) -> None:
-    rng = np.random.default_rng(0)
-    x = np.column_stack([rng.normal(size=120), rng.integers(0, 4, 120)])
-    y = (x[:, 0] > 0).astype(int)
-    model = CLASSIFIERS[name]
-    chosen = {key: values[-1] for key, values in model.grid.items()} | ({"n_estimators": 9} if "trees" in name else {})
-    fitted = model.make(chosen, [1]).fit(x, y)
-    assert np.mean(fitted.predict(x) == y) > 0.9
 
 
 def test_log_loss_is_scikit_learns_over_known_labels() -> None:

@@ -14,7 +14,7 @@ import torch
 from federations import SmallNet, different, weights
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
-from fedlit import APFL, CHFL, FedProx, IFedAvg, load
+from fedlit import CHFL, IFedAvg, load
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, check_tables
@@ -27,7 +27,6 @@ from fedlit.run.run import Run
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.compare import compare
 from fedlit.study.explained import read_tested
-from fedlit.study.runs import _one_class, _rows
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
@@ -152,12 +151,10 @@ def test_each_task_has_its_pictures(pictures: None, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("client", "options"),
     [
-        (FedProx, {}),
         (partial(IFedAvg, outputs="both"), {}),
-        (APFL, {}),
         (partial(CHFL, hidden=[8], unique="concatenation"), {"network": None, "data": {"common": {"shared": ["x0"]}}}),
     ],
-    ids=["fedprox", "ifedavg", "apfl", "chfl"],
+    ids=["ifedavg", "chfl"],
 )
 def test_methods_take_any_task(client: Any, options: dict[str, Any], tmp_path: Path) -> None:
     federated = ("common", "!common.*.head") if options else ("core",)
@@ -243,15 +240,3 @@ def test_a_study_of_four_tasks_makes_its_report(tmp_path: Path, monkeypatch: pyt
     assert "died, back, rare (yes or no, each)" in report and "Poisson deviance" in report
     assert not math.isnan(found.lift.query("client == 'count'")["mean"].iloc[0])
     assert load("four.yaml").describe().clients["labels"]["positive"] == [1, "yes", 1]
-
-
-def test_rows_of_several_labels_are_the_same_whoever_is_beside_them() -> None:
-    alone = pd.DataFrame({"split": "test", "row": [1, 2], "client": "labels", "target_a": ["1", None]})
-    alone = alone.assign(target_b=["no", "yes"], probability_a=0.2, probability_b=0.7, predicted_a="0")
-    other = pd.DataFrame({"split": "test", "row": [1], "client": "x", "target_b": ["1"], "target": ["2"]})
-    told = _rows(alone)
-    for both in ([alone, other], [other, alone]):
-        mixed = pd.concat(both, ignore_index=True)
-        assert _rows(mixed[mixed["client"] == "labels"]) == told and _one_class(mixed) == {}
-    assert _one_class(alone) == {}
-    assert _rows(alone.assign(target_b=["yes", "yes"])) != told

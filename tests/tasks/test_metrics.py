@@ -98,32 +98,6 @@ def splits(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 # ------------------------------------------------------------------ against scikit-learn
 
 
-@pytest.mark.parametrize("classes", [2, 3, 7])
-def test_all_classes_present_equal_scikit_learn(classes: int) -> None:
-    probabilities, target = draw(400, classes, seed=classes)
-    predicted = probabilities.argmax(1)
-    scores = scored(probabilities, target)
-    if classes == 2:
-        expected = {
-            "auroc": roc_auc_score(target, probabilities[:, 1]),
-            "auprc": average_precision_score(target, probabilities[:, 1]),
-            "f1": f1_score(target, predicted),
-            "classes": 1,
-        }
-    else:
-        one_hot = np.eye(classes)[target]
-        expected = {
-            "auroc": roc_auc_score(one_hot, probabilities, average="macro"),
-            "auprc": average_precision_score(one_hot, probabilities, average="macro"),
-            "f1": f1_score(target, predicted, average="macro"),
-            "classes": classes,
-        }
-    expected["balanced_accuracy"] = balanced_accuracy_score(target, predicted)
-    expected["accuracy"] = accuracy_score(target, predicted)
-    expected["weighted_f1"] = f1_score(target, predicted, average="weighted")
-    assert scores == pytest.approx(expected, abs=1e-6)
-
-
 @PROPERTY
 @given(splits())
 def test_any_split_equals_scikit_learn_per_class(split: tuple[np.ndarray, np.ndarray]) -> None:
@@ -133,51 +107,7 @@ def test_any_split_equals_scikit_learn_per_class(split: tuple[np.ndarray, np.nda
     assert scores == pytest.approx(oracle(*split), abs=1e-6, nan_ok=True)
 
 
-def test_two_classes_score_the_second() -> None:
-    """Four rows by hand: one of the two positives ranks first, the other third."""
-    positive = np.array([0.9, 0.8, 0.7, 0.1], np.float32)
-    scores = scored(np.stack([1 - positive, positive], 1), np.array([1, 0, 1, 0]))
-    assert scores["auroc"] == pytest.approx(3 / 4)  # of four pairs, one is in the wrong order
-    assert scores["auprc"] == pytest.approx((1 / 1 + 2 / 3) / 2)
-    assert scores["f1"] == pytest.approx(4 / 5)  # 2·2 / (2·2 + 1 + 0)
-    assert scores["balanced_accuracy"] == pytest.approx((1 / 2 + 1) / 2)
-    assert scores["classes"] == 1
-
-
 # ------------------------------------------------------------------ absent, single and unseen classes
-
-
-def test_unseen_label_is_wrong_and_a_negative_of_every_class() -> None:
-    probabilities = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7], [0.6, 0.3, 0.1]], np.float32)
-    known, unseen = np.array([0, 1, 2, 0]), np.array([0, 1, 2, -1])
-    assert scored(probabilities, known)["accuracy"] == 1
-    scores = scored(probabilities, unseen)
-    assert scores["accuracy"] == pytest.approx(3 / 4)
-    assert scores["balanced_accuracy"] == 1  # recall is over the three classes that the client knows
-    assert scores["f1"] == pytest.approx((2 / 3 + 1 + 1) / 3)  # the unseen row is a false positive of class 0
-    assert scores["classes"] == 3
-    # a negative: put above the only positive of class 0, it costs that class its place
-    probabilities[3] = [0.9, 0.05, 0.05]
-    scores = scored(probabilities, unseen)
-    assert scores["auroc"] == pytest.approx((2 / 3 + 1 + 1) / 3)
-    assert scores["auprc"] == pytest.approx((1 / 2 + 1 + 1) / 3)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("classes", [2, 5])
-def test_probabilities_that_are_not_finite_have_no_score(bad: float, classes: int) -> None:
-    probabilities, target = draw(30, classes, seed=2)
-    probabilities[7, 1] = bad
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        scores = scored(probabilities, target)
-    assert [name for name in NAMES if not math.isnan(scores[name])] == []
-    assert scores["classes"] == 0
-
-
-def test_no_rows_have_no_score() -> None:
-    scores = scored(np.empty((0, 3), np.float32), np.empty(0, np.int64))
-    assert [name for name in NAMES if not math.isnan(scores[name])] == []
 
 
 @PROPERTY
@@ -249,22 +179,6 @@ def test_batches_make_no_difference(cuts: list[int], seed: int) -> None:
     assert whole["loss"].item() == pytest.approx(expected, rel=1e-5)
     for name in (*NAMES, "classes"):
         assert torch.equal(parts[name], whole[name]), name
-
-
-def test_loss_weighs_batches_by_their_known_rows() -> None:
-    """Batches of 1, 3 and 0 known rows; the last one's loss is not defined and must not spoil the mean."""
-    metrics = SiteMetrics(Site("a", (0, 1), {}))
-    for loss, labels in ((1.0, [0, -1, -1]), (3.0, [1, 0, 1]), (math.nan, [-1, -1])):
-        metrics.update(torch.full((len(labels), 2), 0.5), torch.tensor(labels), torch.tensor(loss))
-    assert metrics.compute()["loss"].item() == pytest.approx((1 * 1.0 + 3 * 3.0) / 4)
-
-
-def test_reset_forgets() -> None:
-    metrics = collected(Site("a", (0, 1), {}), *draw(20, 2, seed=1), np.ones(20), [])
-    metrics.reset()
-    metrics.update(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 1]), torch.tensor(0.25))
-    scores = metrics.compute()
-    assert (scores["accuracy"].item(), scores["loss"].item()) == (1.0, 0.25)
 
 
 # ------------------------------------------------------------------ over sites

@@ -30,9 +30,7 @@ from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.table import ClientTable
 from fedlit.data.target import TaskSettings
 from fedlit.errors import ConfigError, DataError
-from fedlit.study.job import tidy
-from fedlit.tasks import Classification, MultiLabel, read_predictions
-from fedlit.tasks.go_alone import LABELLERS
+from fedlit.tasks import Classification, MultiLabel
 from fedlit.tasks.metrics import Site, SiteMetrics
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
@@ -50,17 +48,9 @@ def drawn(seed: int, rows: int, missing: float = 0.0) -> tuple[torch.Tensor, tor
 
 @PROPERTY
 @given(st.integers(0, 9999), st.integers(2, 60), st.sampled_from([0.0, 0.4]))
-def test_scores_equal_scikit_learn_and_counts_are_repeated_rows(seed: int, rows: int, missing: float) -> None:
-    task, (predictions, y) = MultiLabel(NAMES), drawn(seed, rows, missing)
-    counts = torch.from_numpy(np.random.default_rng(seed).integers(0, 3, rows))
-    counts[0] = 2
-    scorer = task.scorer(predictions, y)
-    own, true = predictions.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0)
-    repeated = task.evaluate(own, true)
-    for name, value in scorer(counts).items():
-        assert torch.equal(value, repeated[name]) or (value.isnan() and repeated[name].isnan())
-        first, second = scorer(torch.ones_like(counts))[name], scorer(None)[name]
-        assert torch.equal(first, second) or (first.isnan() and second.isnan())
+def test_scores_equal_scikit_learn(seed: int, rows: int, missing: float) -> None:
+    own, true = drawn(seed, rows, missing)
+    found_scores = MultiLabel(NAMES).evaluate(own, true)
     known, found = ~true.isnan().numpy(), own.numpy() > 0.5
     kept = [c for c in range(3) if len(np.unique(true[known[:, c], c])) == 2]
     expected: dict[str, float] = {"labels": len(kept)}
@@ -76,7 +66,7 @@ def test_scores_equal_scikit_learn_and_counts_are_repeated_rows(seed: int, rows:
         if len(kept) == 3:
             expected["auroc"] = roc_auc_score(true, own, average="macro")
             expected["micro_f1"] = f1_score(true, found, average="micro")
-    values = {name: float(repeated[name]) for name in expected}
+    values = {name: float(found_scores[name]) for name in expected}
     assert values == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)
 
 
@@ -156,15 +146,6 @@ def test_an_encoder_is_saved_with_its_labels() -> None:
     other.load_state_dict(json.loads(json.dumps(encoder.state_dict())))
     assert other.task == encoder.task and other.seen == (0, 1)
     assert torch.equal(other.target(own.target).nan_to_num(9), encoder.target(own.target).nan_to_num(9))
-
-
-def test_predictions_are_read_as_written_whatever_their_values() -> None:
-    probabilities, y = drawn(3, 25, 0.3)
-    task = MultiLabel(NAMES, (10, "no", True), (9, "Yes", False))  # sorted otherwise, as text
-    frame = task.frame(np.arange(25), y, probabilities).assign(task="multi_label")
-    read, again, target = read_predictions(tidy(frame, "a", "test").assign(probability_other=math.nan))
-    assert isinstance(read, MultiLabel) and read.classes == NAMES
-    assert torch.equal(again, probabilities) and torch.equal(target.nan_to_num(9), y.nan_to_num(9))
 
 
 def test_a_label_that_is_constant_in_training_rows_is_noted_and_completed() -> None:
@@ -249,24 +230,6 @@ def test_a_list_of_columns_is_several_labels(tmp_path: Any) -> None:
 
 
 # ------------------------------------------------------------------ alone
-
-
-@pytest.mark.parametrize("name", [name for name in LABELLERS if name != "mean"])
-def test_go_alone_models_take_missing_and_constant_labels(name: str) -> None:
-    rng = np.random.default_rng(0)
-    x = np.column_stack([rng.normal(size=150), rng.integers(0, 4, 150)])
-    y = np.column_stack([x[:, 0] > 0, np.zeros(150), x[:, 1] > 1, np.ones(150), np.full(150, np.nan)]).astype(
-        np.float32
-    )
-    y[rng.random(150) < 0.3, 2] = np.nan
-    model, task = LABELLERS[name], MultiLabel(("a", "no", "b", "yes", "unknown"))
-    settings = {key: values[-1] for key, values in model.grid.items()} | (
-        {"n_estimators": 9} if "trees" in name else {}
-    )
-    predicted = task.of_model(model.make(settings, [1]).fit(x, y), x.astype(np.float32))
-    assert predicted.shape == (150, 5) and predicted[0, [1, 3, 4]].tolist() == [0.0, 1.0, 0.5]
-    scores = task.evaluate(predicted, torch.from_numpy(y))
-    assert float(scores["labels"]) == 2 and float(scores["auroc"]) > 0.95
 
 
 def test_numbers_that_rules_compare_are_each_labels_own() -> None:

@@ -74,14 +74,6 @@ def test_weights_are_those_of_labels_and_a_batch_without_labels_has_no_loss() ->
     assert TASK.loss(logits, torch.full_like(y, -100)).isnan()
 
 
-def test_counts_are_repeated_reads() -> None:
-    logits, y = drawn(2, 12)
-    predictions, counts = TASK.predict(logits), torch.tensor([0, 1, 2] * 4)
-    repeated = TASK.evaluate(predictions.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0))
-    for name, value in TASK.evaluate(predictions, y, counts).items():
-        assert value.item() == pytest.approx(repeated[name].item(), rel=1e-6), name
-
-
 def test_a_label_that_training_lacks_is_wrong_and_in_no_loss() -> None:
     logits, y = drawn(3, 10, "abcd?")
     outside = int((y == -1).sum())
@@ -107,12 +99,6 @@ def test_batches_give_the_mean_over_positions_and_a_site_its_own_labels() -> Non
     assert loss.item() == pytest.approx(expected / (labels != 1).sum(), rel=1e-5)
     assert narrow.shape == (9, LENGTH * 2) and set(own.unique().tolist()) == {-100, -1, 0, 1}
     assert TASK.at((0, 2)).classes == ("a", "c")
-
-
-def test_members_mean_is_that_of_their_probabilities() -> None:
-    members = torch.randn(5, 4, LENGTH * 3, generator=torch.Generator().manual_seed(0))
-    mean = torch.stack([TASK.predict(members[:, m]) for m in range(4)]).mean(0)
-    torch.testing.assert_close(TASK.predict(TASK.of_members(members)), mean)
 
 
 def test_predictions_are_read_back() -> None:

@@ -1,0 +1,150 @@
+"""What holds of every task: counts are repeated rows, predictions are read as written, an ensemble gives its mean."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.engine.alike import stack_key
+from fedlit.nn import MLP, TabM
+from fedlit.spec import ClientSpec
+from fedlit.study.job import tidy
+from fedlit.tasks import (
+    Classification,
+    Counts,
+    MultiLabel,
+    Regression,
+    SequenceLabelling,
+    Task,
+    read_predictions,
+    task_from,
+    task_state,
+)
+
+PROPERTY = settings(derandomize=True, max_examples=80, deadline=None)
+TASKS: dict[str, Task] = {
+    "two classes": Classification(("no", "yes"), (3, 4)),
+    "five classes": Classification(("a", "b", "c", "d", "e")),
+    "several labels": MultiLabel(("a", "b", "c"), (10, "no", True), (9, "Yes", False)),  # sorted otherwise, as text
+    "a number": Regression("huber", 100.0, 20.0, "length"),
+    "a count": Counts(3.0, "visits"),
+    "a sequence": SequenceLabelling(("a", "b", "c"), 7),
+}
+
+
+def drawn(kind: str, seed: int, rows: int) -> tuple[Tensor, Tensor]:
+    """Predictions with ties, and a target, some of it unknown."""
+    task, rng = TASKS[kind], np.random.default_rng(seed)
+    outputs = torch.from_numpy(rng.normal(size=(rows, task.outputs)).round().astype(np.float32))
+    if kind == "a sequence":
+        return task.predict(outputs), torch.from_numpy(rng.choice([-100, -1, 0, 1, 2], (rows, 7)))
+    if kind == "several labels":
+        y = rng.integers(0, 2, (rows, 3)).astype(np.float32)
+        y[:, 1:][rng.random((rows, 2)) < 0.3] = math.nan
+        return task.predict(outputs), torch.from_numpy(y)
+    if task.classes:
+        return task.predict(outputs), torch.from_numpy(rng.integers(-1, len(task.classes), rows))
+    y = rng.poisson(3, rows) if kind == "a count" else rng.normal(size=rows)
+    return task.predict(outputs), torch.from_numpy(y.astype(np.float32))
+
+
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    """Whether scores have the same names and bits."""
+    pairs = [(first[name], second[name]) for name in first]
+    equal = all(torch.equal(a, b) or bool(a.isnan() and b.isnan()) for a, b in pairs)
+    return first.keys() == second.keys() and equal and [a.dtype for a, _ in pairs] == [b.dtype for _, b in pairs]
+
+
+@PROPERTY
+@given(st.sampled_from(list(TASKS)), st.integers(0, 9999), st.integers(1, 60))
+def test_counts_are_repeated_rows_bit_for_bit(kind: str, seed: int, rows: int) -> None:
+    predictions, y = drawn(kind, seed, rows)
+    counts = torch.from_numpy(np.random.default_rng(seed + 1).integers(0, 4, rows))
+    scorer = TASKS[kind].scorer(predictions, y)
+    assert same(scorer(torch.ones_like(counts)), scorer(None))
+    repeated = predictions.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0)
+    assert same(scorer(counts), TASKS[kind].evaluate(*repeated))
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_what_is_not_finite_and_no_row_have_no_score(kind: str) -> None:
+    predictions, y = drawn(kind, 0, 20)
+    predictions[y.reshape(20, -1)[:, 0] >= 0] = math.nan
+    task = TASKS[kind]
+    for found in (task.evaluate(predictions, y), task.evaluate(predictions[:0], y[:0])):
+        assert all(value.isnan() or name in ("classes", "labels") for name, value in found.items())
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_predictions_are_read_as_they_were_written(kind: str) -> None:
+    task, (predictions, y) = TASKS[kind], drawn(kind, 3, 25)
+    frame = tidy(task.frame(np.arange(25), y, predictions).assign(task=task.name), "a", "test")
+    read, again, target = read_predictions(frame.assign(probability_other=math.nan))  # another client's class
+    assert type(read) is type(task) and read.classes == task.classes
+    if task.classes:
+        assert torch.equal(again, predictions) and torch.equal(target.nan_to_num(9), y.nan_to_num(9))
+    found, expected = read.evaluate(again, target), task.evaluate(predictions, y)
+    assert {name: float(own) for name, own in found.items()} == pytest.approx(
+        {name: float(own) for name, own in expected.items()}, rel=1e-6, nan_ok=True
+    )
+    assert task_from(task_state(task.fit(y))) == task.fit(y)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_outputs_of_members_become_those_of_their_mean(kind: str) -> None:
+    task = TASKS[kind]
+    outputs = 3 * torch.randn(50, 8, task.outputs, generator=torch.Generator().manual_seed(8))
+    expected = torch.stack([task.predict(outputs[:, member]) for member in range(8)]).mean(0)
+    assert torch.allclose(task.predict(task.of_members(outputs)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_scored_loss_is_that_of_the_mean_prediction() -> None:
+    spec = ClientSpec("ash", ("a", "b"), (0, 1, 2), {"train": 9}, ())
+    client = FederatedClient(spec, partial(TabM, k=3, width=8))
+    x, y = torch.randn(30, 2), torch.arange(30) % 3
+    predicted, loss = client.eval().evaluate(Batch(x, y))
+    assert float(loss.detach()) == pytest.approx(float(-predicted[torch.arange(30), y].log().mean().detach()), rel=1e-5)
+
+
+def test_only_clients_of_one_loss_share_a_stack() -> None:
+    """A binary classifier and a regressor have networks of one shape: they must not be stepped as one."""
+    keys = []
+    for task in (Classification((0, 1)), Regression(), Regression("huber"), Regression(mean=5.0)):
+        client = FederatedClient(ClientSpec("a", ("x", "y"), task.classes, {}, (), task=task), partial(MLP, hidden=[3]))
+        client._optimizers = [torch.optim.SGD(client.parameters(), lr=0.1)]
+        keys.append(stack_key(client, Batch(torch.zeros(4, 2), task.unknown(4))))
+    assert len(set(keys)) == 3 and keys[1] == keys[3] and None not in keys
+
+
+@pytest.mark.parametrize("kind", ["two classes", "several labels", "a number", "a count"])
+def test_local_baselines_learn_with_missing_and_constant_labels(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=150), rng.integers(0, 4, 150)]).astype(np.float32)
+    signal = x[:, 0] + 0.3 * x[:, 1]
+    task, y, score = {
+        "two classes": (TASKS[kind], (x[:, 0] > 0).astype(int), "accuracy"),
+        "a number": (Regression(), 3 * x[:, 0] + x[:, 1], "r2"),
+        "a count": (Counts(3.0), rng.poisson(np.exp(signal)).astype(np.float32), "d2"),
+        "several labels": (
+            MultiLabel(("a", "no", "b", "yes", "unknown")),
+            np.column_stack([x[:, 0] > 0, np.zeros(150), x[:, 1] > 1, np.ones(150), np.full(150, np.nan)]), "auroc",
+        ),
+    }[kind]  # fmt: skip
+    y = np.where((np.arange(5) == 2) & (rng.random((150, 1)) < 0.3), np.nan, y) if y.ndim > 1 else y
+    for name, model in task.go_alone.items():
+        own = {key: values[-1 if task.classes else 0] for key, values in model.grid.items()}
+        own |= {"n_estimators": 9} if "trees" in name else {}
+        predicted = task.of_model(model.make(own, [1]).fit(x, y), x)
+        found = task.evaluate(predicted, torch.from_numpy(y))
+        assert name == "mean" or float(found[score]) > (0.5 if kind == "a count" else 0.9)
+        if kind == "several labels":
+            assert predicted[0, [1, 3, 4]].tolist() == [0.0, 1.0, 0.5] and float(found["labels"]) == 2
