@@ -14,7 +14,7 @@ from torch import Tensor
 from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import ConfigError, DataError, expect
 from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -41,17 +41,19 @@ class Forest(FederatedClient):
     categories count as ordered numbers, as in scikit-learn. In a node that asks for a column that the client does not
     have, all its rows go to a side that is drawn. A missing cell is what the encoder makes of it.
 
-    It predicts the mean over trees of the shares of classes in leaves, or of numbers. The loss takes a class that no
-    tree predicts for a share of 1e-6.
+    It predicts the mean over trees of numbers, or of the shares of classes in leaves (see
+    :func:`fedlit.trees.finish.finished`). The loss takes a class that no tree predicts for a share of 1e-6.
 
     With a minimum above 1 the client goes on by itself where the trees of all end: its rows there are split by draws of
     the same kind, until they are of one class. These ends never leave it, and clients then predict differently.
 
     Args:
         spec: the client's description.
+        smoothing: how many rows more a leaf counts, with the classes of all rows that were told; 0 for none. If None,
+            100 / the client's training rows, at most 2, and none with ``minimum: 1``.
 
     Raises:
-        ConfigError: a task that is neither classification nor regression by squared error.
+        ConfigError: a task that is neither classification nor regression by squared error, or a smoothing below 0.
 
     Example:
         >>> client = Forest(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()))
@@ -66,9 +68,10 @@ class Forest(FederatedClient):
         "exchange.rule": ("GrowForest",),
     }
 
-    def __init__(self, spec: ClientSpec) -> None:
+    def __init__(self, spec: ClientSpec, smoothing: float | None = None) -> None:
         super().__init__(spec, None)
-        task = spec.task
+        expect(smoothing is None or smoothing >= 0, "Forest: smoothing", "rows, at least 0", smoothing)
+        task, self.smoothing = spec.task, smoothing
         if not isinstance(task, Classification | Regression) or getattr(task, "kind", "squared") != "squared":
             what = f"{task.name} with loss: huber" if isinstance(task, Regression) else task.name
             raise ConfigError(
@@ -138,7 +141,7 @@ class Forest(FederatedClient):
         x = rows.x.cpu().numpy() if rows is not None else np.zeros((0, self.spec.num_features), np.float32)
         y = rows.y.cpu().numpy() if rows is not None else np.zeros(0)
         keys = drawn.roots(int(told["seed"]), roots)
-        grown, values = finished(grown, keys, way, x, y, self._lacks, alone=alone)
+        grown, values = finished(grown, keys, way, x, y, self._lacks, alone=alone, smoothing=self.smoothing)
         self._add(grown, values)
         self._growing = None
 

@@ -15,6 +15,9 @@ from fedlit.trees.party import SCALE, Party
 
 __all__ = ["finished", "sided"]
 
+_MOST, _FADES = 2.0, 100
+"""The most rows that a leaf counts more, and the rows of a party at which it is one: settled on validation rows."""
+
 
 def sided(grown: Grown, keys: drawn.Keys, lacks: Sequence[int]) -> Grown:
     """The trees as a party has them that lacks columns: all its rows go to the side that was drawn.
@@ -35,9 +38,14 @@ def sided(grown: Grown, keys: drawn.Keys, lacks: Sequence[int]) -> Grown:
 
 
 def finished(
-    grown: Grown, roots: drawn.Keys, way: Way, x: NDArray[np.float32], y: NDArray, lacks: Sequence[int], *, alone: bool
-) -> tuple[Grown, NDArray[np.float32]]:
+    grown: Grown, roots: drawn.Keys, way: Way, x: NDArray[np.float32], y: NDArray, lacks: Sequence[int], *, alone: bool,
+    smoothing: float | None = None,
+) -> tuple[Grown, NDArray[np.float32]]:  # fmt: skip
     """The trees of one party, and what each of their nodes predicts.
+
+    Shares of classes are the m-estimate of Cestnik 1990 ("Estimating probabilities: a crucial task in machine
+    learning", ECAI): leaves of one row or two are sure of its class otherwise, and so is a forest of few rows, whose
+    trees are alike.
 
     Args:
         grown: the trees that all have.
@@ -47,13 +55,19 @@ def finished(
         y: (n,) their target.
         lacks: positions of columns that the party does not have.
         alone: whether it goes on where the trees end, with rows of its own, and tells nobody.
+        smoothing: m, how many rows more a leaf counts, with the shares of classes of all rows that were told. If None,
+            none but where the party goes on alone: the fewer rows it has, the more, at most 2.
 
     Returns:
         The trees; and (nodes, outputs) shares of classes, or (nodes, 1) numbers, of which those of leaves count.
     """
     keys = keys_of(grown, roots)
     grown = sided(grown, keys, lacks)
-    values = _predicted(grown.totals, way)
+    told = np.maximum(grown.totals[grown.leaves], 0).sum(0) + 1.0
+    if smoothing is None:
+        smoothing = min(_MOST, _FADES / len(x)) if alone and len(x) else 0.0
+    prior = smoothing * told / told.sum()
+    values = _predicted(grown.totals, way, prior)
     if not alone or not len(x):
         return grown, values
     party = Party(x, y, way.classes, lacks)
@@ -63,17 +77,17 @@ def finished(
     begun = party.start(keys[leaves], np.tile(party.order, grown.roots)[order], sizes)
     below = grow(asking([party]), [begun], keys[leaves], replace(way, exact=True, noise=0.0))
     # measured on Covertype: what all found there, as a prior, makes its own ends worse, whatever its weight
-    own = _predicted(below.totals, way)
+    own = _predicted(below.totals, way, prior)
     values = np.concatenate([values, own[len(leaves) :]])
     values[leaves] = own[: len(leaves)]
     return grown.with_below(leaves, below), values
 
 
-def _predicted(totals: NDArray[np.int64], way: Way) -> NDArray[np.float32]:
-    """Shares of classes, or means; where nothing was told, all classes alike, or the mean of all."""
+def _predicted(totals: NDArray[np.int64], way: Way, prior: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Means; or shares of classes with ``prior`` (classes,) rows more; where there are none, all classes alike."""
     if not way.classes:
         return (totals[:, 1:2] / SCALE / np.maximum(totals[:, :1], 1)).astype(np.float32)
-    told = np.maximum(totals, 0)
-    rows = told.sum(1, keepdims=True)
-    shares: NDArray[np.float32] = np.where(rows > 0, told / np.maximum(rows, 1), 1 / totals.shape[1]).astype(np.float32)
-    return shares
+    counts = np.maximum(totals, 0) + prior
+    rows = counts.sum(1, keepdims=True)
+    shares = np.where(rows > 0, counts / np.where(rows > 0, rows, 1), 1 / totals.shape[1])
+    return shares.astype(np.float32)

@@ -104,6 +104,19 @@ def test_trees_of_numbers_are_those_of_all_rows_and_leaves_hold_their_means(made
     assert len(np.unique(leaves[:, 0])) > 100
 
 
+def test_leaves_hold_the_m_estimate_of_their_classes(made: Tables) -> None:
+    tree, way = grown_by(made, 3, 4), Way(3, 4, 4)
+    [(x, y)] = pooled(made)
+    prior = np.bincount(y, minlength=3) + 0.25  # of four trees, and one row of each class
+    for alone in (False, True):
+        mine, values = finished(tree, drawn.roots(8, 4), way, x, y, (), alone=alone, smoothing=2.0)
+        leaves = find_leaves(x, mine.feature, mine.threshold, mine.child, np.arange(4))
+        for leaf in np.unique(leaves[:, 1])[::9]:
+            inside = np.bincount(y[leaves[:, 1] == leaf], minlength=3)
+            expected = (inside + 2 * prior / prior.sum()) / (inside.sum() + 2)
+            assert values[leaf] == pytest.approx(expected, abs=1e-6) and values[leaf].min() > 0
+
+
 class Heard:
     """Parties that write down what they tell."""
 
