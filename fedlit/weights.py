@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedlit.errors import DataError, RunError
 
-__all__ = ["Array", "Terms", "checked", "fitted", "mixed", "stacked"]
+__all__ = ["Array", "Stack", "Terms", "checked", "fitted", "linked", "mixed", "on_stack", "stacked"]
 
 Array = NDArray[np.float64]
 Terms = Callable[[Array], tuple[float, Array]]
 """(n, width) predictions → the sum of their losses, convex in each prediction, and its slopes (n, width)."""
 
+Stack = Sequence[Sequence[float]]
+"""Of each output the intercept and the slope by which a prediction is corrected; empty for none."""
+
 _LEAST = 1e-12  # a weight whose logarithm is taken
+_EDGE = 1e-3  # probabilities and rates at or below it, and above 1 less it, have this one's logarithm
 
 
 def checked(name: str, predictions: np.ndarray) -> Array:
@@ -131,3 +135,48 @@ def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
         raise RunError(f"mixture: expected weights of least loss, found none ({found.message}); take weights: equal")
     scaled: Array = weights / weights.sum()
     return scaled
+
+
+def linked(task: str, predictions: Array) -> Array:
+    """Predictions (n, width) on the scale on which effects are added, (n, outputs): log odds of the positive one of two
+    classes, or of each of several classes or labels; the logarithm of a rate; a number as it is.
+
+    Args:
+        task: its name.
+        predictions: as the task gives them.
+    """
+    if task == "regression":
+        return predictions
+    if task == "counts":
+        return np.log(np.maximum(predictions, _EDGE))
+    two = task == "classification" and predictions.shape[1] == 2
+    own = np.clip(predictions[:, 1:] if two else predictions, _EDGE, 1 - _EDGE)
+    return np.log(own / (1 - own))
+
+
+def on_stack(task: str, predictions: Array, stack: Stack) -> Array:
+    """Predictions that are corrected on the scale of :func:`linked`: intercept + slope · own. Probabilities of several
+    classes are scaled to sum to 1.
+
+    Args:
+        task: its name.
+        predictions: (n, width), as the task gives them.
+        stack: of each output.
+
+    Example:
+        >>> on_stack("classification", np.array([[0.5, 0.5], [0.2, 0.8]]), [(np.log(3), 1.0)]).round(3)
+        array([[0.25 , 0.75 ],
+               [0.077, 0.923]])
+    """
+    intercept, slope = np.array(stack, float).T
+    eta: Array = intercept + slope * linked(task, predictions)
+    if task == "regression":
+        return eta
+    scaled: Array = np.exp(np.clip(eta, -30, 30))
+    if task == "counts":
+        return scaled
+    made: Array = scaled / (1 + scaled)
+    if made.shape[1] < predictions.shape[1]:
+        return np.hstack([1 - made, made])
+    whole: Array = made.sum(1, keepdims=True)
+    return made if task == "multi_label" else made / whole

@@ -13,6 +13,7 @@ from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.losses import Judge
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.weigh import Predicted, weights_of
+from fedlit.score.plain import defined
 from fedlit.statistics import FEW, JOIN, MATTERS, SAME, TITLES, Interval, rows_interval, verdict
 from fedlit.tasks import Score
 from fedlit.weights import Array, mixed
@@ -58,12 +59,10 @@ class Advice:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; undefined values are None."""
-        numbers = {key: getattr(self, key) for key in ("alone", "optimism", "lift")}
-        plain = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
-        interval = [own if math.isfinite(own) else None for own in self.interval]
+        numbers = defined({key: getattr(self, key) for key in ("alone", "optimism", "lift", "interval")})
         return {
             "verdict": self.verdict, "sentence": self.sentence, "join": self.verdict == JOIN, "with": list(self.parts),
-            "best_alone": self.best, **plain, "interval": interval, "mixture": self.combined.to_dict(),
+            "best_alone": self.best, **numbers, "mixture": self.combined.to_dict(),
         }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -64,7 +65,9 @@ class Fitted:
     held: list[Tensor]
 
 
-def fit_alone(folds: Sequence[Fold], grid: Mapping[str, Sequence[Any]], score: Score) -> Fitted:
+def fit_alone(
+    folds: Sequence[Fold], grid: Mapping[str, Sequence[Any]], score: Score, until: float = math.inf
+) -> tuple[Fitted, bool]:
     """Fit a model to each fold with each combination of settings, and keep the best.
 
     Args:
@@ -72,10 +75,16 @@ def fit_alone(folds: Sequence[Fold], grid: Mapping[str, Sequence[Any]], score: S
             scales differ then, the mean of the folds' scores.
         grid: setting → values.
         score: by which settings are chosen.
+        until: the time (of ``time.monotonic``) after which no more than the first combination is tried.
+
+    Returns:
+        The best, and whether all combinations were tried.
     """
     best: tuple[float, Fitted] | None = None
     combinations = ParameterGrid({key: list(values) for key, values in grid.items()})
     for settings in combinations:
+        if best is not None and time.monotonic() > until:
+            return best[1], False
         models = [fit_rows(own.task, own.make(settings), own.train) for own in folds]
         held = [own.task.of_model(model, own.held.x.numpy()) if len(own.held) else torch.zeros(0)
                 for own, model in zip(folds, models, strict=True)]  # fmt: skip
@@ -83,7 +92,7 @@ def fit_alone(folds: Sequence[Fold], grid: Mapping[str, Sequence[Any]], score: S
         if best is None or score.gain(value, best[0]) > 0 or (math.isnan(best[0]) and not math.isnan(value)):
             best = value, Fitted(dict(settings), models, held)
     assert best is not None
-    return best[1]
+    return best[1], True
 
 
 def _value(folds: Sequence[Fold], held: Sequence[Tensor], score: Score) -> float:
@@ -125,12 +134,15 @@ def maker(model: GoAlone, client: EncodedClient, seed: int, *more: Rows) -> Make
     )
 
 
-def fit_part(part: Part, by: str | None) -> None:
+def fit_part(part: Part, by: str | None, seconds: float = math.inf, others: Sequence[Part] = ()) -> None:
     """Fit a part's models of all folds and clients; the settings of a client's are the same in all folds.
 
     Args:
         part: whose ``go_alone`` is a name.
         by: the score that chooses settings; the main one of a client's task if None, or if that task has no such score.
+        seconds: for all clients, in equal shares: a client whose time is up gets the first settings, or none where it
+            has another of these parts already. What is missing is said by the part.
+        others: the other local baselines.
 
     Raises:
         RunError: no client's task has such a model.
@@ -146,24 +158,32 @@ def fit_part(part: Part, by: str | None) -> None:
             f"part {part.name!r}: expected a client whose task has the model {part.settings.go_alone!r}, found none; "
             + (f"name one of {names}" if names else "this task has no local baselines: leave the part out")
         )
+    end, few, none = time.monotonic() + seconds, list[str](), list[str]()
     for place, (name, model) in enumerate(known.items()):
-        if model is not None:
-            encoders = [own.encoders[name] for own in data]
-            _write(part, model, [own.clients[place] for own in data], encoders, by)
+        if model is None:
+            continue
+        now = time.monotonic()
+        if now > end and any((own.fold(0) / name).is_dir() for own in others):
+            none.append(name)
+            continue
+        encoders, until = [own.encoders[name] for own in data], now + (end - now) / (len(known) - place)
+        if not _write(part, model, [own.clients[place] for own in data], encoders, by, until):
+            few.append(name)
     for fold in part.each_fold:
-        part.finish(fold)
+        part.finish(fold, few=few, none=none)
 
 
 def _write(
-    part: Part, model: GoAlone, clients: Sequence[EncodedClient], encoders: Sequence[TableEncoder], by: str | None
-) -> None:
-    """One client's models."""
+    part: Part, model: GoAlone, clients: Sequence[EncodedClient], encoders: Sequence[TableEncoder], by: str | None,
+    until: float,
+) -> bool:  # fmt: skip
+    """One client's models; whether all settings were tried."""
     task, name = clients[0].spec.task, clients[0].spec.name
     score = COMPARED[str(by)] if by in {own.name for own in task.scores} and by in COMPARED else task.scores[0]
     folds = [
         Fold(own.spec.task, maker(model, own, part.seed), own.train, own.sites[name]["validation"]) for own in clients
     ]
-    found = fit_alone(folds, part.settings.grid or model.grid, score)
+    found, whole = fit_alone(folds, part.settings.grid or model.grid, score, until)
     for fold, (own, encoder, made) in enumerate(zip(clients, encoders, found.models, strict=True)):
         spec = own.spec
         about = {
@@ -175,3 +195,4 @@ def _write(
         write(
             part.fold(fold) / name, Scorer(name, encoder, function, state, classes=classes, batch=_BATCH, about=about)
         )
+    return whole

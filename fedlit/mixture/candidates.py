@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from fedlit.data.agree import Terms, agree, facts
 from fedlit.errors import ConfigError
@@ -12,12 +16,11 @@ from fedlit.run.run import Run
 from fedlit.show.text import shorten
 from fedlit.tasks.go_alone import LINEAR, TREES
 
-__all__ = ["ENOUGH", "Candidate", "Survey", "candidates_of", "own_network", "survey"]
+__all__ = ["ENOUGH", "Candidate", "Survey", "candidates_of", "configuration", "survey"]
 
 ENOUGH = 500
 """With fewer rows for training and validation a client's own network is not tried."""
 _LARGE = 2000
-_EPOCHS = 60, 233  # of the federated network: of small tables, of large ones
 _KEPT = ("source", "columns", "mutations", "leave_out")  # keys of data that say which tables; others say how
 
 
@@ -120,12 +123,12 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Cand
             + ", ".join(sorted(found.tasks))
         )
     else:
-        made["logistic"] = Candidate("the pooled linear model", _logistic(raw))
-        made["forest"] = Candidate("the forest", _forest(raw, large))
-    made |= {"tabm": Candidate("the federated TabM", _federated(raw, large))} if several else {}
+        made["logistic"] = Candidate("the pooled linear model", configuration("logistic", raw))
+        made["forest"] = Candidate("the forest", configuration("forest", raw, large))
+    made |= {"tabm": Candidate("the federated TabM", configuration("tabm", raw, large))} if several else {}
     few = [name for name, count in found.rows.items() if count < ENOUGH]
     if len(few) < len(found.rows):
-        made["network"] = Candidate("its own TabM", own_network(raw, large, few))
+        made["network"] = Candidate("its own TabM", configuration("network", raw, large, few))
     else:
         out["network"] = f"no client has {ENOUGH} rows for a network of its own"
     if ("model" in raw or "exchange" in raw) and (raw.get("data") or {}).get("pool"):
@@ -135,74 +138,28 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Cand
     return made, out
 
 
-def _tables(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What a configuration says of whose tables there are."""
+def configuration(name: str, raw: Mapping[str, Any], large: bool = False, few: Collection[str] = ()) -> dict[str, Any]:
+    """One of ``candidates.yaml`` with the tables of a configuration.
+
+    Args:
+        name: which.
+        raw: the reader's configuration.
+        large: whether a client has many rows.
+        few: clients that are left out.
+    """
+    made = templates()[name]
+    sizes = {size: made.pop(size, {}) for size in ("small", "large")}
+    for key, value in sizes["large" if large else "small"].items():
+        *groups, last = key.split(".")
+        reduce(lambda tree, group: tree[group], groups, made)[last] = value
     data = raw.get("data") or {}
-    return {key: data[key] for key in _KEPT if data.get(key) is not None}
-
-
-def _logistic(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Coefficients of shared columns are drawn to what all others found; one exchange finds the exact optimum."""
-    return {
-        "data": {**_tables(raw), "batches": 1, "scaling": "pooled", "categories": "indicators"},
-        "model": {"client": "fedlit.PooledLogistic", "threads": 1},
-        "exchange": {"federated": ["prior"], "rule": "fedlit.exchange.rules.Newton"},
-        "trainer": {"max_epochs": 1},
-    }
-
-
-def _forest(raw: Mapping[str, Any], large: bool) -> dict[str, Any]:
-    """Grown together, by sums that each tells of its rows."""
-    rule = {"trees": 25, "minimum": 5, "max_features": 1.0 if large else 0.3}
-    return {
-        "data": {**_tables(raw), "batches": 1, "align": "both", "scaling": "pooled"},
-        "model": {"client": {"class_path": "fedlit.Forest"}},
-        "exchange": {
-            "federated": [], "every": "epoch",
-            "rule": {"class_path": "fedlit.exchange.rules.GrowForest", "init_args": rule},
-        },
-        "trainer": {"max_epochs": 8},
-    }  # fmt: skip
-
-
-def own_network(raw: Mapping[str, Any], large: bool = False, few: Collection[str] = ()) -> dict[str, Any]:
-    """A TabM of each client's own, but at clients with few rows."""
-    tables = _tables(raw)
+    tables = {key: data[key] for key in _KEPT if data.get(key) is not None}
     if few:
         tables["leave_out"] = [*(tables.get("leave_out") or []), *few]
-    return {
-        "data": {**tables, "batch_size": 128 if large else 32, "steps": 12, "num_bins": 32 if large else 16},
-        "model": {**_tabm(large, 0.002), "average": 0.8, "keep": "loss"},
-        "exchange": {"federated": []},
-        "trainer": {"max_epochs": 60},
-    }
+    return {**made, "data": {**tables, **made["data"]}}
 
 
-def _federated(raw: Mapping[str, Any], large: bool) -> dict[str, Any]:
-    """Shared by the names of columns, categories and classes; then each client trains on from its best round."""
-    epochs, bins = _EPOCHS[large], 32 if large else 16
-    return {
-        "data": {
-            **_tables(raw), "batch_size": 128 if large else 32, "steps": 10, "bins": "agreed", "num_bins": bins,
-        },
-        "model": {
-            **_tabm(large, 0.003),
-            "scheduler": {"class_path": "torch.optim.lr_scheduler.CosineAnnealingLR", "init_args": {"T_max": epochs}},
-            "average": max(0.0, round(1 - 15 / epochs, 3)), "keep": "loss",
-            "then": {"fine_tune": {"epochs": max(1, epochs // 3), "patience": 4, "lr": 0.001, "average": 0.85}},
-        },
-        "exchange": {
-            "federated": ["*", "!*.scale", "!encoder.first.bias", "!core.*.bias"], "by_name": ["*"],
-            "rule": {"class_path": "fedlit.FedAvgM", "init_args": {"momentum": 0.6}},
-        },
-        "trainer": {"max_epochs": epochs, "check_val_every_n_epoch": 5 if epochs >= 60 else 1},
-    }  # fmt: skip
-
-
-def _tabm(large: bool, lr: float) -> dict[str, Any]:
-    sizes = {} if large else {"init_args": {"width": 64, "embedding": 8, "num_bins": 16}}
-    network = {"class_path": "fedlit.TabM", **sizes}
-    return {
-        "client": {"class_path": "fedlit.FederatedClient", "init_args": {"network": network}},
-        "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": lr, "weight_decay": 0.01}},
-    }
+def templates() -> dict[str, dict[str, Any]]:
+    """What ``candidates.yaml`` says."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "candidates.yaml").read_text("utf-8"))
+    return found

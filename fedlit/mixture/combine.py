@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedlit.errors import ConfigError
@@ -14,8 +14,9 @@ from fedlit.mixture.losses import Judge
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.together import choose_together
 from fedlit.mixture.weigh import Predicted, weights_of
+from fedlit.score.plain import defined
 from fedlit.tasks import COMPARED
-from fedlit.weights import mixed, stacked
+from fedlit.weights import Stack, mixed, stacked
 
 __all__ = ["Combined", "combine"]
 
@@ -26,6 +27,7 @@ class Combined:
 
     Attributes:
         weights: part → its weight, of the parts that entered; of sum 1.
+        stack: of each output the intercept and the slope that correct the weighted mean; empty for none.
         metric: the score by which it was judged.
         rows: how many rows these are.
         scores: part → its score on these rows.
@@ -43,16 +45,12 @@ class Combined:
     own: float
     changes: dict[str, float]
     notes: tuple[str, ...] = ()
+    stack: Stack = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; undefined values are None."""
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {key: plain(own) for key, own in value.items()}
-            return None if isinstance(value, float) and not math.isfinite(value) else value
-
-        return {**plain(vars(self)), "notes": list(self.notes)}
+        found: dict[str, Any] = defined(vars(self))
+        return found
 
 
 def combine(
@@ -92,57 +90,49 @@ def combine(
     return {
         name: replace(made, notes=(found[name].note, *made.notes))
         for name, rows in clients.items()
-        for made in [_combined(name, rows, own, replace(mixing, weights=dict(found[name].weights)))]
+        for made in [_combined(name, rows, own, replace(mixing, weights=dict(found[name].weights)), found[name].stack)]
     }
 
 
-def _combined(client: str, rows: Predicted, own: Collection[str], mixing: Mixing) -> Combined:
+def _combined(client: str, rows: Predicted, own: Collection[str], mixing: Mixing, stack: Stack = ()) -> Combined:
     stacked(rows.parts)  # names a part at fault
     known = [score.name for score in rows.task.scores if score.name in COMPARED and not score.test_only]
     by = mixing.by if not isinstance(mixing.by, Mapping) else mixing.by.get(client)
     metric = by if by in known else rows.task.scores[0].name
     notes = [f"judged by {metric}, for its task has no {by}"] if by not in (None, metric) else []
     judge = Judge(rows.task, rows.y, metric)
+    before, changes = math.nan, dict[str, float]()
     if isinstance(mixing.weights, Mapping):
-        found = _Admission({name: float(own) for name, own in mixing.weights.items() if name in rows.parts and own})
-        total = sum(found.weights.values())
-        if not total > 0:
+        given = {name: float(value) for name, value in mixing.weights.items() if name in rows.parts and value}
+        if not (total := sum(given.values())) > 0:
             raise ConfigError(
                 f"client {client!r}: mixture.weights: expected a weight above 0 for one of its parts, "
                 f"{', '.join(rows.parts)}, found none"
             )
-        found = _Admission({name: value / total for name, value in found.weights.items()})
+        weights = {name: value / total for name, value in given.items()}
     elif mixing.admit:
-        found = _admitted(rows, own, judge, mixing)
+        weights, before, changes, more = _admitted(rows, own, judge, mixing)
+        notes = [*more, *notes]
     else:
         mine = [name for name in rows.parts if name in own]
         before = judge(mixed(rows.parts, dict.fromkeys(mine, 1.0))) if mine else math.nan
-        found = _Admission(weights_of(mixing.weights, rows, own, mixing.shrink), before)
+        weights = weights_of(mixing.weights, rows, own, mixing.shrink)
     scores = {name: judge(predictions) for name, predictions in rows.parts.items()}
-    reached = judge(mixed(rows.parts, found.weights))
+    reached = judge(rows.array(weights, stack))
     best = judge.score.best(dict(sorted(scores.items(), reverse=True)))
     if best is not None and judge.score.gain(scores[best], reached) > 0:
         notes.append(
             f"{best} alone is better here ({metric} {scores[best]:.4f}) than the mixture ({reached:.4f}); to take it "
             f"alone: --ckpt_path last --mixture.weights.{best} 1"
         )
-    changes = {name: found.changes.get(name, math.nan) for name in rows.parts}
-    return Combined(
-        found.weights, metric, len(rows.row), scores, reached, found.before, changes, (*found.notes, *notes)
-    )
+    changes = {name: changes.get(name, math.nan) for name in rows.parts}
+    return Combined(weights, metric, len(rows.row), scores, reached, before, changes, tuple(notes), stack)
 
 
-@dataclass(frozen=True)
-class _Admission:
-    """Weights, and how they came about: see :class:`Combined`."""
-
-    weights: dict[str, float]
-    before: float = math.nan
-    changes: dict[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-def _admitted(rows: Predicted, own: Collection[str], judge: Judge, mixing: Mixing) -> _Admission:
+def _admitted(
+    rows: Predicted, own: Collection[str], judge: Judge, mixing: Mixing
+) -> tuple[dict[str, float], float, dict[str, float], list[str]]:
+    """Weights, the score of the own parts that it began with, changes and notes: see :class:`Combined`."""
     score, names = judge.score, sorted(rows.parts)
     alone = {name: judge(rows.parts[name]) for name in names}
     inside, left = [name for name in names if name in own], [name for name in names if name not in own]
@@ -171,11 +161,12 @@ def _admitted(rows: Predicted, own: Collection[str], judge: Judge, mixing: Mixin
             f"out ({', '.join(left)}); give validation rows of each class"
         )
     while left:
-        gained = {name: score.gain(of([*inside, name])[1], now) for name in left}
+        tried = {name: of([*inside, name]) for name in left}
+        gained = {name: score.gain(value, now) for name, (_, value) in tried.items()}
         changes |= gained
         enters = max(left, key=lambda name: -math.inf if math.isnan(gained[name]) else gained[name])
         if not gained[enters] >= 0:
             break
         inside, left = [*inside, enters], [name for name in left if name != enters]
-        weights, now = of(inside)
-    return _Admission(weights, before, changes, tuple(notes))
+        weights, now = tried[enters]
+    return weights, before, changes, notes

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError, DataError
-from fedlit.score.plain import check_weights, read_json
+from fedlit.score.plain import check_stack, check_weights, read_json
 
 __all__ = ["CONFIG", "MIXED", "find_mixture", "newest", "read_mixture"]
 
@@ -51,7 +51,8 @@ def read_mixture(folder: Path, parts: Mapping[str, Any]) -> dict[str, dict[str, 
     if found.get("format") != FORMAT or not isinstance(clients, dict) or not clients:
         raise DataError(f"{path}: expected what fedlit fit writes, found others; fit again with --ckpt_path last")
     for client, own in clients.items():
-        weights = check_weights(own.get("weights") if isinstance(own, dict) else None, f"{path}: client {client!r}")
+        where, own = f"{path}: client {client!r}", own if isinstance(own, dict) else {}
+        weights, _ = check_weights(own.get("weights"), where), check_stack(own.get("stack"), where)
         if not set(weights) <= set(parts):
             raise DataError(f"{path}: client {client!r}: expected weights of some of {', '.join(parts)}, found others")
     return clients

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,8 @@ def run_jobs(parts: Sequence[Part], settings: MixtureSettings, tell: Tell, secon
         parts: all of them.
         settings: of the mixture.
         tell: where progress is told.
-        seconds: for all; each training gets an equal share of what is left. None without end.
+        seconds: for all; each training gets an equal share of what is left, a local baseline one for each fold. None
+            without end.
 
     Returns:
         Part → why it is left out, where time is limited.
@@ -44,12 +46,14 @@ def run_jobs(parts: Sequence[Part], settings: MixtureSettings, tell: Tell, secon
     jobs = {name: own for name, own in jobs.items() if not own[0].done(*([] if own[1] is None else [own[1]]))}
     if len(jobs) < known:
         tell(f"{known - len(jobs)} of {known} trainings are done already")
-    left, workers, end = len(jobs), min(settings.workers, len(jobs)), time.monotonic() + (seconds or 0)
+    shares = {name: len(part.each_fold) if fold is None else 1 for name, (part, fold) in jobs.items()}
+    left, workers, end = sum(shares.values()), min(settings.workers, len(jobs)), time.monotonic() + (seconds or 0)
 
-    def share() -> float | None:
+    def share(name: str) -> float | None:
         nonlocal left
-        left -= 1
-        return None if seconds is None else max(0.0, (end - time.monotonic()) * workers / (left + 1))
+        mine = shares[name] / left
+        left -= shares[name]
+        return None if seconds is None else max(0.0, min(1.0, workers * mine) * (end - time.monotonic()))
 
     out = dict[str, str]()
     for number, (name, error, took) in enumerate((_at_once if workers > 1 else _here)(jobs, settings, share), 1):
@@ -66,22 +70,22 @@ def run_jobs(parts: Sequence[Part], settings: MixtureSettings, tell: Tell, secon
 Jobs = Mapping[str, tuple[Part, int | None]]
 
 
-def _here(jobs: Jobs, settings: MixtureSettings, share: Callable[[], float | None]) -> Ended:
+def _here(jobs: Jobs, settings: MixtureSettings, share: Callable[[str], float | None]) -> Ended:
     for name, (part, fold) in jobs.items():
         begun, failed = time.monotonic(), None
         try:
-            _train(part, fold, settings, share())
+            _train(part, fold, settings, share(name))
         except FedlitError as error:
             failed = error
         yield name, failed, time.monotonic() - begun
 
 
-def _at_once(jobs: Jobs, settings: MixtureSettings, share: Callable[[], float | None]) -> Ended:
+def _at_once(jobs: Jobs, settings: MixtureSettings, share: Callable[[str], float | None]) -> Ended:
     calls = []
     for name, (part, fold) in jobs.items():
         request = {"folder": str(part.folder.parent.parent), "part": part.name, "fold": fold}
         log = part.folder / f"fold_{'all' if fold is None else fold}.log"
-        own = lambda request=request: {**request, "seconds": share()}  # noqa: E731
+        own = lambda request=request, name=name: {**request, "seconds": share(name)}  # noqa: E731
         calls.append(Call(name, "fedlit.mixture.jobs:serve", own, log))
     with Pool(min(settings.workers, len(calls))) as pool:
         for call, error, took in pool.run(calls):
@@ -100,6 +104,8 @@ def serve(request: Mapping[str, Any]) -> None:
 
 def _train(part: Part, fold: int | None, settings: MixtureSettings, seconds: float | None) -> None:
     if fold is None:
-        fit_part(part, None if settings.mixing.by is None else str(settings.mixing.by))
+        others = [own for own in Part.of(settings, part.folder.parent.parent).values() if own.settings.go_alone]
+        by = None if settings.mixing.by is None else str(settings.mixing.by)
+        fit_part(part, by, math.inf if seconds is None else seconds, others)
     elif seconds is None or seconds > 0:
         part.train(fold, seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, cast
 import pandas as pd
 
 from fedlit.data.table import Split
-from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.errors import ConfigError, FedlitError, did_you_mean, expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.files import write_frames, write_text
 from fedlit.locks import exclusive
@@ -30,6 +29,7 @@ from fedlit.run.folders import new_folder
 from fedlit.run.predictions import Predictions
 from fedlit.run.run import Run
 from fedlit.score.mixed import MixedScorer
+from fedlit.score.plain import write_json
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.tasks.base import is_target
 
@@ -110,8 +110,8 @@ class Mixture(Shown):
                 end is not trained again.
             quiet: print nothing but errors.
             seconds: from the call to the end of training, roughly: each training that is left gets an equal share of
-                what is left, and ends with an epoch. Parts that got no time, or that failed, are in ``out``, with the
-                reason. Local baselines are always fitted.
+                what is left, and ends with an epoch, or with the first settings of a local baseline. Parts that got no
+                time, or that failed, are in ``out``, with the reason. A client's first local baseline is always fitted.
             progress: where each training that ends is told; printed if None, unless ``quiet``.
 
         Returns:
@@ -121,8 +121,7 @@ class Mixture(Shown):
             ConfigError: the configuration cannot be run.
             RunError: training had to stop.
         """
-        if ckpt_path not in (None, "last"):
-            raise ConfigError(f"--ckpt_path: expected last, to continue the newest run, found {ckpt_path}")
+        expect(ckpt_path in (None, "last"), "--ckpt_path", "last, to continue the newest run", ckpt_path)
         tell: Tell = (lambda text: None) if quiet else (lambda text: print(for_terminal(text), flush=True))
         end = None if seconds is None else time.monotonic() + seconds
         begun = self._resumed() if ckpt_path is not None else None
@@ -159,7 +158,7 @@ class Mixture(Shown):
         held = {name: own.only([part for part in own.parts if part in wanted]) for name, own in self.held.items()}
         found = combine(held, plan.own, self.settings.mixing, plan.networks)
         content = {"format": FORMAT, "clients": {name: own.to_dict() for name, own in found.items()}}
-        write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", self.folder / MIXED)
+        write_json(self.folder / MIXED, content)
         return found
 
     def _resumed(self) -> Path:
@@ -261,11 +260,8 @@ class Mixture(Shown):
         return results
 
     def _use(self, ckpt_path: str | Path | None, quiet: bool) -> None:
-        if ckpt_path not in (None, "last"):
-            raise ConfigError(
-                f"--ckpt_path: expected last, or nothing, found {ckpt_path}: a mixture has one state. Which state of a "
-                "part's runs is used is set with parts.NAME.checkpoint before training"
-            )
+        do = "a mixture has one state; of a part's runs parts.NAME.checkpoint, set before training, names it"
+        expect(ckpt_path in (None, "last"), "--ckpt_path", "last, or nothing", ckpt_path, do)
         self._trained()
         if not quiet:
             say(f"Using {self.folder}")
@@ -295,12 +291,11 @@ class Mixture(Shown):
             format: ``csv`` or ``parquet``.
             quiet: print nothing but errors.
         """
-        if format not in ("csv", "parquet"):
-            raise ConfigError(f"--format: expected csv or parquet, found {format!r}")
+        expect(format in ("csv", "parquet"), "--format", "csv or parquet", format)
         self._use(ckpt_path, quiet)
         clients, frames, files = self._trained(), dict[str, pd.DataFrame](), dict[str, Path]()
         for name, own in predicted(self._done(), "test").items():
-            frame = own.task.frame(own.row, own.y, own.mixed(clients[name]["weights"]))
+            frame = own.task.frame(own.row, own.y, own.mixed(clients[name]["weights"], clients[name]["stack"]))
             frames[name] = frame[[column for column in frame if not is_target(column)]]
             files[name] = cast(Path, self.folder) / "predictions" / "test" / f"{name}.{format}"
         write_frames({files[name]: frame for name, frame in frames.items()})

@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -35,7 +34,9 @@ from fedlit.run.run import Run
 from fedlit.run.trainer import listed
 from fedlit.score.folder import MAIN, load
 from fedlit.score.mixed import aligned, united
+from fedlit.score.plain import read_json, write_json
 from fedlit.score.scorer import Scorer
+from fedlit.show.text import shorten
 from fedlit.tasks import task_from
 
 __all__ = ["Part", "predicted"]
@@ -199,21 +200,29 @@ class Part:
             raise type(error)(f"part {self.name!r}, fold {fold}: {error}") from error
         self.finish(fold, clock.stopped)
 
-    def finish(self, fold: int, stopped: int = 0) -> None:
+    def finish(self, fold: int, stopped: int = 0, few: Sequence[str] = (), none: Sequence[str] = ()) -> None:
         """Write the mark of the end.
 
         Args:
             fold: which.
             stopped: after how many epochs time was up; 0 if it was not.
+            few: clients for which not all settings of a local baseline were tried.
+            none: clients that have no such model for want of time.
         """
-        done = {"part": self.name, "fold": fold, "stopped": stopped}
-        write_text(json.dumps(done) + "\n", self.fold(fold) / DONE)
+        done = {"part": self.name, "fold": fold, "stopped": stopped, "few": list(few), "none": list(none)}
+        write_json(self.fold(fold) / DONE, done)
 
     @property
-    def stopped(self) -> list[int]:
-        """Of folds for which time was up, the epochs that they had."""
-        found = [json.loads((self.fold(fold) / DONE).read_text(encoding="utf-8")) for fold in self.each_fold]
-        return [own["stopped"] for own in found if own.get("stopped")]
+    def lacks(self) -> str:
+        """What its training lacks for want of time; empty if nothing."""
+        found = [read_json(self.fold(fold) / DONE) for fold in self.each_fold]
+        epochs = sorted({own["stopped"] for own in found if own["stopped"]})
+        if epochs:
+            span = " to ".join(dict.fromkeys(map(str, (epochs[0], epochs[-1]))))
+            return f"time was up after {span} epochs in {sum(own['stopped'] > 0 for own in found)} folds"
+        few, none = found[0]["few"], found[0]["none"]
+        told = [f"not all settings were tried at {shorten(few)}"] if few else []
+        return " and ".join([*told, *([f"no time was left for it at {shorten(none)}"] if none else [])])
 
     def scorers(self, fold: int, clients: Iterable[str] | None = None) -> dict[str, Scorer]:
         """Its models of a fold by client; of all if None."""

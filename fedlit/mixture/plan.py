@@ -106,9 +106,11 @@ class MixturePlan(Shown):
         if own.weights == "together":
             return (
                 "Clients choose one way to mix together (equal weights, one half own, fitted, each of these without "
-                "own networks, each federated part by itself, own parts alone). For this, each client sends one number "
-                "for each of these, its mean loss in units of its own spread. A client leaves the common choice only "
-                "where its held-out rows are sure."
+                "own networks, each federated part by itself, own parts alone; of five clients or more also the stack: "
+                "a mixed model of the outcome on the mean of the parts, with a client's own intercept and slope). For "
+                "this, each client sends one number for each of these, its mean loss in units of its own spread, and "
+                "for the stack terms of that model's likelihood, of which only the sums are used. A client leaves the "
+                "common choice only where its held-out rows are sure."
             )
         how = {
             "equal": "Weights are equal",

@@ -8,29 +8,28 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, expect
 from fedlit.files import naming, write_text
 from fedlit.mixture.advice import Advice, advise
-from fedlit.mixture.candidates import Candidate, Survey, candidates_of, own_network, survey
+from fedlit.mixture.candidates import Survey, candidates_of, configuration, survey
 from fedlit.mixture.folders import newest
 from fedlit.mixture.mixture import Mixture
-from fedlit.mixture.parts import Part
 from fedlit.mixture.settings import Mixing, MixtureSettings, PartSettings, is_mixture
 from fedlit.run.arguments import made_from
 from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.load import load
+from fedlit.score.plain import write_json
 from fedlit.show.shown import Grid, Shown, for_terminal
 from fedlit.show.text import MOST_ROWS, Verbatim, more
 from fedlit.statistics import MATTERS
@@ -163,8 +162,9 @@ def recommend(
 
     Args:
         config: the name or path of a configuration with tables; if it has a method, that is a candidate, too.
-        budget: seconds from the call to the end of training, roughly: a training that has begun ends with an epoch, and
-            own models of scikit-learn are always fitted. What is missing is said. The answer takes a little longer.
+        budget: seconds from the call to the end of training, roughly: a training that has begun ends with an epoch, or
+            with the first settings of a local baseline, of which each client has one at least. What is missing is said.
+            The answer takes a little longer.
         folds: into how many rows are dealt.
         seed: of everything; that of the configuration if None.
         by: the score that decides; the main one of a client's task if None.
@@ -186,49 +186,46 @@ def recommend(
             "fedlit init writes one for the tables of a folder"
         )
     for name, value, low in (("budget", budget, 0), ("folds", folds, 2), ("workers", workers, 1)):
-        if not value >= low:
-            raise ConfigError(f"--{name}: expected at least {low}, found {value:g}")
+        expect(value >= low, f"--{name}", f"at least {low}", value)
     folder = Path(out) if out else Path("recommended") / path.stem
     _begin(folder, force)
     if str(path.parent) not in sys.path:  # a class of the reader may lie there
         sys.path.append(str(path.parent))
     seed = int(raw.get("seed") or 0) if seed is None else seed
-    files = _Files(folder, path)
-    tables = files.write("tables", own_network(raw), "Local baselines read its tables.")
+    write = _Writer(folder, path)
+    tables = write("tables", configuration("network", raw), "Local baselines read its tables.")
     known = survey(load(str(tables), f"--seed={seed}", f"--data.folds={folds}", "--data.fold=0"))
     candidates, missing = candidates_of(raw, known)
-    settings = MixtureSettings(
-        {name: files.part(name, own, tables) for name, own in candidates.items()}, "trained", folder.absolute(), seed,
-        folds, workers, Mixing("fitted", by=by), path,
-    )  # fmt: skip
-    mixture = Mixture(settings)
+    parts = {}
+    for name, own in candidates.items():
+        config = path if name == "yours" else tables
+        if own.content is not None:
+            config = write(name, own.content, f"A candidate of fedlit recommend: {own.label}.")
+        parts[name] = PartSettings(config, go_alone=own.go_alone, grid=own.grid)
+    mixing = Mixing("fitted", by=by)
+    mixture = Mixture(MixtureSettings(parts, "trained", folder.absolute(), seed, folds, workers, mixing, path))
     tell = tell or (lambda line: print(for_terminal(line), flush=True))
     tell(f"Trying {', '.join(candidates)} on {folds} folds")
     left = max(0.0, budget - (time.monotonic() - begun))
     mixture.fit("last" if newest(mixture.runs) else None, quiet=True, seconds=left, progress=tell)
     trained = time.monotonic() - begun
-    missing |= _lacking(mixture)
     labels = {name: own.label for name, own in candidates.items() if name not in mixture.out}
-    made = _answer(mixture, labels, missing, known, matters, (trained, trained, budget), files.path("best"))
-    used = {
-        name: replace(part, config=Path(part.config.name) if part.config.parent == folder else part.config)
-        for name, part in settings.parts.items()  # what lies beside it is named as such
-        if name in labels and name in (*mixture.plan.own, *made.wanted)
-    }
-    about = f"Own models{', and federated ones that at least one client may gain by' if made.wanted else ' alone'}."
-    best = yaml.safe_load(replace(settings, parts=used, name=f"{path.stem}_best").text())
-    del best["trainer"]
-    files.write("best", best, about)
-    mixture.mix(list(used))
-    made = replace(made, seconds=(trained, time.monotonic() - begun, budget))
-    write_text(json.dumps(made.to_dict(), indent=1, allow_nan=False, ensure_ascii=False) + "\n", folder / DONE)
+    clients, wanted = _answers(mixture, labels, matters)
+    used = [name for name in labels if name in (*mixture.plan.own, *wanted)]
+    best = write(
+        "best",
+        _best(mixture.settings, used, folder, f"{path.stem}_best"),
+        f"Own models{', and federated ones that at least one client may gain by' if wanted else ' alone'}.",
+    )
+    mixture.mix(used)
+    seconds = trained, time.monotonic() - begun, budget
+    made = Recommendation(clients, labels, wanted, missing | _lacking(mixture), known, mixture, seconds, best)
+    write_json(folder / DONE, made.to_dict())
     return made
 
 
-def _answer(
-    mixture: Mixture, labels: dict[str, str], missing: dict[str, str], known: Survey, matters: float,
-    seconds: tuple[float, float, float], best: Path,
-) -> Recommendation:  # fmt: skip
+def _answers(mixture: Mixture, labels: Mapping[str, str], matters: float) -> tuple[dict[str, Advice], tuple[str, ...]]:
+    """Each client's answer, and the federated candidates that somebody may gain by."""
     own, settings = mixture.plan.own, mixture.settings
     others = {name: label for name, label in labels.items() if name not in own}
     clients = {
@@ -236,40 +233,39 @@ def _answer(
         for name, rows in mixture.held.items()
     }
     wanted = [name for name in others if any(got.worth_a_try and name in got.parts for got in clients.values())]
-    return Recommendation(clients, labels, tuple(wanted), missing, known, mixture, seconds, best)
+    return clients, tuple(wanted)
+
+
+def _best(settings: MixtureSettings, used: Collection[str], folder: Path, name: str) -> dict[str, Any]:
+    """The mixture of some candidates, as a configuration; what lies beside it is named as such."""
+    parts = {own: settings.parts[own] for own in used}
+    parts = {
+        own: replace(part, config=Path(part.config.name)) if part.config.parent == folder else part
+        for own, part in parts.items()
+    }
+    content: dict[str, Any] = yaml.safe_load(replace(settings, parts=parts, name=name).text())
+    del content["trainer"]
+    return content
 
 
 def _lacking(mixture: Mixture) -> dict[str, str]:
     """What candidates lack for want of time."""
-    assert mixture.folder is not None
-    found = {name: f"{why}; give a larger --budget" for name, why in mixture.out.items()}
-    for name, part in Part.of(mixture.settings, mixture.folder).items():
-        if name not in found and (epochs := part.stopped):
-            span = " to ".join(dict.fromkeys(map(str, (min(epochs), max(epochs)))))
-            found[name] = f"time was up after {span} epochs in {len(epochs)} folds; give a larger --budget"
-    return found
+    lacks = {name: part.lacks for name, part in mixture.built().items() if name not in mixture.out}
+    return {name: f"{why}; give a larger --budget" for name, why in {**mixture.out, **lacks}.items() if why}
 
 
 @dataclass(frozen=True)
-class _Files:
-    """The configurations that are written."""
+class _Writer:
+    """Writes configurations that are made from one, into a folder."""
 
     folder: Path
     origin: Path
 
-    def path(self, name: str) -> Path:
-        return self.folder / f"{self.origin.stem}_{name}.yaml"
-
-    def write(self, name: str, content: Mapping[str, Any], about: str) -> Path:
+    def __call__(self, name: str, content: Mapping[str, Any], about: str) -> Path:
+        path = self.folder / f"{self.origin.stem}_{name}.yaml"
         head = f"{made_from([self.origin])}\n# {about}\n"
-        write_text(head + yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True), self.path(name))
-        return self.path(name)
-
-    def part(self, name: str, own: Candidate, tables: Path) -> PartSettings:
-        config = self.origin if name == "yours" else tables
-        if own.content is not None:
-            config = self.write(name, own.content, f"A candidate of fedlit recommend: {own.label}.")
-        return PartSettings(config, go_alone=own.go_alone, grid=own.grid)
+        write_text(head + yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True), path)
+        return path
 
 
 def _begin(folder: Path, force: bool) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedlit.data.table import Split
 from fedlit.mixture.weigh import Predicted
+from fedlit.score.plain import defined
 from fedlit.show.shown import Grid
 from fedlit.tasks import SCORES
 from fedlit.tasks.metrics import Site, SiteMetrics, summarise
@@ -36,13 +37,9 @@ class MixtureResults(Results):
         """Plain data; undefined values are None."""
         own = super().to_dict()
         for client, scores in self.each.items():
-            own["clients"][client]["parts"] = {
-                part: {
-                    "weight": self.clients[client]["weights"].get(part, 0.0),
-                    **{key: value if math.isfinite(value) else None for key, value in values.items()},
-                }
-                for part, values in scores.items()
-            }
+            weights = self.clients[client]["weights"]
+            parts = {part: {"weight": weights.get(part, 0.0), **values} for part, values in scores.items()}
+            own["clients"][client]["parts"] = defined(parts)
         return own
 
     def parts(self) -> list[str | Grid]:
@@ -77,7 +74,7 @@ def results_of(split: Split, found: Mapping[str, Predicted], clients: dict[str, 
     for client, own in found.items():
         site = Site(client, tuple(range(len(own.task.classes))), {})
         sites.append(site)
-        metrics = _metrics(site, own, own.mixed(clients[client]["weights"]))
+        metrics = _metrics(site, own, own.mixed(clients[client]["weights"], clients[client]["stack"]))
         scores[client] = _floats(metrics.compute()) | (metrics.compute_once() if split == "test" else {})
         if unknown := metrics.unseen():
             unseen[client] = unknown

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.mixture.folders import CONFIG, find_mixture, read_mixture
 from fedlit.mixture.parts import Part
 from fedlit.mixture.settings import settings_of
@@ -43,8 +43,7 @@ def opened(
     if folder is None:
         single, path = open_run(run, client, checkpoint, quiet=quiet)
         return single.client(client, path), path.parent.parent, lambda: single
-    if checkpoint != "last":
-        raise ConfigError(f"--ckpt_path: expected last, for a mixture has one state, found {checkpoint}")
+    expect(checkpoint == "last", "--ckpt_path", "last, for a mixture has one state", checkpoint)
     if not quiet:
         say(f"Using {folder}")
     scorer, parts = mixed_scorer(folder, client), Part.of(settings_of(folder / CONFIG), folder)
@@ -64,11 +63,11 @@ def mixed_scorer(folder: Path, client: str) -> MixedScorer:
         raise ConfigError(
             f"--client: expected one of {', '.join(clients)}, found {client!r}." + did_you_mean(client, clients)
         )
-    weights, parts = clients[client]["weights"], Part.of(settings, folder)
+    weights, stack, parts = clients[client]["weights"], clients[client]["stack"], Part.of(settings, folder)
     models = {name: [parts[name].scorers(fold, [client])[client] for fold in parts[name].each_fold] for name in weights}
     every = [str(own.about.get("precision")) for folds in models.values() for own in folds]
     about: dict[str, Any] = {
         "checkpoint": "/".join(folder.absolute().parts[-2:]), "epochs": None, "client": "Mixture", "rows": {},
         "version": None, "precision": next((own for own in every if own not in ("32", "32-true")), "32-true"),
     }  # fmt: skip
-    return MixedScorer(client, models, weights, about)
+    return MixedScorer(client, models, weights, about, stack)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.run.allowed import check_no_links, is_of_run
 from fedlit.run.arguments import ROOT, origins, pairs_of
 from fedlit.run.config import find_config, parse_yaml, read_yaml, shown, typed_value
@@ -30,6 +30,11 @@ KEPT = "parts/{}/config.yaml"
 """Of a part, in the folder of a run."""
 GO_ALONE = ("extra_trees", "logistic_regression", "ridge", "poisson_regression", "mean")
 """Models that can be kept as arrays, to predict new rows with; others enter a study as baselines."""
+_NUMBERS: Mapping[str, tuple[str, Callable[[int], bool]]] = {
+    "seed": (f"a whole number from 0 to {2**32 - 1}", lambda own: 0 <= own < 2**32),
+    "folds": ("0 for none, or 2 folds or more", lambda own: own == 0 or 2 <= own <= 1000),
+    "workers": ("a whole number from 1 to 1000", lambda own: 1 <= own <= 1000),
+}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REFUSED = ("seed", "name", "ckpt_path", "format", "data.folds", "data.fold", "trainer.default_root_dir")
 
@@ -79,20 +84,17 @@ class Mixing:
     by: str | Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if type(self.admit) is not bool:
-            raise ConfigError(f"admit: expected true or false, found {self.admit!r}")
-        if type(self.shrink) not in (int, float) or not self.shrink >= 0:
-            raise ConfigError(f"shrink: expected a number of rows of at least 0, found {self.shrink!r}")
-        if isinstance(self.weights, str) and self.weights in WEIGHTS:
-            return
-        if not isinstance(self.weights, dict):
-            raise ConfigError(
-                f"weights: expected {', '.join(WEIGHTS)}, or {{PART: weight}}, found {self.weights!r}."
-                + did_you_mean(str(self.weights), WEIGHTS)
-            )
-        values = list(self.weights.values())
-        if any(type(value) not in (int, float) or not 0 <= value < math.inf for value in values) or not sum(values) > 0:
-            raise ConfigError(f"weights: expected numbers of at least 0, not all of them 0, found {self.weights}")
+        expect(type(self.admit) is bool, "admit", "true or false", self.admit)
+        rows = type(self.shrink) in (int, float) and self.shrink >= 0
+        expect(rows, "shrink", "a number of rows of at least 0", self.shrink)
+        if isinstance(self.weights, dict):
+            values = list(self.weights.values())
+            numbers = all(type(value) in (int, float) and 0 <= value < math.inf for value in values)
+            holds = numbers and sum(values) > 0
+            expect(holds, "weights", "numbers of at least 0, not all of them 0", self.weights)
+        elif self.weights not in WEIGHTS:
+            expected = f"{', '.join(WEIGHTS)}, or {{PART: weight}}"
+            expect(False, "weights", expected, self.weights, did_you_mean(str(self.weights), WEIGHTS).strip())
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,8 @@ class MixtureSettings:
         """
         parts = {}
         for name, part in self.parts.items():
-            own = (
-                asdict(part) | {"config": str(part.config)} | ({"config": KEPT.format(name), "set": {}} if kept else {})
-            )
+            own = asdict(part) | {"config": str(part.config)}
+            own |= {"config": KEPT.format(name), "set": {}} if kept else {}
             parts[name] = {key: value for key, value in own.items() if value not in (None, {})}
         content = {
             "seed": self.seed, "name": self.name, "folds": self.folds, "workers": self.workers,
@@ -153,14 +154,8 @@ def is_mixture(config: Path) -> bool:
 
 def has_mixture(typed: Sequence[str]) -> bool:
     """Whether a configuration that is typed behind a command has several parts. What is wrong with it is said later."""
-    words = [part for arg in typed for part in arg.split("=", 1)]
-    for flag, name in pairwise(words):
-        if flag in ("--config", "-c"):
-            try:
-                if is_mixture(find_config(name)):
-                    return True
-            except ConfigError:
-                continue
+    with suppress(ConfigError):
+        return any(is_mixture(find_config(name)) for name in typed_pairs(typed)[0])
     return False
 
 
@@ -209,38 +204,35 @@ def settings_from(
     """
     _known(content, TOP, where)
     mixture = content.get("mixture")
-    if not isinstance(mixture, Mapping) or not isinstance(mixture.get("parts"), Mapping) or not mixture["parts"]:
+    parts = mixture.get("parts") if isinstance(mixture, Mapping) else None
+    if not isinstance(mixture, Mapping) or not isinstance(parts, Mapping) or not parts:
         raise ConfigError(f"{where}: mixture: expected parts: {{NAME: {{config: FILE}}}}, found {mixture!r}")
     _known(mixture, ("parts", *MIXING), f"{where}: mixture")
-    raw, top = {str(name): dict(own or {}) for name, own in mixture["parts"].items()}, dict(content)
+    raw, top = {str(name): dict(own or {}) for name, own in parts.items()}, dict(content)
     mixing = {key: value for key, value in mixture.items() if key != "parts"}
     for key, value in sorted((typed or {}).items(), key=lambda own: not own[0].endswith(".go_alone")):  # parts first
         _type(key, parse_yaml(value, f"--{key}"), top, mixing, raw)
     trainer = top.get("trainer") or {}
     _known(trainer, ("default_root_dir",), f"{where}: trainer", "a part's own trainer is set in its configuration")
-    first = next((own["config"] for own in raw.values() if own.get("config")), None)
     name = str(top.get("name") or (origin.stem if origin is not None else "mixture"))
     check_name(name, f"{where}: name")
-    numbers = {"seed": (0, 2**32 - 1), "folds": (0, 1000), "workers": (1, 1000)}
-    given = {key: top[key] for key in numbers if top.get(key) is not None}
+    given = {key: top[key] for key in _NUMBERS if top.get(key) is not None}
     for key, value in given.items():
-        low, high = numbers[key]
-        if type(value) is not int or not low <= value <= high or (key == "folds" and value == 1):
-            what = f"a whole number from {low} to {high}" if key != "folds" else "0 for none, or 2 folds or more"
-            raise ConfigError(f"{where}: {key}: expected {what}, found {value!r}")
+        what, fits = _NUMBERS[key]
+        expect(type(value) is int and fits(value), f"{where}: {key}", what, value)
     try:
         own = Mixing(**{key: value for key, value in mixing.items() if value is not None})
     except ConfigError as error:
         raise ConfigError(f"{where}: mixture.{error}") from error
-    if not isinstance(own.by, str | None):
-        raise ConfigError(f"{where}: mixture.by: expected the name of a score, found {own.by!r}")
+    expect(isinstance(own.by, str | None), f"{where}: mixture.by", "the name of a score", own.by)
     if isinstance(own.weights, dict) and (odd := set(own.weights) - set(raw)):
         raise ConfigError(f"{where}: mixture.weights: expected weights of {', '.join(raw)}, found {', '.join(odd)}")
+    first = next((part["config"] for part in raw.values() if part.get("config")), None)
     below = origin.parent if origin is not None else None
-    parts = {part: _part(part, found, first, f"{where}: mixture.parts.{part}", below) for part, found in raw.items()}
     return MixtureSettings(
-        parts, name, Path(trainer.get("default_root_dir") or ROOT), **given,
-        mixing=replace(own, shrink=float(own.shrink)), origin=None if origin is None else origins(origin)[0],
+        {part: _part(part, found, first, f"{where}: mixture.parts.{part}", below) for part, found in raw.items()},
+        name, Path(trainer.get("default_root_dir") or ROOT), **given, mixing=replace(own, shrink=float(own.shrink)),
+        origin=None if origin is None else origins(origin)[0],
     )  # fmt: skip
 
 
@@ -257,26 +249,25 @@ def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], par
     """Put one typed value where it belongs."""
     group, _, rest = key.partition(".")
     name, _, inner = rest.partition(".")
-    if key in ("seed", "name", "folds", "workers"):
+    if key in TOP and key not in ("mixture", "trainer"):
         top[key] = value
     elif key == "trainer.default_root_dir":
         top["trainer"] = {"default_root_dir": value}
     elif group == "mixture" and rest in MIXING:
         mixing[rest] = value
     elif group == "mixture" and name == "weights":
-        mixing["weights"] = {**(mixing["weights"] if isinstance(mixing.get("weights"), dict) else {}), inner: value}
+        _within(mixing, "weights")[inner] = value
     elif group == "parts" and (name in parts or inner == "go_alone"):
-        parts.setdefault(name, {})  # a part more, fitted to the tables of the others
+        own = parts.setdefault(name, {})  # a part more, fitted to the tables of the others
         if inner in PART:
-            parts[name][inner] = value
+            own[inner] = value
         elif inner.startswith("grid."):
-            choices = value if isinstance(value, list) else [value]
-            parts[name]["grid"] = {**(parts[name].get("grid") or {}), inner.removeprefix("grid."): choices}
+            _within(own, "grid")[inner.removeprefix("grid.")] = value if isinstance(value, list) else [value]
         else:
-            parts[name]["set"] = {**(parts[name].get("set") or {}), inner: value}
+            _within(own, "set")[inner] = value
     elif group == "data":  # whose tables, of all parts
         for own in parts.values():
-            own["set"] = {**(own.get("set") or {}), key: value}
+            _within(own, "set")[key] = value
     else:
         known = [
             "seed", "name", "folds", "workers", "trainer.default_root_dir", "data.KEY",
@@ -289,13 +280,20 @@ def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], par
         )
 
 
+def _within(tree: dict[str, Any], key: str) -> dict[str, Any]:
+    """The mapping under a key: a copy of what is there, which is not to change, or an empty one."""
+    own = tree.get(key)
+    tree[key] = dict(own) if isinstance(own, dict) else {}
+    return cast("dict[str, Any]", tree[key])
+
+
 def _part(name: str, own: Any, first: str | None, where: str, below: Path | None) -> PartSettings:
     _known(own, PART, where)
     made = PartSettings(Path(), **{key: value for key, value in own.items() if key != "config" and value is not None})
     config, alone, grid = own.get("config") or first, made.go_alone, made.grid
     well = isinstance(grid, Mapping) and all(isinstance(choices, list) and choices for choices in grid.values())
     for holds, expected in (
-        (_NAME.fullmatch(name) and name not in (*WEIGHTS, "alone"),
+        (_NAME.fullmatch(name) and name not in (*WEIGHTS, "alone", "stack"),
          f"a name of letters, digits, _ and -, found {name!r}"),
         ("config" in own or alone is not None, "config: FILE, or go_alone: MODEL such as extra_trees, found neither"),
         (config is not None, "config: FILE, whose tables the model is fitted to, found none in any part"),

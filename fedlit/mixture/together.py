@@ -9,12 +9,13 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import norm
 
+from fedlit.mixture.stack import stackable, stacks
 from fedlit.mixture.weigh import HOW, Predicted, weights_of
-from fedlit.weights import Array, mixed
+from fedlit.weights import Array, Stack
 
-__all__ = ["ALONE", "Chosen", "choose_together"]
+__all__ = ["ALONE", "STACK", "Chosen", "choose_together"]
 
-ALONE, WITHOUT, AND = "alone", " without own network", " and "
+ALONE, STACK, WITHOUT, AND = "alone", "stack", " without own network", " and "
 _FOLDS = 2  # rows by which weights are fitted are not those that judge them
 
 
@@ -26,6 +27,7 @@ class Chosen:
         candidate: what it takes, see :func:`choose_together`.
         weights: part → weight.
         common: what all chose together.
+        stack: of each output the intercept and the slope that correct the mean; empty for none.
         difference: where it leaves the common choice: by how much a row's loss is less with its own candidate, and the
             interval of 95 %.
     """
@@ -33,6 +35,7 @@ class Chosen:
     candidate: str
     weights: Mapping[str, float]
     common: str
+    stack: Stack = ()
     difference: tuple[float, float, float] | None = None
 
     @property
@@ -52,10 +55,11 @@ def choose_together(
     client's spread (the standard deviation of its rows' losses with equal weights).
 
     Candidates are equal weights, one half for own parts, fitted and shrunk weights, these three without the client's
-    own networks, each federated part by itself, and own parts alone; where no part is federated, each part by itself
-    and each two in equal parts. Fitted weights are judged by rows that they were not fitted to. A client leaves the
-    common choice only where the interval of the difference to its own best candidate excludes zero, widened for the
-    number of candidates (Bonferroni). All that a client tells is one number for each candidate.
+    own networks, each federated part by itself, the stack (:func:`fedlit.mixture.stack.stacks`) of five clients or
+    more, and own parts alone; where no part is federated, each part by itself and each two in equal parts. Fitted
+    weights, and the stack, are judged by rows that they were not fitted to. A client leaves the common choice only
+    where the interval of the difference to its own best candidate excludes zero, widened for the number of candidates
+    (Bonferroni). All that a client tells is one number for each candidate, and the sums of the stack.
 
     Args:
         clients: client → what parts predict of out-of-fold rows.
@@ -73,6 +77,11 @@ def choose_together(
         'ours'
     """
     losses = {client: _losses(rows, own, shrink, networks) for client, rows in clients.items()}
+    stacked = {}
+    if stackable(clients) and not set(next(iter(clients.values())).parts) <= {*own}:
+        for client, found in _stack_losses(clients).items():
+            losses[client][STACK] = found
+        stacked = stacks(clients)
     names = set.intersection(*(set(own_losses) for own_losses in losses.values()))
     order = sorted(names, key=lambda name: (name != "equal", name))  # of equals the first
     told = {client: _told(rows, order) for client, rows in losses.items()}
@@ -81,7 +90,8 @@ def choose_together(
     chosen = {}
     for client, rows in clients.items():
         best, difference = _leaves(losses[client], common)
-        chosen[client] = Chosen(best, _weights(best, rows, own, shrink, networks), common, difference)
+        weights, stack = _weights(best, rows, own, shrink, networks), stacked[client] if best == STACK else ()
+        chosen[client] = Chosen(best, weights, common, stack, difference)
     return chosen
 
 
@@ -115,6 +125,8 @@ def _weights(
     candidate: str, rows: Predicted, own: Collection[str], shrink: float, networks: Collection[str]
 ) -> dict[str, float]:
     mine = [name for name in rows.parts if name in own]
+    if candidate == STACK:
+        return weights_of("equal", rows, own)
     if candidate == ALONE:
         return dict.fromkeys(mine, 1 / len(mine))
     if named := [name for name in candidate.split(AND) if name in rows.parts]:
@@ -134,7 +146,19 @@ def _losses(rows: Predicted, own: Collection[str], shrink: float, networks: Coll
             if "fitted" in name and not loss.known[seen].any():
                 break
             weights = _weights(name, rows.some(seen), own, shrink, networks)
-            losses[unseen] = loss(mixed(rows.parts, weights))[unseen]
+            losses[unseen] = loss(rows.array(weights))[unseen]
         else:
             made[name] = losses[loss.known]
     return made
+
+
+def _stack_losses(clients: Mapping[str, Predicted]) -> dict[str, Array]:
+    """Client → the losses of rows whose target is known, by the stack of the other half of all clients' rows."""
+    made = {client: np.zeros(len(rows.row)) for client, rows in clients.items()}
+    for number in range(_FOLDS):
+        unseen = {client: np.arange(len(rows.row)) % _FOLDS == number for client, rows in clients.items()}
+        found = stacks({client: rows.some(~unseen[client]) for client, rows in clients.items()})
+        for client, rows in clients.items():
+            mixture = rows.array(weights_of("equal", rows, []), found[client])
+            made[client][unseen[client]] = rows.loss(mixture)[unseen[client]]
+    return {client: made[client][rows.loss.known] for client, rows in clients.items()}

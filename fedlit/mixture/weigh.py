@@ -14,7 +14,7 @@ from fedlit.errors import ConfigError, DataError
 from fedlit.mixture.losses import RowLoss, row_loss
 from fedlit.tasks import Task
 from fedlit.tasks.base import of_people
-from fedlit.weights import Array, fitted, mixed, stacked
+from fedlit.weights import Array, Stack, fitted, mixed, on_stack, stacked
 
 __all__ = ["HOW", "Predicted", "weights_of"]
 
@@ -39,9 +39,14 @@ class Predicted:
     parts: Mapping[str, np.ndarray]
     fold: np.ndarray | None = None
 
-    def mixed(self, weights: Mapping[str, float]) -> Tensor:
+    def array(self, weights: Mapping[str, float], stack: Stack = ()) -> Array:
+        """The mixture's predictions (n, width) float64."""
+        made = mixed(self.parts, weights)
+        return on_stack(self.task.name, made, stack) if stack else made
+
+    def mixed(self, weights: Mapping[str, float], stack: Stack = ()) -> Tensor:
         """The mixture's predictions (n, width): float32 probabilities, or float64 numbers."""
-        made = torch.from_numpy(np.ascontiguousarray(mixed(self.parts, weights)))
+        made = torch.from_numpy(np.ascontiguousarray(self.array(weights, stack)))
         return made.float() if self.task.classes else made
 
     def some(self, rows: np.ndarray) -> Predicted:

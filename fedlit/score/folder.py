@@ -22,7 +22,7 @@ from fedlit.errors import ConfigError, DataError, told_as
 from fedlit.outcomes import Outcome
 from fedlit.score import arrays
 from fedlit.score.mixed import MixedScorer
-from fedlit.score.plain import check_weights, read_json, unfit, write_json
+from fedlit.score.plain import check_stack, check_weights, read_json, unfit, write_json
 from fedlit.score.scorer import Function, Scorer
 
 __all__ = ["MAIN", "NETWORK", "columns_of", "load", "write"]
@@ -32,7 +32,7 @@ _FILES: Mapping[str, tuple[str, ...]] = {"onnx": (NETWORK,), "arrays": arrays.FI
 _VERSION = 3
 _FREE = ("model_card.md", "columns.json")  # for people: never read
 _KEYS = {"format", "network", "client", "task", "classes", "keys", "batch", "inputs", "files", "about"}
-_OF_MIXTURE = {"format", "client", "parts", "weights", "about"}
+_OF_MIXTURE = {"format", "client", "parts", "weights", "stack", "about"}
 _LABELS = (bool, int, float, str)
 
 
@@ -55,7 +55,8 @@ def write(folder: Path, scorer: Scorer) -> None:
             for fold, each in enumerate(folds):
                 write(folder / name / f"fold_{fold}", each)
         parts = {name: len(folds) for name, folds in scorer.scorers.items()}
-        write_json(folder / MAIN, {**main, "parts": parts, "weights": scorer.weights})
+        mix = {"parts": parts, "weights": scorer.weights, "stack": [list(own) for own in scorer.stack]}
+        write_json(folder / MAIN, {**main, **mix})
         return
     function: Any = scorer.function  # one that can be written has ``write`` and ``network``: onnx or arrays
     if not hasattr(function, "write"):
@@ -144,7 +145,7 @@ def _mixture(folder: Path, main: Mapping[str, Any]) -> MixedScorer:
             raise DataError(
                 f"{folder / name}: expected models of {main['client']}, found another client's; copy it again"
             )
-    return MixedScorer(main["client"], parts, weights, main["about"])
+    return MixedScorer(main["client"], parts, weights, main["about"], check_stack(main["stack"], str(path)))
 
 
 # ---------------------------------------------------------------------- checks

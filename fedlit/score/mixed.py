@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedlit.errors import DataError, RunError
 from fedlit.score.scorer import Scorer
-from fedlit.weights import mixed
+from fedlit.weights import Stack, linked, mixed, on_stack
 
 __all__ = ["MixedScorer", "aligned", "united"]
 
@@ -69,6 +69,7 @@ class MixedScorer(Scorer):
         parts: part → the models of its folds, each with an encoder of its own.
         weights: of the parts; those without one are left out.
         about: what else is known of it: plain data.
+        stack: of each output the intercept and the slope that correct the weighted mean; empty for none.
 
     Attributes:
         scorers: part → the models of its folds, of the parts that have a weight.
@@ -84,6 +85,7 @@ class MixedScorer(Scorer):
         parts: Mapping[str, Sequence[Scorer]],
         weights: Mapping[str, float],
         about: Mapping[str, Any] | None = None,
+        stack: Stack = (),
     ) -> None:
         missing = [name for name in weights if not parts.get(name)]
         if missing:
@@ -95,6 +97,9 @@ class MixedScorer(Scorer):
         every = [own for folds in self.scorers.values() for own in folds]
         state = united([own.own_state for own in every])
         super().__init__(client, every[0].encoder, _never, state, batch=every[0].batch, about=about)
+        self.stack, outputs = stack, linked(self.outcome.name, np.full((1, self.outcome.width), 0.5)).shape[1]
+        if stack and len(stack) != outputs:
+            raise DataError(f"client {client!r}: expected {outputs} pairs as stack, found {len(stack)}; export again")
 
     @property
     def feature_names_in_(self) -> np.ndarray:
@@ -126,6 +131,7 @@ class MixedScorer(Scorer):
         mixture = next(iter(parts.values()))
         if len(mixture):  # of no rows there is nothing to mix
             mixture = mixed(parts, self.weights)
+            mixture = on_stack(self.outcome.name, mixture, self.stack) if self.stack else mixture
         return np.ascontiguousarray(mixture, np.float32 if classes else np.float64)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from fedlit.errors import DataError, FedlitError
 from fedlit.files import reason, write_text
 
-__all__ = ["check_weights", "read_json", "unfit", "write_json"]
+__all__ = ["check_stack", "check_weights", "defined", "read_json", "unfit", "write_json"]
 
 _MOST = 256 * 2**20  # bytes
 
@@ -57,10 +57,36 @@ def check_weights(weights: Any, where: str) -> dict[str, float]:
     return dict(weights)
 
 
+def check_stack(stack: Any, where: str) -> list[list[float]]:
+    """Intercept and slope of each output, of a mixture that has them.
+
+    Raises:
+        DataError: others.
+    """
+    pairs = isinstance(stack, list) and all(isinstance(own, list) and len(own) == 2 for own in stack)
+    if not pairs or any(type(value) not in (int, float) or not -1e9 < value < 1e9 for own in stack for value in own):
+        raise DataError(f"{where}: expected pairs of numbers as stack, found {str(stack)[:99]}; fit or export again")
+    return list(stack)
+
+
 def unfit(path: Path, error: Exception) -> FedlitError:
     """What is raised of a file that fedlit did not write like this, or not in this version."""
     told = " ".join(str(error).split())[:200]
     return DataError(f"{path}: expected what fedlit export writes, found others ({type(error).__name__}: {told})")
+
+
+def defined(value: Any) -> Any:
+    """Plain data with None for numbers that are not finite.
+
+    Example:
+        >>> defined({"auroc": math.nan, "interval": (0.1, math.inf)})
+        {'auroc': None, 'interval': [0.1, None]}
+    """
+    if isinstance(value, dict):
+        return {key: defined(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [defined(own) for own in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: Path, value: Any) -> None:

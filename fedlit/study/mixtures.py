@@ -143,12 +143,13 @@ def train_mixture(job: Job) -> Computed:
         fitted = mixture.fit(quiet=True)
     folds, parts = mixture.settings.folds, mixture.built()
     weights = {client: own["weights"] for client, own in fitted.clients.items()}
+    how = {client: (own["weights"], own["stack"]) for client, own in fitted.clients.items()}
     dealt, test, seen, each = _dealt_rows(parts), predicted(parts, "test"), Frames(), list[pd.DataFrame]()
     for client, held in mixture.held.items():
         if folds:
-            seen.validation(client, held, held.mixed(weights[client]), dealt[client]["validation"])
+            seen.validation(client, held, held.mixed(*how[client]), dealt[client]["validation"])
         for split, own in {"test": test[client], OUT_OF_FOLD if folds else "validation": held}.items():
-            seen.add(client, split, own, own.mixed(weights[client]))
+            seen.add(client, split, own, own.mixed(*how[client]))
             for name in own.parts:
                 frame = own.task.frame(own.row, own.y, own.mixed({name: 1.0})).assign(task=own.task.name, part=name)
                 each.append(tidy(frame, client, split))
@@ -185,13 +186,14 @@ def mixed_anew(job: Job) -> Computed:
         raise RunError(f"{job.name}: expected clients that have all of {', '.join(names)}, found none; name fewer")
     held = {client: own.get(OUT_OF_FOLD) or own["validation"] for client, own in splits.items()}
     mixing, seen = Mixing(mix["weights"], mix["shrink"], mix["admit"], job.choose), Frames()
-    weights = {name: own.weights for name, own in combine(held, record["own"], mixing, record["networks"]).items()}
+    found = combine(held, record["own"], mixing, record["networks"])
     for client, each in splits.items():
         for split, rows in each.items():
-            mixture = rows.mixed(weights[client])
+            mixture = rows.mixed(found[client].weights, found[client].stack)
             seen.add(client, split, rows, mixture)
             if split == OUT_OF_FOLD:
                 seen.validation(client, rows, mixture, record["validation"][client])
+    weights = {name: own.weights for name, own in found.items()}
     details = {"train_rows": record["train_rows"], "weights": weights, **({"without": without} if without else {})}
     return seen.predictions, seen.scores, details
 

@@ -85,7 +85,7 @@ def choose_settings(
     """
     task, splits = client.spec.task, client.sites[client.spec.name]
     whole, folds = _folds(client, make, judging)
-    fitted = fit_alone(folds, grid, score)
+    fitted, _ = fit_alone(folds, grid, score)
     models, rows, unseen = fitted.models, None, torch.zeros(0)
     if whole is not None:  # in the order of row numbers
         places = torch.from_numpy(np.searchsorted(whole.row, np.concatenate([own.held.row for own in folds])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +57,10 @@ def ask(budget: float = 1e6, **changes: int) -> Recommendation:
 
 @pytest.fixture(scope="module", autouse=True)
 def short() -> Iterator[None]:
+    quick = candidates.templates()
+    quick["tabm"]["trainer"] = {"max_epochs": 2}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "_EPOCHS", (2, 2))
+        patch.setattr(candidates, "templates", lambda: deepcopy(quick))
         yield
 
 
@@ -100,7 +103,7 @@ def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(
     assert f"small: {TITLES[FEW]}: no federated model was tried." in told and "Nothing would leave a site" in told
     assert "Missing: tabm: no time was left for it; give a larger --budget." in told
     written = json.loads(Path("little/recommend.json").read_text())
-    assert written["clients"]["small"]["alone"] == pytest.approx(found.clients["small"].alone)
+    assert 0.5 < written["clients"]["small"]["alone"] <= found.clients["small"].alone + 1e-9  # of first settings alone
     for arguments, expected in (
         (["--config", "quickstart_best"], "found a mixture"),
         (["--config", "mine", "--folds", "1"], "--folds: expected at least 2, found 1"),

@@ -14,6 +14,7 @@ from fedlit.errors import ConfigError, DataError
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.losses import FLOOR, Judge, row_loss
 from fedlit.mixture.settings import Mixing
+from fedlit.mixture.stack import stackable, stacks
 from fedlit.mixture.together import choose_together
 from fedlit.mixture.weigh import HOW, Predicted, weights_of
 from fedlit.tasks import Classification, Counts, MultiLabel, Regression, SequenceLabelling, Task
@@ -126,18 +127,6 @@ def test_the_order_of_parts_changes_no_bit() -> None:
         assert len({mixed(own.parts, w).tobytes() for own, w in zip(ways, found, strict=True)}) == 1
 
 
-def test_free_weights_on_few_rows_do_harm_and_shrunken_ones_do_not() -> None:
-    """Eight parts of one quality, 40 rows to fit to: all weights should be equal. Loss on 5,000 other rows."""
-    harm: dict[int, list[float]] = {0: [], 100: []}
-    for seed in range(6):
-        rows = classes(5_040, seed, (1.5,) * 8)
-        few, many = rows.some(np.arange(40)), rows.some(np.arange(40, 5_040))
-        equal = many.loss.mean(mixed(many.parts, dict.fromkeys(many.parts, 1.0)))
-        for shrink, into in harm.items():
-            into.append(many.loss.mean(mixed(many.parts, weights_of("fitted", few, [], shrink))) - equal)
-    assert min(harm[0]) > 0 and np.abs(harm[100]).max() < 1e-3
-
-
 def test_losses_are_those_of_the_tasks_and_go_on_straight_below_the_floor() -> None:
     rng = np.random.default_rng(0)
     out, y = torch.from_numpy(rng.normal(size=(6, 3))), torch.tensor([0, 2, 1, 1, 0, 2])
@@ -227,6 +216,58 @@ def test_given_weights_enter_untried_and_a_better_part_is_named() -> None:
 # ---------------------------------------------------------------------- together
 
 
+def test_the_stack_is_the_mixed_model_of_the_mean() -> None:
+    """Of balanced rows whose design is orthogonal at each client, REML has a closed form: with the clients' own least
+    squares b and their covariance S, D = S - σ²/n, and what a client takes is b̄ + D S⁻¹ (b - b̄)."""
+    rng = np.random.default_rng(0)
+    count, n = 12, 8
+    mean = np.tile([-1.0, 1.0], n // 2)
+    own = np.array([3.0, 1.5]) + rng.multivariate_normal([0, 0], [[2.0, -0.5], [-0.5, 0.6]], count)
+    y = own[:, :1] + own[:, 1:] * mean + rng.normal(0, 0.7, (count, n))
+    x = np.column_stack([np.ones(n), mean])
+    least = y @ x / n
+    noise = ((y - least @ x.T) ** 2).sum() / (count * (n - 2)) / n
+    spread = np.cov(least.T)
+    shrunk = least.mean(0) + (least - least.mean(0)) @ np.linalg.inv(spread) @ (spread - noise * np.eye(2))
+    clients = {
+        f"c{k:02}": rows_of(Regression(), y[k], {"a": mean[:, None] + 5 * k, "b": mean[:, None] - 5 * k})
+        for k in range(count)
+    }
+    assert stackable(clients) and not stackable(dict(list(clients.items())[:4]))
+    found = np.array([own[0] for own in stacks(clients).values()])
+    np.testing.assert_allclose(found, shrunk, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["two", "three", "labels", "counts"])
+def test_where_clients_are_each_off_by_a_number_of_their_own_all_choose_the_stack(kind: str) -> None:
+    clients, task = dict[str, Predicted](), {
+        "two": Classification((0, 1)), "three": Classification((0, 1, 2)), "labels": LABELS, "counts": Counts()
+    }[kind]  # fmt: skip
+    for k in range(8):
+        rng = np.random.default_rng(k)
+        known = rng.normal(size=(160, {"three": 3, "labels": 2}.get(kind, 1)))  # what parts know; and what they do not
+        true = known + rng.normal(0, 1.5, known.shape[1])
+        if kind == "counts":
+            made, y = np.exp(known), rng.poisson(np.exp(true[:, 0])).astype(float)
+        elif kind == "three":
+            made, p = (np.exp(own) / np.exp(own).sum(1, keepdims=True) for own in (known, true))
+            y = (p.cumsum(1) < rng.random((160, 1))).sum(1)
+        else:
+            made, y = 1 / (1 + np.exp(-known)), (rng.random(true.shape) < 1 / (1 + np.exp(-true))).astype(np.float32)
+            y[::9] = np.nan
+            if kind == "two":
+                made, y = np.hstack([1 - made, made]), np.nan_to_num(y[:, 0], nan=-1).astype(int)
+        clients[f"c{k}"] = rows_of(task, y, {"mine": made, "ours": made})
+    found = combine(clients, ["mine"], Mixing("together", admit=False))
+    assert all(own.notes[0].startswith("all chose stack together") for own in found.values())
+    for name, rows in clients.items():
+        mixture = rows.array(found[name].weights, found[name].stack)
+        assert rows.loss.mean(mixture) < rows.loss.mean(rows.parts["mine"])
+        assert kind in ("labels", "counts") or np.allclose(mixture.sum(1), 1)
+    alone = combine(clients, ["mine", "ours"], Mixing("together", admit=False))
+    assert not any(own.stack for own in alone.values())  # it learns from others
+
+
 def test_small_clients_take_what_is_best_for_all_and_a_large_one_that_differs_leaves() -> None:
     clients = {f"small{place}": numbers(place, 20, mine=1.0, ours=0.3) for place in range(20)}
     clients["odd"] = numbers(99, 20, mine=0.5, ours=0.9)  # better alone, which 20 rows cannot show
@@ -302,23 +343,6 @@ def test_the_part_at_fault_is_named(parts: Any, weights: Any, error: type[Except
     rows = Predicted(Classification((0, 1)), np.arange(2), torch.tensor([0, 1]), parts)
     with pytest.raises(error, match=told):
         one(rows, ["base"], weights=weights, admit=False)
-
-
-@pytest.mark.parametrize(
-    ("given", "key"),
-    [
-        ({"weights": "equl"}, "weights: .*Did you mean 'equal'"),
-        ({"weights": {"a": -1}}, "weights"),
-        ({"weights": {"a": 0}}, "weights"),
-        ({"weights": {"a": True}}, "weights"),
-        ({"shrink": -1}, "shrink"),
-        ({"shrink": "few"}, "shrink"),
-        ({"admit": 1}, "admit"),
-    ],
-)
-def test_a_way_of_mixing_that_cannot_be_meant_is_refused(given: dict[str, Any], key: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{key}"):
-        Mixing(**given)
 
 
 def test_degenerate_rows() -> None:

@@ -32,6 +32,7 @@ from fedlit.run.config import config_folders, read_yaml
 from fedlit.run.load import load
 from fedlit.score import load as load_folder
 from fedlit.score import load_run
+from fedlit.weights import on_stack
 
 
 @pytest.fixture(scope="module")
@@ -162,12 +163,13 @@ def test_a_limit_of_time_leaves_out_what_it_does_not_reach(place: Path, tmp_path
     mixture = Mixture(settings(place, trainer={"default_root_dir": str(tmp_path)}))
     mixture.fit(quiet=True, seconds=0)
     assert set(mixture.out) == {"network", "federated"} and set(mixture.held["wine"].parts) == {"trees"}
+    assert mixture.built()["trees"].lacks == "not all settings were tried at breast_cancer, wine"
     assert mixture.test(quiet=True).scores["wine"]["auroc"] > 0.9
     assert mixture.folder is not None
     part = Part.of(mixture.settings, mixture.folder)["network"]
     part.train(0, 1e-9)
     part.train(1, 1e9)
-    assert part.stopped == [1]  # of fold 0, after its first epoch
+    assert part.lacks == "time was up after 1 epochs in 1 folds"
 
 
 def test_the_whole_mixture_is_exported_and_read_again(trained: Mixture, tmp_path: Path) -> None:
@@ -191,6 +193,26 @@ def test_the_whole_mixture_is_exported_and_read_again(trained: Mixture, tmp_path
         load_folder(tmp_path / "wine")
 
 
+def test_a_stack_corrects_what_is_predicted_here_and_elsewhere(trained: Mixture, tmp_path: Path) -> None:
+    assert trained.folder is not None
+    path, (table,) = trained.folder / "mixture.json", Bundled(clients=["breast_cancer"]).tables(8)
+    rows, kept = table.features.tail(20), path.read_text()
+    expected = on_stack("classification", trained.client(table.name).predict_proba(rows).astype(float), [(0.3, 1.5)])
+    content = json.loads(kept)
+    content["clients"][table.name]["stack"] = [[0.3, 1.5]]
+    try:
+        path.write_text(json.dumps(content))
+        scorer = trained.client(table.name)
+        np.testing.assert_allclose(scorer.predict_proba(rows), expected, atol=1e-6)
+        export_scorer(scorer, tmp_path / "out")
+        np.testing.assert_allclose(load_folder(tmp_path / "out").predict_proba(rows), expected, atol=1e-6)
+        predicted = trained.predict(quiet=True)[table.name].filter(like="probability_").to_numpy()
+        tested = table.features.iloc[table.splits["test"]]
+        np.testing.assert_allclose(predicted, scorer.predict_proba(tested), atol=1e-6)
+    finally:
+        path.write_text(kept)
+
+
 def weighed(**weights: Any) -> Callable[[str], str]:
     def change(text: str) -> str:
         content = json.loads(text)
@@ -205,9 +227,10 @@ def weighed(**weights: Any) -> Callable[[str], str]:
     [
         (weighed(trees=2.0), "from 0 to 1"),
         (weighed(trees=0.5), "of sum 1"),
-        (weighed(trees="x"), "from 0 to 1"),
         (weighed(forest=0.0), "weights of some of trees, network, federated"),
         (lambda text: text.replace('"weights"', '"weight"'), "from 0 to 1"),
+        (lambda text: text.replace('"stack": []', '"stack": [[0.0, 1.0]]'), "3 pairs as stack, found 1"),
+        (lambda text: text.replace('"stack": []', '"stack": [[0.0]]'), "pairs of numbers as stack"),
         (lambda text: "{", "expected plain data"),
         (lambda text: "{}", "expected what fedlit fit writes"),
     ],
@@ -253,6 +276,9 @@ def parts(**own: Any) -> dict[str, Any]:
         ({"model": {}}, "found 'model'"),
         ({"mixture": {"weights": "equl"}}, "mixture.weights: .*Did you mean 'equal'"),
         ({"mixture": {"weights": {"tree": 1}}}, "mixture.weights: .* found tree"),
+        ({"mixture": {"weights": {"trees": -1}}}, "mixture.weights: .* at least 0"),
+        ({"mixture": {"shrink": -1}}, "mixture.shrink: .* found -1"),
+        ({"mixture": {"admit": 1}}, "mixture.admit: .* found 1"),
         ({"mixture": {"by": ["auroc"]}}, "mixture.by: .* found"),
         ({"mixture": {"shrinks": 1}}, "Did you mean 'shrink'"),
         (parts(a={"config": "nowhere.yaml"}), r"mixture\.parts\.a: config: nowhere.yaml"),
@@ -261,7 +287,7 @@ def parts(**own: Any) -> dict[str, Any]:
         (parts(a={}), r"parts\.a: expected config: FILE, or go_alone"),
         (parts(a={"go_alone": "ridge"}), "none in any part"),
         (parts(a={"config": "quickstart", "checkpoint": "first"}), r"parts\.a: .*checkpoint"),
-        (parts(equal={"config": "quickstart"}), "a name of letters"),
+        (parts(stack={"config": "quickstart"}), "a name of letters"),
         (parts(**{"a b": {"config": "quickstart"}}), "a name of letters"),
         (parts(a={"config": "quickstart_best"}), "the mixture quickstart_best.yaml"),
     ],
