@@ -236,7 +236,7 @@ class Personal:
                 self._begin_tuning(federation)
             elif last and self.after:
                 _log.warning(
-                    "nothing was fine-tuned: training ended behind epoch %d, and fine-tuning begins behind epoch %d",
+                    "nothing was fine-tuned: training ended after epoch %d, and fine-tuning starts after epoch %d",
                     epochs,
                     self.after,
                 )

@@ -107,4 +107,4 @@ def test_a_training_that_ends_early_says_that_nothing_was_fine_tuned(
 ) -> None:
     run = make_run(tmp_path, exchange=CORE, loop={"then": Then(FineTune(epochs=2))}, epochs=3, max_steps=4)
     run.fit(quiet=True)
-    assert "nothing was fine-tuned: training ended behind epoch 1, and fine-tuning begins behind epoch 3" in caplog.text
+    assert "nothing was fine-tuned: training ended after epoch 1, and fine-tuning starts after epoch 3" in caplog.text

@@ -168,7 +168,7 @@ class Distance(Deal):
 
     k-means cuts the rows into one subset a client: the highest distance. Then rows drawn at random change places
     between the subset that is farthest from the whole and the others, until the distance (Eq. 9, see
-    :meth:`Space.mean`) is as wanted. Of five such sequences the first is taken after which
+    ``Space.mean``) is as wanted. Of five such sequences the first is taken after which
     the distances between clients pass Shapiro and Wilk's test for a normal distribution (p > 0.05), else that with the
     largest p: ``fedlit partition describe`` tells it. So that training rows decide, only these are measured, and
     clustered; other rows join the nearest subset.
