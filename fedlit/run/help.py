@@ -27,12 +27,12 @@ SHOWN: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Command → the keys that its help explains; ``--help all`` explains the others, too."""
 _ABOUT = {
-    "fit": "Train the federation of a configuration.",
+    "fit": "Train the federation of a configuration; --all shows every score at the end.",
     "validate": "Score the validation split of a trained run; --all shows every score.",
     "test": "Score the test split of a trained run; --all shows every score.",
     "predict": "Write each client's predictions for a split of its table.\n"
     "New rows: fedlit predict --run RUN --client NAME --data FILE",
-    "describe": "Show the plan: rows, parameters, what travels. Trains nothing.",
+    "describe": "Show the plan: rows, parameters, what is sent. Trains nothing.",
 }
 
 
