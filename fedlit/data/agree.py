@@ -8,33 +8,36 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.data.bins import SKETCHED, Bins, Sketch, agreed_edges
-from fedlit.data.columns import (
-    NUMBERS,
-    Categories,
-    ColumnEncoder,
-    Kind,
-    Missing,
-    Scaling,
-    Tail,
-    categories_of,
-    frequent,
-    plain_values,
-)
+from fedlit.data.columns import NUMBERS, Categories, ColumnEncoder, Scaling, Tail, categories_of, frequent, plain_values
 from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, of_several_kinds, two_kinds
-from fedlit.data.moments import Moments
-from fedlit.data.schema.column import kind_of
+from fedlit.data.moments import SKETCHED, Moments, agreed_edges, sketch
+from fedlit.data.schema.column import Kind, kind_of
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, refuse_several_tasks, target_facts, told_of_targets
 from fedlit.errors import DataError, expect
 from fedlit.sharing import Share, all_here
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fedlit.tasks import Task
 
-__all__ = ["AgreedColumn", "Agreement", "Align", "Terms", "agree", "facts", "negotiate"]
+__all__ = ["AgreedColumn", "Agreement", "Align", "Bins", "Missing", "Terms", "agree", "facts", "negotiate"]
 
 Align = Literal["none", "features", "classes", "both"]
+Missing = Literal["mean", "indicator"]
+Bins = Literal["own", "agreed", "none"]
+
+_NUMBERS = {
+    "moments": (3, "data.scaling: pooled", "count, mean and variance"),
+    "sketches": (
+        SKETCHED + 1,
+        "data.bins: agreed",
+        "smallest and largest value, 255 quantiles evenly between (of up to 257 rows: all their values) and number of "
+        "rows",
+    ),
+}
+"""What is told of a column of numbers → how many numbers, by reason of which key, and what they are."""
 
 
 @dataclass(frozen=True)
@@ -163,18 +166,19 @@ class Agreement:
         agreed = self.columns.get(column)
         return agreed if agreed is not None and client in agreed.clients else None
 
-    def asks(self, column: str) -> Literal["categories", "moments"] | None:
+    def asks(self, column: str) -> list[str]:
         """Return what the clients that share a column send about its values."""
         agreed, terms = self.columns[column], self.terms
-        if agreed.kind is None or agreed.kind == NUMBERS:
-            return "moments" if agreed.kind and terms.pooled else None
-        needed = len(agreed.clients) > 1 or (terms.features and terms.categories != "codes")
-        return "categories" if terms.alike and needed else None
-
-    def sketches(self, column: str) -> bool:
-        """Return whether the clients that share a column send a sketch of its numbers."""
-        agreed = self.columns[column]
-        return self.terms.sketched and agreed.kind == NUMBERS and len(agreed.clients) > 1
+        several, numbers = len(agreed.clients) > 1, agreed.kind == NUMBERS
+        named = several or (terms.features and terms.categories != "codes")  # an input's name says the category
+        coded = bool(agreed.kind) and not numbers and terms.alike and named
+        asked = {
+            "categories": coded,
+            "tails": coded and terms.categories == "auto",
+            "moments": numbers and terms.pooled,
+            "sketches": numbers and terms.sketched and several,
+        }
+        return [topic for topic, wanted in asked.items() if wanted]
 
     def with_client(self, client: str, terms: Terms, columns: Iterable[str]) -> Agreement:
         """The agreement with a client more, which has these columns and tells nothing.
@@ -277,29 +281,10 @@ class Agreement:
             told.append({"what": what, "key": key, "columns": shared if listed else list(self.names)})
             if coded := [column for column in shared if self.columns[column].kind not in (None, NUMBERS)]:
                 told.append({"what": "categories", "key": key, "columns": coded})
-        if terms.pooled:
-            own = {column: agreed for column, agreed in self.columns.items() if self.asks(column) == "moments"}
-            told.append(
-                {
-                    "what": "count, mean and variance",
-                    "key": "data.scaling: pooled",
-                    "columns": list(own),
-                    "numbers": {
-                        client: 3 * sum(client in agreed.clients for agreed in own.values()) for client in clients
-                    },
-                }
-            )
-        if sketched := [column for column in self.columns if self.sketches(column)]:
-            counts = {client: sum(client in self.columns[column].clients for column in sketched) for client in clients}
-            told.append(
-                {
-                    "what": "smallest and largest value, 255 quantiles evenly between (of up to 257 rows: all their "
-                    "values) and number of rows",
-                    "key": "data.bins: agreed",
-                    "columns": sketched,
-                    "numbers": {client: (SKETCHED + 1) * count for client, count in counts.items()},
-                }
-            )
+        for topic, (size, key, what) in _NUMBERS.items():
+            own = {column: agreed for column, agreed in self.columns.items() if topic in self.asks(column)}
+            held = {client: size * sum(client in agreed.clients for agreed in own.values()) for client in clients}
+            told += [{"what": what, "key": key, "columns": list(own), "numbers": held}] * bool(own)
         return told
 
 
@@ -347,25 +332,23 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
 
 def _values(table: ClientTable, agreement: Agreement) -> dict[str, Any]:
     """What a client sends about the values of the columns in which it meets others."""
-    terms, told = agreement.terms, dict[str, Any]()
+    told = dict[str, dict[str, Any]]()
     for column in map(str, table.features):
         met = agreement.met(table.name, column)
-        asked = None if met is None else agreement.asks(column)
-        if met is None or not (asked or agreement.sketches(column)):
-            continue
-        train = table.features[column].iloc[table.splits["train"]]
-        if agreement.sketches(column):
-            told.setdefault("sketches", {})[column] = Sketch.of(plain_values(train, NUMBERS, column)).to_list()
-        if asked == "moments":
-            own = Moments.of(plain_values(train, NUMBERS, column)) or Moments(0, 0.0, 0.0)
-            told.setdefault(asked, {})[column] = own.to_list()
-        elif asked and terms.categories == "auto":
-            kept, tail, _ = frequent(train, met.kind or NUMBERS)
-            told.setdefault(asked, {})[column] = list(kept)
-            told.setdefault("tails", {})[column] = tail
-        elif asked:
-            told.setdefault(asked, {})[column] = categories_of(train, met.kind or NUMBERS)
+        for topic in agreement.asks(column) if met is not None and met.kind else ():
+            train = table.features[column].iloc[table.splits["train"]]
+            told.setdefault(topic, {})[column] = _told(topic, train, met.kind, agreement.terms)
     return told
+
+
+def _told(topic: str, train: pd.Series, kind: Kind, terms: Terms) -> Any:
+    """What a column's training rows (n,) say on a topic."""
+    if topic == "tails":
+        return frequent(train, kind)[1]
+    if topic == "categories":
+        return list(frequent(train, kind)[0]) if terms.categories == "auto" else categories_of(train, kind)
+    numbers = plain_values(train, kind, str(train.name))
+    return sketch(numbers) if topic == "sketches" else (Moments.of(numbers) or Moments(0, 0.0, 0.0)).to_list()
 
 
 def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[str] = ()) -> Agreement:
@@ -409,18 +392,18 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
 
 
 def _agree_on(column: str, told: Mapping[str, Mapping[str, Any]], terms: Terms) -> AgreedColumn:
-    kind = next((kind for own in told.values() if (kind := own["columns"][column]) is not None), None)
-    categories = [own["categories"][column] for own in told.values() if column in own.get("categories", ())]
-    tails = [own["tails"][column] for own in told.values() if column in own.get("tails", ())]
-    moments = [Moments(*own["moments"][column]) for own in told.values() if column in own.get("moments", ())]
-    sketches = [Sketch.from_list(own["sketches"][column]) for own in told.values() if column in own.get("sketches", ())]
+    def all_of(topic: str) -> list[Any]:
+        return [own[topic][column] for own in told.values() if column in own.get(topic, ())]
+
+    categories, tails = all_of("categories"), all_of("tails")
+    moments = [Moments(*own) for own in all_of("moments")]
     return AgreedColumn(
         tuple(told),
-        kind,
+        next((kind for kind in all_of("columns") if kind is not None), None),
         tuple(sorted({category for own in categories for category in own})) if categories else None,
         Moments.pooled([own for own in moments if own.count]),
         ("hashed" if "hashed" in tails else "other") if tails else "",
-        agreed_edges(sketches, terms.num_bins),
+        agreed_edges(all_of("sketches"), terms.num_bins),
     )
 
 
@@ -439,7 +422,7 @@ def negotiate(tables: Sequence[ClientTable], terms: Terms, share: Share = all_he
     here = {str(column) for table in tables for column in table.features}
     first = {table.name: facts(table, terms) for table in tables}
     agreement = agree(share("columns", first), terms, here)
-    if any(agreement.asks(column) or agreement.sketches(column) for column in agreement.columns):
+    if any(agreement.asks(column) for column in agreement.columns):
         values = {table.name: {**first[table.name], **_values(table, agreement)} for table in tables}
         agreement = agree(share("values", values), terms)
     return agreement

@@ -11,32 +11,18 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.moments import Moments
+from fedlit.data.schema.cells import plain_text
 from fedlit.data.schema.column import TYPES, Kind, type_of
 from fedlit.errors import DataError
 
-__all__ = [
-    "KINDS",
-    "NUMBERS",
-    "Categories",
-    "ColumnEncoder",
-    "Kind",
-    "Missing",
-    "Scaling",
-    "Tail",
-    "categories_of",
-    "frequent",
-    "plain_values",
-]
+__all__ = ["NUMBERS", "Categories", "ColumnEncoder", "Scaling", "Tail", "categories_of", "frequent", "plain_values"]
 
 Scaling = Literal["client", "pooled", "none"]
 Categories = Literal["codes", "indicators", "auto"]
-Missing = Literal["mean", "indicator"]
 Tail = Literal["", "other", "hashed"]
 NUMBERS: Kind = "numeric"
 MOST_INDICATORS = 32  # categories of a column that get an input each
 BUCKETS = 32  # inputs for all further ones
-KINDS = tuple(TYPES)
-"""Of typed columns: an ordinal column and the parts of a date are numeric."""
 
 
 def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
@@ -52,7 +38,7 @@ def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
     expected, found = TYPES[kind], type_of(values)
     if expected == "text":
         # a whole number that a gap elsewhere made a float is the text that it was
-        texts = values.map(_text, na_action="ignore") if found == "numbers" else values.astype(object).astype(str)
+        texts = values.map(plain_text, na_action="ignore") if found == "numbers" else values.astype(object).astype(str)
         return np.where(missing, np.nan, texts.to_numpy(object))
     if found != expected:
         raise DataError(
@@ -102,12 +88,7 @@ def frequent(values: pd.Series, kind: Kind) -> tuple[tuple[Any, ...], Tail, tupl
 
 
 def _bucket(label: Any) -> int:
-    return zlib.crc32(_text(label).encode()) % BUCKETS
-
-
-def _text(label: Any) -> str:
-    """A category's name, exact: 1000001, not 1e+06."""
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+    return zlib.crc32(plain_text(label).encode()) % BUCKETS
 
 
 @dataclass(frozen=True)
@@ -124,7 +105,6 @@ class ColumnEncoder:
             hash of their names (``hashed``), or have none.
         rare: those known that are among the others.
         gap: whether a missing value has an input of its own.
-        edges: of bins that were agreed on, in the column's own units; none where they are the client's own.
 
     Example:
         >>> town = ColumnEncoder("town", "categorical", None, ("Aachen", "Bonn", "Köln"))
@@ -141,7 +121,6 @@ class ColumnEncoder:
     tail: Tail = ""
     rare: tuple[Any, ...] = ()
     gap: bool = False
-    edges: tuple[float, ...] = ()
 
     def inputs(self, categories: Categories) -> list[str]:
         """Names of the inputs that the column becomes."""
@@ -149,7 +128,7 @@ class ColumnEncoder:
         if self.kind == NUMBERS or categories == "codes" or (len(self.categories) <= 2 and not self.tail):
             return [self.name, *gap]
         shared = {"": [], "other": ["=(other)"], "hashed": [f"#{own}" for own in range(BUCKETS)]}[self.tail]
-        own = [f"={_text(label)}" for label in self.categories]
+        own = [f"={plain_text(label)}" for label in self.categories]
         return [f"{self.name}{suffix}" for suffix in (*own, *shared)] + gap
 
     def transform(self, values: pd.Series, scaling: Scaling, categories: Categories, where: str) -> list[np.ndarray]:
@@ -166,22 +145,20 @@ class ColumnEncoder:
         missing = pd.isna(own)
         gap = [missing] if self.gap else []
         if self.kind == NUMBERS:
-            return [self._numbers(own, scaling), *gap]
+            return [self.numbers(own, scaling), *gap]
         codes = pd.Index(self.categories, dtype=object).get_indexer(pd.Index(own, dtype=object))
         if categories == "codes":
             return [codes, *gap]
         if len(self.categories) <= 2 and not self.tail:  # what training rows do not have is neither of the two
             return [np.where(codes < 0, 0.5, (codes == len(self.categories) - 1).astype(np.float64)), *gap]
-        if categories == "indicators":
-            return [np.where(missing, 0.5, codes == code) for code in range(len(self.categories))]
         made = [codes == code for code in range(len(self.categories))]
+        if categories == "indicators":
+            return [np.where(missing, 0.5, has) for has in made]
         other = ~missing & (codes < 0)
         if self.tail == "other":
             made.append(other)
         elif self.tail == "hashed":
-            place = np.full(len(own), -1)
-            labels, which = np.unique(own[other].astype(object), return_inverse=True)
-            place[other] = np.array([_bucket(label) for label in labels], int)[which] if len(labels) else -1
+            place = pd.Series(own, dtype=object).where(other).map(_bucket, na_action="ignore").to_numpy(np.float64)
             made += [place == bucket for bucket in range(BUCKETS)]
         return [*made, *gap]
 
@@ -191,7 +168,7 @@ class ColumnEncoder:
             return 0, []
         own = pd.Series(self._as_known(plain_values(values, self.kind, self.name)), dtype=object).dropna()
         new = own[~own.isin([*self.categories, *self.rare])]
-        return len(new), [_text(label) for label in new.unique()]
+        return len(new), [plain_text(label) for label in new.unique()]
 
     def _as_known(self, values: np.ndarray) -> np.ndarray:
         """Text (n,) that differs from one known category in case or outer blanks alone as that category."""
@@ -207,7 +184,8 @@ class ColumnEncoder:
         alike = {text: own[0] for text in new if len(own := spelt.get(text.strip().casefold(), [])) == 1}
         return np.array([alike.get(text, text) for text in values], object)
 
-    def _numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
+    def numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
+        """Numbers (n,) as they are encoded, missing ones as the mean."""
         if self.moments is None:
             return np.zeros(len(values))
         if not np.isfinite([self.moments.mean, self.moments.variance]).all():
@@ -221,36 +199,21 @@ class ColumnEncoder:
         names = self.inputs(categories)
         codes = categories == "codes" and self.kind != NUMBERS
         return [
-            (name, tuple(map(_text, self.categories)) if codes and not place else ())
+            (name, tuple(map(plain_text, self.categories)) if codes and not place else ())
             for place, name in enumerate(names)
         ]
 
-    def encoded_edges(self, scaling: Scaling) -> tuple[float, ...]:
-        """The edges, as numbers of the column are encoded."""
-        if self.moments is None or not self.edges:
-            return ()
-        return tuple(self._numbers(np.array(self.edges), scaling).tolist())
-
     def state_dict(self) -> dict[str, Any]:
         """Plain data."""
-        gap: dict[str, Any] = {"gap": True} if self.gap else {}
-        gap |= {"edges": list(self.edges)} if self.edges else {}
+        gap = {"gap": True} if self.gap else {}
         if self.kind == NUMBERS:
-            return {"kind": self.kind, "moments": None if self.moments is None else self.moments.to_list(), **gap}
+            return {"kind": self.kind, "moments": self.moments and self.moments.to_list(), **gap}
         tail = {"tail": self.tail, "rare": list(self.rare)} if self.tail else {}
         return {"kind": self.kind, "categories": list(self.categories), **tail, **gap}
 
     @classmethod
     def of(cls, name: str, state: Mapping[str, Any]) -> ColumnEncoder:
         """From its state."""
+        lists = {key: tuple(own) for key, own in state.items() if isinstance(own, list)}
         moments = state.get("moments")
-        return cls(
-            name,
-            state["kind"],
-            Moments(*moments) if moments else None,
-            tuple(state.get("categories", ())),
-            state.get("tail", ""),
-            tuple(state.get("rare", ())),
-            bool(state.get("gap")),
-            tuple(state.get("edges", ())),
-        )
+        return cls(name, **{**state, **lists, "moments": Moments(*moments) if moments else None})

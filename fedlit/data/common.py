@@ -7,20 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedlit.data.columns import Kind
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.data.schema.column import Kind
+from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.sharing import can_name_a_module
 
-__all__ = [
-    "Common",
-    "CommonColumns",
-    "Kinds",
-    "check_common",
-    "find_groups",
-    "is_listed",
-    "of_several_kinds",
-    "two_kinds",
-]
+__all__ = ["Common", "CommonColumns", "check_common", "find_groups", "is_listed", "of_several_kinds", "two_kinds"]
 
 # ``all``, ``groups``, a list of columns, or group → columns; what else a configuration says is refused below, in words.
 Common = str | bool | int | list[Any] | dict[str, Any]
@@ -63,14 +54,11 @@ def check_common(common: Common) -> None:
             f"{common!r}{advice}"
         )
     for name, columns in _listed(common).items():
-        key = f"data.common: {name}"
-        if not isinstance(columns, list) or not columns or not all(isinstance(column, str) for column in columns):
-            raise ConfigError(f"{key}: expected a list of names of columns, found {columns!r}")
-        if not isinstance(name, str) or not _GROUP_NAME.fullmatch(name) or not can_name_a_module(name):
-            raise ConfigError(
-                f"{key}: expected a group's name of letters, digits and '_' that torch does not use itself, found "
-                f"{name!r}; rename the group"
-            )
+        named = isinstance(name, str) and _GROUP_NAME.fullmatch(name) and can_name_a_module(name)
+        texts = isinstance(columns, list) and bool(columns) and all(isinstance(column, str) for column in columns)
+        expected = "a group's name of letters, digits and '_' that torch does not use itself"
+        expect(texts, f"data.common: {name}", "a list of names of columns", columns)
+        expect(bool(named), f"data.common: {name}", expected, name, "rename the group")
 
 
 def _listed(common: Common | None) -> dict[str, list[str]]:
@@ -104,69 +92,60 @@ def find_groups(kinds: Kinds, common: Common, here: Iterable[str] = ()) -> list[
         >>> print(*find_groups(kinds, "groups"), sep="; ")
         group 'group1': a, b, c have in common age; group 'group2': a, b have in common age, sex
     """
-    if len(kinds) < 2:
-        raise ConfigError(
-            f"data.common: expected at least two clients, found {', '.join(kinds)} alone; leave the key out"
-        )
+    expect(len(kinds) > 1, "data.common", "at least two clients", ", ".join(kinds), "leave the key out")
     owners: dict[str, list[str]] = {}
     for client, own in kinds.items():
         for column in own:
             owners.setdefault(column, []).append(client)
-    of_one_kind = {column for column in owners if len(_kinds(kinds, column)) <= 1}
-    everyone = tuple(kinds)
-    if common == "all":
-        columns = tuple(sorted(column for column in of_one_kind if tuple(owners[column]) == everyone))
-        if not columns:
-            raise ConfigError(
-                f"data.common: all: expected a column that all of {', '.join(everyone)} have, of one kind, found "
-                "none; take data.common: groups, or list columns that some of them share"
-            )
-        return [CommonColumns(ONE_GROUP, columns, everyone)]
-    if common == "groups":
-        sets = {tuple(names) for column, names in owners.items() if len(names) > 1 and column in of_one_kind}
-        if not sets:
-            raise ConfigError(
-                "data.common: groups: expected a column that two clients have, of one kind, found none; give columns "
-                "that mean the same one name"
-            )
-        found = [
-            (clients, tuple(sorted(column for column in of_one_kind if set(clients) <= set(owners[column]))))
-            for clients in sets
-        ]
-        found.sort(key=lambda group: (-len(group[0]), group[1]))
-        return [CommonColumns(f"group{number}", columns, clients) for number, (clients, columns) in enumerate(found, 1)]
-    return [_find(kinds, owners, name, columns, here) for name, columns in sorted(_listed(common).items())]
+    if not isinstance(common, str):
+        return [_find(kinds, owners, name, columns, here) for name, columns in sorted(_listed(common).items())]
+    alike = {column: tuple(names) for column, names in owners.items() if len(_kinds(kinds, column)) <= 1}
+    sets = {tuple(kinds)} if common == "all" else {names for names in alike.values() if len(names) > 1}
+    found = [
+        (clients, tuple(sorted(column for column, names in alike.items() if set(clients) <= set(names))))
+        for clients in sets
+    ]
+    found.sort(key=lambda group: (-len(group[0]), group[1]))
+    if not found or not found[0][1]:
+        raise ConfigError(
+            f"data.common: all: expected a column that all of {', '.join(kinds)} have, of one kind, found none; take "
+            "data.common: groups, or list columns that some of them share"
+            if common == "all"
+            else "data.common: groups: expected a column that two clients have, of one kind, found none; give columns "
+            "that mean the same one name"
+        )
+    names = [ONE_GROUP] if common == "all" else [f"group{number}" for number in range(1, len(found) + 1)]
+    return [CommonColumns(name, columns, clients) for name, (clients, columns) in zip(names, found, strict=True)]
 
 
 def _find(
     kinds: Kinds, owners: Mapping[str, Sequence[str]], name: str, columns: Sequence[str], here: Iterable[str]
 ) -> CommonColumns:
-    key, known = f"data.common: {name}", {*owners, *here}
+    """A group whose columns a configuration lists."""
+    key, known = f"data.common: {name}", sorted({*owners, *here})
     for column in columns:
         if column not in owners:
+            hint = did_you_mean(column, known)
             raise ConfigError(
-                f"{key}: expected the name of a column, found {column!r}; there are {', '.join(sorted(known))}."
-                + did_you_mean(column, known)
+                f"{key}: expected the name of a column, found {column!r}; there are {', '.join(known)}.{hint}"
             )
         if problem := two_kinds(kinds, column):
             raise ConfigError(f"{key}: {problem}")
     clients = tuple(client for client, own in kinds.items() if set(columns) <= own.keys())
-    if len(clients) < 2:
-        raise ConfigError(
-            f"{key}: expected two clients that have all of {', '.join(columns)}, found "
-            f"{', '.join(clients) or 'none'}; list fewer columns"
-        )
+    held = f"two clients that have all of {', '.join(columns)}"
+    expect(len(clients) > 1, key, held, ", ".join(clients) or "none", "list fewer columns")
     return CommonColumns(name, tuple(sorted(set(columns))), clients)
 
 
 def of_several_kinds(kinds: Kinds) -> list[str]:
     """For a person: columns of one name that are not the same thing everywhere, and so are never found to be common."""
-    lines = []
-    for column in sorted({column for own in kinds.values() for column in own}):
-        if len(own := _kinds(kinds, column)) > 1:
-            found = ", ".join(f"{kind} at {client}" for kind, client in own.items())
-            lines.append(f"{column} is not taken for common, for it is of several kinds: {found}")
-    return lines
+    found = {column: _kinds(kinds, column) for column in sorted({column for own in kinds.values() for column in own})}
+    return [
+        f"{column} is not taken for common, for it is of several kinds: "
+        + ", ".join(f"{kind} at {client}" for kind, client in own.items())
+        for column, own in found.items()
+        if len(own) > 1
+    ]
 
 
 def two_kinds(kinds: Kinds, column: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,16 +13,9 @@ import torch
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
-from fedlit.data.bins import own_edges
-from fedlit.data.columns import (
-    NUMBERS,
-    ColumnEncoder,
-    categories_of,
-    frequent,
-    plain_values,
-)
+from fedlit.data.columns import NUMBERS, ColumnEncoder, categories_of, frequent, plain_values
 from fedlit.data.encoding import EncodedClient, Rows, moments_of
-from fedlit.data.moments import Moments
+from fedlit.data.moments import Moments, own_edges
 from fedlit.data.note import Note
 from fedlit.data.row_encoder import RowEncoder
 from fedlit.data.schema.column import kind_of
@@ -95,34 +89,32 @@ class TableEncoder(RowEncoder):
         return self
 
     def _fit(self, train: pd.Series, categorical: bool) -> ColumnEncoder:
-        name, agreement = str(train.name), self._agreement
-        agreed, kind = agreement.met(self.client, name), kind_of(train, categorical)
-        if kind is None and agreed is not None and agreement.terms.alike:
-            kind = agreed.kind
+        name, terms = str(train.name), self._agreement.terms
+        agreed, kind = self._agreement.met(self.client, name), kind_of(train, categorical)
         if kind is None:
-            kind = "categorical" if categorical else NUMBERS
-        if kind != NUMBERS:
-            if agreed is not None and agreed.categories is not None:
-                own = set(categories_of(train, kind)) if self.categories == "auto" else set()
-                rare = tuple(sorted(own - set(agreed.categories)))
-                return replace(agreed.encoder(name, agreement.terms), rare=rare if agreed.tail == "other" else ())
-            if self.categories == "auto":
-                gaps = int(train.isna().sum())
-                return ColumnEncoder(name, kind, None, *frequent(train, kind), gap=0 < gaps < len(train))
-            return ColumnEncoder(name, kind, None, tuple(categories_of(train, kind)))
-        common = None if agreed is None else agreed.moments
-        moments = Moments.of(plain_values(train, kind, name)) if common is None else common
-        gap = agreement.terms.missing == "indicator" and (agreement.terms.features or bool(train.isna().any()))
-        return ColumnEncoder(name, kind, moments, gap=gap, edges=() if agreed is None else agreed.edges)
+            kind = (agreed.kind if agreed and terms.alike else None) or ("categorical" if categorical else NUMBERS)
+        if kind == NUMBERS:
+            moments = (agreed and agreed.moments) or Moments.of(plain_values(train, kind, name))
+            gap = terms.missing == "indicator" and (terms.features or bool(train.isna().any()))
+            return ColumnEncoder(name, kind, moments, gap=gap)
+        if agreed is not None and agreed.categories is not None:
+            own = set(categories_of(train, kind)) if agreed.tail == "other" else set()
+            return replace(agreed.encoder(name, terms), rare=tuple(sorted(own - set(agreed.categories))))
+        if self.categories == "auto":
+            gaps = int(train.isna().sum())
+            return ColumnEncoder(name, kind, None, *frequent(train, kind), gap=0 < gaps < len(train))
+        return ColumnEncoder(name, kind, None, tuple(categories_of(train, kind)))
 
     def _edges(self, x: np.ndarray) -> dict[str, tuple[float, ...]]:
         """Input of numbers → edges of its bins; ``x`` are training rows as they are encoded."""
         terms, found = self._agreement.terms, dict[str, tuple[float, ...]]()
         place = {name: own for own, name in enumerate(self.features)}
         for column in self.columns.values() if terms.bins != "none" else ():
+            agreed = self._agreement.met(self.client, column.name)
+            edges = np.array(agreed.edges if agreed and column.moments else ())
             for name, values in column.describe(self.categories):
                 if not values:
-                    given = column.encoded_edges(self.scaling) if name == column.name else ()
+                    given = tuple(column.numbers(edges, self.scaling).tolist()) if name == column.name else ()
                     found[name] = given or own_edges(x[:, place[name]], terms.num_bins)
         return found
 
@@ -140,10 +132,9 @@ class TableEncoder(RowEncoder):
         return {name: column.inputs(self.categories) for name, column in self.columns.items()}
 
     def _check_names(self) -> None:
-        taken = dict.fromkeys(self.columns, 1)
-        for column, names in self._inputs().items():
-            for name in names:
-                taken[name] = taken.get(name, 0) + (name != column)
+        inputs = self._inputs()
+        taken = Counter([*self.columns, *(name for own, names in inputs.items() for name in names if name != own)])
+        for column, names in inputs.items():
             if clash := sorted(name for name in names if taken[name] > 1):
                 raise DataError(
                     f"client {self.client!r}: column {column!r}: expected indicators of names that no other column "

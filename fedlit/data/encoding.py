@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlit.data.bins import own_edges
+from fedlit.data.moments import own_edges
 from fedlit.data.table import SPLITS, Split
 from fedlit.errors import DataError
 from fedlit.spec import ClientSpec, Site

@@ -10,9 +10,8 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
-from fedlit.data.agree import Agreement, Align, Terms, negotiate
-from fedlit.data.bins import Bins
-from fedlit.data.columns import Categories, Missing, Scaling
+from fedlit.data.agree import Agreement, Align, Bins, Missing, Terms, negotiate
+from fedlit.data.columns import Categories, Scaling
 from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient, Rows, pool_clients

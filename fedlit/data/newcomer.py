@@ -85,11 +85,7 @@ def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> Cli
     if lacking := [name for name in known if name not in kept]:
         text = f"does not have, and enters as 0 (data.align): {shorten(lacking)}"
         notes.append(Note(text, "absent", clients=[table.name], head=table.name))
-    schema = table.schema
-    if schema is not None:  # new rows need not have what is not used
-        schema = replace(schema, columns={name: col for name, col in schema.columns.items() if name not in left})
-    categorical = tuple(name for name in table.categorical if name in kept)
-    return replace(table, features=table.features[kept], categorical=categorical, schema=schema, notes=tuple(notes))
+    return replace(table.only(kept), notes=tuple(notes))
 
 
 def _take_task(encoder: TableEncoder, table: ClientTable, terms: Terms, agreed: Agreement) -> list[Note]:

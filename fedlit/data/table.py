@@ -87,6 +87,12 @@ class ClientTable:
         if isinstance(self.target.name, tuple) and self.task is None:
             object.__setattr__(self, "task", "multi_label")
 
+    def only(self, columns: Sequence[str]) -> ClientTable:
+        """The table with some of its columns: new rows need not have the others."""
+        categorical = tuple(name for name in self.categorical if name in columns)
+        schema = self.schema and self.schema.only(columns)
+        return replace(self, features=self.features[[*columns]], categorical=categorical, schema=schema)
+
 
 def check_patterns(key: str, patterns: Iterable[str], clients: Iterable[str]) -> None:
     """Refuse names or patterns of clients that match none.
@@ -204,8 +210,7 @@ def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, st
         columns = [name for name in table.features if name in kept]
         if not columns:
             raise ConfigError(f"data.columns: expected a column for client {table.name!r}, found none that is chosen")
-        categorical = tuple(name for name in table.categorical if name in kept)
-        chosen.append(replace(table, features=table.features[columns], categorical=categorical))
+        chosen.append(table.only(columns))
     return chosen
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.data.columns import KINDS
 from fedlit.data.row_encoder import RowEncoder
+from fedlit.data.schema.column import TYPES
 from fedlit.errors import ConfigError, DataError, told_as
 from fedlit.outcomes import Outcome
 from fedlit.score import arrays
@@ -194,8 +194,8 @@ def _check(outcome: Outcome, main: Mapping[str, Any]) -> None:
 
 def _check_column(name: str, own: Mapping[str, Any]) -> None:
     moments, labels = own.get("moments"), own.get("categories", [])
-    if own["kind"] not in KINDS:
-        raise ValueError(f"expected the column {name[:60]!r} of one of the kinds {', '.join(KINDS)}")
+    if own["kind"] not in TYPES:
+        raise ValueError(f"expected the column {name[:60]!r} of one of the kinds {', '.join(TYPES)}")
     if moments is not None and (
         len(moments) != 3 or any(type(own) not in (int, float) for own in moments) or not moments[2] >= 0
     ):

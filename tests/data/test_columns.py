@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,9 @@ from made_tables import encode, mixed, numbers, table
 
 from fedlit.data.agree import Terms, negotiate
 from fedlit.data.columns import ColumnEncoder, categories_of
+from fedlit.data.module import FederatedData
 from fedlit.data.moments import Moments
+from fedlit.data.sources import Tables
 from fedlit.data.table import choose_columns
 from fedlit.errors import ConfigError, DataError
 
@@ -83,6 +87,19 @@ def test_columns_are_chosen_by_pattern(patterns: list[str], left: list[str]) -> 
         ConfigError, match=r"data.columns: expected the name or pattern of a column, found 'agee'.*'age'"
     ):
         choose_columns([own], ["agee"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "asked"), [(["age"], ["age"]), (["*", "!seen*"], ["age", "sex"]), (["seen.month"], ["seen"])], ids=str
+)
+def test_new_rows_need_no_column_that_is_not_chosen(columns: list[str], asked: list[str], tmp_path: Path) -> None:
+    rows = {"age": [f"{n * 7 % 20}" for n in range(20)], "sex": ["m", "f"] * 10, "y": [0, 1] * 10}
+    frame = pd.DataFrame({**rows, "seen": [f"2024-0{n % 7 + 1}-1{n % 9}" for n in range(20)]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    data = FederatedData(Tables({"a": str(tmp_path / "a.csv")}, "y"), batches=2, columns=columns)
+    data.setup()
+    typed, _ = data.encoders["a"].read(frame[asked])
+    assert data.encoders["a"].asked == asked and typed.shape[1] == len(data.specs[0].features)
 
 
 def test_indicators_have_exact_names_that_no_column_takes() -> None:

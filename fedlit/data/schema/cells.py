@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["FALSE", "LABEL_MISSING", "MISSING", "TRUE", "Cells", "is_text", "plain_types", "true_or_false"]
+__all__ = [
+    "FALSE",
+    "LABEL_MISSING",
+    "MISSING",
+    "TRUE",
+    "Cells",
+    "is_text",
+    "plain_text",
+    "plain_types",
+    "true_or_false",
+]
 
 LABEL_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
 """Of labels: any other word may be a class."""
@@ -57,7 +67,7 @@ class Cells:
             codes, different = pd.factorize(values)
         except TypeError:  # lists and the like
             codes, different = pd.factorize(values.map(str, na_action="ignore"))
-        plain = [_SPACES.sub(" ", _text(own).replace("\ufeff", "")).strip() for own in different]
+        plain = [_SPACES.sub(" ", plain_text(own).replace("\ufeff", "")).strip() for own in different]
         again, texts = pd.factorize(np.array(plain, object))
         return cls(str(values.name), list(texts), _taken(again, codes, -1))
 
@@ -76,7 +86,9 @@ class Cells:
             kept: words in lower case that are values here.
             words: those that mean it everywhere.
         """
-        further = {spelt for own in missing for spelt in ((own,) if isinstance(own, str) else (_text(own), repr(own)))}
+        further = {
+            spelt for own in missing for spelt in ((own,) if isinstance(own, str) else (plain_text(own), repr(own)))
+        }
         gone = [
             (text.casefold() in words or text.casefold() in further) and text.casefold() not in kept
             for text in self.texts
@@ -98,7 +110,8 @@ def _taken(values: np.ndarray, codes: np.ndarray, gap: Any) -> np.ndarray:
     return made
 
 
-def _text(cell: object) -> str:
+def plain_text(cell: object) -> str:
+    """A cell as text; a whole number is written as one, and exactly: 1000001, not 1e+06."""
     return str(int(cell)) if isinstance(cell, float | np.floating) and float(cell).is_integer() else str(cell)
 
 

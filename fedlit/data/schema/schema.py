@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -162,6 +162,15 @@ class Schema:
         return tuple(
             name for name in map(str, typed) if name in self.columns and self.columns[name].kind in _CATEGORIES
         )
+
+    def only(self, typed: Iterable[str]) -> Schema:
+        """Of columns that become some of these typed ones, or name rows."""
+        kept, columns = {*typed}, dict[str, Column]()
+        for name, own in self.columns.items():
+            parts = tuple(part for part in own.parts if f"{name}.{part}" in kept)
+            if own.kind == "left out" or (bool(parts) if own.kind == "date" else name in kept):
+                columns[name] = replace(own, parts=parts) if own.kind == "date" else own
+        return replace(self, columns=columns)
 
     def check(self) -> None:
         """Refuse what no table gave: a state may come from a stranger.
