@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fedlit.data.note import Note, behind
+from fedlit.data.schema.cells import FALSE, LABEL_MISSING, MISSING, TRUE, Cells, is_text, plain_types, true_or_false
+from fedlit.data.schema.column import Column
+from fedlit.data.schema.find import NO_HABITS, Habits, asked_of_numbers, spellings, strange
+from fedlit.data.schema.numbers import find_notation, is_code
 from fedlit.data.table import TaskSettings, several
-from fedlit.data.target import is_classification, own_task
+from fedlit.data.target import class_labels, is_classification, own_task
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fedlit.data.schema.cells import Cells
-
-__all__ = ["Labels", "class_labels", "likely_positive", "plain_target", "read_target"]
+__all__ = ["Labels", "likely_positive", "plain_target", "read_target"]
 
 _MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
 _SKEW = 50  # rows of the largest class for one of the smallest
@@ -49,36 +48,13 @@ class Labels:
     notes: tuple[Note, ...] = ()
 
 
-def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettings | None = None) -> pd.Series:
-    """Labels as they are, but whole numbers as integers where missing ones elsewhere made them floats; the numbers of
-    another task as they are; several columns as :func:`~fedlit.data.table.several` has them.
-
-    Raises:
-        DataError: numbers that are no classes.
-    """
-    if target.ndim > 1:
-        return several(cast("pd.DataFrame", target), f"client {client!r}, target")
-    target = cast("pd.Series", target)
-    if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
-        if (target % 1 != 0).any():
-            raise DataError(
-                f"client {client!r}, target {target.name!r}: expected class labels, found numbers such as "
-                f"{target[target % 1 != 0].iloc[0]}. Say task: regression to predict numbers; or name another target, "
-                "or cut this one into classes first."
-            )
-        return target.astype(np.int64)  # the label is 1, not 1.0
-    return target
-
-
 def read_target(
     client: str,
     raw: pd.Series | pd.DataFrame,
     task: TaskSettings | None,
     unlabelled: str = "refuse",
-    decimal: str | None = None,
-    thousands: str | None = None,
     positive: Any = None,
-    missing: Mapping[str, tuple[str | float, ...]] | None = None,
+    habits: Habits = NO_HABITS,
 ) -> Labels:
     """A raw column as a target.
 
@@ -87,74 +63,56 @@ def read_target(
         raw: (n,), text or typed as a file had it; (n, labels) for several labels a row, some of which it may lack.
         task: as in a configuration.
         unlabelled: ``refuse`` or ``drop`` rows without one.
-        decimal: the decimal mark of numbers, where it is known.
-        thousands: what groups digits, where it is known.
         positive: the label that counts as positive, where it is said.
-        missing: column → further words and numbers that stand for no label.
+        habits: what is known of how the file is written.
 
     Raises:
         DataError: rows without a label, or values that are none.
     """
-    import pandas as pd
-
-    from fedlit.data.schema.find import asked_of_numbers
-
-    where, marks = f"client {client!r}, target", (decimal, thousands)
+    where = f"client {client!r}, target"
     classes = raw.ndim > 1 or is_classification(own_task(task, client))
-    frame = cast("pd.Series", raw).to_frame() if raw.ndim == 1 else cast("pd.DataFrame", raw)
+    frame = pd.DataFrame(raw)
     if raw.ndim > 1:
         several(frame.iloc[:0], where)  # names each column once
     made, notes = list[pd.Series](), list[Note]()
     for name, column in frame.items():
-        values, said = _values(f"{where} {name!r}", column, classes, marks, (missing or {}).get(str(name), ()))
+        values, said = _values(f"{where} {name!r}", column, classes, habits)
         made.append(values)
         notes += [behind(f"{client}: {name}", note, column=str(name)) for note in said]
     target = made[0] if raw.ndim == 1 else several(pd.concat(made, axis=1), where)
     labelled, gaps = _labelled(client, ", ".join(map(str, frame)), target, unlabelled)
     target = target[labelled]
     if raw.ndim == 1:
-        target = class_labels(client, target.infer_objects(), task)
+        asked, target = list[Note](), class_labels(client, target.infer_objects(), task)
         if target.dtype.kind in "iuf" and len(target):
-            asked = asked_of_numbers(str(raw.name), target.to_numpy(np.float64))
-            notes += [behind(f"{client}: {raw.name}", note, column=str(raw.name)) for note in asked]
+            asked += asked_of_numbers(str(raw.name), target.to_numpy(np.float64))
         if positive is not None:
             positive = _meant(f"{where} {raw.name!r}", positive, target.unique().tolist())
-        if classes:
-            asked = _asked(target, task, positive)
-            notes += [behind(f"{client}: {raw.name}", note, column=str(raw.name)) for note in asked]
+        asked += _asked(target, task, positive) if classes else []
+        notes += [behind(f"{client}: {raw.name}", note, column=str(raw.name)) for note in asked]
     return Labels(target, labelled, positive, (*gaps, *notes))
 
 
-def _values(
-    where: str, raw: pd.Series, classes: bool, marks: tuple[str | None, str | None], missing: tuple[str | float, ...]
-) -> tuple[pd.Series, list[Note]]:
+def _values(where: str, raw: pd.Series, classes: bool, habits: Habits) -> tuple[pd.Series, list[Note]]:
     """Cells (n,) as labels or numbers, missing where there is none."""
-    import pandas as pd
-
-    from fedlit.data.schema.cells import LABEL_MISSING, Cells, is_text, plain_types
-    from fedlit.data.schema.find import strange
-
-    raw = plain_types(raw)
+    raw, missing = plain_types(raw), habits.words(str(raw.name))
     if what := strange(raw):
         raise DataError(
             f"{where}: expected labels or numbers, found {what}. Write one label in each row, or name another target."
         )
     if not is_text(raw):
         held = raw.mask(raw.isin([own for own in missing if not isinstance(own, str)]))
-        whole = held.dtype.kind in "iu" and held.notna().all()
         kind = held.dtype.kind
-        return held.astype(
-            np.int64 if whole else np.float64 if kind in "iuf" else object if kind == "b" else held.dtype
-        ), []
+        types = {"i": np.int64, "u": np.int64, "f": np.float64, "b": object}
+        return held.astype(np.float64 if kind in "iu" and held.isna().any() else types.get(kind, held.dtype)), []
     cells, _ = Cells.of(raw).without(missing, words=LABEL_MISSING)
-    made, notes = (_classes(cells) if classes else _numbers(cells, marks)) if cells.texts else (np.array([]), [])
-    return pd.Series(cells.take(made), raw.index, name=raw.name), notes
+    made, notes = (_classes(cells) if classes else _numbers(cells, habits)) if cells.texts else (np.array([]), [])
+    made = Column("numeric", missing=missing).with_gaps(made) if made.dtype.kind == "f" else made
+    return pd.Series(cells.take(made), raw.index, name=raw.name), [*notes, *cells.seen]
 
 
-def _numbers(cells: Cells, marks: tuple[str | None, str | None]) -> tuple[np.ndarray, list[Note]]:
-    from fedlit.data.schema.column import Column
-
-    column, guessed = Column("numeric").written(cells, *marks)
+def _numbers(cells: Cells, habits: Habits) -> tuple[np.ndarray, list[Note]]:
+    column, guessed = Column("numeric").written(cells, habits.decimal, habits.thousands)
     made = column.read(cells.texts)
     if np.isnan(made).any():  # the task says which
         return np.array(cells.texts, object), []
@@ -163,12 +121,6 @@ def _numbers(cells: Cells, marks: tuple[str | None, str | None]) -> tuple[np.nda
 
 def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
     """Each text as a number, true or false, or the most frequent spelling of a word."""
-    import pandas as pd
-
-    from fedlit.data.schema.cells import MISSING
-    from fedlit.data.schema.find import spellings
-    from fedlit.data.schema.numbers import find_notation, is_code
-
     texts, notes = cells.texts, list[Note]()
     if not any(map(is_code, texts)):
         numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
@@ -181,6 +133,8 @@ def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
     spelt = spellings(cells)
     if several := shorten([" = ".join(map(repr, own)) for own in spelt.values() if len(own) > 1]):
         notes.append(Note(f"spellings that are one class: {several}", "spelling"))
+    if len(spelt) > 2 and None not in map(true_or_false, texts):
+        notes.append(Note(f"do some of {shorten([*map(repr, texts)])} mean the same? Then write one word", "spelling"))
     counts = dict(zip(texts, cells.counts.tolist(), strict=True))
     if words := [own for low, (own, *_) in spelt.items() if low in MISSING]:
         asked = shorten([f"{own!r} ({counts[own]:,})" for own in words])
@@ -206,7 +160,6 @@ def _labelled(client: str, name: str, target: pd.Series, unlabelled: str) -> tup
 
 def _meant(where: str, positive: Any, labels: list[Any]) -> Any:
     """The label that a configuration means: in YAML, yes is true."""
-    from fedlit.data.schema.cells import true_or_false
 
     def same(label: Any) -> bool:
         spelt = str(label).casefold() == str(positive).casefold()
@@ -247,7 +200,7 @@ def plain_target(client: str, raw: pd.Series) -> pd.Series:
     Raises:
         DataError: cells that are neither.
     """
-    values, _ = _values(f"client {client!r}, target {raw.name!r}", raw, True, (None, None), ())
+    values, _ = _values(f"client {client!r}, target {raw.name!r}", raw, True, NO_HABITS)
     return values.dropna().infer_objects()
 
 
@@ -258,8 +211,6 @@ def likely_positive(labels: list[Any]) -> Any:
         >>> likely_positive(["ill", "well"]), likely_positive(["Yes", "No"]), likely_positive([0, 1])
         ('ill', 'Yes', None)
     """
-    from fedlit.data.schema.cells import FALSE, TRUE
-
     if len(labels) != 2 or not all(isinstance(own, str) for own in labels):
         return None
     for label, other in (labels, labels[::-1]):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from fedlit.data.table import ClientTable, TaskSettings, check_patterns, first_match
-from fedlit.errors import ConfigError, FedlitError, did_you_mean
+import numpy as np
+
+from fedlit.data.table import ClientTable, TaskSettings, check_patterns, first_match, several
+from fedlit.errors import ConfigError, DataError, FedlitError, did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "agree_on_task",
     "check_task",
+    "class_labels",
     "has_classes",
     "is_classification",
     "own_task",
@@ -24,6 +27,27 @@ __all__ = [
     "told_of_targets",
     "without_classes",
 ]
+
+
+def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettings | None = None) -> pd.Series:
+    """Labels as they are, but whole numbers as integers where missing ones elsewhere made them floats; the numbers of
+    another task as they are; several columns as :func:`~fedlit.data.table.several` has them.
+
+    Raises:
+        DataError: numbers that are no classes.
+    """
+    if target.ndim > 1:
+        return several(cast("pd.DataFrame", target), f"client {client!r}, target")
+    target = cast("pd.Series", target)
+    if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
+        if (target % 1 != 0).any():
+            raise DataError(
+                f"client {client!r}, target {target.name!r}: expected class labels, found numbers such as "
+                f"{target[target % 1 != 0].iloc[0]}. Say task: regression to predict numbers; or name another target, "
+                "or cut this one into classes first."
+            )
+        return target.astype(np.int64)  # the label is 1, not 1.0
+    return target
 
 
 def check_task(task: TaskSettings | None, clients: Iterable[str]) -> None:

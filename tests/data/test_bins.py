@@ -14,8 +14,8 @@ from federations import make_run
 from made_tables import encode, mixed, numbers, table
 
 from fedlit.data.agree import Terms, agree, facts, negotiate
-from fedlit.data.moments import SKETCHED, agreed_edges, sketch
 from fedlit.data.encoder import TableEncoder
+from fedlit.data.moments import SKETCHED, agreed_edges, sketch
 from fedlit.data.newcomer import newcomer
 from fedlit.data.table import ClientTable
 from fedlit.inputs import Input

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from made_tables import encode, mixed, numbers, table
 
 from fedlit.data.agree import Terms, negotiate
@@ -39,6 +38,12 @@ def test_indicators_are_one_column_a_category_and_half_where_missing() -> None:
         expected = [0.5 if town[row] is None else float(town[row] == name) for row in rows]
         assert client.train.x[:, position].tolist() == expected
     assert client.train.x[:, 3].tolist() == [0.5 if np.isnan(sex[row]) else sex[row] for row in rows]
+    third = table(
+        "a",
+        {"sex": np.where(np.arange(20) == table("a", {"x": sex}).splits["test"][0], 9, [1, 0] * 10)},
+        categorical=["sex"],
+    )
+    assert encode([third], categories="indicators")[0].sites["a"]["test"].x[0, 0] == 0.5
 
 
 def test_indicators_of_common_columns_are_those_of_all_clients() -> None:
@@ -52,14 +57,6 @@ def test_indicators_of_common_columns_are_those_of_all_clients() -> None:
     assert alone.train.x[:, 0].tolist() == [float(row % 2) for row in alone.train.row]  # 1 for the second category
 
 
-def test_a_third_category_in_test_rows_is_neither_of_two() -> None:
-    values = np.array([1, 2] * 10)
-    own = table("a", {"grade": values}, categorical=["grade"])
-    values[own.splits["test"][0]] = 9
-    (client,) = encode([table("a", {"grade": values}, categorical=["grade"])], categories="indicators")
-    assert client.sites["a"]["test"].x[0, 0] == 0.5
-
-
 def test_what_is_told_before_training() -> None:
     first, second = mixed("a"), table("b", {"age": numbers(3), "bmi": numbers(4)})
     assert negotiate([first, second], Terms()).told("ab") == []
@@ -67,14 +64,6 @@ def test_what_is_told_before_training() -> None:
     assert list(told) == ["names, kinds and categories of columns", "labels", "count, mean and variance"]
     sent = told["count, mean and variance"]
     assert sent["numbers"]["b"] == 6 and "bmi" in sent["columns"] and "town" not in sent["columns"]
-
-
-def test_training_rows_of_each_class() -> None:
-    labels = ["x"] * 5 + ["y"] * 15
-    tables = [table("a", {"age": numbers()}, labels), table("b", {"age": numbers()}, ["z", "y"] * 10)]
-    for client in encode(tables, align="classes"):
-        assert client.spec.class_rows == tuple(torch.bincount(client.train.y, minlength=3).tolist())
-        assert len(client.spec.class_rows) == 3 and sum(client.spec.class_rows) == 12
 
 
 @pytest.mark.parametrize(("patterns", "left"), [(["age"], ["age"]), (["*", "!t*"], ["age", "dose", "grade"])])

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from fedlit.data.labels import Labels, read_target
+from fedlit.data.schema.find import Habits
 from fedlit.errors import DataError
 
 
@@ -16,9 +17,15 @@ def read(values: Any, task: str | None = None, **rest: Any) -> Labels:
     return read_target("north", raw, task, **rest)
 
 
+def missing(word: Any) -> dict[str, Any]:
+    return {"unlabelled": "drop", "habits": Habits(missing={"y": (word,)})}
+
+
 # name → cells, settings, the labels that come of them, what a note says
 TARGETS: dict[str, tuple[Any, dict[str, Any], list[Any], str]] = {
     "spellings": (["yes", "Yes", "yes ", "no", "NO", "yes"], {}, ["yes"] * 3 + ["no"] * 2 + ["yes"], "= 'Yes'"),
+    "one word for two": (["yes", "1", "TRUE", "no"], {}, ["yes", "1", "TRUE", "no"], "mean the same"),
+    "unseen letters": (["a", "a\u200b", "b"], {}, ["a", "a", "b"], "1 cells hold invisible"),
     "whole": (["0", "1", "1.0"], {}, [0, 1, 1], ""),
     "not 0": (["1.0", "2.0", "2"], {}, [1, 2, 2], ""),
     "floats": ([0.0, 1.0, 1.0], {}, [0, 1, 1], ""),
@@ -33,10 +40,12 @@ TARGETS: dict[str, tuple[Any, dict[str, Any], list[Any], str]] = {
     "one for many": (["a"] * 400 + ["b"] * 2, {}, ["a"] * 400 + ["b"] * 2, "1 row of 'b' for 200 of 'a'"),
     "many numbers": ([*range(15)], {}, [*range(15)], "15 different whole numbers are treated as classes"),
     "money": (["€ 1,200.50", "€ 7", "(3)"], {"task": "regression"}, [1200.5, 7.0, -3.0], "read as numbers"),
-    "no number": ([1.5, -9.0], {"task": "counts", "unlabelled": "drop", "missing": {"y": (-9.0,)}}, [1.5], "no label"),
+    "no number": ([1.5, -9.0], {"task": "counts", **missing(-9.0)}, [1.5], "no label"),
+    "no number, in text": (["-9,0", "1,5"], {"task": "regression", **missing(-9.0)}, [1.5], "no label"),
+    "no class, in text": (["-9.00", "1", "2"], missing(-9.0), [1, 2], "no label"),
     "no value": ([22.9, 71.2, -999.0], {"task": "regression"}, [22.9, 71.2, -999.0], "mean that there is no"),
     "no class": ([0, 1, 0, 1, 9], {}, [0, 1, 0, 1, 9], "mean that there is no"),
-    "pending": (["ill", "pending"], {"unlabelled": "drop", "missing": {"y": ("pending",)}}, ["ill"], "no label"),
+    "pending": (["ill", "pending"], missing("pending"), ["ill"], "no label"),
     "several": (
         pd.DataFrame({"a": ["yes", "Yes", None], "b": [0, None, None]}), {"unlabelled": "drop"},
         [("yes", 0), ("yes", None)], "'yes' = 'Yes'",

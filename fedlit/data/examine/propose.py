@@ -12,7 +12,6 @@ import numpy as np
 
 from fedlit.data.examine.facts import sampled
 from fedlit.data.examine.names import words_of
-from fedlit.data.labels import likely_positive, plain_target
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.sources.places import Place, places_of
@@ -187,6 +186,8 @@ def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, 
 
 def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
     """Put the task and the positive label into the proposal; return the labels or numbers."""
+    from fedlit.data.labels import likely_positive, plain_target
+
     target = made.settings["target"][client]
     found = plain_target(client, raw.frame[target])
     different, number, without = found.nunique(), found.dtype.kind in "iuf", len(raw.frame) - len(found)

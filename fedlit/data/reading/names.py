@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -29,12 +30,15 @@ def named(header: Iterable[object], notes: Notes) -> list[str]:
     Raises:
         DataError: two columns have one name, or none has any.
     """
+    from fedlit.data.schema.cells import INVISIBLE
+
     texts = [str(name) for name in header]
-    names = [text.strip().strip("\ufeff").strip() for text in texts]  # a byte order mark may stand there twice
+    names = [re.sub("[\u00a0\u2007\u202f]", " ", INVISIBLE.sub("", text)).strip() for text in texts]
     if not any(names):
         raise notes.error("expected a header with the names of columns, found only empty cells. Write them, or names.")
     if changed := sum(name != text for name, text in zip(names, texts, strict=True) if name):
-        notes.add(f"blanks around {counted(changed, 'name of a column', 'names of columns')} were left out.")
+        said = counted(changed, "name of a column", "names of columns")
+        notes.add(f"blanks around {said}, or invisible letters in them, were left out.")
     names = [name or f"{_NO_NAME}{place}" for place, name in enumerate(names, 1)]
     return _each_once(names, notes, "Rename all but one, or write skiprows: 1 and names.")
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedlit.data.note import Note
+
 __all__ = [
     "FALSE",
     "LABEL_MISSING",
@@ -39,6 +41,8 @@ FALSE = frozenset({"false", "f", "no", "n", "nein", "non", "não", "falsch", "fa
 ONE_AND_ZERO = {"1": True, "1.0": True, "0": False, "0.0": False}
 
 _SPACES = re.compile(r"\s+")
+INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
+"""Letters that nobody sees, and that part what looks alike; not those that join or part letters of Persian or Hindi."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Cells:
         name: the column's.
         texts: the different texts, without outer blanks and with single blanks inside.
         codes: (n,) which of them each cell is; −1 where it is missing.
+        hidden: in how many cells there were invisible letters, which are left out.
 
     Example:
         >>> cells = Cells.of(pd.Series([" a  b", "NA", 1.0, None], name="x"))
@@ -59,6 +64,7 @@ class Cells:
     name: str
     texts: list[str]
     codes: np.ndarray
+    hidden: int = 0
 
     @classmethod
     def of(cls, values: pd.Series) -> Cells:
@@ -67,9 +73,12 @@ class Cells:
             codes, different = pd.factorize(values)
         except TypeError:  # lists and the like
             codes, different = pd.factorize(values.map(str, na_action="ignore"))
-        plain = [_SPACES.sub(" ", plain_text(own).replace("\ufeff", "")).strip() for own in different]
+        written = [plain_text(own) for own in different]
+        plain = [_SPACES.sub(" ", INVISIBLE.sub("", own)).strip() for own in written]
         again, texts = pd.factorize(np.array(plain, object))
-        return cls(str(values.name), list(texts), _taken(again, codes, -1))
+        marked = [place for place, own in enumerate(written) if not own.isascii() and INVISIBLE.search(own)]
+        hidden = int(np.isin(codes, marked).sum()) if marked else 0
+        return cls(str(values.name), list(texts), _taken(again, codes, -1), hidden)
 
     @property
     def counts(self) -> np.ndarray:
@@ -99,6 +108,12 @@ class Cells:
         gaps = {text: int(n) for text, n, out in zip(self.texts, self.counts, gone, strict=True) if out and text}
         texts = [text for text, out in zip(self.texts, gone, strict=True) if not out]
         return replace(self, texts=texts, codes=_taken(places, self.codes, -1)), gaps
+
+    @property
+    def seen(self) -> list[Note]:
+        """A note on invisible letters, if there are any."""
+        said = f"{self.hidden:,} cells hold invisible letters, which are left out"
+        return [Note(said, "spelling")] if self.hidden else []
 
     def take(self, values: np.ndarray, gap: Any = np.nan) -> np.ndarray:
         """A value for each text as one for each cell (n,); ``gap`` where it is missing."""

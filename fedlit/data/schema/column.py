@@ -12,12 +12,12 @@ from pandas.api.types import infer_dtype, is_numeric_dtype
 
 from fedlit.data.note import Note
 from fedlit.data.schema.cells import MISSING, Cells, is_text, plain_types, true_or_false
-from fedlit.data.schema.dates import PARTS, expand, find_format, parse_dates
+from fedlit.data.schema.dates import OF_ZONES, PARTS, ZONE, expand, find_format, parse_dates
 from fedlit.data.schema.numbers import Notation, find_notation, plain_numbers
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
 
-__all__ = ["TYPES", "Column", "Kind", "Typed", "kind_of", "type_of"]
+__all__ = ["TYPES", "Column", "Kind", "Typed", "as_numbers", "kind_of", "type_of"]
 
 Kind = Literal["numeric", "categorical", "coded", "boolean", "ordinal", "date", "left out"]
 """What a column holds. ``coded`` is numbers that name categories; an ordinal column and the parts of a date become
@@ -88,24 +88,15 @@ class Column:
         if self.kind == "left out":
             return {}, []
         values = plain_types(values)
-        made = self._typed(values, where) if not is_text(values) else None
-        if made is None and self.kind == "numeric" and self.notation == _PLAIN and not self.missing:
-            made = plain_numbers(values)
-        if isinstance(made, pd.Series):
-            return self.dates(made), []
-        if made is not None:
-            return {str(values.name): made}, []
-        return self.take(Cells.of(values).without(self.missing, self.spelling)[0], where)
-
-    def _typed(self, values: pd.Series, where: str) -> np.ndarray | pd.Series | None:
-        """Cells that a file gave as numbers or dates; None where they are to be taken for text."""
         if self.kind == "date" and values.dtype.kind == "M":
-            return self.times(values)
+            return self.dates(self.times(values)), []
         if self.kind == "date" and values.dtype.kind in "iufb" and values.notna().any():
             raise DataError(f"{where}: expected dates, found numbers such as {values.iloc[0]}. Write them as before")
-        if self.kind not in ("numeric", "coded") or values.dtype.kind not in "iufm":
-            return None
-        return self.with_gaps(as_floats(values))
+        plain = self.kind == "numeric" and self.notation == _PLAIN and not self.missing
+        numbers = as_numbers(values, plain) if self.kind in ("numeric", "coded") else None
+        if numbers is not None:
+            return {str(values.name): self.with_gaps(numbers)}, []
+        return self.take(Cells.of(values).without(self.missing, self.spelling)[0], where)
 
     def with_gaps(self, numbers: np.ndarray) -> np.ndarray:
         """Numbers (n,) with NaN for those that stand for a missing value, however they are written: -9,0 and -9 mg."""
@@ -195,6 +186,8 @@ class Column:
         notes, lost, counts = list[Note](), pd.isna(made), cells.counts
         if self.kind == "numeric":
             notes = _conversions(cells, made, self.notation.unit)
+        if self.kind == "date" and any(map(ZONE.search, cells.texts)):
+            notes.append(OF_ZONES)
         if lost.any():
             shown = [f"{text!r} ({n:,})" for text, n, gone in zip(cells.texts, counts, lost, strict=True) if gone]
             expected = _WORDS.get(self.kind, f"one of {', '.join(self.order)}")
@@ -254,11 +247,15 @@ def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
     return _OF_TYPE[type_of(values)] if categorical else "numeric"
 
 
-def as_floats(values: pd.Series) -> np.ndarray:
-    """Typed numbers or spans (n,) as float64; spans in seconds."""
+def as_numbers(values: pd.Series, texts: bool) -> np.ndarray | None:
+    """Typed numbers or spans (n,) as float64, spans in seconds; and texts too, if asked for and all are plain numbers.
+    None for all else.
+    """
     if values.dtype.kind == "m":
         return np.asarray(values.dt.total_seconds(), np.float64)
-    return values.to_numpy(np.float64, na_value=np.nan)
+    if values.dtype.kind in "iuf":
+        return values.to_numpy(np.float64, na_value=np.nan)
+    return plain_numbers(values) if texts and is_text(values) else None
 
 
 def _conversions(cells: Cells, made: np.ndarray, unit: str) -> list[Note]:
@@ -278,5 +275,6 @@ def _conversions(cells: Cells, made: np.ndarray, unit: str) -> list[Note]:
         for way, (count, first) in ways.items()
     ]
     if bare:
-        notes.append(f"{bare:,} cells without {unit!r} count as if they had it")
+        factor = f". If {unit!r} means a thousand or a million, write the digits" if unit in ("k", "K", "M") else ""
+        notes.append(f"{bare:,} cells without {unit!r} count as if they had it{factor}")
     return [Note(said, "converted") for said in notes]

@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 from pandas.tseries.api import guess_datetime_format
 
-__all__ = ["PARTS", "expand", "find_format", "look_like_dates", "may_mean_no_day", "parse_dates"]
+from fedlit.data.note import Note
+
+__all__ = ["OF_ZONES", "PARTS", "ZONE", "expand", "find_format", "look_like_dates", "may_mean_no_day", "parse_dates"]
 
 PARTS = ("year", "month", "weekday", "hour", "elapsed")
 """What a date becomes: its year, month (1 to 12), weekday (0 is Monday), hour, and days since 1970."""
@@ -18,6 +20,8 @@ PARTS = ("year", "month", "weekday", "hour", "elapsed")
 _SHAPE = re.compile(
     r"\d{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{1,2}:\d{2}(:\d{2})?$|\d{4}-\d{2}(?!\d)"
 )
+ZONE = re.compile(r":\d\d(\.\d+)? ?[-+](?!00:?00$)\d\d:?\d\d$")
+OF_ZONES = Note("times of other zones become those of Greenwich (UTC), and so do hours and weekdays", "converted")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _OTHERS = ("%H:%M", "%H:%M:%S", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%b-%y")  # which pandas does not guess
 _NO_DAYS = pd.to_datetime([

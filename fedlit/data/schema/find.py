@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note
-from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, is_text, plain_types
-from fedlit.data.schema.column import Column, Typed
-from fedlit.data.schema.dates import PARTS, expand, look_like_dates, may_mean_no_day
+from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, plain_types
+from fedlit.data.schema.column import Column, Typed, as_numbers
+from fedlit.data.schema.dates import OF_ZONES, PARTS, expand, look_like_dates, may_mean_no_day
 from fedlit.data.schema.declared import Declared, check_declared
-from fedlit.data.schema.numbers import is_code, may_mean_missing, plain_numbers, split
-from fedlit.errors import ConfigError
+from fedlit.data.schema.numbers import is_code, may_mean_missing, one_number, split
+from fedlit.errors import ConfigError, expect
 from fedlit.show.text import shorten
 
-__all__ = ["Found", "Habits", "asked_of_numbers", "declared_column", "find", "spellings", "strange"]
+__all__ = ["NO_HABITS", "Found", "Habits", "asked_of_numbers", "declared_column", "find", "spellings", "strange"]
 
 _ID_NAME = re.compile(
     r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?|pid|patid|phone|telephone)$"
@@ -29,6 +30,7 @@ _ID_CAMEL = re.compile(r"[a-z](ID|Id|NR|Nr|No)$")
 _COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names rows only where each has another
 _SUM = re.compile(r"(sub)?total|sum|mean|average|median|gesamt|summe|source|note|\*", re.I)
 _WORDS = re.compile(r"[^\W\d_]{2,}")
+_TWO_NUMBERS = re.compile(r"[\d.,]+ ?[/x×:;|] ?[\d.,]+")
 _SEVERAL = (list, dict, set, tuple, np.ndarray)
 _MOST_ODD = 3  # different words among numbers that may all mean that there is no number
 _MANY = 20  # rows from which all different says something
@@ -36,11 +38,53 @@ _MANY = 20  # rows from which all different says something
 
 @dataclass(frozen=True)
 class Habits:
-    """What is known of all columns of a file."""
+    """What is known of how a file is written.
+
+    Attributes:
+        decimal: the decimal mark.
+        thousands: what groups digits.
+        missing: column, or ``*`` for all → further words in lower case, and numbers, that mean a missing value.
+
+    Example:
+        >>> Habits.said(missing={"weight": [-999, "Unknown"]}).words("weight")
+        (-999.0, 'unknown')
+    """
 
     decimal: str | None = None
     thousands: str | None = None
-    missing: tuple[str | float, ...] = ()
+    missing: Mapping[str, tuple[str | float, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def said(
+        cls,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        missing: list[Any] | Mapping[str, list[Any]] | None = None,
+    ) -> Habits:
+        """What a configuration says.
+
+        Raises:
+            ConfigError: no list of missing words.
+        """
+        made = dict[str, tuple[str | float, ...]]()
+        for column, words in (missing if isinstance(missing, Mapping) else {"*": missing or []}).items():
+            expect(isinstance(words, list), f"missing: {column}", "a list of words or numbers", words)
+            made[str(column)] = tuple(
+                str(own).casefold().strip() if isinstance(own, str | bool) else float(own) for own in words
+            )
+        return cls(decimal, thousands, made)
+
+    def words(self, column: str) -> tuple[str | float, ...]:
+        """What means a missing value in a column."""
+        return (*self.missing.get("*", ()), *self.missing.get(column, ()))
+
+    @property
+    def plain(self) -> bool:
+        """Whether numbers may be written as programs write them."""
+        return self.decimal in (None, ".") and self.thousands in (None, ",")
+
+
+NO_HABITS = Habits()
 
 
 @dataclass(frozen=True)
@@ -82,7 +126,7 @@ def declared_column(name: str, said: Declared, missing: tuple[str | float, ...] 
     return Column(said, missing=missing)  # type: ignore[arg-type]  # checked above
 
 
-def find(values: pd.Series, habits: Habits = Habits(), declared: Column | None = None, where: str = "") -> Found:
+def find(values: pd.Series, habits: Habits = NO_HABITS, declared: Column | None = None, where: str = "") -> Found:
     """What a column (n,) holds.
 
     Args:
@@ -106,23 +150,27 @@ def find(values: pd.Series, habits: Habits = Habits(), declared: Column | None =
     values = plain_types(values)
     if what := strange(values):
         return _out(what, f"holds {what}")
-    if not is_text(values):
-        return _of_typed(values, habits, declared, where)
-    if declared is None and not habits.missing and habits.decimal in (None, ".") and habits.thousands in (None, ","):
-        numbers = plain_numbers(values)
-        if numbers is not None and not np.isnan(numbers).all():
-            return _of_numbers(str(values.name), numbers, Column("numeric"))
+    missing = habits.words(str(values.name))
+    column = declared or Column("numeric", missing=missing)
+    if values.dtype.kind == "M" and (declared is None or declared.kind == "date"):
+        return _of_times(values, declared or replace(column, kind="date", form="ISO8601"), declared is not None)
+    if declared is None or declared.kind == "numeric":
+        numbers = as_numbers(values, habits.plain and not missing)
+        if numbers is not None and declared is None:
+            return _of_numbers(str(values.name), column.with_gaps(numbers), column)
+        if numbers is not None:
+            return Found(column, {str(values.name): column.with_gaps(numbers)})
     every = Cells.of(values)
     signs = {own: own for own in ("+", "++", "+++", "-", "--", "---")} if {"+", "++", "+++"} & {*every.texts} else {}
-    cells, gaps = every.without(habits.missing, signs)
-    found = _of_cells(cells, habits, signs) if declared is None else _as_declared(cells, declared, habits, where)
+    cells, gaps = every.without(missing, signs)
+    found = (
+        _of_cells(cells, column, habits, signs) if declared is None else _as_declared(cells, declared, habits, where)
+    )
     rows, held = len(cells.codes), int(cells.counts.sum())
     if found.column.why == "constant" and 0.05 < held / rows < 0.95:  # such as yes, or nothing
         said = f"has the single value {_short(cells.texts[0])} and {rows - held:,} gaps; used as value or gap"
-        found = replace(
-            _finished(cells, Column("categorical", missing=habits.missing)), notes=(Note(said, "one value"),)
-        )
-    return replace(found, gaps=gaps)
+        found = replace(_finished(cells, replace(column, kind="categorical")), notes=(Note(said, "one value"),))
+    return replace(found, gaps=gaps, notes=(*found.notes, *cells.seen))
 
 
 def strange(values: pd.Series) -> str:
@@ -159,32 +207,21 @@ def _finished(cells: Cells, column: Column, notes: Sequence[Note] = (), where: s
     return Found(column, typed, (*notes, *said))
 
 
-# ---------------------------------------------------------------------- numbers
+# ---------------------------------------------------------------------- numbers and times
 
 
-def _of_typed(values: pd.Series, habits: Habits, declared: Column | None, where: str) -> Found:
-    """Cells that a file gave as numbers, dates, or true and false."""
-    kind, column = values.dtype.kind, declared or Column("numeric", missing=habits.missing)
-    if declared is None and values.isna().all():
+def _of_times(values: pd.Series, column: Column, declared: bool) -> Found:
+    """Cells that a file gave as times (n,)."""
+    times = column.times(values)
+    if not declared and times.isna().all():
         return _out("empty", "has no value")
-    if declared is None and kind == "M":
-        column = replace(column, kind="date", form="ISO8601")
-        times = column.times(values)
-        if not times.notna().any():
-            return _out("empty", "has no value")
-        column = replace(column, parts=_parts(times))
-        asked = _asked_of_days(str(values.name), times, "{:%Y-%m-%d}".format)
-        return Found(column, column.dates(times), asked) if column.parts else _constant(times.dropna().iloc[0], 0)
-    if declared is None and kind == "b":
-        column = replace(column, kind="boolean")
-        if values.nunique() == 1:
-            return _constant(values.dropna().iloc[0], int(values.isna().sum()))
-    elif declared is None:
-        return _of_numbers(str(values.name), column.apply(values, where)[0][str(values.name)], column)
-    elif declared.kind == "categorical" and kind in "iuf":
-        column = replace(declared, kind="coded")
-    typed, notes = column.apply(values, where)
-    return Found(column, typed, tuple(notes))
+    parts = _parts(times)
+    if not declared and not parts:
+        return _constant(times.dropna().iloc[0], 0)
+    column = replace(column, parts=parts or PARTS)
+    notes = [OF_ZONES] if isinstance(values.dtype, pd.DatetimeTZDtype) and str(values.dt.tz) != "UTC" else []
+    notes += _asked_of_days(str(values.name), times, "{:%Y-%m-%d}".format)
+    return Found(column, column.dates(times), tuple(notes))
 
 
 def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[Note] = ()) -> Found:
@@ -245,26 +282,26 @@ def _names_rows(name: str) -> bool:
 # ---------------------------------------------------------------------- text
 
 
-def _of_cells(cells: Cells, habits: Habits, signs: Mapping[str, str]) -> Found:
+def _of_cells(cells: Cells, column: Column, habits: Habits, signs: Mapping[str, str]) -> Found:
     """What texts hold that nothing is said of."""
     texts = cells.texts
     if not texts:
         return _out("empty", "has no value")
     words = {text.casefold() for text in texts}
     if words & TRUE and words & FALSE and words <= TRUE | FALSE | ONE_AND_ZERO.keys():
-        return _finished(cells, Column("boolean", missing=habits.missing))
-    found = _date(cells, habits) or _number(cells, habits)
+        return _finished(cells, replace(column, kind="boolean"))
+    found = _date(cells, column) or _number(cells, column, habits)
     if found is not None:
         return found
     if len(words) == 1:
         return _constant(texts[0], int((cells.codes < 0).sum()))
     said = "looks like dates of several formats, and is taken for categories; write them in one"
     notes = [Note(said, "formats")] if look_like_dates(texts) else []
-    return _unusable(cells) or _categories(cells, habits, notes, signs)
+    return _unusable(cells) or _categories(cells, column, notes, signs)
 
 
-def _date(cells: Cells, habits: Habits) -> Found | None:
-    column, notes = Column("date", missing=habits.missing).written(cells)
+def _date(cells: Cells, column: Column) -> Found | None:
+    column, notes = replace(column, kind="date").written(cells)
     if column.form is None:
         return None
     times = pd.Series(cells.take(column.read(cells.texts), np.datetime64("NaT")))
@@ -291,10 +328,10 @@ def _parts(times: pd.Series) -> tuple[str, ...]:
     return tuple(part for part in PARTS if made[f"t.{part}"].nunique() > 1)
 
 
-def _number(cells: Cells, habits: Habits) -> Found | None:
+def _number(cells: Cells, column: Column, habits: Habits) -> Found | None:
     """Texts of which at least half are numbers; None where they are something else."""
     texts, counts = cells.texts, cells.counts
-    column, guessed = Column("numeric", missing=habits.missing).written(cells, habits.decimal, habits.thousands)
+    column, guessed = column.written(cells, habits.decimal, habits.thousands)
     made = column.read(texts)
     lost = np.isnan(made)
     read, failed = int(counts[~lost].sum()), [text for text, gone in zip(texts, lost, strict=True) if gone]
@@ -309,23 +346,23 @@ def _number(cells: Cells, habits: Habits) -> Found | None:
     share, different = read / counts.sum(), len(np.unique(made[~lost]))
     few = len(failed) <= _MOST_ODD and (share >= 0.9 or (different >= 10 and len(failed) == 1))
     if failed and (not few or different == 1):  # one number and a word are two levels
-        return _mostly_numbers(cells, habits, failed, read) if share >= 0.5 else None
+        return _mostly_numbers(cells, column, failed, read) if share >= 0.5 else None
     notes = [*column.said_of(cells, made), *guessed]
     if sums := [text for text in failed if _SUM.match(text)]:
         said = f"the row of {sums[0]!r} looks like a sum or a footnote, not a case. Remove it from the file"
         notes.append(Note(said, "sum"))
-    column = replace(column, missing=(*habits.missing, *(text.casefold() for text in failed)))
+    column = replace(column, missing=(*column.missing, *(text.casefold() for text in failed)))
     return _of_numbers(cells.name, cells.take(column.with_gaps(made)), column, notes)
 
 
-def _mostly_numbers(cells: Cells, habits: Habits, failed: list[str], read: int) -> Found:
+def _mostly_numbers(cells: Cells, column: Column, failed: list[str], read: int) -> Found:
     """Text, though most cells are numbers."""
     counts = dict(zip(cells.texts, cells.counts.tolist(), strict=True))
     others = shorten([f"{text!r} ({counts[text]:,})" for text in failed])
     note = f"is taken for text, though {read:,} of its {cells.counts.sum():,} values are numbers; {others} are not"
     if not any(re.search(r"\d", text) for text in failed):  # else it may be a level
         note += f". If they mean that there is no value, write missing: {{{cells.name}: [...]}}"
-    kept = _unusable(cells) or _categories(cells, habits)
+    kept = _unusable(cells) or _categories(cells, column)
     return replace(kept, notes=(Note(note, "text"), *kept.notes))
 
 
@@ -337,6 +374,10 @@ def _unusable(cells: Cells) -> Found | None:
     words = float(np.mean([len(_WORDS.findall(text)) for text in texts]))
     if words >= 4 or (words >= 2 and np.mean([len(text) for text in texts]) > 60):
         return _out("free text", f"is free text, such as {_short(texts[0])}")
+    if different == rows and sum(map(bool, map(_TWO_NUMBERS.fullmatch, texts))) > 0.9 * len(texts):
+        return _out(
+            "several numbers", f"holds several numbers in a cell, such as {_short(texts[0])}; write one in each"
+        )
     if different == rows:
         return _out("identifier", f"has a different value in each row, such as {_short(texts[0])}")
     if _names_rows(cells.name):
@@ -346,10 +387,10 @@ def _unusable(cells: Cells) -> Found | None:
 
 
 def _categories(
-    cells: Cells, habits: Habits, notes: Sequence[Note] = (), signs: Mapping[str, str] | None = None
+    cells: Cells, column: Column, notes: Sequence[Note] = (), signs: Mapping[str, str] | None = None
 ) -> Found:
     spelt, notes, rows = spellings(cells), list(notes), int(cells.counts.sum())
-    several = shorten([" = ".join(map(repr, own)) for own in spelt.values() if len(own) > 1])
+    several = _alike([own for own in spelt.values() if len(own) > 1])
     if several:
         notes.append(Note(f"spellings that are taken for one value: {several}", "spelling"))
     if len(cells.texts) > max(_MANY, rows / 2):
@@ -359,7 +400,11 @@ def _categories(
         )
         notes.append(Note(said, "different"))
     spelling = {low: own[0] for low, own in spelt.items()} if several else dict(signs or {})
-    return _finished(cells, Column("categorical", missing=habits.missing, spelling=spelling), notes)
+    return _finished(cells, Column("categorical", missing=column.missing, spelling=spelling), notes)
+
+
+def _alike(groups: Iterable[Sequence[str]]) -> str:
+    return shorten([" = ".join(map(repr, own)) for own in groups])
 
 
 def spellings(cells: Cells) -> dict[str, list[str]]:
@@ -381,9 +426,11 @@ def _as_declared(cells: Cells, column: Column, habits: Habits, where: str) -> Fo
     if column.kind == "categorical":
         numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
         if not texts or any(map(is_code, texts)) or numbers.isna().any():
-            return _categories(cells, habits)
+            return _categories(cells, column)
         column = replace(column, kind="coded")
     column, notes = column.written(cells, habits.decimal, habits.thousands, wanted=0.5)
+    if column.kind == "coded" and (several := one_number(texts)):
+        notes.append(Note(f"texts that are one number, and so one category: {_alike(several)}", "spelling"))
     if column.kind == "date":
         if column.form is None:
             found = _short(texts[0]) if texts else "no value"

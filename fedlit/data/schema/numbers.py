@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-__all__ = ["Notation", "Written", "find_notation", "is_code", "may_mean_missing", "plain_numbers", "split"]
+__all__ = ["Notation", "Written", "find_notation", "is_code", "may_mean_missing", "one_number",
+           "plain_numbers", "split"]  # fmt: skip
 
 _CURRENCIES = "[€$£¥₹₩₽₺₪]|eur|usd|chf|gbp|jpy|cny|inr|sek|nok|dkk|rs|kr|zł|fr"
 _NUMBER = re.compile(
@@ -27,7 +28,10 @@ _MEASURE_WORDS = """kg g mg µg μg ug mcg ng pg t l dl cl ml µl mol mmol µmol
     mmhg kpa iu u kj kcal % ‰"""
 _MEASURES = frozenset(_MEASURE_WORDS.split())
 _SIGNS = str.maketrans(dict.fromkeys("−‐‑–﹣－", "-"))
-_GROUPS = {mark: re.compile(rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})+") for mark in ".,"}
+_GROUPS = {
+    ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+"),
+    ",": re.compile(r"[1-9](?:\d{0,2}(?:,\d{3})+|\d?(?:,\d\d)+,\d{3})"),
+}
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."))  # decimal, thousands: the first that reads most cells
 _NOT_PLAIN = r"^0[0-9]+$|^[0-9]{16,}$|^[^\x00-\x7f]|[A-Za-z_]$"  # codes, signs of print, words
 _EXACT = 15  # digits that float64 keeps
@@ -149,7 +153,26 @@ def find_notation(
     if best == (".", ",") and read.get((",", "")) == read[best]:
         first = next(own.digits for own in written if "," in own.digits)
         guess = f"{first!r} is read as {first.replace(',', '')}; if not, say decimal: ','"
+    elif best == (".", ",") and decimal is None and thousands is None:
+        marked = [own.digits for own in written if not own.digits.isdecimal()]
+        point, comma = (next((own for own in marked if mark in own), "") for mark in ".,")
+        if point and comma and all(re.fullmatch(r"\d{1,3}[.,]\d{3}", own) for own in marked):
+            said = f"{point!r} is read as {point}, {comma!r} as {comma.replace(',', '')}"
+            guess = f"{said}; if both are thousands, or neither is, write them in one way"
     return Notation(*best, unit), guess
+
+
+def one_number(texts: Sequence[str]) -> list[list[str]]:
+    """Different texts that are one number, though no whole one.
+
+    Example:
+        >>> one_number(["1.1", "1.10", "2", "2.0"])
+        [['1.1', '1.10']]
+    """
+    found: dict[float, list[str]] = {}
+    for text in texts:
+        found.setdefault(float(text), []).append(text)
+    return [own for number, own in found.items() if len(own) > 1 and number % 1]
 
 
 def is_code(text: str) -> bool:

@@ -18,7 +18,7 @@ from fedlit.data.schema.find import Found, Habits, declared_column, find
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
-__all__ = ["Schema", "words_by_column"]
+__all__ = ["Schema"]
 
 _THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _SAMPLE = 5_000
@@ -77,8 +77,8 @@ class Schema:
             ConfigError: a type or a column that is not known.
             DataError: a column does not hold what is declared.
         """
-        declared, further = dict(types or {}), words_by_column(missing)
-        for key, names in (("types", declared), ("missing", further)):
+        declared, habits = dict(types or {}), Habits.said(decimal, thousands, missing)
+        for key, names in (("types", declared), ("missing", habits.missing)):
             for name in names:
                 if name not in raw and name != "*":
                     raise ConfigError(
@@ -86,13 +86,13 @@ class Schema:
                     )
         found, unasked = dict[str, Found](), decimal is None and thousands is None
         for column, cells in raw.items():
-            name, words = str(column), (*further.get("*", ()), *further.get(str(column), ()))
-            said = declared_column(name, declared[name], words) if name in declared else None
-            found[name] = find(cells, Habits(decimal, thousands, words), said, f"{where}, column {name!r}")
+            name = str(column)
+            said = declared_column(name, declared[name], habits.words(name)) if name in declared else None
+            found[name] = find(cells, habits, said, f"{where}, column {name!r}")
         points = _points(raw, found) if unasked else {}
         commas = any(own.column.notation.decimal == "," for own in found.values())
         for name in points if commas else ():
-            found[name] = find(raw[name], Habits(",", ".", found[name].column.missing))
+            found[name] = find(raw[name], Habits(",", ".", {name: found[name].column.missing}))
         notes = [*_of_all(raw, found, {} if commas else points)]
         notes += [behind(name, note, column=name) for name, own in found.items() for note in own.notes]
         columns = {name: own.column for name, own in found.items()}
@@ -194,29 +194,6 @@ class Schema:
 def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
     """Typed columns as a frame: a long one holds the columns themselves; of a wide one each would be slow to reach."""
     return pd.DataFrame(typed, index=index, copy=len(typed) > _MANY_COLUMNS)
-
-
-def words_by_column(missing: list[Any] | Mapping[str, list[Any]] | None) -> dict[str, tuple[str | float, ...]]:
-    """What a configuration says of ``missing``: column, or ``*`` for all → words in lower case, and numbers.
-
-    Raises:
-        ConfigError: no list of them.
-
-    Example:
-        >>> words_by_column({"weight": [-999, "Unknown"]})
-        {'weight': (-999.0, 'unknown')}
-    """
-    given = missing if isinstance(missing, Mapping) else {"*": missing or []}
-    made = {}
-    for column, words in given.items():
-        if not isinstance(words, list):
-            raise ConfigError(f"missing: {column}: expected a list of words or numbers, found {words!r}")
-        number = [isinstance(own, int | float) and not isinstance(own, bool) for own in words]
-        made[str(column)] = tuple(
-            float(own) if is_number else str(own).casefold().strip()
-            for own, is_number in zip(words, number, strict=True)
-        )
-    return made
 
 
 def _of_all(raw: pd.DataFrame, found: Mapping[str, Found], points: Mapping[str, tuple[str, str]]) -> list[Note]:

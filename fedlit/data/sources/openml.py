@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedlit.data.files import cache_folder
-from fedlit.data.labels import class_labels
 from fedlit.data.sources.base import RESERVED, Source, check_tables, client_name
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable, TaskSettings
-from fedlit.data.target import check_task, own_task
+from fedlit.data.target import check_task, class_labels, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean, expect
 from fedlit.show.text import shorten
 

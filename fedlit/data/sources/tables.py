@@ -249,21 +249,18 @@ class Tables(Source):
     def _table(self, client: str, raw: Raw, place: Place, seed: int, schema: Schema | None) -> ClientTable:
         """One client's table; ``schema`` where its columns were looked at together with others'."""
         from fedlit.data.labels import read_target
-        from fedlit.data.schema.schema import words_by_column
+        from fedlit.data.schema.find import Habits
 
         targets, split, frame, options = self._targets(client), own_split(self.split, client), raw.frame, place.options
         by, several = split_column(split), not isinstance(self._of("target", client), str)
         self._check_table(client, raw, place, by)
-        words = words_by_column(options.missing)
         labels = read_target(
             client,
             frame[targets] if several else frame[targets[0]],
             self.task,
             self.unlabelled,
-            options.decimal,
-            options.thousands,
             self._of("positive", client),
-            {own: (*words.get("*", ()), *words.get(own, ())) for own in targets},
+            Habits.said(options.decimal, options.thousands, options.missing),
         )
         rows = frame if labels.labelled.all() else frame[labels.labelled]
         used = rows.drop(columns=[own for own in (*targets, *(self._of("drop", client) or ())) if own in rows])

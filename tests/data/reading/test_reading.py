@@ -108,6 +108,7 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     "empty rows": ("a,b\n1,2\n,\n", {}, [["1", "2"], [None, None]], "1 row holds no value"),
     **{f"no row: {own!r}": (own, {}, None, "found") for own in ("", "\n\n", "a,b\n", "a,b", " ")},
     "a mark twice": ("\ufeff\ufeffnr,b\n1,Köln\n2,東京\n", {}, TOWNS, "blanks around"),
+    "unseen letters in names": ("n\u200br,o\u00a0b\n1,Köln\n2,東京\n", {}, TOWNS, "invisible letters"),
     "UTF-16": ("nr;ort\n1;Köln\n2;東京\n".encode("utf-16"), {}, TOWNS, "read as utf-16"),
     "UTF-16 without a mark": ("nr,ort\n1,Koeln\n".encode("utf-16-be"), {}, None, "NUL bytes.* encoding"),
     "UTF-16, said": ("nr,ort\n1,Köln\n2,東京\n".encode("utf-16-be"), {"encoding": "utf-16-be"}, TOWNS, ""),
@@ -159,7 +160,7 @@ text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     table=st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(text, min_size=width, max_size=width), min_size=1)),
     end=st.sampled_from(["\n", "\r\n", "\r"]),
@@ -179,12 +180,12 @@ def test_any_table_of_text_comes_back(tmp_path: Path, table: list[list[str]], en
 
 
 def test_long_lines_and_many_columns(tmp_path: Path) -> None:
-    path, names = tmp_path / "north.csv", [f"x{place}" for place in range(10_000)]
-    path.write_text("\n".join([",".join(names), ",".join(map(str, range(10_000)))]))
-    assert cells(read(path)) == [[str(place) for place in range(10_000)]]
+    path, names = tmp_path / "north.csv", [f"x{place}" for place in range(3_000)]
+    path.write_text("\n".join([",".join(names), ",".join(map(str, range(3_000)))]))
+    assert cells(read(path)) == [[str(place) for place in range(3_000)]]
     path.write_bytes(b"a,b\n1," + b"x" * 1_000_000 + b"\n")
     assert len(read(path).frame.loc[0, "b"]) == 1_000_000
-    for line in (b"1," + b"x" * 20_000_000, b"1," * 5_000_000):
+    for line in (b"1," + b"x" * 9_000_000, b"1," * 500_000):
         path.write_bytes(b"a,b\n" + line + b"\n")
         check(path, {}, None, "line 2|expected a regular table")
 
@@ -270,7 +271,7 @@ def test_typed_files(tmp_path: Path, kind: str) -> None:
     path.write_bytes(write(pa.table({"a": ["x"]})).read_bytes())
     check(path, {}, [["x"]], f"first bytes say: {kind}")
     check(write(pa.table({"a": pa.array([], pa.int64())})), {}, None, "found none")
-    assert read(write(pa.table({f"x{n}": [n] for n in range(3000)}))).frame.iloc[0].tolist() == list(range(3000))
+    assert read(write(pa.table({f"x{n}": [n] for n in range(500)}))).frame.iloc[0].tolist() == list(range(500))
 
 
 def test_texts_kept_once_are_bounded_as_they_would_be_in_memory(tmp_path: Path) -> None:
