@@ -11,7 +11,7 @@ from fedlit.data.note import Note
 from fedlit.data.schema.column import kind_of
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, target_facts
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError, expect
 from fedlit.show.text import shorten
 
 __all__ = ["newcomer"]
@@ -53,12 +53,9 @@ def newcomer(
                     f"found {kind}; declare the column's type, rename it, or drop it"
                 )
     encoder = TableEncoder(table.name, replace(agreement, targets={})).fit(table)
-    if terms.features and agreed.features != encoder.features:
-        missing = sorted(set(agreed.features or ()) ^ set(encoder.features))
-        raise ConfigError(
-            f"client {table.name!r}: expected the inputs of the run's clients, found others: {shorten(missing)}; use "
-            "the run's data.categories and data.missing"
-        )
+    other = sorted({*(agreed.features or ())} ^ {*encoder.features}) if terms.features else []
+    advice = "use the run's data.categories and data.missing"
+    expect(not other, f"client {table.name!r}", "the inputs of the run's clients", shorten(other), advice)
     notes = _take_task(encoder, table, terms, agreed)
     for name in agreement.columns:
         count, new = encoder.columns[name].unseen(train[name]) if name in encoder.columns else (0, [])
@@ -73,11 +70,8 @@ def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> Cli
     """The table with the columns that the run knows: a network with the run's inputs has no place for others."""
     known, own = agreed.columns, list(map(str, table.features))
     kept, left = [name for name in own if name in known], [name for name in own if name not in known]
-    if not kept:
-        raise ConfigError(
-            f"client {table.name!r}: expected a column that clients of the run have, for its inputs are common "
-            f"(data.align), found none; they have {shorten(list(known))}. Rename columns that mean the same"
-        )
+    wanted = f"a column that clients of the run have, for its inputs are common (data.align), of {shorten(list(known))}"
+    expect(bool(kept), f"client {table.name!r}", wanted, shorten(own), "rename columns that mean the same")
     notes = list(table.notes)
     if left:
         text = f"left out, for no client of the run ({clients}) has it: {shorten(left)}"

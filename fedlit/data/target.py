@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fedlit.data.table import ClientTable, TaskSettings, check_patterns, first_match, several
-from fedlit.errors import ConfigError, DataError, FedlitError, did_you_mean
+from fedlit.errors import ConfigError, DataError, FedlitError, did_you_mean, expect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,15 +102,13 @@ def _checked(task: TaskSettings) -> dict[str, str]:
     from fedlit.tasks import TASKS
 
     known = ", ".join(TASKS)
-    if not isinstance(task, str) and not (isinstance(task, dict) and "name" in task):
-        raise ConfigError(f"task: expected one of {known}, or {{name: one of them, …}}, found {task!r}")
-    own = {"name": task} if isinstance(task, str) else dict(task)
+    own = {"name": task} if isinstance(task, str) else dict(task) if isinstance(task, dict) else {}
+    expect("name" in own, "task", f"one of {known}, or {{name: one of them, …}}", task)
     name = own["name"]
-    if name not in TASKS:
-        raise ConfigError(f"task: expected one of {known}, found {name!r}." + did_you_mean(str(name), TASKS))
+    expect(name in TASKS, "task", f"one of {known}", name, did_you_mean(str(name), TASKS).strip())
     choices = TASKS[name].choices
     for key, value in own.items():
-        if key != "name" and (key not in choices or value not in choices[key]):
+        if key != "name" and value not in choices.get(key, ()):
             takes = "; ".join(f"{key}: {' or '.join(values)}" for key, values in choices.items()) or "nothing else"
             raise ConfigError(f"task: {name} takes {takes}; found {key}: {value}")
     return own
@@ -147,15 +145,10 @@ def agree_on_task(client: str, facts: Mapping[str, Mapping[str, Any]], *, classe
     """
     from fedlit.tasks import TASKS
 
-    return TASKS[facts[client]["task"]].agree(client, {name: facts[name] for name in _met(client, facts, classes)})
-
-
-def _met(client: str, facts: Mapping[str, Mapping[str, Any]], classes: bool) -> list[str]:
-    """The clients whose facts of the target reach a client, itself among them."""
-    task = facts[client]["task"]
-    alike = [name for name, own in facts.items() if own["task"] == task]
-    met = [name for name in alike if facts[name]["shared"] or (classes and "labels" in facts[name])]
-    return met if client in met else [client]
+    own = facts[client]
+    alike = {name: other for name, other in facts.items() if other["task"] == own["task"]}
+    met = {name: other for name, other in alike.items() if other["shared"] or (classes and "labels" in other)}
+    return TASKS[own["task"]].agree(client, met if client in met else {client: own})
 
 
 def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
