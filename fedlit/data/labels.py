@@ -121,7 +121,7 @@ def _numbers(cells: Cells, habits: Habits) -> tuple[np.ndarray, list[Note]]:
 
 def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
     """Each text as a number, true or false, or the most frequent spelling of a word."""
-    texts, notes = cells.texts, list[Note]()
+    texts = cells.texts
     if not any(map(is_code, texts)):
         numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
         if np.isnan(numbers).any() and len(texts) > _MANY_CLASSES:
@@ -130,9 +130,7 @@ def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
             return numbers, []
     if {text.casefold() for text in texts} <= {"true", "false"}:
         return np.array([text.casefold() == "true" for text in texts], object), []
-    spelt = spellings(cells)
-    if several := shorten([" = ".join(map(repr, own)) for own in spelt.values() if len(own) > 1]):
-        notes.append(Note(f"spellings that are one class: {several}", "spelling"))
+    spelt, notes = spellings(cells)
     if len(spelt) > 2 and None not in map(true_or_false, texts):
         notes.append(Note(f"do some of {shorten([*map(repr, texts)])} mean the same? Then write one word", "spelling"))
     counts = dict(zip(texts, cells.counts.tolist(), strict=True))

@@ -9,22 +9,11 @@ import pandas as pd
 import pytest
 from made_tables import encode, mixed, numbers, table
 
-from fedlit.data.agree import Terms, negotiate
 from fedlit.data.columns import ColumnEncoder, categories_of
 from fedlit.data.module import FederatedData
-from fedlit.data.moments import Moments
 from fedlit.data.sources import Tables
 from fedlit.data.table import choose_columns
 from fedlit.errors import ConfigError, DataError
-
-
-def test_pooled_moments_are_those_of_all_rows_together() -> None:
-    parts = [numbers(seed, n) for seed, n in ((1, 7), (2, 40), (3, 1))]
-    found = Moments.pooled([own for part in parts if (own := Moments.of(part)) is not None])
-    together = np.concatenate(parts)
-    assert found is not None and found.count == 48
-    assert (found.mean, found.variance) == pytest.approx((together.mean(), together.var()))
-    assert Moments.of(np.array([np.nan])) is None and Moments.pooled([]) is None
 
 
 def test_indicators_are_one_column_a_category_and_half_where_missing() -> None:
@@ -55,15 +44,6 @@ def test_indicators_of_common_columns_are_those_of_all_clients() -> None:
     alone = encode([first], categories="indicators")[0]
     assert alone.spec.features == ("grade",)
     assert alone.train.x[:, 0].tolist() == [float(row % 2) for row in alone.train.row]  # 1 for the second category
-
-
-def test_what_is_told_before_training() -> None:
-    first, second = mixed("a"), table("b", {"age": numbers(3), "bmi": numbers(4)})
-    assert negotiate([first, second], Terms()).told("ab") == []
-    told = {own["what"]: own for own in negotiate([first, second], Terms("both", "pooled")).told("ab")}
-    assert list(told) == ["names, kinds and categories of columns", "labels", "count, mean and variance"]
-    sent = told["count, mean and variance"]
-    assert sent["numbers"]["b"] == 6 and "bmi" in sent["columns"] and "town" not in sent["columns"]
 
 
 @pytest.mark.parametrize(("patterns", "left"), [(["age"], ["age"]), (["*", "!t*"], ["age", "dose", "grade"])])

@@ -92,7 +92,7 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "nulls only in parquet": ("note:z: left out: it has no value", parquet(table(z=lambda n: None)), {}),
     # ---- targets
     "no target": ("error:expected a column 'y', the target, found x, z", lines("x,z,w"), {}),
-    "yes, Yes and yes ": ("note:y: spellings that are one class: 'yes' = 'Yes'", text(table(y=lambda n: ["yes", "Yes", "yes ", "no"][n % 4])), {}),
+    "yes, Yes and yes ": ("note:y: spellings that are taken for one value: 'yes' = 'Yes'", text(table(y=lambda n: ["yes", "Yes", "yes ", "no"][n % 4])), {}),
     "labels missing": ("error:found 30 rows without one of 60.*unlabelled: drop", text(table(y=lambda n: n % 3 if n % 2 else "")), {}),
     "one class": ("error:expected at least two classes", text(table(y=lambda n: 1)), {}),
     "a rare class": ("note:never scored: 2 \\(1\\)", text(table(y=lambda n: 2 if n == 5 else n % 2)), {}),

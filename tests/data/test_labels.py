@@ -38,7 +38,7 @@ TARGETS: dict[str, tuple[Any, dict[str, Any], list[Any], str]] = {
     "codes": (["010", "10"], {}, ["010", "10"], ""),
     "long codes": ([str(2**53), str(2**53 + 1)], {}, [str(2**53), str(2**53 + 1)], ""),
     "one for many": (["a"] * 400 + ["b"] * 2, {}, ["a"] * 400 + ["b"] * 2, "1 row of 'b' for 200 of 'a'"),
-    "many numbers": ([*range(15)], {}, [*range(15)], "15 different whole numbers are treated as classes"),
+    "many numbers": ([*range(15)], {}, [*range(15)], "15 different whole numbers"),
     "money": (["€ 1,200.50", "€ 7", "(3)"], {"task": "regression"}, [1200.5, 7.0, -3.0], "read as numbers"),
     "no number": ([1.5, -9.0], {"task": "counts", **missing(-9.0)}, [1.5], "no label"),
     "no number, in text": (["-9,0", "1,5"], {"task": "regression", **missing(-9.0)}, [1.5], "no label"),

@@ -26,7 +26,7 @@ __all__ = ["Proposal", "propose"]
 _LIKELY = """target label labels class outcome y response diagnosis species readmitted survived died death event chd num
     default churn progression status result"""
 _NAMES = _LIKELY.split()  # of targets, the likeliest first
-_NO_TARGETS = ("identifier", "free text", "date", "constant", "empty")
+_NO_TARGETS = ("identifier", "free text", "several numbers", "date", "constant", "empty")
 _PLACES = """site hospital client clinic centre center branch bank region area ward district country city store shop
     school plant factory institution department practice location"""
 _SITES = frozenset(_PLACES.split())  # words in names of columns that name the client of each row

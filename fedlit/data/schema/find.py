@@ -389,10 +389,8 @@ def _unusable(cells: Cells) -> Found | None:
 def _categories(
     cells: Cells, column: Column, notes: Sequence[Note] = (), signs: Mapping[str, str] | None = None
 ) -> Found:
-    spelt, notes, rows = spellings(cells), list(notes), int(cells.counts.sum())
-    several = _alike([own for own in spelt.values() if len(own) > 1])
-    if several:
-        notes.append(Note(f"spellings that are taken for one value: {several}", "spelling"))
+    (spelt, several), rows = spellings(cells), int(cells.counts.sum())
+    notes = [*notes, *several]
     if len(cells.texts) > max(_MANY, rows / 2):
         said = (
             f"has {len(cells.texts):,} different texts in {rows:,} cells, so its categories say next to nothing. Split "
@@ -403,21 +401,22 @@ def _categories(
     return _finished(cells, Column("categorical", missing=column.missing, spelling=spelling), notes)
 
 
-def _alike(groups: Iterable[Sequence[str]]) -> str:
-    return shorten([" = ".join(map(repr, own)) for own in groups])
-
-
-def spellings(cells: Cells) -> dict[str, list[str]]:
-    """Each text in small letters → how it is spelt, the most frequent first.
+def spellings(cells: Cells) -> tuple[dict[str, list[str]], list[Note]]:
+    """Each text in small letters → how it is spelt, the most frequent first; and a note where there are several ways.
 
     Example:
-        >>> spellings(Cells.of(pd.Series(["yes", "no", "yes", "Yes"])))
+        >>> spellings(Cells.of(pd.Series(["yes", "no", "yes", "Yes"])))[0]
         {'yes': ['yes', 'Yes'], 'no': ['no']}
     """
     found: dict[str, list[str]] = {}
     for place in np.argsort(-cells.counts, kind="stable"):
         found.setdefault(cells.texts[place].casefold(), []).append(cells.texts[place])
-    return found
+    return found, _alike("spellings that are taken for one value", found.values())
+
+
+def _alike(said: str, groups: Iterable[Sequence[str]]) -> list[Note]:
+    several = shorten([" = ".join(map(repr, own)) for own in groups if len(own) > 1])
+    return [Note(f"{said}: {several}", "spelling")] if several else []
 
 
 def _as_declared(cells: Cells, column: Column, habits: Habits, where: str) -> Found:
@@ -429,8 +428,8 @@ def _as_declared(cells: Cells, column: Column, habits: Habits, where: str) -> Fo
             return _categories(cells, column)
         column = replace(column, kind="coded")
     column, notes = column.written(cells, habits.decimal, habits.thousands, wanted=0.5)
-    if column.kind == "coded" and (several := one_number(texts)):
-        notes.append(Note(f"texts that are one number, and so one category: {_alike(several)}", "spelling"))
+    if column.kind == "coded":
+        notes += _alike("texts that are one number, and so one category", one_number(texts))
     if column.kind == "date":
         if column.form is None:
             found = _short(texts[0]) if texts else "no value"

@@ -124,8 +124,8 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "stamps": (lambda n: ["20240131T101010", "20240201T111111"][n % 2], "categorical", None, ""),
     # ---- what is left out
     "row": (lambda n: n + 7, "identifier", None, "numbers the rows"),
-    "pid": (lambda n: 10_000 + n * 7919 % 4001, "identifier", None, "its name suggests an identifier"),
-    "Patient ID": (lambda n: f"{10_000 + n * 7919 % 4001}", "identifier", None, "its name suggests an identifier"),
+    "pid": (lambda n: 10_000 + n * 7919 % 4001, "identifier", None, "identifier"),
+    "Patient ID": (lambda n: f"{10_000 + n * 7919 % 4001}", "identifier", None, "identifier"),
     "caseNo": (lambda n: 10_000 + n * 7919 % 4001, "identifier", None, ""),
     "phone": (lambda n: "lost" if n == 4 else f"{1000 + n * 7919 % 4001}", "identifier", None, "'lost' (1)"),
     "person_id": (lambda n: 1000 + n // 2, "identifier", None, "split: {group: person_id}"),
