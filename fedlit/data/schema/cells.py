@@ -74,7 +74,7 @@ class Cells:
         except TypeError:  # lists and the like
             codes, different = pd.factorize(values.map(str, na_action="ignore"))
         written = [plain_text(own) for own in different]
-        plain = [_SPACES.sub(" ", INVISIBLE.sub("", own)).strip() for own in written]
+        plain = [_SPACES.sub(" ", own if own.isascii() else INVISIBLE.sub("", own)).strip() for own in written]
         again, texts = pd.factorize(np.array(plain, object))
         marked = [place for place, own in enumerate(written) if not own.isascii() and INVISIBLE.search(own)]
         hidden = int(np.isin(codes, marked).sum()) if marked else 0
