@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.data.columns import NUMBERS, Categories, ColumnEncoder, Scaling, Tail, categories_of, frequent, plain_values
+from fedlit.data.columns import (
+    NUMBERS,
+    Categories,
+    ColumnEncoder,
+    Scaling,
+    Tail,
+    categories_of,
+    frequent,
+    names_of,
+    plain_values,
+)
 from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, of_several_kinds, two_kinds
 from fedlit.data.moments import SKETCHED, Moments, agreed_edges, sketch
 from fedlit.data.schema.column import Kind, kind_of
@@ -246,17 +255,9 @@ class Agreement:
         """The inputs of all clients, sorted; None where each has its own."""
         if not self.terms.features:
             return None
-        made = [
-            name
-            for column, agreed in self.columns.items()
-            for name in agreed.encoder(column, self.terms).inputs(self.terms.categories)
-        ]
-        if twice := [name for name, times in Counter(made).items() if times > 1]:
-            raise DataError(
-                f"expected indicators of names that no other column has at any client, found {twice[0]!r} of two "
-                "columns; rename one of them"
-            )
-        return tuple(sorted(made))
+        coding = self.terms.categories
+        inputs = {name: agreed.encoder(name, self.terms).inputs(coding) for name, agreed in self.columns.items()}
+        return tuple(sorted(names_of(inputs)))
 
     def told(self, clients: Iterable[str]) -> list[dict[str, Any]]:
         """Describe what these clients send before the first step, so that inputs and outputs fit.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +16,8 @@ from fedlit.data.schema.cells import plain_text
 from fedlit.data.schema.column import TYPES, Kind, type_of
 from fedlit.errors import DataError
 
-__all__ = ["NUMBERS", "Categories", "ColumnEncoder", "Scaling", "Tail", "categories_of", "frequent", "plain_values"]
+__all__ = ["NUMBERS", "Categories", "ColumnEncoder", "Scaling", "Tail", "categories_of", "frequent", "names_of",
+           "plain_values"]  # fmt: skip
 
 Scaling = Literal["client", "pooled", "none"]
 Categories = Literal["codes", "indicators", "auto"]
@@ -89,6 +91,26 @@ def frequent(values: pd.Series, kind: Kind) -> tuple[tuple[Any, ...], Tail, tupl
 
 def _bucket(label: Any) -> int:
     return zlib.crc32(plain_text(label).encode()) % BUCKETS
+
+
+def names_of(inputs: Mapping[str, Sequence[str]], where: str = "") -> tuple[str, ...]:
+    """The names of all inputs.
+
+    Args:
+        inputs: column → those that it becomes.
+        where: what messages begin with.
+
+    Raises:
+        DataError: two are called alike.
+    """
+    taken = Counter(name for names in inputs.values() for name in names)
+    for column, names in inputs.items():
+        if clash := sorted(name for name in names if taken[name] > 1):
+            raise DataError(
+                f"{where}column {column!r}: expected indicators of names that no other column has, found {clash[0]!r} "
+                "twice; rename one of the two columns"
+            )
+    return tuple(taken)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
-from fedlit.data.columns import NUMBERS, ColumnEncoder, categories_of, frequent, plain_values
+from fedlit.data.columns import NUMBERS, ColumnEncoder, categories_of, frequent, names_of, plain_values
 from fedlit.data.encoding import EncodedClient, Rows, moments_of
 from fedlit.data.moments import Moments, own_edges
 from fedlit.data.note import Note
@@ -73,19 +72,19 @@ class TableEncoder(RowEncoder):
             DataError: one class alone, labels of several types, indicators of a name that a column has.
         """
         agreement, rows = self._agreement, table.splits["train"]
-        own = target_facts(table)
-        self.task = agreement.task_of(self.client, own)
-        self.seen = tuple(map(self.task.classes.index, own.get("labels", ())))
+        target = target_facts(table)
+        self.task = agreement.task_of(self.client, target)
+        self.seen = tuple(map(self.task.classes.index, target.get("labels", ())))
         self.target_name = str(table.target.name)
         coded = set(table.categorical)
         self.columns = {  # column by column: a copy of all training rows may not fit
             str(column): self._fit(table.features[column].iloc[rows], column in coded) for column in table.features
         }
         self.schema = table.schema or Schema.typed(table.features, table.categorical, rows)
-        self._check_names()
+        own = names_of(self._inputs(), f"client {self.client!r}: ")
         groups = None if agreement.groups is None else [g for g in agreement.groups if self.client in g.clients]
         self.common = None if groups is None else {group.name: list(group.columns) for group in groups}
-        self.features = agreement.features or tuple(name for own in self._inputs().values() for name in own)
+        self.features = agreement.features or own
         return self
 
     def _fit(self, train: pd.Series, categorical: bool) -> ColumnEncoder:
@@ -130,16 +129,6 @@ class TableEncoder(RowEncoder):
 
     def _inputs(self) -> dict[str, list[str]]:
         return {name: column.inputs(self.categories) for name, column in self.columns.items()}
-
-    def _check_names(self) -> None:
-        inputs = self._inputs()
-        taken = Counter([*self.columns, *(name for own, names in inputs.items() for name in names if name != own)])
-        for column, names in inputs.items():
-            if clash := sorted(name for name in names if taken[name] > 1):
-                raise DataError(
-                    f"client {self.client!r}: column {column!r}: expected indicators of names that no other column "
-                    f"has, found {clash[0]!r} twice; rename one of the two columns"
-                )
 
     def encode(self, table: ClientTable) -> EncodedClient:
         """The client's table as tensors, with what a network has to know of it."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from fedlit.data.agree import Agreement, Terms
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.note import Note
-from fedlit.data.schema.column import kind_of
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, expect
@@ -43,22 +42,20 @@ def newcomer(
     if terms.features:
         table = _without_strange(table, agreed, shorten(list(clients)))
     agreement = agreed.with_client(table.name, terms, map(str, table.features))
-    train = table.features.iloc[table.splits["train"]]
-    for name, column in agreement.columns.items():
-        if name in train:
-            kind = kind_of(train[name], name in table.categorical)
-            if kind and column.kind and kind != column.kind:
-                raise DataError(
-                    f"client {table.name!r}, column {name!r}: expected {column.kind}, as the run's clients have there, "
-                    f"found {kind}; declare the column's type, rename it, or drop it"
-                )
     encoder = TableEncoder(table.name, replace(agreement, targets={})).fit(table)
+    met = {name: own for name, own in encoder.columns.items() if name in agreement.columns}
+    for name, own in met.items():
+        if (kind := agreement.columns[name].kind) not in (None, own.kind):
+            raise DataError(
+                f"client {table.name!r}, column {name!r}: expected {kind}, as the run's clients have there, found "
+                f"{own.kind}; declare the column's type, rename it, or drop it"
+            )
     other = sorted({*(agreed.features or ())} ^ {*encoder.features}) if terms.features else []
     advice = "use the run's data.categories and data.missing"
     expect(not other, f"client {table.name!r}", "the inputs of the run's clients", shorten(other), advice)
     notes = _take_task(encoder, table, terms, agreed)
-    for name in agreement.columns:
-        count, new = encoder.columns[name].unseen(train[name]) if name in encoder.columns else (0, [])
+    for name, own in met.items():
+        count, new = own.unseen(table.features[name].iloc[table.splits["train"]])
         if count:
             text = f"{count:,} training rows have a category that the run's clients did not have ({shorten(new)})"
             said = f"{text}; they count as unseen"
