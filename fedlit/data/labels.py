@@ -11,7 +11,8 @@ import pandas as pd
 from fedlit.data.note import Note, behind
 from fedlit.data.schema.cells import FALSE, LABEL_MISSING, MISSING, TRUE, Cells, is_text, plain_types, true_or_false
 from fedlit.data.schema.column import Column
-from fedlit.data.schema.find import NO_HABITS, Habits, asked_of_numbers, spellings, strange
+from fedlit.data.schema.declared import NO_HABITS, Habits
+from fedlit.data.schema.find import asked_of_numbers, spellings, strange
 from fedlit.data.schema.numbers import find_notation, is_code
 from fedlit.data.table import TaskSettings, several
 from fedlit.data.target import class_labels, is_classification, own_task
@@ -108,7 +109,7 @@ def _values(where: str, raw: pd.Series, classes: bool, habits: Habits) -> tuple[
     cells, _ = Cells.of(raw).without(missing, words=LABEL_MISSING)
     made, notes = (_classes(cells) if classes else _numbers(cells, habits)) if cells.texts else (np.array([]), [])
     made = Column("numeric", missing=missing).with_gaps(made) if made.dtype.kind == "f" else made
-    return pd.Series(cells.take(made), raw.index, name=raw.name), [*notes, *cells.seen]
+    return pd.Series(cells.take(made), raw.index, name=raw.name), [*notes, *cells.notes]
 
 
 def _numbers(cells: Cells, habits: Habits) -> tuple[np.ndarray, list[Note]]:

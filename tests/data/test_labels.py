@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fedlit.data.labels import Labels, read_target
-from fedlit.data.schema.find import Habits
+from fedlit.data.schema.declared import Habits
 from fedlit.errors import DataError
 
 

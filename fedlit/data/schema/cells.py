@@ -110,7 +110,7 @@ class Cells:
         return replace(self, texts=texts, codes=_taken(places, self.codes, -1)), gaps
 
     @property
-    def seen(self) -> list[Note]:
+    def notes(self) -> list[Note]:
         """A note on invisible letters, if there are any."""
         said = f"{self.hidden:,} cells hold invisible letters, which are left out"
         return [Note(said, "spelling")] if self.hidden else []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean, expect
 
-__all__ = ["KINDS", "Declared", "check_declared"]
+__all__ = ["KINDS", "NO_HABITS", "Declared", "Habits", "check_declared"]
 
 Declared = str | list[Any] | Mapping[str, Any]
 """A kind, the values of an ordinal column in their order, or ``{date: '%d/%m/%Y'}``."""
@@ -32,3 +33,54 @@ def check_declared(column: str, said: Declared, owner: str = "types") -> None:
             f"{owner}: {column}: expected one of {', '.join(KINDS)}, a list of values in their order, or "
             f"{{date: FORMAT}}; found {said!r}." + (did_you_mean(said, KINDS) if isinstance(said, str) else "")
         )
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What is known of how a file is written.
+
+    Attributes:
+        decimal: the decimal mark.
+        thousands: what groups digits.
+        missing: column, or ``*`` for all → further words in lower case, and numbers, that mean a missing value.
+
+    Example:
+        >>> Habits.said(missing={"weight": [-999, "Unknown"]}).words("weight")
+        (-999.0, 'unknown')
+    """
+
+    decimal: str | None = None
+    thousands: str | None = None
+    missing: Mapping[str, tuple[str | float, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def said(
+        cls,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        missing: list[Any] | Mapping[str, list[Any]] | None = None,
+    ) -> Habits:
+        """What a configuration says.
+
+        Raises:
+            ConfigError: no list of missing words.
+        """
+        made = dict[str, tuple[str | float, ...]]()
+        for column, words in (missing if isinstance(missing, Mapping) else {"*": missing or []}).items():
+            expect(isinstance(words, list), f"missing: {column}", "a list of words or numbers", words)
+            made[str(column)] = tuple(
+                str(own).casefold().strip() if isinstance(own, str | bool) else float(own) for own in words
+            )
+        return cls(decimal, thousands, made)
+
+    def words(self, column: str) -> tuple[str | float, ...]:
+        """What means a missing value in a column."""
+        return (*self.missing.get("*", ()), *self.missing.get(column, ()))
+
+    @property
+    def plain(self) -> bool:
+        """Whether numbers may be written as programs write them."""
+        return self.decimal in (None, ".") and self.thousands in (None, ",")
+
+
+NO_HABITS = Habits()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,12 +13,12 @@ from fedlit.data.note import Note
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, plain_types
 from fedlit.data.schema.column import Column, Typed, as_numbers
 from fedlit.data.schema.dates import OF_ZONES, PARTS, expand, look_like_dates, may_mean_no_day
-from fedlit.data.schema.declared import Declared, check_declared
+from fedlit.data.schema.declared import NO_HABITS, Declared, Habits, check_declared
 from fedlit.data.schema.numbers import is_code, may_mean_missing, one_number, split
-from fedlit.errors import ConfigError, expect
+from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
-__all__ = ["NO_HABITS", "Found", "Habits", "asked_of_numbers", "declared_column", "find", "spellings", "strange"]
+__all__ = ["Found", "asked_of_numbers", "declared_column", "find", "spellings", "strange"]
 
 _ID_NAME = re.compile(
     r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?|pid|patid|phone|telephone)$"
@@ -34,57 +33,6 @@ _TWO_NUMBERS = re.compile(r"[\d.,]+ ?[/x×:;|] ?[\d.,]+")
 _SEVERAL = (list, dict, set, tuple, np.ndarray)
 _MOST_ODD = 3  # different words among numbers that may all mean that there is no number
 _MANY = 20  # rows from which all different says something
-
-
-@dataclass(frozen=True)
-class Habits:
-    """What is known of how a file is written.
-
-    Attributes:
-        decimal: the decimal mark.
-        thousands: what groups digits.
-        missing: column, or ``*`` for all → further words in lower case, and numbers, that mean a missing value.
-
-    Example:
-        >>> Habits.said(missing={"weight": [-999, "Unknown"]}).words("weight")
-        (-999.0, 'unknown')
-    """
-
-    decimal: str | None = None
-    thousands: str | None = None
-    missing: Mapping[str, tuple[str | float, ...]] = field(default_factory=dict)
-
-    @classmethod
-    def said(
-        cls,
-        decimal: str | None = None,
-        thousands: str | None = None,
-        missing: list[Any] | Mapping[str, list[Any]] | None = None,
-    ) -> Habits:
-        """What a configuration says.
-
-        Raises:
-            ConfigError: no list of missing words.
-        """
-        made = dict[str, tuple[str | float, ...]]()
-        for column, words in (missing if isinstance(missing, Mapping) else {"*": missing or []}).items():
-            expect(isinstance(words, list), f"missing: {column}", "a list of words or numbers", words)
-            made[str(column)] = tuple(
-                str(own).casefold().strip() if isinstance(own, str | bool) else float(own) for own in words
-            )
-        return cls(decimal, thousands, made)
-
-    def words(self, column: str) -> tuple[str | float, ...]:
-        """What means a missing value in a column."""
-        return (*self.missing.get("*", ()), *self.missing.get(column, ()))
-
-    @property
-    def plain(self) -> bool:
-        """Whether numbers may be written as programs write them."""
-        return self.decimal in (None, ".") and self.thousands in (None, ",")
-
-
-NO_HABITS = Habits()
 
 
 @dataclass(frozen=True)
@@ -170,7 +118,7 @@ def find(values: pd.Series, habits: Habits = NO_HABITS, declared: Column | None 
     if found.column.why == "constant" and 0.05 < held / rows < 0.95:  # such as yes, or nothing
         said = f"has the single value {_short(cells.texts[0])} and {rows - held:,} gaps; used as value or gap"
         found = replace(_finished(cells, replace(column, kind="categorical")), notes=(Note(said, "one value"),))
-    return replace(found, gaps=gaps, notes=(*found.notes, *cells.seen))
+    return replace(found, gaps=gaps, notes=(*found.notes, *cells.notes))
 
 
 def strange(values: pd.Series) -> str:

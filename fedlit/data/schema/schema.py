@@ -13,8 +13,8 @@ import pandas as pd
 from fedlit.data.note import Note, behind
 from fedlit.data.schema.cells import is_text
 from fedlit.data.schema.column import Column, Typed
-from fedlit.data.schema.declared import Declared
-from fedlit.data.schema.find import Found, Habits, declared_column, find
+from fedlit.data.schema.declared import Declared, Habits
+from fedlit.data.schema.find import Found, declared_column, find
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 

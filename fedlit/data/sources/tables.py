@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlit.data.note import Note, behind
 from fedlit.data.reading import Raw, read_table
-from fedlit.data.schema.declared import Declared, check_declared
+from fedlit.data.schema.declared import Declared, Habits, check_declared
 from fedlit.data.sources.base import Source, check_names, check_tables, choose_clients, client_name
 from fedlit.data.sources.places import Files, Place, places_of
 from fedlit.data.splitting import SplitSettings, check_split, groups_of, own_split, same_rows, split_column, split_rows
@@ -249,7 +249,6 @@ class Tables(Source):
     def _table(self, client: str, raw: Raw, place: Place, seed: int, schema: Schema | None) -> ClientTable:
         """One client's table; ``schema`` where its columns were looked at together with others'."""
         from fedlit.data.labels import read_target
-        from fedlit.data.schema.find import Habits
 
         targets, split, frame, options = self._targets(client), own_split(self.split, client), raw.frame, place.options
         by, several = split_column(split), not isinstance(self._of("target", client), str)
