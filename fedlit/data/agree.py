@@ -336,7 +336,9 @@ def _values(table: ClientTable, agreement: Agreement) -> dict[str, Any]:
     told = dict[str, dict[str, Any]]()
     for column in map(str, table.features):
         met = agreement.met(table.name, column)
-        for topic in agreement.asks(column) if met is not None and met.kind else ():
+        if met is None or met.kind is None:
+            continue
+        for topic in agreement.asks(column):
             train = table.features[column].iloc[table.splits["train"]]
             told.setdefault(topic, {})[column] = _told(topic, train, met.kind, agreement.terms)
     return told
