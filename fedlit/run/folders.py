@@ -111,7 +111,9 @@ def _usable(last: Path) -> Path:
             if found:
                 say_once(f"{found[0]}. The one before it is used: {path}")
             return path
-    raise ConfigError(f"{'; '.join(found)}. There is no checkpoint to go on from: start a new run")
+    raise ConfigError(
+        f"{'; '.join(found)}. There is no checkpoint to go on from (was checkpointing off?): start a new run"
+    )
 
 
 def find_run(run: str | Path, fits: Callable[[Path], bool] | None = None) -> Path:
@@ -220,8 +222,6 @@ def to_score(
             f"{purpose}: expected a trained run in {root / name}, found none; run fit first or give --ckpt_path (runs "
             "that were trained together are scored by fedlit.test_together)"
         )
-    if not _has_any(folder):
-        raise ConfigError(f"{purpose}: expected a checkpoint in {folder}, found none; was checkpointing off?")
     last = _usable(folder / CHECKPOINTS / LAST)
     return _best(last) if ckpt_path == "best" else last, folder
 

@@ -97,13 +97,11 @@ class _Settings:
             *layers_of(more),
         ]
         if not exchange:
-            layers = [layer._replace(values=_without_exchange(layer.values)) for layer in layers]
+            for place, layer in enumerate(layers):
+                kept = {key: own for key, own in layer.values.items() if key.partition(".")[0] != "exchange"}
+                layers[place] = layer._replace(values=kept)
             layers.append(Layer({"exchange.federated": []}))
         return parse(Asked("fit", layers, name, self.files, tuple(self.files[:1])))[0]
-
-
-def _without_exchange(values: Mapping[str, Any]) -> Settings:
-    return {key: value for key, value in values.items() if key.partition(".")[0] != "exchange"}
 
 
 def prepare(

@@ -4,7 +4,7 @@ that it was trained on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,9 @@ def scorers_of(
     with told_as(_altered):
         specs = [ClientSpec.from_state(state) for state in saved["specs"].values()]
     place = {site.name: (spec, site) for spec in specs for site in spec.sites}
-    tensors = by_client(header["state_dict"], [spec.name for spec in specs])
+    tensors: dict[str, dict[str, Tensor]] = {spec.name: {} for spec in specs}
+    for key, tensor in header["state_dict"].items():
+        tensors[key.split(".", 2)[1]][key] = tensor  # no client's name has a point
     found = {}
     for client in sorted(saved["encoders"]) if clients is None else clients:
         check_client(header, client)
@@ -110,20 +112,6 @@ def scorers_of(
         function = ClientFunction(built, client, loop.seed)
         state, batch = task_state(spec.task), data.eval_batch_size
         found[client] = Scorer(client, encoder, function, state, classes=site.classes, batch=batch, about=about)
-    return found
-
-
-def by_client(state: Mapping[str, Tensor], names: Collection[str]) -> dict[str, dict[str, Tensor]]:
-    """Client → its tensors, by their names in its own module.
-
-    Example:
-        >>> by_client({"clients.a.w": torch.zeros(1), "clients.b.w": torch.ones(1)}, ["a", "b"])
-        {'a': {'w': tensor([0.])}, 'b': {'w': tensor([1.])}}
-    """
-    found: dict[str, dict[str, Tensor]] = {name: {} for name in names}
-    for key, tensor in state.items():
-        _, client, own = key.split(".", 2)  # no client's name has a point
-        found[client][own] = tensor
     return found
 
 
@@ -166,9 +154,8 @@ def _trained(
     prefix = f"clients.{spec.name}."
     if overrides(client, "setup"):
         call_hook(client, "setup", "predict")
-    own = {prefix + key: value for key, value in client.state_dict().items()}
-    check_tensors({prefix + key: value for key, value in tensors.items()}, own)
-    client.load_state_dict(tensors)
+    check_tensors(tensors, {prefix + key: value for key, value in client.state_dict().items()})
+    client.load_state_dict({key.removeprefix(prefix): value for key, value in tensors.items()})
     saved = header["fedlit"]["clients"][spec.name]
     client.state, client.steps_taken = saved["state"], saved.get("steps_taken", 0)
     call_hook(client, "on_load_checkpoint", saved)

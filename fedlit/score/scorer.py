@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedlit.data.row_encoder import RowEncoder
 from fedlit.data.sources.reads import are_positions, as_positions, without_bases
-from fedlit.errors import ConfigError, DataError, FedlitError, RunError, did_you_mean, told_as
+from fedlit.errors import ConfigError, DataError, RunError, did_you_mean, told_as
 from fedlit.outcomes import SEQUENCE, Outcome
 from fedlit.score.cells import check_frame, missing_and_unseen
 from fedlit.show.text import shorten
@@ -199,27 +199,23 @@ class Scorer:
         Raises:
             RunError: the network cannot be computed, or its predictions are not finite.
         """
-        parts = [np.zeros((0, self._whole.width), np.float32)]
-        with told_as(self._failed):
+        who, width = f"client {self.client!r}", self._whole.width
+        parts = [np.zeros((0, width), np.float32)]
+        with told_as(
+            lambda error: RunError(f"{who}: its network could not be computed: {type(error).__name__}: {error}")
+        ):
             for start in range(0, len(x), self.batch):
                 rows = x[start : start + self.batch]
                 part = self.function(rows)
-                self._check(part, (len(rows), self._whole.width))
+                if part.shape != (len(rows), width) or part.dtype.kind != "f":
+                    raise RunError(
+                        f"{who}: expected predictions {(len(rows), width)} of floats, found {part.dtype} {part.shape}; "
+                        "its network fits another task"
+                    )
                 parts.append(part)
         predictions = np.concatenate(parts)
         if not np.isfinite(predictions).all():
             raise RunError(
-                f"client {self.client!r}: expected finite predictions, found others; its training went astray, so use "
-                "another checkpoint"
+                f"{who}: expected finite predictions, found others; its training went astray, so use another checkpoint"
             )
         return self._whole.narrow(self.own_classes, predictions)
-
-    def _check(self, part: NDArray[Any], expected: tuple[int, int]) -> None:
-        if part.shape != expected or part.dtype.kind != "f":
-            raise RunError(
-                f"client {self.client!r}: expected predictions {expected} of floats, found {part.dtype} {part.shape}; "
-                "its network fits another task"
-            )
-
-    def _failed(self, error: Exception) -> FedlitError:
-        return RunError(f"client {self.client!r}: its network could not be computed: {type(error).__name__}: {error}")

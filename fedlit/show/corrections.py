@@ -144,17 +144,13 @@ def _column_of(feature: str, columns: Sequence[str]) -> str | None:
     return max((name for name in columns if feature.startswith(f"{name}=")), key=len, default=None)
 
 
-def _counted(label: Any, count: int) -> str:
-    return f"{label} (n = {count:,})"
-
-
 def _curves(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[Any, Any]) -> None:
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     edges = np.histogram_bin_edges(numbers[~np.isnan(numbers)], bins=24)
     for label, colour in colours.items():
         own = numbers[(target == label).to_numpy() & ~np.isnan(numbers)]
         if len(own):
-            shares, called = np.full(len(own), 1 / len(own)), _counted(label, len(own))
+            shares, called = np.full(len(own), 1 / len(own)), f"{label} (n = {len(own):,})"
             axes.hist(own, bins=edges.tolist(), weights=shares, alpha=0.6, color=colour, label=called)
 
 
@@ -165,5 +161,5 @@ def _bars(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[Any
         shares = [(own.isna() if name == "missing" else own == name).mean() for name in names]
         width = 0.8 / len(colours)
         places = np.arange(len(names)) + (position - (len(colours) - 1) / 2) * width
-        axes.bar(places, shares, width, color=colour, label=_counted(label, len(own)))
+        axes.bar(places, shares, width, color=colour, label=f"{label} (n = {len(own):,})")
     axes.set_xticks(range(len(names)), [f"{name:g}" if isinstance(name, float) else str(name) for name in names])
