@@ -14,7 +14,7 @@ from torch import Tensor
 from fedlit.data.encoding import Rows
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.errors import ConfigError
+from fedlit.errors import expect
 from fedlit.files import write_frames
 from fedlit.show.shown import Shown
 from fedlit.show.text import Verbatim
@@ -75,8 +75,7 @@ def write_predictions(
         ConfigError: another format.
         OSError: they cannot be written; what was there before is still there.
     """
-    if format not in ("csv", "parquet"):
-        raise ConfigError(f"--format: expected csv or parquet, found {format!r}")
+    expect(format in ("csv", "parquet"), "--format", "csv or parquet", format)
     folder = folder / data.predict
     # Lightning unpacks a list of one
     sites = data.sites(data.predict)

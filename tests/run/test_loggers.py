@@ -37,18 +37,15 @@ class Memory(Logger):
         self.hyperparams |= params
 
 
-class Full(Memory):
-    """Has no room."""
+class Fails(Memory):
+    """Raises an error."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        raise OSError("no space left")
-
-
-class Strange(Memory):
-    """Fails otherwise."""
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        raise ValueError("nothing like that")
+        raise self.error
 
 
 def test_all_loggers_of_a_list_get_the_same_keys_steps_and_settings(tmp_path: Path) -> None:
@@ -73,11 +70,11 @@ def test_all_loggers_of_a_list_get_the_same_keys_steps_and_settings(tmp_path: Pa
 
 
 def test_a_logger_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(tmp_path, epochs=2, logger=Full()).fit(quiet=True)  # a full disk ends no training
+    make_run(tmp_path, epochs=2, logger=Fails(OSError("no space left"))).fit(quiet=True)  # a full disk ends no training
     told = capsys.readouterr().err
-    assert told.count("trainer.logger: Full: expected to write there, found: no space left; training goes on") == 1
-    with pytest.raises(RunError, match=r"trainer.logger: Strange could not write \(ValueError: nothing like that\)"):
-        make_run(tmp_path, epochs=1, logger=Strange()).fit(quiet=True)
+    assert told.count("trainer.logger: Fails: expected to write there, found: no space left; training goes on") == 1
+    with pytest.raises(RunError, match=r"trainer.logger: Fails could not write \(ValueError: nothing like that\)"):
+        make_run(tmp_path, epochs=1, logger=Fails(ValueError("nothing like that"))).fit(quiet=True)
     for wrong in ("csv", dict):
         with pytest.raises(ConfigError, match=r"^trainer.logger: "):
             make_run(tmp_path, epochs=1, logger=wrong).fit(quiet=True)
