@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -56,6 +57,8 @@ def test_a_network_that_predicts_one_class_is_said(trained: tuple[Run, Results])
     scores = {name: float(one.get(name, value)) for name, value in results.scores["breast_cancer"].items()}
     (note,) = weak_networks(run.data, replace(results, scores={"breast_cancer": scores}))
     assert "one class" in note
+    many = SimpleNamespace(clients=run.data.clients * 23)
+    assert weak_networks(many, results)[-1].startswith("3 more clients' networks")  # type: ignore[arg-type]
 
 
 def test_errors_in_other_units_have_no_mean(tmp_path: Path) -> None:
