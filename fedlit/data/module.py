@@ -224,7 +224,7 @@ class FederatedData(LightningDataModule):
             tables = self._shape(self.source.some(own, self.seed, self.share), known)
         else:
             read = self.source.tables(self.seed)
-            names = {table.name: {} for table in read}
+            names: dict[str, dict[str, Any]] = {table.name: {} for table in read}
             known = check_names(sorted(names) if self.deal else list(self.share("clients", names)))
             if self.pool and (self.deal or len(read) < len(known)):
                 raise ConfigError(

@@ -175,12 +175,3 @@ def test_sites_of_a_pooled_client() -> None:
     assert [(client, site) for client, site, _ in data.sites("test")] == [("centralized", "a"), ("centralized", "c")]
     assert list(data.train_loaders) == ["centralized"]
     assert data.train_loaders["centralized"].batch_size == 10
-
-
-def test_order_of_clients_and_further_clients_change_nobodys_batches() -> None:
-    small = ready(FederatedData(InMemory(a=20, b=25), batches=5, seed=3))
-    large = ready(FederatedData(InMemory(c=30, b=25, a=20), batches=5, seed=3))
-    for name in ("a", "b"):
-        for mine, theirs in zip(small.train_loaders[name], large.train_loaders[name], strict=True):
-            assert torch.equal(mine.x, theirs.x)
-            assert torch.equal(mine.y, theirs.y)

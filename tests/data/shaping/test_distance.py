@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import linprog
-from scipy.stats import shapiro, wasserstein_distance
+from scipy.stats import shapiro
 
 from fedlit.data.shaping.by_distance import Distance, Features, Space, emd
 from fedlit.data.shaping.dealing import Whole
@@ -23,15 +23,6 @@ from fedlit.errors import ConfigError
 def space_of(x: np.ndarray, y: np.ndarray, index: np.ndarray | None = None, rows: int = 200) -> Space:
     frame = pd.DataFrame(x, columns=[f"x{place}" for place in range(x.shape[1])], index=index)
     return Space(frame, pd.Series(y, index=index), np.arange(len(x)), how="raw", rows=rows)
-
-
-def test_features_alone_are_what_scipy_computes_and_labels_alone_the_total_variation() -> None:
-    rng = np.random.default_rng(0)
-    a, b, zeros = rng.normal(size=(30, 1)), rng.normal(1, 2, size=(17, 1)), np.zeros(30)
-    assert emd(a, zeros, b, zeros[:17], 5.0) == pytest.approx(wasserstein_distance(a[:, 0], b[:, 0]))
-    first, second, nothing = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1, 3]), np.zeros((5, 2))
-    p, q = np.bincount(first, minlength=4) / 4, np.bincount(second, minlength=4) / 5
-    assert emd(nothing[:4], first, nothing, second, 3.0) == pytest.approx(3.0 * np.abs(p - q).sum() / 2)
 
 
 def test_features_and_labels_together_are_a_linear_programme() -> None:

@@ -88,21 +88,6 @@ def test_relative_paths(cache: Path, tmp_path: Path) -> None:
         read("south.csv", root=str(root))
 
 
-def test_missing_marks_other_encoding_and_labels(tmp_path: Path) -> None:
-    path = tmp_path / "latin.csv"
-    path.write_bytes(("x,ort,y\n" + "?,Köln,1.0\n2,NA,2.0\n3,Bonn,2.0\n" * 20).encode("latin-1"))
-    for table in (read(path), read(path, encoding="latin-1")):
-        assert table.features["ort"].iloc[0] == "Köln"
-        assert table.features.isna().sum().tolist() == [20, 20]
-        assert table.categorical == ("ort",)
-        assert table.target.tolist() == [1, 2, 2] * 20
-        assert table.target.dtype == "int64"
-        assert {"north: '?' counts as missing in x (20)", "north: 'NA' counts as missing in ort (20)"} <= {*table.notes}
-    assert any("encod" in note for note in read(path).notes)  # found, so said
-    with pytest.raises(ConfigError, match="encoding: expected the name of a text encoding"):
-        read(path, encoding="nonsense")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
