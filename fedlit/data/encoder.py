@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedlit.data.agree import Agreement, Terms
 from fedlit.data.columns import NUMBERS, ColumnEncoder, categories_of, frequent, names_of, plain_values
 from fedlit.data.encoding import EncodedClient, Rows, moments_of
 from fedlit.data.moments import Moments, own_edges
-from fedlit.data.note import Note
+from fedlit.data.note import Note, of_client
 from fedlit.data.row_encoder import RowEncoder
 from fedlit.data.schema.column import kind_of
 from fedlit.data.schema.schema import Schema
@@ -214,7 +214,7 @@ def _notes(table: ClientTable) -> list[Note]:
         (constant, "one value", "the same value in all training rows"),
     )
     return [
-        _note(table, kind, f"{text}: {', '.join(names)}", columns=names, fix={"drop": names})
+        of_client(table.name, kind, f"{text}: {', '.join(names)}", columns=names, fix={"drop": names})
         for names, kind, text in said
         if names
     ]
@@ -227,30 +227,23 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
         counted = list(zip(task.classes, task.class_rows, task.known_rows, strict=True))
         if same := [label for label, have, known in counted if known and have in (0, known)]:
             text = f"the same in all training rows, so nothing is learnt of: {', '.join(same)}"
-            notes.append(_note(table, "one class", text, columns=same))
+            notes.append(of_client(table.name, "one class", text, columns=same))
         gaps = {label: rows - known for label, _, known in counted if 0 < known < rows}
         if gaps:
             shown = ", ".join(f"{label} ({count:,})" for label, count in gaps.items())
             text = f"not known of some training rows, which count nowhere for it: {shown}"
-            notes.append(_note(table, "unlabelled", text, columns=list(gaps)))
+            notes.append(of_client(table.name, "unlabelled", text, columns=list(gaps)))
         return notes
     target = [str(table.target.name)]
     classes = sum(own > 0 for own in task.class_rows)
     if classes > 20 and classes > rows / 4 and not sequence:
         text = f"{classes} classes in {rows} training rows; is {target[0]!r} the target?"
-        notes.append(_note(table, "many classes", text, columns=target))
+        notes.append(of_client(table.name, "many classes", text, columns=target))
     if not task.classes and table.target.iloc[table.splits["train"]].nunique() == 1:
         text = f"{target[0]!r} is the same in all training rows: there is nothing to learn"
-        notes.append(_note(table, "one value", text, columns=target))
+        notes.append(of_client(table.name, "one value", text, columns=target))
     if unseen := int(((validation == -1) if sequence else ~task.known(validation)).sum()):
         what = "positions of validation rows" if sequence else "validation rows"
         text = f"{unseen:,} {what} have a label that no training row has; they count as wrong"
-        notes.append(_note(table, "rare class", text, columns=target))
+        notes.append(of_client(table.name, "rare class", text, columns=target))
     return notes
-
-
-def _note(
-    table: ClientTable, kind: str, text: str, columns: Sequence[str], fix: Mapping[str, Any] | None = None
-) -> Note:
-    column = columns[0] if len(columns) == 1 else ""
-    return Note(text, kind, clients=[table.name], column=column, fix=fix, head=table.name)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fedlit.data.agree import Agreement, Terms
 from fedlit.data.encoder import TableEncoder
-from fedlit.data.note import Note
+from fedlit.data.note import Note, of_client
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, expect
@@ -72,10 +72,10 @@ def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> Cli
     notes = list(table.notes)
     if left:
         text = f"left out, for no client of the run ({clients}) has it: {shorten(left)}"
-        notes.append(Note(text, "left out", clients=[table.name], fix={"drop": left}, head=table.name))
+        notes.append(of_client(table.name, "left out", text, fix={"drop": left}))
     if lacking := [name for name in known if name not in kept]:
         text = f"does not have, and enters as 0 (data.align): {shorten(lacking)}"
-        notes.append(Note(text, "absent", clients=[table.name], head=table.name))
+        notes.append(of_client(table.name, "absent", text))
     return replace(table.only(kept), notes=tuple(notes))
 
 
@@ -87,7 +87,7 @@ def _take_task(encoder: TableEncoder, table: ClientTable, terms: Terms, agreed: 
     same = [client for client, target in agreed.targets.items() if target["task"] == facts["task"]]
     if not same:
         text = f"no client of the run has the task {facts['task']}, so its outputs are its own"
-        return [Note(text, "task", clients=[table.name], column=str(table.target.name), head=table.name)]
+        return [of_client(table.name, "task", text, [str(table.target.name)])]
     task, labels = agree_on_task(same[0], agreed.targets, classes=terms.classes), facts.get("labels", ())
     if strange := [label for label in labels if label not in task.classes]:
         raise DataError(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Note", "alike", "behind"]
+__all__ = ["Note", "alike", "behind", "of_client"]
 
 
 class Note(str):
@@ -62,6 +62,13 @@ class Note(str):
             "text": self.text,
             "fix": fix,
         }
+
+
+def of_client(
+    client: str, kind: str, text: str, columns: Sequence[str] = (), fix: Mapping[str, Any] | None = None
+) -> Note:
+    """A note on one client's table, and on one of its columns if only one is named."""
+    return Note(text, kind, clients=[client], column=columns[0] if len(columns) == 1 else "", fix=fix, head=client)
 
 
 def behind(head: str, note: str, *, column: str = "") -> Note:

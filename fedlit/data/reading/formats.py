@@ -185,8 +185,6 @@ def series_of(column: pa.ChunkedArray) -> pd.Series:
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     kind = column.type
-    if is_.is_null(kind):
-        return pd.Series([None] * len(column), dtype=object)
     if is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind):
         column, own = column.cast(pa.large_string()), text_dtype()
     elif is_.is_boolean(kind) or is_.is_integer(kind):
