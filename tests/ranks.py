@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def train(folder: Path, name: str, **more: Any) -> dict[str, Any]:
     from federations import make_run
 
     run = make_run(folder, **options(name, **more))
-    plan = repr(run.describe().to_dict())
+    plan = json.dumps(run.describe().to_dict())
     run.fit(quiet=True)
     return end_of(run, plan)
 
@@ -79,7 +80,7 @@ def resume(folder: Path, name: str, checkpoint: Path) -> dict[str, Any]:
     from federations import make_run
 
     run = make_run(folder, **options(name))
-    plan = repr(run.describe().to_dict())
+    plan = json.dumps(run.describe().to_dict())
     run.fit(checkpoint, quiet=True)
     return end_of(run, plan, 2)
 
