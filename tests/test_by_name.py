@@ -99,4 +99,4 @@ def test_a_newcomer_takes_the_slices_that_the_run_has(tmp_path: Path) -> None:
     ash, cedar = first.loop.federation["ash"], second.loop.federation["cedar"]
     taken, theirs = cedar.state_dict()["encoder.0.weight"], ash.state_dict()["encoder.0.weight"]
     assert torch.equal(taken[:, :5], theirs) and not torch.equal(taken[:, 5], theirs[:, 4])
-    assert any("nobody in the run has" in note and "x5" in note for note in second.loop.federation.notes)
+    assert any("no client of the run has" in note and "x5" in note for note in second.loop.federation.notes)

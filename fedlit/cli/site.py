@@ -32,7 +32,7 @@ def keys(folder: Path) -> None:
     site = read_site(folder / "site.yaml").site
     _shut(folder)
     mine = make_site_keys(folder, site)
-    print(for_terminal(f"Made {folder / 'site.key'} (nobody else may have it) and {folder / f'{site}.pub'}."))
+    print(for_terminal(f"Made {folder / 'site.key'} (keep it secret) and {folder / f'{site}.pub'}."))
     print(for_terminal(f"Send {site}.pub to the coordinator, and tell them by telephone:"))
     print(for_terminal(Verbatim(f"  {mine}")))
 

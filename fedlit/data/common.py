@@ -141,7 +141,7 @@ def of_several_kinds(kinds: Kinds) -> list[str]:
     """For a person: columns of one name that are not the same thing everywhere, and so are never found to be common."""
     found = {column: _kinds(kinds, column) for column in sorted({column for own in kinds.values() for column in own})}
     return [
-        f"{column} is not taken for common, for it is of several kinds: "
+        f"{column} is not treated as common, because it has several kinds: "
         + ", ".join(f"{kind} at {client}" for kind, client in own.items())
         for column, own in found.items()
         if len(own) > 1

@@ -92,7 +92,7 @@ class PerFedAvg(TwoCopies):
                 'federated, found exchange.federated: []; set it to ["*"] or a part of the network'
             )
         often = every == "step" or (isinstance(every, Mapping) and every.get("steps", 10) < 10)
-        return [f"PerFedAvg passes over all training rows behind each exchange, {every}"] if often else []
+        return [f"PerFedAvg passes over all training rows after each exchange, {every}"] if often else []
 
     def on_rows(self, rows: Rows) -> None:
         """Keep them, without a copy."""

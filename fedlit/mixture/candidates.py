@@ -114,7 +114,7 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Cand
         made["trees"] = Candidate("its own trees", go_alone=TREES[0], grid=grid if large else small)
     several, shared = len(found.rows) > 1, any(found.shared.values())
     if not several:
-        out["logistic, forest, tabm"] = "there is one client, so nobody to share with"
+        out["logistic, forest, tabm"] = "there is only one client"
     elif not shared:
         out["logistic, forest"] = "no column is shared by two clients; give columns that mean the same one name"
     elif len(found.tasks) > 1 or not found.tasks <= {"classification", "regression"}:

@@ -242,7 +242,7 @@ def pairs_of(typed: Sequence[str]) -> Iterator[tuple[str, str]]:
                 if flag != "-c":
                     check_key(flag.removeprefix("--"))
                 found = f"the next key, {value}" if value else "nothing"
-                raise ConfigError(f"{flag}: expected a value behind it, found {found}")
+                raise ConfigError(f"{flag}: expected a value after it, found {found}")
         yield flag, value
 
 

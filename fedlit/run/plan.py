@@ -120,7 +120,7 @@ class Plan(Shown):
         optimizer = [f"{key} {own}" for key, own in self.optimizer.items()]
         for heading, names in (
             ("Federated", self.exchange["federated"]),
-            ("Published beside it", list(beside)),
+            ("Published with them", list(beside)),
             ("Optimizer", optimizer),
         ):
             parts += [f"{heading}: {shorten(names, 6)}"] if names else []

@@ -435,7 +435,7 @@ class Run(Shown):
         if not quiet:
             print(for_terminal(results.brief() if brief else results))
         known = (self.folder / f"{split}.csv").exists()
-        with spared(self.folder / f"{split}.csv", f"{split}.csv and {split}.json", go_on="the scores are told"):
+        with spared(self.folder / f"{split}.csv", f"{split}.csv and {split}.json", go_on="the scores are printed"):
             if not writable:
                 raise OSError(errno.EROFS, "the folder is read-only")
             files = results.write(self.folder)

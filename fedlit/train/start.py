@@ -140,7 +140,9 @@ class Begun:
             size = sum(value.numel() for value in taken.values())
             notes.append(f"{name}: keeps {size:,} numbers of the run as they are: {shorten(list(taken))}")
         if missing := [key for key in names if key not in taken]:
-            notes.append(f"{name}: nobody in the run has {shorten(missing)}; {name} starts from its own values there")
+            notes.append(
+                f"{name}: no client of the run has {shorten(missing)}; {name} starts from its own values there"
+            )
         if differ:
             notes.append(
                 f"{name}: the run's clients differ in {len(differ)} of {len(taken)} federated tensors; {name} takes "

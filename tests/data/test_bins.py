@@ -84,7 +84,7 @@ def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:
     sent = {name: sum(map(len, own.get("sketches", {}).values())) for name, own in told.items()}
     assert sketches["numbers"] == sent == {"a": SKETCHED + 1, "b": SKETCHED + 1, "c": 0}
     assert agreement.apart == (
-        "town is not taken for common, for it is of several kinds: categorical at b, numeric at c",
+        "town is not treated as common, because it has several kinds: categorical at b, numeric at c",
     )
     run = make_run(tmp_path, data={"bins": "agreed"})
     text = str(run.describe())

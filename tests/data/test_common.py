@@ -69,7 +69,7 @@ def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> Non
     with pytest.raises(ConfigError, match=r"'bmi': expected one kind .* found numeric at 'a' and categorical at 'b'"):
         find_groups(odd, ["bmi"])
     assert agreement(odd, common="all").apart == (
-        "bmi is not taken for common, for it is of several kinds: numeric at a, categorical at b",
+        "bmi is not treated as common, because it has several kinds: numeric at a, categorical at b",
     )
     empty = [table("a", age=NUMBERS), table("b", age=[np.nan])]  # no value says nothing about the kind
     assert find_groups(empty, "all")[0].columns == ("age",)

@@ -226,7 +226,7 @@ def people(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     for one, other in islice(combinations(clients, 2), MOST_PAIRS):
         for name, known in one.table.keys.items():
             if both := len(np.intersect1d(known, other.table.keys.get(name, ()), assume_unique=True)):
-                text = f"{counted(both, 'value')} stand at both"
+                text = f"both clients have {counted(both, 'value')}"
                 yield Note(text, "people", clients=(one.client, other.client), column=name)
 
 

@@ -56,7 +56,7 @@ def read_excel(path: Path, notes: Notes) -> pd.DataFrame:
     if any(map(NOT_COMPUTED.search, sheets)):
         notes.add("some formulas have no computed value and are read as empty. Open and save the file in Excel.")
     if any(b"<mergeCell " in sheet for sheet in sheets):
-        notes.add("it holds merged cells: their value stands in the first of them only.")
+        notes.add("it has merged cells: only the first of them has the value.")
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     # read_only streams the rows; data_only takes the values that Excel computed last.

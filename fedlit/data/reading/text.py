@@ -49,7 +49,9 @@ def read_text(content: bytes, notes: Notes, sep: str | None = None) -> pd.DataFr
     content = _as_utf8(content, notes)
     sep_line = SEP_LINE.match(content)
     if sep_line:
-        notes.add(f"its first line, {sep_line.group().decode().strip()!r}, is taken for the separator.")
+        notes.add(
+            f"its first line, {sep_line.group().decode().strip()!r}, is treated as the definition of the separator."
+        )
     start = 0
     for _ in range(options.skiprows or sep_line is not None):
         if (above := LINE.match(content, start)) is None:

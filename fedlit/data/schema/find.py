@@ -243,7 +243,7 @@ def _of_cells(cells: Cells, column: Column, habits: Habits, signs: Mapping[str, 
         return found
     if len(words) == 1:
         return _constant(texts[0], int((cells.codes < 0).sum()))
-    said = "looks like dates of several formats, and is taken for categories; write them in one"
+    said = "looks like dates in several formats, and is treated as categories; use one format"
     notes = [Note(said, "formats")] if look_like_dates(texts) else []
     return _unusable(cells) or _categories(cells, column, notes, signs)
 
@@ -307,7 +307,7 @@ def _mostly_numbers(cells: Cells, column: Column, failed: list[str], read: int) 
     """Text, though most cells are numbers."""
     counts = dict(zip(cells.texts, cells.counts.tolist(), strict=True))
     others = shorten([f"{text!r} ({counts[text]:,})" for text in failed])
-    note = f"is taken for text, though {read:,} of its {cells.counts.sum():,} values are numbers; {others} are not"
+    note = f"is treated as text, though {read:,} of its {cells.counts.sum():,} values are numbers; {others} are not"
     if not any(re.search(r"\d", text) for text in failed):  # else it may be a level
         note += f". If they mean that there is no value, write missing: {{{cells.name}: [...]}}"
     kept = _unusable(cells) or _categories(cells, column)

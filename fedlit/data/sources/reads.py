@@ -73,9 +73,9 @@ def codes_of(reads: Iterable[str], length: int, where: str) -> tuple[np.ndarray,
     if converted:
         notes.append(f"converted: {', '.join(f'{own} ({times:,})' for own, times in sorted(converted.items()))}")
     if others[-1]:
-        notes.append(f"{others[-1]:,} reads are shorter than {length}: no base and no label behind their end")
+        notes.append(f"{others[-1]:,} reads are shorter than {length}: they have no base and no label beyond their end")
     if others[1]:
-        notes.append(f"{others[1]:,} reads are longer than {length}: what is behind is cut off")
+        notes.append(f"{others[1]:,} reads are longer than {length}: the rest is cut off")
     return np.array(made, dtype=np.int8).reshape(-1, length), notes
 
 

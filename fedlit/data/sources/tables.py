@@ -329,10 +329,10 @@ def _notes(table: ClientTable) -> list[str]:
     notes, name = list[str](), table.name
     doubled, across = same_rows(table.features, table.target, table.splits)
     if doubled:
-        said = f"{doubled:,} rows of {len(table.features):,} are doubles"
-        where = f"{across:,} validation or test rows stand in training rows word for word ({said}): scores flatter"
+        said = f"{doubled:,} of {len(table.features):,} rows are duplicates"
+        where = f"{across:,} validation or test rows are identical to training rows ({said}): scores are too good"
         ask = "Are they the same cases? Then drop them, or split by group"
-        notes.append(f"{name}: {where if across else f'{said}, word for word'}. {ask}")
+        notes.append(f"{name}: {where if across else said}. {ask}")
     if (few := len(table.splits["validation"])) < _FEW_ROWS:
         notes.append(f"{name}: {few} validation rows: what is chosen by them is chosen by chance")
     return notes

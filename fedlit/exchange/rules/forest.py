@@ -97,15 +97,15 @@ class GrowForest(Rule):
         self.asks = self._words()
 
     def _words(self) -> str:
-        few = f"no number of rows from 1 to {self.minimum - 1} is told"
+        few = f"no number of rows from 1 to {self.minimum - 1} is sent"
         said = {
             f"sums over its rows in the nodes of {self.trees} growing trees, level by level (some 30 to 50 questions): "
             "how many, of each class, are not above a threshold, or their number, sum and sum of squares; and once the "
             "range of each column, in whole numbers": True,
             "also the least and the largest value of each column in each node": self.exact,
             "of all nodes and classes, so that sums over clients do": self.summed,
-            few if self.minimum > 1 else "single rows are told: minimum is 1": True,
-            f"each is told with noise of scale {self.noise:g}, which is no guarantee": self.noise,
+            few if self.minimum > 1 else "counts of single rows are sent: minimum is 1": True,
+            f"each is sent with noise of scale {self.noise:g}, which is no guarantee": self.noise,
         }
         return "; ".join(words for words, true in said.items() if true)
 

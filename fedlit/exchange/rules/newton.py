@@ -91,7 +91,7 @@ class Newton(Rule):
 
     needs = frozenset({"answers"})
     _memory = ("found",)
-    sends = "the number of clients whose rows are behind what it receives"
+    sends = "the number of clients whose rows contributed"
 
     def __init__(self, of: Literal["others", "all"] = "others", ridge: float = 3.0) -> None:
         demand(ridge > 0, "Newton: ridge", "a number above 0", ridge)

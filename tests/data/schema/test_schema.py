@@ -88,7 +88,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "ranges": (lambda n: ["<=20", "20-50", ">50"][n % 3], "categorical", None, ""),
     "two bounds": (lambda n: ["<20", ">=20"][n % 2], "categorical", None, ""),
     "numbered": (lambda n: ["1 White", "2 Black"][n % 2], "categorical", None, ""),
-    "one number": (lambda n: "4 mg" if n % 9 else "not done", "categorical", None, "is taken for text, though 53 of"),
+    "one number": (lambda n: "4 mg" if n % 9 else "not done", "categorical", None, "is treated as text, though 53 of"),
     "post code": (lambda n: f"0{n % 9}123", "categorical", None, ""),
     "long codes": (lambda n: f"990000000000000000000{n % 5:05d}", "categorical", None, ""),
     "letters": (lambda n: ["1a", "3c", "2b", "7d"][n % 4], "categorical", None, ""),
