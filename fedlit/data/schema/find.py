@@ -359,7 +359,7 @@ def spellings(cells: Cells) -> tuple[dict[str, list[str]], list[Note]]:
     found: dict[str, list[str]] = {}
     for place in np.argsort(-cells.counts, kind="stable"):
         found.setdefault(cells.texts[place].casefold(), []).append(cells.texts[place])
-    return found, _alike("spellings that are taken for one value", found.values())
+    return found, _alike("spellings that are treated as one value", found.values())
 
 
 def _alike(said: str, groups: Iterable[Sequence[str]]) -> list[Note]:
