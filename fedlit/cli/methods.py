@@ -81,7 +81,7 @@ def methods_markdown() -> str:
 def _section(card: Card) -> str:
     facts = "\n".join(f"- **{title}**: {told}" for title, told in card.facts.items())
     config = f"<!-- not run: --method applies it -->\n```yaml\n{card.config.read_text('utf-8').rstrip()}\n```"
-    equation = f"```text\n{card.equation}\n```"
+    equation = f"```text\n{card.equation.rstrip()}\n```"
     return "\n\n".join([f"\n### {card.name}", f"{card.title}. {card.idea}", equation, facts, config])
 
 

@@ -27,11 +27,10 @@ from fedlit.files import write_text
 from fedlit.mixture.settings import MixtureSettings, PartSettings
 from fedlit.mixture.weigh import Predicted
 from fedlit.run.allowed import is_of_run
-from fedlit.run.config import flatten
+from fedlit.run.config import flatten, listed
 from fedlit.run.folders import newest_run, to_score
 from fedlit.run.load import load as load_run
 from fedlit.run.run import Run
-from fedlit.run.trainer import listed
 from fedlit.score.folder import MAIN, load
 from fedlit.score.mixed import aligned, united
 from fedlit.score.plain import read_json, write_json

@@ -257,12 +257,10 @@ def _check_typed(layer: Layer, files: Sequence[Layer]) -> None:
 
 def check_format(command: str, style: str) -> None:
     """Refuse a ``--format`` that a command does not have."""
-    styles = _FORMATS.get(command)
-    if styles is None:
-        known = " or ".join(f"{name} ({' or '.join(own)})" for name, own in _FORMATS.items())
-        raise ConfigError(f"--format: expected it with {known}, found it with {command}; leave it out")
+    styles = _FORMATS.get(command, ())
     if style not in styles:
-        raise ConfigError(f"--format: expected {' or '.join(styles)}, found {style!r}." + did_you_mean(style, styles))
+        expected = " or ".join(styles) or f"none with {command}"
+        raise ConfigError(f"--format: expected {expected}, found {style!r}." + did_you_mean(style, styles))
 
 
 def _own_config(command: Command, configs: Sequence[Path], root: Path, name: str, checkpoint: Any) -> Path | None:

@@ -5,8 +5,8 @@ other. Imports nothing heavy.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ class Card:
     download: float | None = None
     time: float | None = None
     tune: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    diff: tuple[str, ...] = ()
+    diff: Sequence[str] = ()
     python: str = ""
 
     @property
@@ -134,15 +134,8 @@ class Card:
 @cache
 def cards() -> dict[str, Card]:
     """Return all cards by name, family by family."""
-    known = {own.name for own in fields(Card)}
-    found = []
-    for name, said in read_yaml(_CARDS).items():
-        own: dict[str, Any] = {key: value.strip() if isinstance(value, str) else value for key, value in said.items()}
-        assert own.keys() <= known and own["family"] in FAMILIES, name
-        own["diff"] = tuple(own.get("diff") or ())
-        found.append(Card(name=name, **own))
-    order = list(FAMILIES)
-    return {own.name: own for own in sorted(found, key=lambda own: order.index(own.family))}
+    found = [Card(name=name, **told) for name, told in read_yaml(_CARDS).items()]
+    return {own.name: own for own in sorted(found, key=lambda own: list(FAMILIES).index(own.family))}
 
 
 def space_words(space: object) -> str:

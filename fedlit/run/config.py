@@ -19,6 +19,7 @@ __all__ = [
     "find_config",
     "flatten",
     "known_configs",
+    "listed",
     "parse_yaml",
     "read_yaml",
     "shown",
@@ -213,6 +214,11 @@ def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
             pair for key, value in tree.items() for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
         ]
     return [] if tree is None else [(prefix, tree)]
+
+
+def listed(value: Any) -> list[Any]:
+    """None, one thing or several, as a list."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 def typed_value(value: Any) -> str:

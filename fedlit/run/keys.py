@@ -28,7 +28,7 @@ SINGLE = tuple(_KEYS[""])
 GROUPS = {group: tuple(names) for group, names in _KEYS.items() if group}
 """Group → its keys."""
 
-_ONLY_TYPED = ("config", "method", "help", "print_config", "print_shtab")
+_ONLY_TYPED = ("config", "method", "help", "print_config")
 
 
 def _known() -> list[str]:

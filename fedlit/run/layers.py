@@ -11,7 +11,7 @@ from pathlib import PurePath
 from pydoc import ErrorDuringImport, locate
 from typing import Any, NamedTuple
 
-from fedlit.run.config import flatten
+from fedlit.run.config import flatten, listed
 
 __all__ = ["DEFAULTS", "Given", "Layer", "find_class", "given_in", "laid", "parameters_of"]
 
@@ -85,7 +85,7 @@ def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
         return _over(tree, {"class_path": value}, key)
     if name.endswith("+") and not rest:
         name = name[:-1]
-        return {**tree, name: [*_listed(tree.get(name)), *_listed(value)]}
+        return {**tree, name: [*listed(tree.get(name)), *listed(value)]}
     if "class_path" in tree and name not in _SPEC:
         return {**tree, "init_args": _put(tree.get("init_args") or {}, path, value, key)}
     inside = key if name in _SPEC else f"{key}.{name}".lstrip(".")
@@ -144,10 +144,6 @@ def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) ->
     if not given or _named(before).rpartition(".")[2] != _named(value).rpartition(".")[2]:
         return value
     return {**value, "init_args": {key: own for key, own in after.items() if key != "lr"}}
-
-
-def _listed(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 @cache

@@ -9,7 +9,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 
 from fedlit.errors import ConfigError
-from fedlit.run.trainer import listed
+from fedlit.run.config import listed
 from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
 
 __all__ = ["LoggerChoice", "LoggerOf", "RunTrainer", "make_loggers"]

@@ -25,6 +25,7 @@ from fedlit.exchange.place import find_place
 from fedlit.exchange.transport import Group, InProcess, Transport, group_of
 from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
+from fedlit.run.config import listed
 from fedlit.run.folders import CHECKPOINTS, WrittenFolder, check_name, new_folder, to_resume, to_score, used
 from fedlit.run.loggers import make_loggers
 from fedlit.run.plan import Plan, make_plan
@@ -34,7 +35,6 @@ from fedlit.run.trainer import (
     check_accelerator,
     check_clocks,
     check_options,
-    listed,
     make_trainer,
     without_hints,
 )

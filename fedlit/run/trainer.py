@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import Checkpoint, ProgressBar, Timer
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.exchange.transport import Group
+from fedlit.run.config import listed
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.loop import FederatedLoop
 
@@ -27,7 +28,6 @@ __all__ = [
     "check_clocks",
     "check_options",
     "is_part",
-    "listed",
     "make_trainer",
     "with_tuning",
     "without_hints",
@@ -35,11 +35,6 @@ __all__ = [
 
 DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
 """Options that differ from Lightning's where the user gives none."""
-
-
-def listed(value: Any) -> list[Any]:
-    """None, one thing or several, as a list."""
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 def is_part(limit: Any) -> bool:

@@ -126,18 +126,6 @@ def test_runs_are_numbered_and_scored_with_their_own_seed(trained: Path, capsys:
     assert main(asked[:-2]) == 0
 
 
-def test_describe_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["describe", "--config", "quickstart.yaml", "--format", "json"]) == 0
-    plan = json.loads(capsys.readouterr().out)
-    wine = plan["clients"]["wine"]
-    assert wine["rows"] == {"train": 106, "validation": 27, "test": 45} and wine["features"] == 13
-    # 13·64 + 64 | 2 (64·64 + 64) | 64·3 + 3
-    assert wine["parameters"] == 896 + 8320 + 195 and wine["federated"] == 8320
-    assert wine["bytes_per_exchange"] == 4 * 8320
-    assert plan["exchange"]["federated"] == ["core.0.weight", "core.0.bias", "core.2.weight", "core.2.bias"]
-    assert not (here / "lightning_logs").exists()
-
-
 def test_configs_are_found_here_then_in_configs_then_in_the_package(here: Path) -> None:
     shipped = find_config("quickstart.yaml")
     assert shipped.parent.name == "configs" and "quickstart.yaml" in known_configs()

@@ -144,14 +144,9 @@ init sites | client 'other', file
 init sites | Candidates: age, bmi, zz
 init sites/year.csv | 'species'
 init sites --target outcom | --target: | Did you mean 'outcome'
-init sites --target othr=zz | Did you mean 'other'
 init sites --target a --target b | 'a' and 'b'
-init sites/[no]*.csv --target other=zz --names a,b | all files
 init sites --target other=one | one value, 1
 init sites --out mine.txt | .yaml
-init sites --out no/mine.yaml | no
-init sites --targt x | Did you mean '--target'
-init schools.csv --target score --client-column ward | --client-column
 init schools.csv --target score --client-column score | --client-column
 init one.csv --target score --client-column school | --client-column
 """

@@ -58,15 +58,11 @@ def test_a_client_joins_and_predicts(here: Path, capsys: pytest.CaptureFixture[s
 
 MISTAKES = """
 --run mine | --config
---run mien --config west.yaml | 'mine'
---run mine --config wset | --config wset:
 --run mine --config again.yaml | 'north'
 --run mine --config two.yaml | west, east | --client
---run mine --config west.yaml --federatd | '--federated'
 --run mine --config west.yaml --ckpt_path first | --ckpt_path | 'first'
 --run mine --config west.yaml --trainer.max_epoch 3 | '--trainer.max_epochs'
 --run mine --config west.yaml --baselines lasso | baselines: | lasso
---run mine --config west.yaml --seeds x | seeds
 --run mine --config west.yaml --federated | north.csv
 """
 

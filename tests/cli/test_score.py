@@ -69,11 +69,8 @@ def test_without_a_name_scores_lie_beside_the_rows(here: Path, capsys: pytest.Ca
 
 MISTAKES = """
 --client north --data new.csv | --run
---run mine --data new.csv | --client
---run mine --client north | --data
 --run mien --client north --data new.csv | --run: | 'mine'
 --run mine --client north --data nw.csv | --data: | nw.csv
---run mine --client north --data . | --data: | folder
 --run mine --client north --data mine.yaml | --data: | mine.yaml
 --run mine --client north --data new.csv --out x.xls | --out:
 --run mine --client north --data new.csv --out new.csv | --out:
