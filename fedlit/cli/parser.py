@@ -16,7 +16,7 @@ from fedlit.run.keys import SINGLE
 
 __all__ = ["call"]
 
-_TRUST = "installed modules whose classes the files may name, beside those of fedlit, torch.nn and torch.optim"
+_TRUST = "an installed module whose classes the files may name, too; may be repeated"
 
 
 def call(name: str, function: Callable[..., Any], words: Sequence[str], *, foreign: bool = False) -> Any:
@@ -51,7 +51,7 @@ def call(name: str, function: Callable[..., Any], words: Sequence[str], *, forei
     parser = _Parser(prog=f"fedlit {name.removesuffix(' --run')}", description=told.description, allow_abbrev=False)
     helps = {own.arg_name: " ".join((own.description or "").split()) for own in told.params}
     if foreign:
-        parser.add_argument("--trust", nargs="+", metavar="MODULE", default=argparse.SUPPRESS, help=_TRUST)
+        parser.add_argument("--trust", metavar="MODULE", default=argparse.SUPPRESS, help=_TRUST)
     for own in parameters:
         if own.kind is not own.VAR_POSITIONAL:
             _add(parser, own, helps.get(own.name, ""))

@@ -182,29 +182,24 @@ def trusted() -> tuple[str, ...]:
 
 
 def take(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Split what is typed into the words without ``--trust``, and the modules behind it.
+    """Split what is typed into the words without ``--trust MODULE``, which may be repeated, and the modules.
 
     Raises:
         ConfigError: no module is behind it.
 
     Example:
-        >>> take(["--trust", "my.networks", "yours", "--run", "ward"])
+        >>> take(["--trust", "my.networks", "--trust=yours", "--run", "ward"])
         (['--run', 'ward'], ('my.networks', 'yours'))
     """
-    rest, found, taking, said = list[str](), list[str](), False, False
-    for arg in args:
-        flag, equals, value = arg.partition("=")
+    rest, found, words = list[str](), list[str](), iter(args)
+    for word in words:
+        flag, equals, value = word.partition("=")
         if flag == FLAG:
-            said, taking = True, not equals
-            found += [value] if equals else []
-        elif taking and not arg.startswith("-"):
-            found.append(arg)
+            found.append(value if equals else next(words, ""))
         else:
-            taking = False
-            rest.append(arg)
-    wrong = [name for name in found if not all(part.isidentifier() for part in name.split("."))]
-    if wrong or (said and not found):
-        raise ConfigError(f"{FLAG}: expected installed modules such as package, found {(wrong or ['nothing'])[0]!r}")
+            rest.append(word)
+    if wrong := [name for name in found if not all(part.isidentifier() for part in name.split("."))]:
+        raise ConfigError(f"{FLAG}: expected an installed module such as package, found {wrong[0] or 'nothing'!r}")
     return rest, tuple(found)
 
 

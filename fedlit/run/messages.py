@@ -89,9 +89,11 @@ def _in_one_line(message: str, given: Given) -> str:
     lines = [line for line in message.rpartition('Parser key "')[2].splitlines()[1:] if line.strip()]
     deep = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     inner = list(takewhile(lambda line: line.startswith(" " * deep), lines)) or [message]
-    value = given.get(key, ("",))[0]
-    if option := re.search(r"Option '([^']+)' is not accepted", "\n".join(inner)):
-        named = re.search(r"class_path[' =]+([\w.]+)", "\n".join(inner))
+    text = "\n".join(inner)
+    values = re.findall(r"G(?:ot|iven) value: (?!Namespace)(.*?)(?:\. Got value.*)?$", text, re.MULTILINE)
+    value = given[key][0] if key in given else (values or [""])[0]
+    if option := re.search(r"Option '([^']+)' is not accepted", text):
+        named = re.search(r"class_path[' =]+([\w.]+)", text)
         taken = parameters_of(value) or parameters_of(named and named[1])
         key, value, reasons = _full(f"{key}.{option[1]}", given), option[1], ["expected one of " + ", ".join(taken)]
         hint = did_you_mean(option[1].partition(".")[0], taken)

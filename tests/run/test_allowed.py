@@ -230,7 +230,7 @@ def test_a_site_builds_nothing_else_of_a_federation(
 
 def test_what_is_trusted_is_a_module() -> None:
     for typed in (["--trust"], ["--trust=a b"], ["--trust", "x.y;z"], ["--trust", "--seed", "8"]):
-        with pytest.raises(ConfigError, match=r"--trust: expected installed modules"):
+        with pytest.raises(ConfigError, match=r"--trust: expected an installed module"):
             take(typed)
 
 
