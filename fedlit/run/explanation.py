@@ -163,6 +163,7 @@ def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list
     train = table.splits["train"]
     rows, labels = table.features.iloc[train], table.target.iloc[train]
     figure = histogram_figure(client, rows, labels, features, notes, table.categorical)
+    target.mkdir(parents=True, exist_ok=True)
     return save_figure(figure, target / f"histograms_{client}")
 
 
