@@ -47,8 +47,8 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     Example::
 
         fed = fedlit.Federation(label="outcome").fit({"north": north, "south": south})
-        fed.report()                     # who should join, with what
-        fed["north"].predict(tomorrow)   # a frame; predict_proba, score and export beside it
+        fed.report()                     # who should join, and with which method
+        fed["north"].predict(tomorrow)   # a DataFrame; also predict_proba, score, export
     """
 
     def __init__(
