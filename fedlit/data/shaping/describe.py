@@ -119,8 +119,7 @@ def describe(
     classes = {table.name: targets[table.name].value_counts(normalize=True) for table in tables if has_classes(table)}
     labels = {label for own in classes.values() for label in own.index.tolist()}
     known = pd.Index(sorted(labels, key=lambda label: (isinstance(label, str), label)), dtype=object)
-    none = np.zeros(len(known))
-    shares = [classes[name].reindex(known, fill_value=0).to_numpy() if name in classes else none for name in targets]
+    shares = {name: classes.get(name, pd.Series(dtype=float)).reindex(known, fill_value=0.0) for name in targets}
     first, others = tables[0], [name for name in targets if name not in classes]
     alike = [(set(table.features), set(table.categorical)) for table in tables]
     other = [table.name for table, own in zip(tables, alike, strict=True) if own != alike[0]]
@@ -139,7 +138,7 @@ def describe(
         distances = space.between(dict(zip(targets, own, strict=True)))
     return Described(
         rows={table.name: {split: len(table.splits[split]) for split in SPLITS} for table in tables},
-        shares=pd.DataFrame(np.stack(shares), list(targets), known),
+        shares=pd.DataFrame(shares, known).T,
         features=features,
         sample=sample,
         distances=distances,

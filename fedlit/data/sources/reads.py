@@ -17,7 +17,7 @@ from fedlit.data.sources.base import Source, check_tables, choose_clients
 from fedlit.data.sources.places import Place, places_of
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError, expect
+from fedlit.errors import ConfigError, DataError, expect, told_as
 from fedlit.names import Share
 from fedlit.show.text import shorten
 
@@ -125,13 +125,10 @@ def records_of(path: Path, where: str) -> list[tuple[str, str]]:
         import dnaio
     except ImportError as error:
         raise ConfigError(f'{where}: needs dnaio. Run: pip install "fedlit[reads]"') from error
-    try:
-        with dnaio.open(path) as reader:
-            records = [(record.name, record.sequence) for record in reader]
-    except Exception as error:  # of a damaged file dnaio and zlib raise many kinds
-        raise DataError(
-            f"{where}: expected FASTA or FASTQ, found: {' '.join(str(error).split())}. Fetch the file again."
-        ) from error
+    what = "expected FASTA or FASTQ, found"
+    tell = told_as(lambda error: DataError(f"{where}: {what}: {' '.join(str(error).split())}. Fetch the file again."))
+    with tell, dnaio.open(path) as reader:
+        records = [(record.name, record.sequence) for record in reader]
     if not records:
         raise DataError(f"{where}: expected reads, found an empty file. Fetch or write the file again.")
     return records

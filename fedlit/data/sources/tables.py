@@ -317,10 +317,11 @@ def _hashed(key: pd.Series) -> np.ndarray:
     import pandas as pd
 
     known = key.dropna()
-    numbers = pd.to_numeric(known, errors="coerce")
-    if numbers.notna().all() and numbers.max() - numbers.min() < _NUMBERING * len(known):
+    numbers = pd.to_numeric(known, errors="coerce").to_numpy(np.float64)
+    plain = bool(np.isfinite(numbers).all())
+    if not len(known) or (plain and np.ptp(numbers) < _NUMBERING * len(known)):
         return np.empty(0, np.uint64)
-    hashes: np.ndarray = pd.util.hash_array(known.astype(str).str.strip().unique().astype(object))
+    hashes = pd.util.hash_array(numbers if plain else known.astype(str).to_numpy(object), categorize=False)
     return np.unique(hashes)
 
 
