@@ -177,7 +177,7 @@ def row_hashes(frame: pd.DataFrame) -> np.ndarray:
     odd = np.random.default_rng(0).integers(0, 2**63, len(numeric), np.uint64) * np.uint64(2) + np.uint64(1)
     numbers = (frame if numeric.all() else frame.loc[:, numeric]).to_numpy(np.float64) + 0.0  # -0 is 0
     hashes: np.ndarray = pd.util.hash_array(numbers.ravel()).reshape(numbers.shape) @ odd[numeric]
-    for place in np.flatnonzero(~numeric):
+    for place in np.flatnonzero(~numeric).tolist():
         hashes = hashes + pd.util.hash_array(frame.iloc[:, place].astype(str).to_numpy(object)) * odd[place]
     return hashes
 
