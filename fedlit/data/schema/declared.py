@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fedlit.errors import ConfigError, did_you_mean, expect
+from fedlit.errors import ConfigError, did_you_mean
 
 __all__ = ["KINDS", "NO_HABITS", "Declared", "Habits", "check_declared"]
 
@@ -42,40 +42,27 @@ class Habits:
     Attributes:
         decimal: the decimal mark.
         thousands: what groups digits.
-        missing: column, or ``*`` for all → further words in lower case, and numbers, that mean a missing value.
+        missing: further words and numbers that mean a missing value: everywhere, or by column (``*`` for all).
 
     Example:
-        >>> Habits.said(missing={"weight": [-999, "Unknown"]}).words("weight")
-        (-999.0, 'unknown')
+        >>> Habits(missing={"weight": [-999, "Unknown"], "*": "lost"}).words("weight")
+        ('lost', -999.0, 'unknown')
     """
 
     decimal: str | None = None
     thousands: str | None = None
-    missing: Mapping[str, tuple[str | float, ...]] = field(default_factory=dict)
+    missing: Sequence[Any] | Mapping[str, Any] | None = None
 
-    @classmethod
-    def said(
-        cls,
-        decimal: str | None = None,
-        thousands: str | None = None,
-        missing: list[Any] | Mapping[str, list[Any]] | None = None,
-    ) -> Habits:
-        """What a configuration says.
-
-        Raises:
-            ConfigError: no list of missing words.
-        """
-        made = dict[str, tuple[str | float, ...]]()
-        for column, words in (missing if isinstance(missing, Mapping) else {"*": missing or []}).items():
-            expect(isinstance(words, list), f"missing: {column}", "a list of words or numbers", words)
-            made[str(column)] = tuple(
-                str(own).casefold().strip() if isinstance(own, str | bool) else float(own) for own in words
-            )
-        return cls(decimal, thousands, made)
+    @property
+    def by_column(self) -> Mapping[str, Any]:
+        """Column, or ``*`` for all → what means a missing value."""
+        return self.missing if isinstance(self.missing, Mapping) else {"*": self.missing or ()}
 
     def words(self, column: str) -> tuple[str | float, ...]:
-        """What means a missing value in a column."""
-        return (*self.missing.get("*", ()), *self.missing.get(column, ()))
+        """What means a missing value in a column: words in lower case, and numbers."""
+        given = [self.by_column.get(own, ()) for own in ("*", column)]
+        words = [word for own in given for word in (own if isinstance(own, list | tuple) else [own])]
+        return tuple(str(own).casefold().strip() if isinstance(own, str | bool) else float(own) for own in words)
 
     @property
     def plain(self) -> bool:

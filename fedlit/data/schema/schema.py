@@ -13,7 +13,7 @@ import pandas as pd
 from fedlit.data.note import Note, behind
 from fedlit.data.schema.cells import is_text
 from fedlit.data.schema.column import Column, Typed
-from fedlit.data.schema.declared import Declared, Habits
+from fedlit.data.schema.declared import NO_HABITS, Declared, Habits
 from fedlit.data.schema.find import Found, declared_column, find
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
@@ -53,9 +53,7 @@ class Schema:
         cls,
         raw: pd.DataFrame,
         types: Mapping[str, Declared] | None = None,
-        missing: list[Any] | Mapping[str, list[Any]] | None = None,
-        decimal: str | None = None,
-        thousands: str | None = None,
+        habits: Habits = NO_HABITS,
         reading: Mapping[str, Any] | None = None,
         where: str = "",
     ) -> tuple[Schema, pd.DataFrame, list[Note]]:
@@ -64,9 +62,7 @@ class Schema:
         Args:
             raw: the rows, without the target.
             types: what is said of some columns.
-            missing: further words or numbers that mean a missing value: everywhere, or by column (``*`` for all).
-            decimal: the decimal mark, where it is known.
-            thousands: what groups digits, where it is known.
+            habits: what is known of how the file is written.
             reading: kept for new rows.
             where: whose rows, the start of messages.
 
@@ -77,14 +73,14 @@ class Schema:
             ConfigError: a type or a column that is not known.
             DataError: a column does not hold what is declared.
         """
-        declared, habits = dict(types or {}), Habits.said(decimal, thousands, missing)
-        for key, names in (("types", declared), ("missing", habits.missing)):
+        declared, unasked = dict(types or {}), habits.decimal is None and habits.thousands is None
+        for key, names in (("types", declared), ("missing", habits.by_column)):
             for name in names:
                 if name not in raw and name != "*":
                     raise ConfigError(
                         f"{key}: expected one of the columns, found {name!r}." + did_you_mean(name, map(str, raw))
                     )
-        found, unasked = dict[str, Found](), decimal is None and thousands is None
+        found = dict[str, Found]()
         for column, cells in raw.items():
             name = str(column)
             said = declared_column(name, declared[name], habits.words(name)) if name in declared else None

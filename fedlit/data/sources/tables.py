@@ -244,7 +244,7 @@ class Tables(Source):
             missing = {own: words for own, words in missing.items() if own in known}
         reading = {key: value for key, value in options.to_dict().items() if key != "query"}
         said, where = {**types, **place.types}, f"client {clients[0]!r}"
-        return Schema.find(rows, said, missing, options.decimal, options.thousands, reading, where)
+        return Schema.find(rows, said, Habits(options.decimal, options.thousands, missing), reading, where)
 
     def _table(self, client: str, raw: Raw, place: Place, seed: int, schema: Schema | None) -> ClientTable:
         """One client's table; ``schema`` where its columns were looked at together with others'."""
@@ -259,7 +259,7 @@ class Tables(Source):
             self.task,
             self.unlabelled,
             self._of("positive", client),
-            Habits.said(options.decimal, options.thousands, options.missing),
+            Habits(options.decimal, options.thousands, options.missing),
         )
         rows = frame if labels.labelled.all() else frame[labels.labelled]
         used = rows.drop(columns=[own for own in (*targets, *(self._of("drop", client) or ())) if own in rows])
