@@ -59,6 +59,7 @@ def ask(budget: float = 1e6, **changes: int) -> Recommendation:
 def short() -> Iterator[None]:
     quick = candidates.templates()
     quick["tabm"]["trainer"] = {"max_epochs": 2}
+    quick["tabm"]["model"]["average"], quick["tabm"]["model"]["then"]["fine_tune"]["epochs"] = 0.0, 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidates, "templates", lambda: deepcopy(quick))
         yield

@@ -24,7 +24,7 @@ from federations import TINY
 from fedlit.__main__ import main
 from fedlit.data.sources import Bundled
 from fedlit.errors import ConfigError, DataError, FedlitError
-from fedlit.mixture.export import export, export_scorer
+from fedlit.mixture.export import export
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part
 from fedlit.mixture.settings import has_mixture, settings_from, settings_of
@@ -172,18 +172,28 @@ def test_a_limit_of_time_leaves_out_what_it_does_not_reach(place: Path, tmp_path
     assert part.lacks == "time was up after 1 epochs in 1 folds"
 
 
-def test_the_whole_mixture_is_exported_and_read_again(trained: Mixture, tmp_path: Path) -> None:
+def test_the_whole_mixture_is_exported_with_its_stack_and_read_again(trained: Mixture, tmp_path: Path) -> None:
     assert trained.folder is not None
-    made = export(trained.folder, "wine", tmp_path / "wine")
+    path, (table,) = trained.folder / "mixture.json", Bundled(clients=["wine"]).tables(8)
+    rows, kept, stack = table.features.tail(30), path.read_text(), [[0.3, 1.5], [0.0, 1.0], [-0.2, 0.8]]
+    corrected = on_stack("classification", trained.client("wine").predict_proba(rows).astype(float), stack)
+    content = json.loads(kept)
+    content["clients"]["wine"]["stack"] = stack
+    try:
+        path.write_text(json.dumps(content))
+        made = export(trained.folder, "wine", tmp_path / "wine")
+        scorer = trained.client("wine")
+        tested = trained.predict(quiet=True)["wine"].filter(like="probability_").to_numpy()
+    finally:
+        path.write_text(kept)
     assert "Checked: on 45 test rows" in made.checked
-    (table,) = Bundled(clients=["wine"]).tables(8)
-    rows = table.features.tail(30)
-    expected = trained.client("wine").predict(rows)
+    np.testing.assert_allclose(scorer.predict_proba(rows), corrected, atol=1e-6)
+    np.testing.assert_allclose(scorer.predict_proba(table.features.iloc[table.splits["test"]]), tested, atol=1e-6)
+    expected = scorer.predict(rows)
     for count, found in zip(ROWS, scored_elsewhere({tmp_path / "wine": rows})[tmp_path / "wine"], strict=True):
         pd.testing.assert_frame_equal(found, expected[:count], rtol=1e-6, atol=1e-6, check_dtype=False)
-    again = export_scorer(trained.client("wine"), tmp_path / "wine")  # an earlier export is replaced
     card = (tmp_path / "wine/model_card.md").read_text()
-    assert "random rows" in again.checked and "- `trees` (extra_trees, 2): weight" in card
+    assert "corrected by an intercept" in card and "- `trees` (extra_trees, 2): weight" in card
     path = tmp_path / "wine" / "trees" / "fold_0" / "model.npz"
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
     with pytest.raises(DataError, match="checksum differs"):
@@ -191,26 +201,6 @@ def test_the_whole_mixture_is_exported_and_read_again(trained: Mixture, tmp_path
     shutil.rmtree(path.parent)
     with pytest.raises(DataError, match="fold_0"):
         load_folder(tmp_path / "wine")
-
-
-def test_a_stack_corrects_what_is_predicted_here_and_elsewhere(trained: Mixture, tmp_path: Path) -> None:
-    assert trained.folder is not None
-    path, (table,) = trained.folder / "mixture.json", Bundled(clients=["breast_cancer"]).tables(8)
-    rows, kept = table.features.tail(20), path.read_text()
-    expected = on_stack("classification", trained.client(table.name).predict_proba(rows).astype(float), [(0.3, 1.5)])
-    content = json.loads(kept)
-    content["clients"][table.name]["stack"] = [[0.3, 1.5]]
-    try:
-        path.write_text(json.dumps(content))
-        scorer = trained.client(table.name)
-        np.testing.assert_allclose(scorer.predict_proba(rows), expected, atol=1e-6)
-        export_scorer(scorer, tmp_path / "out")
-        np.testing.assert_allclose(load_folder(tmp_path / "out").predict_proba(rows), expected, atol=1e-6)
-        predicted = trained.predict(quiet=True)[table.name].filter(like="probability_").to_numpy()
-        tested = table.features.iloc[table.splits["test"]]
-        np.testing.assert_allclose(predicted, scorer.predict_proba(tested), atol=1e-6)
-    finally:
-        path.write_text(kept)
 
 
 def weighed(**weights: Any) -> Callable[[str], str]:

@@ -53,8 +53,8 @@ def drawn(kind: str, seed: int, rows: int) -> tuple[Tensor, Tensor]:
         return task.predict(outputs), torch.from_numpy(y)
     if task.classes:
         return task.predict(outputs), torch.from_numpy(rng.integers(-1, len(task.classes), rows))
-    y = rng.poisson(3, rows) if kind == "a count" else rng.normal(size=rows)
-    return task.predict(outputs), torch.from_numpy(y.astype(np.float32))
+    numbers = rng.poisson(3, rows) if kind == "a count" else rng.normal(size=rows)
+    return task.predict(outputs), torch.from_numpy(numbers.astype(np.float32))
 
 
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
