@@ -24,7 +24,7 @@ from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES
 from fedlit.tasks import Classification, Score
 from fedlit.train.loop import FederatedLoop
 
-COLUMNS = 10
+COLUMNS = 20
 CONFIG = """
 seed: 3
 data:
