@@ -29,7 +29,7 @@ _ID_CAMEL = re.compile(r"[a-z](ID|Id|NR|Nr|No)$")
 _COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names rows only where each has another
 _SUM = re.compile(r"(sub)?total|sum|mean|average|median|gesamt|summe|source|note|\*", re.I)
 _WORDS = re.compile(r"[^\W\d_]{2,}")
-_TWO_NUMBERS = re.compile(r"[\d.,]+ ?[/x×:;|] ?[\d.,]+")
+_TWO_NUMBERS = re.compile(r"(0|[1-9]\d*)([.,]\d+)? ?[/x×:;|] ?(0|[1-9]\d*)([.,]\d+)?")  # 2024/007 is a code
 _SEVERAL = (list, dict, set, tuple, np.ndarray)
 _MOST_ODD = 3  # different words among numbers that may all mean that there is no number
 _MANY = 20  # rows from which all different says something
@@ -322,10 +322,10 @@ def _unusable(cells: Cells) -> Found | None:
     words = float(np.mean([len(_WORDS.findall(text)) for text in texts]))
     if words >= 4 or (words >= 2 and np.mean([len(text) for text in texts]) > 60):
         return _out("free text", f"is free text, such as {_short(texts[0])}")
-    if different == rows and sum(map(bool, map(_TWO_NUMBERS.fullmatch, texts))) > 0.9 * len(texts):
-        return _out(
-            "several numbers", f"holds several numbers in a cell, such as {_short(texts[0])}; write one in each"
-        )
+    two = sum(map(bool, map(_TWO_NUMBERS.fullmatch, texts))) > 0.9 * len(texts)
+    if different == rows and two and not _names_rows(cells.name) and not _COUNTED.search(cells.name):
+        said = f"holds several numbers in a cell, such as {_short(texts[0])}; write one in each"
+        return _out("several numbers", said)
     if different == rows:
         return _out("identifier", f"has a different value in each row, such as {_short(texts[0])}")
     if _names_rows(cells.name):

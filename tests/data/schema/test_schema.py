@@ -132,6 +132,8 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "person_id": (lambda n: 1000 + n // 2, "identifier", None, "split: {group: person_id}"),
     "code": (lambda n: str(uuid.UUID(int=n * 2**90 + 7)), "identifier", None, ""),
     "26 digits": (lambda n: f"990000000000000000000{n:05d}", "identifier", None, ""),
+    "case_no": (lambda n: f"{2020 + n % 5}/{n + 1}", "identifier", None, "such as '2020/1'"),
+    "file": (lambda n: f"{2020 + n % 5}/{n:04}", "identifier", None, "such as '2020/0000'"),
     "two numbers": (lambda n: f"{100 + n}/{60 + n % 20}", "several numbers", None, "such as '100/60'"),
     "remark": (lambda n: f"patient {n} felt rather well today", "free text", None, ""),
     "site": (lambda n: "Bern", "constant", None, "the single value 'Bern'"),
