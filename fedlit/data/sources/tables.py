@@ -333,7 +333,7 @@ def _notes(table: ClientTable) -> list[str]:
         said = f"{doubled:,} of {len(table.features):,} rows are duplicates"
         where = f"{across:,} validation or test rows are identical to training rows ({said}): scores are too good"
         ask = "Are they the same cases? Then drop them, or split by group"
-        notes.append(f"{name}: {where if across else said}. {ask}")
+        notes.append(Note(f"{where if across else said}. {ask}", "duplicate", head=name))
     if (few := len(table.splits["validation"])) < _FEW_ROWS:
         notes.append(f"{name}: {few} validation rows: what is chosen by them is chosen by chance")
     return notes

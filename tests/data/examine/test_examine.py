@@ -293,3 +293,13 @@ def test_a_page_of_many_clients_stays_short(clients: int) -> None:
         tables.append(ClientTable(f"s{place}", features, target, splits, notes=(f"s{place}: {place} rows are odd",)))
     page = examine(tables)
     assert len(page.notes) >= clients and len(page.text(80).splitlines()) < 50
+
+
+def test_labels_that_are_dates_are_text_in_json() -> None:
+    days = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-02"] * 20), name="day")
+    splits = dict(zip(("train", "validation", "test"), np.split(np.arange(40), [30, 35]), strict=True))
+    page = examine([ClientTable("a", pd.DataFrame({"x": np.arange(40) / 7}), days, splits)])
+    assert page.clients[0].to_dict()["targets"]["day"]["values"] == {
+        "2024-01-01 00:00:00": 20, "2024-01-02 00:00:00": 20
+    }  # fmt: skip
+    json.dumps(page.to_dict())

@@ -162,6 +162,17 @@ def test_a_client_that_predicts_classes_unasked_beside_numbers_is_noted(tmp_path
         assert [own.name for own in tables if any("number is predicted at" in note for note in own.notes)] == noted
 
 
+def test_rows_that_are_doubles_among_training_rows_are_noted(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"x": [n * 7 % 41 / 4 for n in range(60)], "y": [0, 1] * 30})
+    rows = pd.concat([rows, rows.iloc[:5]]).assign(
+        part=["train"] * 40 + ["validation"] * 10 + ["test"] * 10 + ["train"] * 5
+    )
+    for some, doubled in ((rows, True), (rows.iloc[:60].drop_duplicates(["x", "y"]), False)):
+        some.to_csv(tmp_path / "north.csv", index=False)
+        notes = read(tmp_path / "north.csv", split={"column": "part"}).notes
+        assert any(getattr(note, "kind", "") == "duplicate" for note in notes) == doubled
+
+
 def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
     for name in ("north.csv", "south.csv", "about.md"):
         write(tmp_path / name, GOOD)
