@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
 
 __all__ = [
     "ALONE",
@@ -75,6 +74,8 @@ class Estimate:
 
 
 def _around(mean: float, error: float, degrees: float, level: float) -> Interval:
+    from scipy import special  # not before: whoever checks a study's file needs none of it
+
     # what stats.t.ppf computes, without its checks of arguments: a report asks thousands of times
     reach = float(special.stdtrit(degrees, (1 + level) / 2)) * error
     return mean - reach, mean + reach
@@ -161,6 +162,8 @@ def estimate(
 
 def wilcoxon(differences: ArrayLike) -> float:
     """Two-sided p of Wilcoxon's signed-rank test; NaN for fewer than 8 seeds, 1 where no pair differs."""
+    from scipy import stats
+
     own = np.asarray(differences, float)
     if len(own) < MIN_SEEDS_FOR_TEST or not np.isfinite(own).all():
         return math.nan

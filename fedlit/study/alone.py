@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedlit.errors import ConfigError
+from fedlit.errors import expect
 from fedlit.study.method import NAME, must_be_known
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.go_alone import LINEAR, TREES, TREES_AND_LINEAR, GoAlone, is_any_model
@@ -39,39 +39,27 @@ def check_alone(
     taken = set(LABELS)
     for key, names in (("methods", methods), ("baselines", own), ("blends", blends)):
         for name in names:
-            if not NAME.fullmatch(name) or name in taken:
-                raise ConfigError(
-                    f"{key}: expected names of letters, digits, '_' and '-' that nothing else in the study has, found "
-                    f"{name!r}"
-                )
+            free = bool(NAME.fullmatch(name)) and name not in taken
+            expect(free, key, "names of letters, digits, '_' and '-' that nothing else in the study has", name)
         taken |= set(names)
     must_be_known("baselines", [name for name in baselines if name not in own], known)
     for name, found in baselines.items():
         if name in own:
-            if all(model_for(name, found, task) is None for task in kinds.values()):
-                kind = GoAlone.read(name, found or {}).kind.lower()
-                raise ConfigError(f"baselines.{name}: expected a model for {' or '.join(kinds)}, found a {kind}")
+            fits = any(model_for(name, found, task) for task in kinds.values())
+            kind = GoAlone.read(name, found or {}).kind.lower()
+            expect(fits, f"baselines.{name}", f"a model for {' or '.join(kinds)}", kind)
             continue
         for key, values in (found or {}).items():
-            if not isinstance(values, list) or not values or name == TREES_AND_LINEAR:
-                such = "nothing: give settings to its parts" if name == TREES_AND_LINEAR else "a list of values"
-                raise ConfigError(f"baselines.{name}.{key}: expected {such}, found {values!r}")
-    if "lightgbm" in baselines and importlib.util.find_spec("lightgbm") is None:
-        raise ConfigError(
-            "baselines.lightgbm: expected LightGBM to be installed, found it missing; pip install 'fedlit[lightgbm]', "
-            "or leave the model out"
-        )
-    if TREES_AND_LINEAR in baselines and not all(means_of(baselines)):
-        linear = [name for name in LINEAR if name in known]
-        raise ConfigError(
-            f"baselines.{TREES_AND_LINEAR}: expected {TREES[0]} and {' or '.join(linear)} beside it, of which it is "
-            "the mean, found one of them missing; add it, or leave the mean out"
-        )
+            such = "nothing: give settings to its parts" if name == TREES_AND_LINEAR else "a list of values"
+            right = isinstance(values, list) and bool(values) and name != TREES_AND_LINEAR
+            expect(right, f"baselines.{name}.{key}", such, values)
+    installed = "lightgbm" not in baselines or importlib.util.find_spec("lightgbm") is not None
+    expect(installed, "baselines.lightgbm", "an installed package", None, "pip install 'fedlit[lightgbm]'")
+    if TREES_AND_LINEAR in baselines:
+        both = f"{TREES[0]} and {' or '.join(name for name in LINEAR if name in known)} beside it, whose mean it is"
+        expect(all(means_of(baselines)), f"baselines.{TREES_AND_LINEAR}", both, [*baselines], "add what is missing")
     for name, parts in blends.items():
-        if len(parts) < 2 or len(set(parts)) < len(parts):
-            raise ConfigError(
-                f"blends.{name}: expected two local baselines or more, none twice, found {', '.join(parts) or 'none'}"
-            )
+        expect(1 < len(parts) == len(set(parts)), f"blends.{name}", "two local baselines or more, none twice", parts)
 
 
 def default_models(tasks: Iterable[type[Task]]) -> dict[str, None]:

@@ -1,113 +1,136 @@
-"""Local baselines, fitted: what a client reaches on its own rows, with the care that a careful user takes."""
+"""Local baselines, fitted: what a client reaches on its own rows, with the care that a careful user takes.
+
+Settings are chosen on rows that a model has not seen: validation rows, or those of the fold that was left out.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import numpy as np
 import sklearn
+import torch
 from filelock import FileLock
 
-from fedlit.data.encoding import EncodedClient
-from fedlit.files import read_named
-from fedlit.mixture.alone import maker
+from fedlit.data.encoding import EncodedClient, Rows
+from fedlit.data.folds import fold_of, together
+from fedlit.mixture.alone import Fold, fit_alone, fit_rows, maker
 from fedlit.run.load import load
 from fedlit.study.alone import model_for
-from fedlit.study.job import FORMAT, PREDICTIONS, SCORE_FILE, FitAlone, Job, digest_of, score_rows, tidy
-from fedlit.study.out_of_fold import Judging, choose_settings, scores_on
+from fedlit.study.frames import OUT_OF_FOLD, Frames
+from fedlit.study.job import FORMAT, FitAlone, Job, digest_of
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
 from fedlit.tasks.go_alone import GoAlone
 
-__all__ = ["fit_baseline"]
+__all__ = ["FEW_FOLDS", "fit_baseline"]
 
-Fitted = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
+FEW_FOLDS = 5
+"""Of the training rows of clients with few validation rows."""
 
 
-def fit_baseline(job: Job) -> Fitted:
+def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
     """Fit a local baseline on every client of a job's data whose task has it, choose its settings on rows that it has
     not seen, score it on the test split.
 
     Returns:
-        Predictions and scores of the chosen models, and for the record which settings were chosen, and which clients go
-        without this model.
+        What the chosen models predict, and for the record which settings were chosen, and which clients go without this
+        model.
     """
     work = job.work
     assert isinstance(work, FitAlone)
-    data = load(work.config, *work.arguments, f"--seed={job.seed}").data
+    data = load(work.config, overrides={**work.overrides, "seed": job.seed}).data
     if data.categories in (None, "auto"):
         data.categories = "codes"  # trees take categories as such, and linear models a column for each
     data.setup()
-    cache = Path(job.folder).parent.parent.parent / "baselines"
-    predictions, scores, chosen, without = [], [], {}, []
+    frames, chosen, without = Frames(), dict[str, Any](), list[str]()
     for client in data.clients:
-        task, name = client.spec.task, client.spec.name
+        name, task = client.spec.name, client.spec.task
         model = model_for(job.method, work.model, task)
         if model is None or task.name not in work.grid:
             without.append(name)
             continue
-        fitted = _cached(job, work, client, model, work.grid[task.name], cache)
-        predictions.append(fitted[0])
-        scores.append(fitted[1])
-        chosen[name] = fitted[2]
+        own, chosen[name] = _cached(job, work, client, replace(model, grid=work.grid[task.name]))
+        frames.extend(own)
     train_rows = {client.spec.name: len(client.train) for client in data.clients}
-    details = {"settings": chosen, "train_rows": train_rows, **({"without": without} if without else {})}
-    return pd.concat(predictions, ignore_index=True), pd.concat(scores, ignore_index=True), details
+    return frames, {"settings": chosen, "train_rows": train_rows, **({"without": without} if without else {})}
 
 
-def _cached(
-    job: Job, work: FitAlone, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], cache: Path
-) -> Fitted:
-    judging = Judging.of(client, work.folds, work.small, job.seed)
-    made_of = [client.fingerprint(), client.categorical, job.method, grid, job.choose, sklearn.__version__, FORMAT]
-    made_of += [work.model, judging.folds, judging.few, judging.seed]
-    made_of += [version("lightgbm")] if job.method == "lightgbm" else []
-    made_of += [] if model.seedless else [job.seed]
+def _cached(job: Job, work: FitAlone, client: EncodedClient, model: GoAlone) -> tuple[Frames, dict[str, Any]]:
+    """A model on the same rows is fitted once, in whatever seed or study of this folder it comes up again."""
+    cache, few = Path(job.folder).parents[2] / "baselines", 0 if work.folds else _few(client, work.small)
+    made_of = [FORMAT, client.fingerprint(), client.categorical, job.method, work.model, model.grid, job.choose]
+    made_of += [work.folds, few, sklearn.__version__, version("lightgbm") if job.method == "lightgbm" else ""]
+    made_of += [] if model.seedless and not work.folds else [job.seed]  # folds are dealt by the seed
     folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"
     locks = cache.with_name(".locks")
     locks.mkdir(parents=True, exist_ok=True)
     with FileLock(locks / folder.name):  # of two workers that want the same, one fits and the other reads
-        if folder.is_dir():
-            try:
-                return _read(folder)
-            except (OSError, ValueError):  # cut short by more than a killed process, say a full disk
-                shutil.rmtree(folder)
-        predictions, scores, settings = _choose(job, client, model, grid, judging)
+        with suppress(OSError, ValueError):  # missing, or cut short by more than a killed process, say a full disk
+            return Frames.read(folder), json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+        frames, settings = _fit(job, client, model, work.folds, few)
         partial = cache / f"{folder.name}.{os.getpid()}.part"
+        shutil.rmtree(folder, ignore_errors=True)
         partial.mkdir(parents=True, exist_ok=True)
-        predictions.to_parquet(partial / PREDICTIONS, index=False)
-        scores.to_csv(partial / SCORE_FILE, index=False)
+        frames.write(partial)
         (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         with suppress(OSError):  # a machine on which files cannot be locked: another worker wrote the same
             partial.rename(folder)
-        return _read(folder)  # even if just computed: a result does not depend on who computed it
+        return Frames.read(folder), settings  # as read: a result does not depend on who computed it
 
 
-def _read(folder: Path) -> Fitted:
-    return (
-        pd.read_parquet(folder / PREDICTIONS),
-        read_named(folder / SCORE_FILE),
-        json.loads((folder / "settings.json").read_text(encoding="utf-8")),
-    )
+def _few(client: EncodedClient, small: int) -> int:
+    """The folds of its training rows by which a client with few validation rows chooses; 0 for any other."""
+    groups = client.groups_of(client.train)
+    most = len(client.train) if groups is None else len(set(groups))
+    few = len(client.sites[client.spec.name]["validation"]) < small
+    return min(FEW_FOLDS, most) if few and most > 1 else 0
 
 
-def _choose(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], judging: Judging) -> Fitted:
-    """Predictions and scores of the model with the best settings."""
-    site, task = client.spec.name, client.spec.task
-    known = [client.sites[site]["validation"]] if judging.folds else []
-    make = maker(model, client, job.seed, *known)
-    chosen = choose_settings(client, make, grid, COMPARED[choice_of(job.choose, site)], judging)
-    predictions, scores = [], []
-    for split, (rows, predicted) in chosen.predictions.items():
-        scored = scores_on(task, predicted, rows)
-        scored |= task.evaluate_once(predicted, rows.y) if split == "test" else {}
-        predictions.append(tidy(task.frame(rows.row, rows.y, predicted).assign(task=task.name), site, split))
-        scores += score_rows(scored, site, split)
-    return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), chosen.settings
+def _fit(job: Job, client: EncodedClient, model: GoAlone, folds: int, few: int) -> tuple[Frames, dict[str, Any]]:
+    """What the model with the best settings predicts, and these.
+
+    Args:
+        job: whose seed and metric count.
+        client: whose rows they are.
+        model: which, with the settings to choose from.
+        folds: of training and validation rows; 0 for training rows alone.
+        few: folds of training rows, by which settings are chosen alone; the model is fitted to all of them then.
+    """
+    name, task = client.spec.name, client.spec.task
+    train, validation, test = client.train, *(client.sites[name][split] for split in ("validation", "test"))
+    make = maker(model, client, job.seed, *([validation] if folds else []))
+    parts = [Fold(task, make, train, validation)]
+    if folds or few:  # those of few rows are the same for all seeds, so that a model without a seed is fitted once
+        rows = together(train, validation if folds else _some(validation, np.zeros(len(validation), bool)))
+        fold = fold_of(rows.y.numpy(), folds or few, job.seed if folds else 0, name, client.groups_of(rows))
+        numbers = range(int(fold.max()) + 1)
+        parts = [Fold(task, make, _some(rows, fold != number), _some(rows, fold == number)) for number in numbers]
+    (fitted, _), frames = fit_alone(parts, model.grid, COMPARED[choice_of(job.choose, name)]), Frames()
+    held = np.concatenate([own.held.row for own in parts])
+    order = np.argsort(held)
+    unseen = torch.cat(fitted.held)[torch.from_numpy(order)]
+    models = [fit_rows(task, make(fitted.settings), train)] if few else fitted.models
+    if folds or few:
+        frames.score(name, OUT_OF_FOLD, task, rows.row, rows.y, unseen)
+    for split, own in (("validation", validation), ("test", test)):
+        if split == "validation" and not few:  # of folds, all models but one have seen a row
+            made = unseen[torch.from_numpy(np.searchsorted(held[order], own.row))]
+        else:
+            made = torch.stack([task.of_model(one, own.x.numpy()) for one in models if len(own)] or [unseen[:0]])
+            made = made[0] if len(made) == 1 else made.mean(0)
+        if len(own):
+            frames.score(name, split, task, own.row, own.y, made)
+    return frames, fitted.settings
+
+
+def _some(rows: Rows, chosen: np.ndarray) -> Rows:
+    place = torch.from_numpy(chosen)
+    return Rows(rows.x[place], rows.y[place], rows.row[chosen])

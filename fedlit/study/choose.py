@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.study.out_of_fold import OUT_OF_FOLD
+from fedlit.study.frames import OUT_OF_FOLD
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
 

@@ -21,8 +21,8 @@ from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged
 from fedlit.files import read_named
 from fedlit.study.choose import best_in_hindsight, best_on_validation
 from fedlit.study.explained import FILES
-from fedlit.study.job import BOOTSTRAP, SCORE_FILE, Job, each_variant, finished, title_of, variant_name
-from fedlit.study.out_of_fold import OUT_OF_FOLD
+from fedlit.study.frames import OUT_OF_FOLD, SCORE_FILE
+from fedlit.study.job import BOOTSTRAP, Job, each_variant, finished, title_of, variant_name
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 
 __all__ = ["Collected", "collect"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedlit.data.table import ClientTable
 from fedlit.data.target import has_classes
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import RunError, expect
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
 from fedlit.show.shown import Grid, Shown
@@ -20,7 +20,7 @@ from fedlit.study.job import check_format
 from fedlit.study.lift import LEFT_OUT, Scores, estimates, lifts
 from fedlit.study.lift import leave_one_out as others_by_client
 from fedlit.study.parse import load_study
-from fedlit.study.plan import plan_jobs, reference_tables, tasks_of, training_notes
+from fedlit.study.plan import Basis, plan_jobs, training_notes
 from fedlit.study.report import sections, title_of_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
 from fedlit.study.sections import html, markdown, terminal
@@ -41,8 +41,8 @@ class Comparison(Shown, Findings):
 
     def parts(self) -> Iterable[str | Grid]:
         """A sentence over all clients, the main score, its lifts, who belongs together, and each client's answer."""
-        if cards := self.cards:
-            yield from (f"{summary(cards, few=len(cards) <= MANY)}.", "")
+        if self.answers:
+            yield from (f"{summary(self.answers, few=len(self.answers) <= MANY)}.", "")
         yield from terminal(sections(self))
         yield from (f"Note: {note}." for note in self.notes)
 
@@ -118,24 +118,24 @@ def compare(
         say(f"{study.about.removeprefix(whole.about).strip()} Report and tables in {folder} will show this part.")
     study = study if leave_one_out is None else replace(study, leave_one_out=leave_one_out)
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
-    if jobs is not None and jobs < 1:
-        raise ConfigError(f"--jobs: expected at least 1, found {jobs}")
+    expect(jobs is None or jobs > 0, "--jobs", "at least 1", jobs)
     with locked(folder):
         check_format(folder)
-        tables = reference_tables(study)
-        study = study.for_tasks(tasks_of(tables))
-        study, tuned = tune(study, folder, tables, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
-        planned = plan_jobs(study, numbers, folder, tables)
+        basis = Basis(study, folder)
+        study = study.for_tasks(basis.tasks)
+        study, tuned = tune(study, folder, basis, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
+        planned = plan_jobs(study, numbers, folder, basis)
         if study.leave_one_out and not quiet:
-            say(cost_of_leaving_out(len(tables), sum(job.left_out is not None for job in planned)))
-        notes = training_notes(study)
+            say(cost_of_leaving_out(len(basis.tables), sum(job.left_out is not None for job in planned)))
+        notes = training_notes(study, basis)
+        basis.keep()
         for note in () if quiet else notes:
             say(f"{note}.")
         failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
-        found = _found(study, numbers, collect(study, planned), failures, folder, tables, notes)
+        found = _found(study, numbers, collect(study, planned), failures, folder, basis.tables, notes)
         _write(found)
         if len(tuned):
             write_frames({folder / TUNED: tuned})
@@ -147,9 +147,8 @@ def _placed(study: Study, scenario: str | None, out: str | Path | None) -> tuple
     folder = Path(out if out is not None else Path("lightning_logs", "studies", study.name)).absolute()
     if scenario is not None:
         return study.of(scenario), folder / scenario
-    if study.scenarios:
-        known = ", ".join(study.scenarios)
-        raise ConfigError(f"{study.name}: expected one of the scenarios {known}, found none chosen; give scenario")
+    known = f"one of the scenarios {', '.join(study.scenarios)}"
+    expect(not study.scenarios, study.name, known, scenario, "give scenario")
     return study, folder
 
 
@@ -163,18 +162,18 @@ def _found(
     notes: Sequence[str],
 ) -> Comparison:
     scores = Scores(collected)
-    of_scores, of_lifts = estimates(study, scores), lifts(study, scores)
+    of_scores, of_lifts, left_out = estimates(study, scores), lifts(study, scores), others_by_client(study, scores)
     return Comparison(
         study=study,
         seeds=seeds,
         collected=collected,
         estimates=of_scores,
         lift=of_lifts,
-        answers=answers(study, collected, of_scores, of_lifts),
+        answers=answers(study, collected, of_scores, of_lifts, left_out),
         failures=failures,
         folder=folder,
         predicted={table.name: _predicted(table) for table in tables},
-        left_out=others_by_client(study, scores),
+        left_out=left_out,
         notes=[*notes, *one_class_notes(study, collected), *guard_notes(study, collected)],
     )
 

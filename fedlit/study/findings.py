@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 
-from fedlit.study.answer import Answer, Card, answer_card
+from fedlit.study.answer import Answer
 from fedlit.study.collect import Collected
 from fedlit.study.lift import MEAN, WORST
 from fedlit.study.study import Study
@@ -63,12 +62,6 @@ class Findings:
         gains = {own.client: own.lift["mean"] for own in self.answers if math.isfinite(own.lift["mean"])}
         order = sorted(gains, key=lambda client: gains[client]) or every
         return list(dict.fromkeys([*order[:_MOST], *order[-_MOST:]]))
-
-    @cached_property
-    def cards(self) -> list[Card]:
-        """All clients' answers in words."""
-        records = self.collected.records.to_dict("records")
-        return [answer_card(self.study, own, self.left_out, records) for own in self.answers]
 
     @property
     def scores(self) -> list[Score]:

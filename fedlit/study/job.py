@@ -32,40 +32,19 @@ import pandas as pd
 from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import ConfigError
 from fedlit.files import read_named
+from fedlit.study.frames import SCORE_FILE
 from fedlit.study.study import Study
-from fedlit.tasks.base import of_people
 
 __all__ = [
-    "BESIDE",
-    "BOOTSTRAP",
-    "DONE",
-    "FORMAT",
-    "PREDICTIONS",
-    "SCORE_FILE",
-    "Average",
-    "FitAlone",
-    "Job",
-    "MixAnew",
-    "Train",
-    "TrainMixture",
-    "Work",
-    "check_format",
-    "digest_of",
-    "each_variant",
-    "finished",
-    "is_free",
-    "score_rows",
-    "tidy",
-    "title_of",
-    "validation_scores",
-    "variant_name",
-]
+    "BESIDE", "BOOTSTRAP", "DONE", "FORMAT", "Combine", "FitAlone", "Job", "Train", "Work", "check_format", "digest_of",
+    "each_variant", "finished", "is_free", "title_of", "validation_scores", "variant_name",
+]  # fmt: skip
 
 # Of what is written and how it is computed: results of different formats are not compared.
-FORMAT = 2
+FORMAT = 3
 DONE = "DONE"
 BESIDE = ("loss", "classes")  # what stands beside the scores by which models are judged
-PREDICTIONS, SCORE_FILE, BOOTSTRAP = "predictions.parquet", "scores.csv", "bootstrap.parquet"
+BOOTSTRAP = "bootstrap.parquet"
 
 # Keys that do not change what is computed, beyond rounding.
 _FREE = ("name", "board.", "checkpoint.", "model.threads", "trainer.default_root_dir", "trainer.enable_progress_bar")
@@ -73,27 +52,21 @@ _FREE = ("name", "board.", "checkpoint.", "model.threads", "trainer.default_root
 
 @dataclass(frozen=True)
 class Train:
-    """A federation is trained.
+    """A federation is trained, or a mixture of several parts.
 
     Attributes:
         config: its configuration's file.
-        arguments: changed keys, as command-line arguments.
-        checkpoint: which state is scored.
+        overrides: changed keys → their values.
+        checkpoint: which state is scored; a mixture's parts say that themselves.
         test: whether the test split is scored; settings that are tuned must not look at it.
+        mixture: whether the configuration has several parts.
     """
 
     config: str
-    arguments: list[str]
+    overrides: dict[str, Any]
     checkpoint: Literal["last", "best"] = "last"
     test: bool = True
-
-
-@dataclass(frozen=True)
-class TrainMixture:
-    """A mixture of several parts is trained; attributes as those of :class:`Train`."""
-
-    config: str
-    arguments: list[str]
+    mixture: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +75,7 @@ class FitAlone:
 
     Attributes:
         config: the reference's configuration, whose data it gets.
-        arguments: changed keys.
+        overrides: changed keys → their values.
         grid: task → settings of which the best are chosen.
         model: of any class, what the study says of it.
         folds: of training and validation rows, on which it is fitted; 0 for training rows alone.
@@ -110,7 +83,7 @@ class FitAlone:
     """
 
     config: str
-    arguments: list[str]
+    overrides: dict[str, Any]
     grid: dict[str, dict[str, list[Any]]]
     model: dict[str, Any] | None = None
     folds: int = 0
@@ -118,31 +91,21 @@ class FitAlone:
 
 
 @dataclass(frozen=True)
-class MixAnew:
-    """The parts of a mixture are mixed in another way, from stored predictions.
+class Combine:
+    """What was predicted is mixed.
 
     Attributes:
-        source: the folder of the mixture's run.
-        mix: which parts, and with which weights.
+        parts: name → folders of runs, of which a client takes the first that has it.
+        mixing: of parts of a mixture, in whose folder their predictions lie: weights, shrink, admit. None for the mean
+            of what runs predicted.
     """
 
-    source: str
-    mix: dict[str, Any]
+    parts: dict[str, list[str]]
+    mixing: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class Average:
-    """The mean of what models predicted.
-
-    Attributes:
-        parts: the folders of their runs, in groups of which a client has one.
-    """
-
-    parts: list[list[str]]
-
-
-Work = Train | TrainMixture | FitAlone | MixAnew | Average
-_KINDS: dict[str, type[Work]] = {kind.__name__: kind for kind in (Train, TrainMixture, FitAlone, MixAnew, Average)}
+Work = Train | FitAlone | Combine
+_KINDS: dict[str, type[Work]] = {kind.__name__: kind for kind in (Train, FitAlone, Combine)}
 
 
 @dataclass(frozen=True)
@@ -186,9 +149,8 @@ class Job:
     @property
     def after(self) -> list[str]:
         """The folders of the runs that it is computed from."""
-        if isinstance(self.work, MixAnew):
-            return [self.work.source]
-        return [folder for group in self.work.parts for folder in group] if isinstance(self.work, Average) else []
+        every = self.work.parts.values() if isinstance(self.work, Combine) else ()
+        return list(dict.fromkeys(folder for folders in every for folder in folders))
 
     @property
     def variant(self) -> str:
@@ -273,18 +235,6 @@ def _read(done: Path) -> Any:
         return json.loads(done.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # missing, or cut short
         return None
-
-
-def tidy(predictions: pd.DataFrame, client: str, split: str) -> pd.DataFrame:
-    """A client's predictions on a split as rows of :data:`PREDICTIONS`; labels are text, for clients' types differ."""
-    predictions.insert(0, "client", client)
-    predictions.insert(1, "split", split)
-    return predictions.astype({column: "string" for column in predictions if of_people(column)})
-
-
-def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dict[str, Any]]:
-    """A client's scores on a split as rows of :data:`SCORE_FILE`."""
-    return [{"split": split, "client": client, "metric": metric, "value": value} for metric, value in scores.items()]
 
 
 def validation_scores(job: Job) -> pd.DataFrame:

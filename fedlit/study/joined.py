@@ -14,9 +14,9 @@ from fedlit.run.config import shown
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import Verbatim
 from fedlit.statistics import MIN_SEEDS, TITLES
-from fedlit.study.answer import Answer, answer_card, answers
+from fedlit.study.answer import Answer, answers
 from fedlit.study.collect import Collected
-from fedlit.study.lift import Scores, estimates, judged, lifts
+from fedlit.study.lift import Scores, estimates, lifts
 from fedlit.study.study import BEST_ALONE, Study
 from fedlit.study.tables import NOTHING
 from fedlit.study.units import choice_words, drawn, in_unit, points, printed
@@ -97,23 +97,21 @@ def gains(
         federated: whether all clients went on training together.
     """
     scores, (client,) = Scores(collected), collected.clients
-    (answer,) = answers(study, collected, estimates(study, scores), lifts(study, scores))
-    rows = []
-    for metric in study.metrics or ():
-        for method in (JOINED, LOCAL, *(study.baselines or ()), BEST_ALONE):
-            own, (gain, _) = scores.estimate(method, client, metric), scores.lift(JOINED, method, client, metric)
-            if not own.n:
-                continue
-            row = {"metric": metric, "model": method, "label": _label(study, answer, method),
-                   "n": own.n, "mean": own.mean, "sd": own.sd}  # fmt: skip
-            row |= {"gain": math.nan, "gain_low": math.nan, "gain_high": math.nan, "verdict": ""}
-            if method != JOINED:
-                low, high = gain.rows if gain.n == 1 else gain.interval
-                verdict = judged(gain, scores.least(method, client, metric, study.matters))
-                row |= {"gain": gain.mean, "gain_low": low, "gain_high": high, "verdict": verdict}
-            of = "test rows and seeds" if collected.fixed else "seeds"
-            rows.append({**row, "interval_of": "test rows" if gain.n == 1 else of})
-    return pd.DataFrame(rows), answer, _sentences(study, answer, seeds, tested, collected.fixed, federated)
+    models = [LOCAL, *(study.baselines or ()), BEST_ALONE]
+    of_scores, of_lifts = estimates(study, scores), lifts(study, scores, models)
+    (answer,) = answers(study, collected, of_scores, of_lifts)
+    own = of_scores[(of_scores["client"] == client) & of_scores["metric"].isin(study.metrics or ())]
+    own = own[own["method"].isin([JOINED, *models])].rename(columns={"method": "model"})
+    own.insert(2, "label", [_label(study, answer, model) for model in own["model"]])
+    gain = of_lifts[(of_lifts["method"] == JOINED) & (of_lifts["client"] == client)]
+    for end in ("low", "high"):  # of one seed the interval is that of test rows
+        gain = gain.assign(**{f"gain_{end}": gain[f"rows_{end}"].where(gain["n"] == 1, gain[end])})
+    gain = gain.rename(columns={"reference": "model", "mean": "gain"})
+    told = ["metric", "model", "gain", "gain_low", "gain_high", "verdict"]
+    table = own[["metric", "model", "label", "n", "mean", "sd"]].merge(gain[told], "left", ["metric", "model"])
+    of = "test rows and seeds" if collected.fixed else "seeds"
+    table["interval_of"] = ["test rows" if n == 1 else of for n in table["n"]]
+    return table.fillna({"verdict": ""}), answer, _sentences(study, answer, seeds, tested, collected.fixed, federated)
 
 
 def _label(study: Study, answer: Answer, method: str) -> str:
@@ -126,10 +124,10 @@ def _sentences(
     study: Study, answer: Answer, seeds: Sequence[int], tested: int, fixed: bool, federated: bool
 ) -> list[str]:
     """Whether it should join, in the words of studies."""
-    score, card, client, lift = answer.score, answer_card(study, answer), answer.client, answer.lift
+    score, client, lift = answer.score, answer.client, answer.lift
     between = f", 95 % interval {score.text(lift['low'], signed=True)} to {score.text(lift['high'], signed=True)}"
     between = between if math.isfinite(lift["low"] + lift["high"]) else ""
-    lines = [f"Should {client} join? {TITLES[card.kind]}{': ' * bool(card.why)}{card.why}."]
+    lines = [f"Should {client} join? {TITLES[answer.verdict]}{': ' * bool(answer.why)}{answer.why}."]
     if not lift["n"]:
         return [
             *lines,
@@ -152,4 +150,4 @@ def _sentences(
         lines.append(f"For a verdict {how}.")
     elif not fixed:
         lines.append("Each seed draws its own splits of the same table; the interval is of these (Nadeau and Bengio).")
-    return [*lines, *(f"{line}." for line in card.more)]
+    return [*lines, *(f"{line}." for line in answer.more)]

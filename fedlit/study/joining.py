@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError, RunError, expect
 from fedlit.files import write_frames, write_text
 from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.joining import Joining, prepare
@@ -22,9 +22,9 @@ from fedlit.study.job import Train
 from fedlit.study.joined import JOINED, LOCAL, Joined, gains
 from fedlit.study.lift import flat
 from fedlit.study.method import Method
-from fedlit.study.plan import Planned, jobs_of, tasks_of
+from fedlit.study.plan import Planned, jobs_of, planned_alone, tasks_of
 from fedlit.study.runner import nothing
-from fedlit.study.runs import best_arguments, execute, record
+from fedlit.study.runs import best_checkpoint, execute, record
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.train.manifest import LAST, read_checkpoint
@@ -72,16 +72,15 @@ def add_client(
         ConfigError: no such run, a client that the run has, tensors that do not fit.
         RunError: training had to stop, or what is federated was changed by the method.
     """
-    if ckpt_path not in ("last", "best"):
-        raise ConfigError(f"--ckpt_path: expected last or best, found {ckpt_path!r}")
+    expect(ckpt_path in ("last", "best"), "--ckpt_path", "last or best", ckpt_path)
     tell = nothing if quiet else say
     joining = prepare(run, config, typed, client=client, checkpoint=ckpt_path, federated=federated)
     tell(f"Using {joining.checkpoint}")
     alone = joining.alone()
     numbers = _seeds(joining, alone, seeds)
     study = _study(joining, numbers, ckpt_path, baselines, bootstrap)
-    more = [f"--seed={numbers[0]}", *best_arguments(ckpt_path, study.choices[0])]
-    joined = joining.joined(*more)
+    more = {"seed": numbers[0], **best_checkpoint(ckpt_path, study.choices[0])}
+    joined = joining.joined(*(f"--{key}={value}" for key, value in more.items()))
     tell(_what(joining))
     for note in joining.notes:
         tell(f"Note: {note}")
@@ -96,8 +95,9 @@ def add_client(
     local = place / "local.yaml"
     local.write_text(alone.config_text or "", encoding="utf-8")
     configs = {JOINED: joined.folder / "config.yaml", LOCAL: local}
-    planned = [Planned(name, Train(str(file), [], study.checkpoint), {}) for name, file in configs.items()]
-    jobs = jobs_of(study, numbers, place, tasks_of([joining.table]), planned, data=str(place))
+    planned = [Planned(name, Train(str(file), {}, study.checkpoint), {}) for name, file in configs.items()]
+    planned += planned_alone(study, tasks_of([joining.table]), (str(local), {}), planned[1])
+    jobs = jobs_of(study, numbers, place, planned, data=str(place))
     record(jobs[0], joined, trained)
     notes = [*joining.notes, *joined.loop.federation.notes]
     for job in jobs[1:]:
@@ -128,11 +128,10 @@ def _seeds(joining: Joining, alone: Run, seeds: str | Sequence[int] | None) -> l
     numbers = [alone.seed] if seeds is None else parse_seeds(seeds)
     if joining.federated:
         own = read_checkpoint(joining.checkpoint, resumable=False)["fedlit"]["seed"]
-        if numbers != [own]:
-            raise ConfigError(
-                f"--seeds: expected the run's seed, {own}, with --federated: it says which rows of the run's clients "
-                f"are for training and which for testing; found {', '.join(map(str, numbers))}"
-            )
+        expected = f"the run's seed, {own}, with --federated"
+        expect(
+            numbers == [own], "--seeds", expected, numbers, "it says which rows of the run's clients are for testing"
+        )
     return numbers
 
 

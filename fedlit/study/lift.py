@@ -48,14 +48,14 @@ class Scores:
         }
         own = collected.scores
         own = own[(own["split"] == "test") & own["metric"].isin(list(COMPARED))]
+        self._seeds = sorted(own["seed"].unique())
+        wide = own.pivot(index="seed", columns=["without", "metric", "method", "client"], values="value")
+        self._values: dict[tuple[str, ...], Numbers] = dict(
+            zip(map(tuple, wide.columns), wide.reindex(self._seeds).to_numpy(float).T, strict=True)
+        )
         # where there is no score at all, predictions were not finite
-        keys = [own[key] for key in ("without", "method", "client", "seed")]
-        without_score = own["value"].isna().groupby(keys).all()
-        self._lost = set(without_score[without_score].index)
-        self._by_metric = {
-            key: frame.set_index(["method", "client", "seed"])["value"].sort_index()
-            for key, frame in own.groupby(["metric", "without"])
-        }
+        lost = own["value"].isna().groupby([own[key] for key in ("without", "method", "client", "seed")]).all()
+        self._lost = set(lost[lost].index)
 
     def _clients(self, who: Who) -> list[str]:
         return [*who] if isinstance(who, tuple) else self.collected.clients if who in (MEAN, WORST) else [who]
@@ -66,24 +66,23 @@ class Scores:
         """
         key = (method, who, metric, without)
         if key not in self._known:
-            self._known[key] = self._values(*key)
+            self._known[key] = self._of(*key)
         return self._known[key]
 
-    def _values(self, method: str, who: Who, metric: str, without: str) -> pd.Series:
-        table = self._wide(method, metric, without)
+    def _of(self, method: str, who: Who, metric: str, without: str) -> pd.Series:
         clients = self._clients(who)
-        if table is None or not set(clients) <= set(table.columns):
+        keys = [(without, metric, method, client) for client in clients]
+        if not all(key in self._values for key in keys):
             return pd.Series(dtype=float)
-        score, table = COMPARED[metric], table[clients]
+        score, values = COMPARED[metric], np.array([self._values[key] for key in keys])
+        known = ~np.isnan(values)
+        with np.errstate(invalid="ignore"):  # of no client 0 / 0
+            mean = np.where(known, values, 0.0).sum(0) / known.sum(0)
         # the gain over nothing: the worst has the least, whichever way the score counts
-        own = score.gain(score.gain(table, 0.0).min(axis=1), 0.0) if who == WORST else table.mean(axis=1)
-        keys = [any((without, method, client, seed) in self._lost for client in clients) for seed in table.index]
-        lost = pd.Series(keys, table.index, dtype=bool)
-        return own.where(~lost)[own.notna() | lost]
-
-    def _wide(self, method: str, metric: str, without: str) -> pd.DataFrame | None:
-        frame = self._by_metric.get((metric, without))
-        return None if frame is None or method not in frame.index else pd.DataFrame(frame.loc[method].unstack("client"))
+        found = score.gain(np.fmin.reduce(score.gain(values, 0.0)), 0.0) if who == WORST else mean
+        lost = np.array([any((without, method, c, seed) in self._lost for c in clients) for seed in self._seeds])
+        kept = pd.Series(np.where(lost, np.nan, found), self._seeds)
+        return kept[kept.notna() | lost]
 
     def resamples(self, method: str, who: Who, metric: str, seeds: Sequence[int], without: str = "") -> Numbers | None:
         """(B,) mean over seeds on resampled test rows; None where a seed has none."""
@@ -161,17 +160,23 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def lifts(study: Study, scores: Scores) -> pd.DataFrame:
+def lifts(study: Study, scores: Scores, over: Sequence[str] = ()) -> pd.DataFrame:
     """One row per metric, reference, federated method and client: the lift over its own reference, over the best
     local baseline and over the best in hindsight, its intervals, p by Wilcoxon's test and after Holm's correction (over
     the methods and clients of one metric and reference), the verdict.
+
+    Args:
+        study: completed by its clients' tasks.
+        scores: of its runs.
+        over: references of all methods, beside these.
     """
     rows: list[dict[str, Any]] = []
     methods = [*study.federated, *([BEST_FEDERATED] if BEST_FEDERATED in study.labels else [])]
-    references = dict.fromkeys([study.reference, *map(study.reference_of, methods), *study.bars])
+    bars = [*study.bars, *over]
+    references = dict.fromkeys([study.reference, *map(study.reference_of, methods), *bars])
     for metric in study.all_metrics:
         for reference in references:
-            own = [method for method in methods if reference in (study.reference_of(method), *study.bars)]
+            own = [method for method in methods if reference in (study.reference_of(method), *bars)]
             rows += _family(scores, metric, reference, own, study.matters)
     columns = ["metric", "reference", "method", "client", *flat(estimate([])), "p", "p_holm", "verdict"]
     return pd.DataFrame(rows, columns=columns)

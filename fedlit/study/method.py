@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.mixture.settings import Mixing
-from fedlit.run.config import typed_value
 
 __all__ = [
     "NAME", "Method", "Paper", "Scenario", "Search", "check_tuned", "coded_choices", "must_be_known", "plain",
@@ -74,15 +73,13 @@ class Method:
         check_tuned(self.tune, self.set)
 
     @property
-    def mix(self) -> dict[str, Any]:
+    def mixing(self) -> dict[str, Any]:
         """How parts of another method are mixed."""
-        return {name: getattr(self, name) for name in ("parts", "weights", "admit", "shrink")}
+        return {name: getattr(self, name) for name in ("weights", "shrink", "admit")}
 
-    def arguments(self, settings: Mapping[str, Any] | None = None) -> list[str]:
-        """The changed keys as command-line arguments, with those of a combination."""
-        changed = {**self.set, **(settings or {})}
-        over = [f"--method={self.method}"] if self.method else []
-        return [*over, *(f"--{key}={typed_value(value)}" for key, value in changed.items())]
+    def overrides(self, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The changed keys of the configuration → their values, with those of a combination."""
+        return {**({"method": self.method} if self.method else {}), **self.set, **(settings or {})}
 
     @property
     def combinations(self) -> list[dict[str, Any]]:

@@ -1,142 +1,57 @@
-"""Mixtures in studies: trained once, and what other mixtures of the same parts would give.
-
-A method whose configuration has ``mixture:`` is trained once. Methods that are ``of`` it mix its stored predictions
-anew: they cost no training.
+"""Rows of a study that are mixed from predictions: mixtures of several parts, trained once; other mixtures of the same
+parts, and means of models, which cost no training.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
+from fedlit.data.encoding import UNION_SITE
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.mixture.combine import combine
 from fedlit.mixture.folders import newest
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part, predicted
-from fedlit.mixture.settings import Mixing, MixtureSettings, PartSettings, is_mixture, settings_of, typed_pairs
+from fedlit.mixture.settings import Mixing, MixtureSettings, settings_of
 from fedlit.mixture.weigh import Predicted
-from fedlit.run.load import load
-from fedlit.run.run import Run
-from fedlit.study.job import DONE, Job, MixAnew, TrainMixture, is_free, score_rows, tidy
-from fedlit.study.method import must_be_known
-from fedlit.study.out_of_fold import OUT_OF_FOLD
-from fedlit.study.study import Study
+from fedlit.run.config import typed_value
+from fedlit.score.mixed import aligned
+from fedlit.study.frames import OUT_OF_FOLD, PREDICTIONS, Frames
+from fedlit.study.job import DONE, Combine, Job, Train
 from fedlit.tasks import read_predictions
+from fedlit.weights import Stack
 
-__all__ = ["PARTS", "Frames", "mixed_anew", "mixture_settings", "must_have_parts", "read_run", "refuse_hidden_sharing",
-           "train_mixture", "trained_with"]  # fmt: skip
+__all__ = ["PARTS", "combined", "mixture_settings", "train_mixture"]
 
 PARTS = "parts.parquet"
-"""What each part predicts of rows that it has not seen; rows as predictions have them, and the part's name."""
+"""What each part of a mixture predicts of rows that it has not seen; rows as predictions have them, and its name."""
 
-Computed = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
-
-
-def read_run(config: Path, *arguments: str) -> Run:
-    """The run of a configuration, parsed once: that takes half a second, and many questions are asked of it."""
-    return _run(config, config.stat().st_mtime_ns, Path.cwd(), *arguments)
+Computed = tuple[Frames, dict[str, Any]]
 
 
-@lru_cache(256)
-def _run(config: Path, changed: int, here: Path, *arguments: str) -> Run:
-    return load(str(config), *arguments)
-
-
-def mixture_settings(config: Path, arguments: Sequence[str]) -> MixtureSettings:
+def mixture_settings(config: str | Path, overrides: Mapping[str, Any]) -> MixtureSettings:
     """What a configuration of several parts says, with changed keys."""
-    return settings_of(config, typed_pairs(arguments)[1])
-
-
-def must_have_parts(study: Study, name: str) -> None:
-    """Refuse a method that mixes what another one does not have.
-
-    Args:
-        study: whose method it is.
-        name: of a method that has ``of``.
-
-    Raises:
-        ConfigError: that method is no mixture, or has no such parts.
-    """
-    wanted, source = study.methods[name], study.trained(name)
-    if not is_mixture(study.config(source)):
-        raise ConfigError(
-            f"methods.{name}.of: expected a method whose configuration has several parts (mixture:), found {source}; "
-            "name another one"
-        )
-    known = mixture_settings(study.config(source), study.methods[source].arguments()).parts
-    must_be_known(f"methods.{name}.parts", wanted.parts, known)
-    entering = wanted.parts or list(known)
-    if isinstance(wanted.weights, dict):
-        must_be_known(f"methods.{name}.weights", wanted.weights, entering)
-        entering = [part for part in entering if wanted.weights.get(part)]
-    refuse_hidden_sharing(study, name, {part: known[part] for part in entering})
-
-
-def refuse_hidden_sharing(study: Study, name: str, parts: Mapping[str, PartSettings]) -> None:
-    """Refuse a method alone that has a federated part, and a federated one that has none: the first are the bar that
-    the others are set against.
-
-    Raises:
-        ConfigError: it is one of these.
-    """
-    own = study.methods[name]
-    alone = own.alone or name == study.reference
-    shared = [part for part, settings in parts.items() if _shares(settings)]
-    if alone and shared:
-        raise ConfigError(
-            f"methods.{name}: expected parts that each client trains by itself, for the method is alone, found "
-            f"{', '.join(shared)}; name the others as its parts, or drop alone"
-        )
-    if not (alone or own.pooled or shared):
-        raise ConfigError(
-            f"methods.{name}: expected a federated part, found {', '.join(parts)}, which each client trains by itself; "
-            "set alone: true, or name other parts"
-        )
-
-
-def _shares(part: PartSettings) -> bool:
-    if part.go_alone is not None:
-        return False
-    run = read_run(part.config, *part.arguments)
-    return run.exchange.on or bool(run.data.pool)
-
-
-def trained_with(mixture: MixtureSettings) -> dict[str, Any]:
-    """All that a mixture is computed from, with its parts' configurations as they are now."""
-    parts = {}
-    for name, part in mixture.parts.items():
-        own = read_run(part.config, *part.arguments).settings or {}
-        kept = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
-        parts[name] = [kept, part.checkpoint, part.go_alone, part.grid]
-    mixing = mixture.mixing
-    how = [mixing.weights, mixing.shrink, mixing.admit, mixing.by]
-    return {"folds": mixture.folds, "parts": parts, "mixing": how}
+    return settings_of(Path(config), {key: typed_value(value) for key, value in overrides.items()})
 
 
 def train_mixture(job: Job) -> Computed:
     """Train a mixture to its end, and predict.
 
     Returns:
-        Its predictions and scores: of test rows, of all held-out rows (``out_of_fold``; there are none without folds)
-        and of validation rows; and for the record which parts are each client's own, and the weights.
+        What it predicts: of test rows, of all held-out rows (``out_of_fold``; there are none without folds) and of
+        validation rows; and for the record which parts are each client's own, and the weights.
     """
-    assert isinstance(job.work, TrainMixture)
+    assert isinstance(job.work, Train)
     folder = Path(job.folder)
-    arguments = [
-        *job.work.arguments, f"--seed={job.seed}", f"--name={folder.name}",
-        f"--trainer.default_root_dir={folder.parent}",
-    ]  # fmt: skip
-    mixture = Mixture(mixture_settings(Path(job.work.config), arguments))
+    own = {"seed": job.seed, "name": folder.name, "trainer.default_root_dir": str(folder.parent)}
+    mixture = Mixture(mixture_settings(job.work.config, {**job.work.overrides, **own}))
     try:
         fitted = mixture.fit("last" if newest(mixture.runs) is not None else None, quiet=True)
     except ConfigError:  # begun with other settings: what was trained with them stays, in a folder beside
@@ -144,98 +59,108 @@ def train_mixture(job: Job) -> Computed:
     folds, parts = mixture.settings.folds, mixture.built()
     weights = {client: own["weights"] for client, own in fitted.clients.items()}
     how = {client: (own["weights"], own["stack"]) for client, own in fitted.clients.items()}
-    dealt, test, seen, each = _dealt_rows(parts), predicted(parts, "test"), Frames(), list[pd.DataFrame]()
+    dealt, test, frames, each = _dealt_rows(parts), predicted(parts, "test"), Frames(), Frames()
+    train_rows = {}
     for client, held in mixture.held.items():
-        if folds:
-            seen.validation(client, held, held.mixed(*how[client]), dealt[client]["validation"])
-        for split, own in {"test": test[client], OUT_OF_FOLD if folds else "validation": held}.items():
-            seen.add(client, split, own, own.mixed(*how[client]))
-            for name in own.parts:
-                frame = own.task.frame(own.row, own.y, own.mixed({name: 1.0})).assign(task=own.task.name, part=name)
-                each.append(tidy(frame, client, split))
-    pd.concat(each, ignore_index=True).to_parquet(folder / PARTS, index=False)
-    details = {
-        "train_rows": {
-            client: len(held.row if folds else dealt[client]["train"]) for client, held in mixture.held.items()
-        },
-        "own": mixture.plan.own,
-        "networks": mixture.plan.networks,
-        "weights": weights,
-        "validation": {client: own["validation"].tolist() for client, own in dealt.items()},
-    }
-    return seen.predictions, seen.scores, details
+        splits = {"test": test[client], OUT_OF_FOLD if folds else "validation": held}
+        if folds and (chosen := np.isin(held.row, dealt[client]["validation"])).any():
+            splits["validation"] = held.some(chosen)  # of out-of-fold rows those that it would have without folds
+        _add(frames, client, splits, *how[client])
+        train_rows[client] = len(held.row if folds else dealt[client]["train"])
+        for split, rows in splits.items():
+            for name in rows.parts:
+                frame = rows.task.frame(rows.row, rows.y, rows.mixed({name: 1.0}))
+                each.add(client, split, frame.assign(task=rows.task.name, part=name), {})
+    each.predictions.to_parquet(folder / PARTS, index=False)
+    own = {"own": list(mixture.plan.own), "networks": list(mixture.plan.networks)}
+    return frames, {"train_rows": train_rows, **own, "weights": weights}
 
 
-def mixed_anew(job: Job) -> Computed:
-    """Another mixture of some of a mixture's parts, from stored predictions."""
-    assert isinstance(job.work, MixAnew)
-    source, mix = Path(job.work.source), job.work.mix
-    try:
-        record = json.loads((source / DONE).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"{job.name}: expected the run of {source.parent.name}, found none: it failed") from error
-    frame = pd.read_parquet(source / PARTS)
-    names = list(mix["parts"] or dict.fromkeys(frame["part"]))
-    splits, without = dict[str, dict[str, Predicted]](), []
-    for client, own in frame[frame["part"].isin(names)].groupby("client"):
-        if set(own["part"]) == set(names):
-            splits[str(client)] = {str(split): _read(rows, names) for split, rows in own.groupby("split")}
+def combined(job: Job) -> Computed:
+    """Mix what was predicted, of the rows that all parts predicted: parts of a mixture in another way, or models with
+    equal weights.
+
+    Returns:
+        Predictions, and for the record the weights, and which clients lack a part.
+
+    Raises:
+        RunError: a part has no predictions, for its run failed, or parts predicted other test rows.
+    """
+    work = job.work
+    assert isinstance(work, Combine)
+    records = {folder: _record(job, Path(folder)) for folder in job.after}
+    found = pd.concat([_part(name, folders, work.mixing is not None) for name, folders in work.parts.items()])
+    clients, without = dict[str, dict[str, Predicted]](), list[str]()
+    for client, own in found[found["client"] != UNION_SITE].groupby("client"):
+        splits = {str(split): _together(job, rows, list(work.parts)) for split, rows in own.groupby("split")}
+        known = {split: rows for split, rows in splits.items() if rows is not None}
+        if known:
+            clients[str(client)] = known
         else:
             without.append(str(client))
-    if not splits:
-        raise RunError(f"{job.name}: expected clients that have all of {', '.join(names)}, found none; name fewer")
-    held = {client: own.get(OUT_OF_FOLD) or own["validation"] for client, own in splits.items()}
-    mixing, seen = Mixing(mix["weights"], mix["shrink"], mix["admit"], job.choose), Frames()
-    found = combine(held, record["own"], mixing, record["networks"])
-    for client, each in splits.items():
-        for split, rows in each.items():
-            mixture = rows.mixed(found[client].weights, found[client].stack)
-            seen.add(client, split, rows, mixture)
-            if split == OUT_OF_FOLD:
-                seen.validation(client, rows, mixture, record["validation"][client])
-    weights = {name: own.weights for name, own in found.items()}
-    details = {"train_rows": record["train_rows"], "weights": weights, **({"without": without} if without else {})}
-    return seen.predictions, seen.scores, details
+    if not clients:
+        raise RunError(f"{job.name}: expected clients that have all of {', '.join(work.parts)}, found none; name fewer")
+    how: dict[str, tuple[Mapping[str, float], Stack]] = {
+        client: (dict.fromkeys(work.parts, 1.0), ()) for client in clients
+    }
+    if work.mixing is not None:
+        (record,) = records.values()
+        held = {client: own.get(OUT_OF_FOLD) or own["validation"] for client, own in clients.items()}
+        mixed = combine(held, record["own"], Mixing(**work.mixing, by=job.choose), record["networks"])
+        how = {client: (own.weights, own.stack) for client, own in mixed.items()}
+    frames, train_rows = Frames(), dict[str, int]()
+    for client, known in clients.items():
+        _add(frames, client, known, *how[client])
+    for record in records.values():
+        train_rows = {**record["train_rows"], **train_rows}
+    weights = {client: own for client, (own, _) in how.items()}
+    return frames, {"train_rows": train_rows, "weights": weights, **({"without": without} if without else {})}
 
 
-class Frames:
-    """Predictions and scores as a study keeps them."""
-
-    def __init__(self) -> None:
-        self._predictions: list[pd.DataFrame] = []
-        self._scores: list[dict[str, Any]] = []
-
-    def add(self, client: str, split: str, rows: Predicted, mixture: Tensor) -> None:
-        """What is predicted of a client's rows."""
-        scored = {name: float(value) for name, value in rows.task.evaluate(mixture, rows.y).items()}
-        scored |= rows.task.evaluate_once(mixture, rows.y) if split == "test" else {}
-        frame = rows.task.frame(rows.row, rows.y, mixture).assign(task=rows.task.name)
-        self._predictions.append(tidy(frame, client, split))
-        self._scores += score_rows(scored, client, split)
-
-    def validation(self, client: str, rows: Predicted, mixture: Tensor, wanted: Sequence[int] | np.ndarray) -> None:
-        """Of out-of-fold rows those that would be validation rows without folds."""
-        chosen = np.isin(rows.row, wanted)
-        if chosen.any():
-            self.add(client, "validation", rows.some(chosen), mixture[torch.from_numpy(chosen)])
-
-    @property
-    def predictions(self) -> pd.DataFrame:
-        """Of all that was added."""
-        return pd.concat(self._predictions, ignore_index=True)
-
-    @property
-    def scores(self) -> pd.DataFrame:
-        """Likewise."""
-        return pd.DataFrame(self._scores)
+def _add(
+    frames: Frames, client: str, splits: Mapping[str, Predicted], weights: Mapping[str, float], stack: Stack
+) -> None:
+    for split, rows in splits.items():
+        frames.score(client, split, rows.task, rows.row, rows.y, rows.mixed(weights, stack))
 
 
-def _read(rows: pd.DataFrame, names: Sequence[str]) -> Predicted:
-    """A client's split."""
-    read = {name: read_predictions(rows[rows["part"] == name]) for name in names}
+def _record(job: Job, folder: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((folder / DONE).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"{job.name}: expected the run of {folder.parent.name}, found none: it failed") from error
+    return found
+
+
+def _part(name: str, folders: list[str], of_mixture: bool) -> pd.DataFrame:
+    """What a part predicts of all clients; each client's is the first of these folders that has it."""
+    frames = [pd.read_parquet(Path(folder) / (PARTS if of_mixture else PREDICTIONS)) for folder in folders]
+    if of_mixture:
+        return frames[0][frames[0]["part"] == name]
+    first = {client: place for place in reversed(range(len(frames))) for client in frames[place]["client"].unique()}
+    own = [frame[frame["client"].map(first) == place] for place, frame in enumerate(frames)]
+    return pd.concat(own, ignore_index=True).assign(part=name)
+
+
+def _together(job: Job, found: pd.DataFrame, names: list[str]) -> Predicted | None:
+    """What parts predict of the rows of a client's split that all of them predicted; None where one has no row."""
+    frames = {name: found[found["part"] == name] for name in names}
+    if any(own.empty for own in frames.values()):
+        return None
+    first, shared = frames[names[0]], set.intersection(*(set(own["row"]) for own in frames.values()))
+    if first["split"].iloc[0] == "test" and any(len(own) != len(shared) for own in frames.values()):
+        counts = ", ".join(f"{len(own)} of {name}" for name, own in frames.items())
+        raise RunError(
+            f"{job.name}, client {first['client'].iloc[0]!r}: expected predictions of the same test rows, found "
+            f"{counts}, of which {len(shared)} are the same; run the parts again"
+        )
+    if not shared:
+        return None
+    order = first.loc[first["row"].isin(shared), "row"]
+    read = {name: read_predictions(own.set_index("row", drop=False).loc[order]) for name, own in frames.items()}
     task, _, y = read[names[0]]
-    row = rows.loc[rows["part"] == names[0], "row"].to_numpy()
-    return Predicted(task, row, y, {name: own.double().numpy() for name, (_, own, _) in read.items()})
+    parts = {name: aligned(made.numpy(), own.classes, task.classes) for name, (own, made, _) in read.items()}
+    return Predicted(task, order.to_numpy(), y, parts)
 
 
 def _dealt_rows(parts: Mapping[str, Part]) -> dict[str, dict[str, np.ndarray]]:

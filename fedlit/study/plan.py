@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +18,152 @@ import pandas as pd
 
 from fedlit.data.table import ClientTable, leave_out
 from fedlit.data.target import own_task
-from fedlit.errors import ConfigError
-from fedlit.mixture.settings import is_mixture
-from fedlit.run.run import Run
+from fedlit.errors import ConfigError, expect
+from fedlit.files import write_text
+from fedlit.mixture.settings import PartSettings, is_mixture
+from fedlit.run.arguments import read
+from fedlit.run.load import load
 from fedlit.show.text import shorten
 from fedlit.study.alone import means_of, model_for
 from fedlit.study.job import (
     FORMAT,
-    Average,
+    Combine,
     FitAlone,
     Job,
-    MixAnew,
     Train,
-    TrainMixture,
-    Work,
     digest_of,
     each_variant,
     is_free,
     title_of,
     variant_name,
-)
-from fedlit.study.mixtures import mixture_settings, must_have_parts, read_run, refuse_hidden_sharing, trained_with
+)  # fmt: skip
+from fedlit.study.method import must_be_known
+from fedlit.study.mixtures import mixture_settings
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.go_alone import TREES_AND_LINEAR, is_any_model
 
-__all__ = ["Planned", "jobs_of", "left_out", "plan_jobs", "reference_tables", "tasks_of", "training_notes"]
+__all__ = ["Basis", "Planned", "jobs_of", "left_out", "plan_jobs", "planned_alone", "planned_methods", "tasks_of",
+           "training_notes"]  # fmt: skip
 
 _TRAINING = tuple(
     f"trainer.{key}"
     for key in ("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "callbacks")
 )  # keys that say how long is trained
+KEPT = "plan.json"
+"""In a study's folder: what its configurations say."""
+_OURS = ("fedlit", "torch", "lightning")
 _LEFT_OUT = "data.leave_out"
 _ROWS = ("data.source", _LEFT_OUT)  # keys that say whose rows there are
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a configuration says.
+
+    Attributes:
+        keys: all that says what is computed, by dotted name; without the seed.
+        shares: whether clients exchange anything.
+        pools: whether it puts clients' rows into one place.
+    """
+
+    keys: dict[str, Any]
+    shares: bool
+    pools: bool
+
+
+class Basis:
+    """What plans of a study rest on, read once: configurations, the clients' tables, their tasks.
+
+    Args:
+        study: whose plans are made; of its variants too, with the same reference.
+        folder: where it is kept what configurations say, for the next time; None to read them anew.
+
+    Raises:
+        ConfigError: the reference's configuration is not valid.
+    """
+
+    def __init__(self, study: Study, folder: Path | None = None) -> None:
+        self._where = self.where(study, study.reference, study.methods[study.reference].combinations[0])
+        self._folder, self._said = folder, dict[str, Said]()
+        with suppress(OSError, ValueError, TypeError):  # missing, or damaged: then all is read anew
+            kept = {} if folder is None else json.loads((folder / KEPT).read_text(encoding="utf-8"))
+            self._said = {key: Said(**own) for key, own in kept.items()}
+
+    def where(self, study: Study, name: str, tuned: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The configuration that says a method's rows, and changed keys; of a mixture that of its first part, for all
+        parts read the same.
+        """
+        name = study.trained(name)
+        config, overrides = study.config(name), study.methods[name].overrides(tuned)
+        if is_mixture(config):
+            first = next(iter(mixture_settings(config, overrides).parts.values()))
+            return str(first.config), first.set
+        return str(config), overrides
+
+    def said(self, config: str | Path, overrides: Mapping[str, Any]) -> Said:
+        """What a configuration says. To build it takes a tenth of a second, and many ask; so it is kept, by the text of
+        all its layers. Whose classes are not fedlit's or torch's is built anew: their defaults may have changed.
+        """
+        content = read("fit", ["--config", str(config)], "study", overrides=overrides).content
+        key = digest_of([content, _installed()])
+        if key not in self._said:
+            run = load(str(config), overrides=overrides)
+            keys = {key: value for key, value in (run.settings or {}).items() if key != "seed" and not is_free(key)}
+            found = Said(json.loads(json.dumps(keys, default=str)), run.exchange.on, bool(run.data.pool))
+            if _foreign(content):
+                return found
+            self._said[key] = found
+        return self._said[key]
+
+    def keep(self) -> None:
+        """Write what configurations say into the folder."""
+        if self._folder is not None:
+            text = json.dumps({key: vars(own) for key, own in self._said.items()})
+            write_text(text, self._folder / KEPT)
+
+    @cached_property
+    def tables(self) -> list[ClientTable]:
+        """The tables that all methods are trained on, as a first seed deals them."""
+        data = load(self._where[0], overrides=self._where[1]).data
+        tables = data.source.tables(0)
+        return leave_out(tables, data.leave_out, [table.name for table in tables])
+
+    @cached_property
+    def tasks(self) -> dict[str, type[Task]]:
+        """Client → its task."""
+        return tasks_of(self.tables)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with any value, label or split: an answer must not outlive the data that it was computed from."""
+        digest = hashlib.blake2b(digest_size=8)
+        for table in self.tables:
+            digest.update(repr((table.name, list(table.features), table.categorical, table.positive)).encode())
+            for values in (table.features, table.target):
+                digest.update(pd.util.hash_pandas_object(values).to_numpy().tobytes())
+            for split, rows in sorted(table.splits.items()):
+                digest.update(split.encode() + rows.tobytes())
+        return digest.hexdigest()
+
+
+def _foreign(content: Mapping[str, Any]) -> bool:
+    """Whether a configuration may name a class, or a function, that is somebody else's."""
+    roots = set(re.findall(r'"([A-Za-z_]\w*)\.[A-Za-z_][\w.]*"', json.dumps(content, default=str)))
+    return any(root not in _OURS and find_spec(root) is not None for root in roots)
+
+
+@cache
+def _installed() -> list[Any]:
+    """Changes with fedlit's own files, and with the packages whose defaults are in a configuration."""
+    newest = max(path.stat().st_mtime_ns for path in Path(__file__).parents[1].rglob("*.py"))
+    return [newest, *(version(name) for name in ("fedlit", "torch", "lightning"))]
+
+
+def tasks_of(tables: Sequence[ClientTable]) -> dict[str, type[Task]]:
+    """Client → its task."""
+    said = {table.name: own_task(table.task, table.name) for table in tables}
+    return {name: TASKS[own["name"] if own else "classification"] for name, own in said.items()}
 
 
 @dataclass(frozen=True)
@@ -61,7 +179,7 @@ class Planned:
     """
 
     method: str
-    work: Work
+    work: Train | FitAlone
     made_of: dict[str, Any]
     settings: dict[str, Any] | None = None
     left_out: str | None = None
@@ -73,87 +191,62 @@ class Planned:
 
     def without(self, client: str) -> Planned:
         """The same without a client."""
-        assert isinstance(self.work, Train)
-        gone = [*self.made_of.get(_LEFT_OUT, ()), client]
-        work = replace(self.work, arguments=[*self.work.arguments, f"--{_LEFT_OUT}={json.dumps(gone)}"])
-        return replace(self, work=work, made_of={**self.made_of, _LEFT_OUT: gone}, left_out=client)
+        gone = {_LEFT_OUT: [*self.made_of.get(_LEFT_OUT, ()), client]}
+        work = replace(self.work, overrides={**self.work.overrides, **gone})
+        return replace(self, work=work, made_of={**self.made_of, **gone}, left_out=client)
 
 
-def reference_tables(study: Study) -> list[ClientTable]:
-    """The tables that all methods of a study are trained on, as a first seed deals them."""
-    data = _loaded(study, study.reference, study.methods[study.reference].combinations[0]).data
-    tables = data.source.tables(0)
-    return leave_out(tables, data.leave_out or (), [table.name for table in tables])
-
-
-def tasks_of(tables: Sequence[ClientTable]) -> dict[str, type[Task]]:
-    """Client → its task."""
-    said = {table.name: own_task(table.task, table.name) for table in tables}
-    return {name: TASKS[own["name"] if own else "classification"] for name, own in said.items()}
-
-
-def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[ClientTable] | None = None) -> list[Job]:
+def plan_jobs(study: Study, seeds: list[int], out: Path, basis: Basis | None = None) -> list[Job]:
     """All runs of a study, seed by seed, so that a study that is cut short has all methods of its first seeds.
 
     Args:
         study: what it leaves out is completed by the clients' tasks.
         seeds: of the runs.
         out: the study's folder.
-        tables: those of :func:`reference_tables`, if they are known already.
+        basis: of the study, if it has been read already.
 
     Raises:
         ConfigError: a configuration is missing or not valid: refused before the first run.
     """
-    tables = reference_tables(study) if tables is None else tables
-    tasks = tasks_of(tables)
-    study = study.for_tasks(tasks)
-    planned: list[Planned] = []
-    for name, tuned in each_variant(study):
-        if study.methods[name].of is None:
-            planned.append(_planned(study, name, tuned))
-            _refuse_alike(planned)
-        else:
-            must_have_parts(study, name)
+    basis = basis or Basis(study)
+    study = study.for_tasks(basis.tasks)
+    planned = planned_methods(study, basis)
     reference = next(own for own in planned if own.method == study.trained(study.reference))
-    _refuse_other_rows(planned, reference)
     # last: a study that is cut short has its answers, but for who should join
     gone = [
         own.without(client)
-        for client in left_out(study, tables)
+        for client in left_out(study, basis.tables)
         for own in planned
-        if own.method in study.candidates and isinstance(own.work, Train)
+        if own.method in study.candidates and isinstance(own.work, Train) and not own.work.mixture
     ]
-    return jobs_of(study, seeds, out, tasks, planned, gone, _fingerprint(tables))
+    where = basis.where(study, study.reference, reference.settings or {})
+    alone = planned_alone(study, basis.tasks, where, reference)
+    return jobs_of(study, seeds, out, [*planned, *alone], gone, basis.fingerprint)
 
 
 def jobs_of(
     study: Study,
     seeds: Sequence[int],
     out: Path,
-    tasks: Mapping[str, type[Task]],
     planned: Sequence[Planned],
     gone: Sequence[Planned] = (),
     data: str = "",
 ) -> list[Job]:
-    """The jobs of methods that are planned, and of the study's local baselines and means.
+    """The jobs of what is planned, and what is computed of them.
 
     Args:
         study: completed by its clients' tasks.
         seeds: of the runs.
         out: the study's folder.
-        tasks: client → its task.
-        planned: all that is trained; local baselines get the data of the reference. Where it is tuned, of its first
-            combination: their rows are the same.
+        planned: all that is trained or fitted.
         gone: the same without a client.
         data: changes with any row.
     """
-    reference = next(own for own in planned if own.method == study.trained(study.reference))
-    every = [*planned, *_alone(study, tasks, reference)]
 
     def job(own: Planned, seed: int) -> Job:
         explain = study.explain and own.left_out is None
         choose = study.choose if isinstance(own.work, FitAlone) or study.checkpoint == "best" else ""
-        kept = {key: value for key, value in vars(own.work).items() if key not in ("config", "arguments", "test")}
+        kept = {key: value for key, value in vars(own.work).items() if key not in ("config", "overrides", "test")}
         made_of = [FORMAT, own.method, seed, study.bootstrap, data, own.made_of, kept, choose, explain]
         folder = out / "runs" / variant_name(own.method, own.settings, own.left_out) / f"seed_{seed}"
         return Job(
@@ -163,37 +256,109 @@ def jobs_of(
 
     jobs = []
     for seed in seeds:
-        trained = [job(own, seed) for own in every]
-        jobs += [*trained, *_computed(study, trained)]
+        trained = [job(own, seed) for own in planned]
+        jobs += [*trained, *_combined(study, trained)]
     return [*jobs, *(job(own, seed) for seed in seeds for own in gone)]
 
 
-def _planned(study: Study, name: str, tuned: dict[str, Any]) -> Planned:
+def planned_methods(study: Study, basis: Basis) -> list[Planned]:
+    """All methods that are trained, each with each of its combinations of settings; reads no table.
+
+    Args:
+        study: whose they are.
+        basis: of the study.
+
+    Raises:
+        ConfigError: one cannot be run, or two cannot be compared.
+    """
+    planned: list[Planned] = []
+    for name, tuned in each_variant(study):
+        if study.methods[name].of is None:
+            planned.append(_planned(study, basis, name, tuned))
+            _refuse_alike(planned)
+        else:
+            _check_sharing(study, basis, name, _parts(study, name))
+    _refuse_other_rows(planned, next(own for own in planned if own.method == study.trained(study.reference)))
+    return planned
+
+
+def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Planned:
     """A method with a combination of settings."""
-    method, config, loaded = study.methods[name], study.config(name), _loaded(study, name, tuned)
-    arguments = method.arguments(tuned)
-    keys = {key: value for key, value in (loaded.settings or {}).items() if key != "seed" and not is_free(key)}
-    if is_mixture(config):
-        parts = mixture_settings(config, arguments)
-        refuse_hidden_sharing(study, name, parts.parts)
-        keys = {key: value for key, value in keys.items() if key.startswith(_ROWS)}
-        keys["mixture"] = trained_with(parts)
-        return Planned(name, TrainMixture(str(config), arguments), keys, tuned or None)
-    if not loaded.exchange.on and not (name == study.reference or method.alone or method.pooled):
-        raise ConfigError(
-            f"methods.{title_of(name, tuned)}: expected something in exchange.federated, found that nothing is shared; "
-            "set alone: true (each client by itself) or pooled: true (all rows in one place)"
-        )
-    return Planned(name, Train(str(config), arguments, study.checkpoint), keys, tuned or None)
+    method, config = study.methods[name], study.config(name)
+    overrides = method.overrides(tuned)
+    try:
+        said = basis.said(*basis.where(study, name, tuned))
+    except ConfigError as error:
+        if not tuned:
+            raise
+        raise ConfigError(f"methods.{title_of(name, tuned)}: {error}") from error
+    if not is_mixture(config):
+        expect(
+            said.shares or name == study.reference or method.alone or method.pooled,
+            f"methods.{title_of(name, tuned)}", "something in exchange.federated", [],
+            "set alone: true (each client by itself) or pooled: true (all rows in one place)",
+        )  # fmt: skip
+        return Planned(name, Train(str(config), overrides, study.checkpoint), said.keys, tuned or None)
+    settings = mixture_settings(config, overrides)
+    _check_sharing(study, basis, name, settings.parts)
+    made_of = {key: value for key, value in said.keys.items() if key.startswith(_ROWS)}
+    parts = {
+        part: [basis.said(own.config, own.set).keys, own.checkpoint, own.go_alone, own.grid]
+        for part, own in settings.parts.items()
+    }
+    made_of["mixture"] = {"folds": settings.folds, "parts": parts, "mixing": vars(settings.mixing)}
+    return Planned(name, Train(str(config), overrides, mixture=True), made_of, tuned or None)
 
 
-def _alone(study: Study, tasks: Mapping[str, type[Task]], reference: Planned) -> list[Planned]:
-    """The local baselines that are fitted."""
-    assert isinstance(reference.work, Train | TrainMixture)
-    config, arguments = reference.work.config, reference.work.arguments
-    if isinstance(reference.work, TrainMixture):
-        first, arguments = _of_rows(Path(config), arguments)
-        config = str(first)
+def _parts(study: Study, name: str) -> dict[str, PartSettings]:
+    """The parts that a method mixes anew.
+
+    Raises:
+        ConfigError: the other method is no mixture, or has no such parts.
+    """
+    wanted, source = study.methods[name], study.trained(name)
+    several = is_mixture(study.config(source))
+    expect(several, f"methods.{name}.of", "a method whose configuration has several parts (mixture:)", source)
+    known = mixture_settings(study.config(source), study.methods[source].overrides()).parts
+    must_be_known(f"methods.{name}.parts", wanted.parts, known)
+    entering = wanted.parts or list(known)
+    if isinstance(wanted.weights, dict):
+        must_be_known(f"methods.{name}.weights", wanted.weights, entering)
+        entering = [part for part in entering if wanted.weights.get(part)]
+    return {part: known[part] for part in entering}
+
+
+def _check_sharing(study: Study, basis: Basis, name: str, parts: Mapping[str, PartSettings]) -> None:
+    """Refuse a method alone that has a federated part, and a federated one that has none: the first are the bar that
+    the others are set against.
+    """
+    own, shared = study.methods[name], list[str]()
+    for part, settings in parts.items():
+        if settings.go_alone is None:
+            said = basis.said(settings.config, settings.set)
+            shared += [part] if said.shares or said.pools else []
+    alone, key = own.alone or name == study.reference, f"methods.{name}"
+    expect(
+        not (alone and shared), key, "parts that each client trains by itself, for the method is alone", shared,
+        "name the others as its parts, or drop alone",
+    )  # fmt: skip
+    expect(
+        bool(alone or own.pooled or shared), key, "a federated part", [*parts],
+        "each client trains these by itself: set alone: true, or name other parts",
+    )  # fmt: skip
+
+
+def planned_alone(
+    study: Study, tasks: Mapping[str, type[Task]], where: tuple[str, dict[str, Any]], reference: Planned
+) -> list[Planned]:
+    """The local baselines that are fitted.
+
+    Args:
+        study: completed by its clients' tasks.
+        tasks: client → its task.
+        where: the configuration whose data they get, and changed keys.
+        reference: whose data these are; where it is tuned, of its first combination: their rows are the same.
+    """
     data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}
     planned = []
     for name, found in (study.baselines or {}).items():
@@ -206,52 +371,49 @@ def _alone(study: Study, tasks: Mapping[str, type[Task]], reference: Planned) ->
             for task, model in models.items()
             if model is not None
         }
-        planned.append(Planned(name, FitAlone(config, arguments, grids, own, study.folds, study.small), data))
+        planned.append(Planned(name, FitAlone(*where, grids, own, study.folds, study.small), data))
     return planned
 
 
-def _computed(study: Study, trained: Sequence[Job]) -> list[Job]:
+def _combined(study: Study, trained: Sequence[Job]) -> list[Job]:
     """What is computed of a seed's predictions: mixtures, and means of models."""
-    jobs = {own.method: own for own in trained}
-    first, found = trained[0], list[Job]()
+    jobs, found = {own.method: own for own in trained}, list[Job]()
 
-    def add(name: str, work: Work, source: Job, made_of: list[Any]) -> None:
-        folder = str(Path(source.folder).parent.parent / name / f"seed_{source.seed}")
-        digest = digest_of([name, *made_of])
-        jobs[name] = replace(source, method=name, folder=folder, digest=digest, work=work, settings=None)
+    def add(name: str, parts: Mapping[str, Sequence[Job]], mixing: dict[str, Any] | None = None) -> None:
+        work = Combine({part: [job.folder for job in own] for part, own in parts.items()}, mixing)
+        first = next(iter(parts.values()))[0]
+        made_of = [name, {part: [job.digest for job in own] for part, own in parts.items()}, mixing, study.choose]
+        folder = str(Path(first.folder).parent.parent / name / f"seed_{first.seed}")
+        jobs[name] = replace(first, method=name, folder=folder, digest=digest_of(made_of), work=work, settings=None)
         found.append(jobs[name])
 
     for name, method in study.methods.items():
         if method.of is not None:
-            source = jobs[method.of]
-            add(name, MixAnew(source.folder, method.mix), source, [source.digest, method.mix, study.choose])
-    means = {name: [[part] for part in parts] for name, parts in study.blends.items()}
+            add(name, {part: [jobs[method.of]] for part in _parts(study, name)}, method.mixing)
+    means = {name: {part: [part] for part in parts} for name, parts in study.blends.items()}
     if TREES_AND_LINEAR in (study.baselines or ()):
-        means = {TREES_AND_LINEAR: means_of(study.baselines or ()), **means}
+        means = {TREES_AND_LINEAR: {own[0]: own for own in means_of(study.baselines or ())}, **means}
     for name, groups in means.items():
-        parts = [[jobs[part] for part in group] for group in groups]
-        work = Average([[part.folder for part in group] for group in parts])
-        add(name, work, first, [[[part.digest for part in group] for group in parts]])
+        add(name, {part: [jobs[own] for own in group] for part, group in groups.items()})
     return found
 
 
-def training_notes(study: Study) -> list[str]:
+def training_notes(study: Study, basis: Basis) -> list[str]:
     """Where methods are not trained alike: of different lengths, or with other callbacks, such as early stopping. Which
     state is scored, the last or the best, is the study's matter and the same for all.
 
     Args:
         study: completed by its clients' tasks.
+        basis: of the study.
     """
     found: dict[str, dict[str, list[str]]] = {key: {} for key in _TRAINING}
     for name, tuned in each_variant(study):
         if study.methods[name].of is not None or is_mixture(study.config(name)):  # parts are trained as each needs it
             continue
-        settings = _loaded(study, name, tuned).settings or {}
+        keys = basis.said(*basis.where(study, name, tuned)).keys
         for key, values in found.items():
-            said = json.dumps(settings[key], default=str) if settings.get(key) else "not set"
-            labels = values.setdefault(said, [])
-            if study.labels[name] not in labels:
-                labels.append(study.labels[name])
+            labels = values.setdefault(json.dumps(keys[key], default=str) if keys.get(key) else "not set", [])
+            labels += [study.labels[name]] if study.labels[name] not in labels else []
     return [
         f"Methods are not trained alike: {key} is "
         + "; ".join(f"{said} for {shorten(labels)}" for said, labels in values.items())
@@ -269,42 +431,20 @@ def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
     """
     if not study.leave_one_out:
         return []
-    if len(tables) < 2:
-        raise ConfigError(
-            f"leave_one_out: expected two clients or more, found {tables[0].name} alone; leave the key out"
-        )
-    if not study.candidates:
-        raise ConfigError("leave_one_out: expected a federated method, found none; add one, or leave the key out")
-    return [table.name for table in tables] if len(tables) > 2 else []
-
-
-def _of_rows(config: Path, arguments: Sequence[str]) -> tuple[Path, list[str]]:
-    """The configuration, and changed keys, of a mixture's first part: all parts read the same rows."""
-    first = next(iter(mixture_settings(config, arguments).parts.values()))
-    return first.config, first.arguments
-
-
-def _loaded(study: Study, name: str, tuned: Mapping[str, Any]) -> Run:
-    name = study.trained(name)
-    config, arguments = study.config(name), study.methods[name].arguments(tuned)
-    try:
-        if is_mixture(config):
-            config, arguments = _of_rows(config, arguments)
-        return read_run(config, *arguments)
-    except ConfigError as error:
-        if not tuned:
-            raise
-        raise ConfigError(f"methods.{title_of(name, tuned)}: {error}") from error
+    names = [table.name for table in tables]
+    expect(len(names) > 1, "leave_one_out", "two clients or more", names, "leave the key out")
+    expect(bool(study.candidates), "leave_one_out", "a federated method", [*study.methods], "add one")
+    return names if len(names) > 2 else []
 
 
 def _refuse_alike(planned: Sequence[Planned]) -> None:
     *others, own = planned
     for other in others:
-        if other.method == own.method and other.made_of == own.made_of:  # 1 and 1.0, or a key that changes no result
-            raise ConfigError(
-                f"methods.{own.method}.tune: expected combinations that differ in what is trained, found "
-                f"{other.title} and {own.title} alike; drop one"
-            )
+        alike = (
+            other.method == own.method and other.made_of == own.made_of
+        )  # 1 and 1.0, or a key that changes no result
+        both, expected = [other.title, own.title], "combinations that differ in what is trained"
+        expect(not alike, f"methods.{own.method}.tune", expected, both, "these are alike; drop one")
 
 
 def _refuse_other_rows(planned: Sequence[Planned], reference: Planned) -> None:
@@ -312,20 +452,7 @@ def _refuse_other_rows(planned: Sequence[Planned], reference: Planned) -> None:
     for own in planned:
         keys = dict.fromkeys((*own.made_of, _LEFT_OUT))
         different = [key for key in keys if key.startswith(_ROWS) and own.made_of.get(key) != expected.get(key)]
-        if different:
-            raise ConfigError(
-                f"methods.{own.title}: expected the rows of {reference.method}, found another {', '.join(different)}; "
-                "methods are compared on the same rows"
-            )
-
-
-def _fingerprint(tables: Sequence[ClientTable]) -> str:
-    """Changes with any value, label or split: an answer must not outlive the data that it was computed from."""
-    digest = hashlib.blake2b(digest_size=8)
-    for table in tables:
-        digest.update(repr((table.name, list(table.features), table.categorical, table.positive)).encode())
-        for values in (table.features, table.target):
-            digest.update(pd.util.hash_pandas_object(values).to_numpy().tobytes())
-        for split, rows in sorted(table.splits.items()):
-            digest.update(split.encode() + rows.tobytes())
-    return digest.hexdigest()
+        expect(
+            not different, f"methods.{own.title}", f"the rows of {reference.method}, with the same data", different,
+            "methods are compared on the same rows",
+        )  # fmt: skip

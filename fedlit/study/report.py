@@ -50,16 +50,16 @@ def _opening(found: Findings) -> Iterator[Section]:
 
 
 def _answers(found: Findings) -> Iterator[Section]:
-    cards, study = found.cards, found.study
-    if cards:
+    study = found.study
+    if found.answers:
         alone = "the best that it can do alone" if BEST_ALONE in study.labels else study.labels[study.reference]
         about = (
             f"The best federated method of each client compared with {alone}, chosen for each seed on validation rows "
             f"by {choice_words(found.choices)}. Scores are those on test rows:"
         )
-        told = f"**{summary(cards, few=len(cards) <= MANY)}.**"
-        shown = [card for card in cards if card.client in found.extremes]
-        yield Section("Should this client join?", [told, about], cards=shown)
+        told = f"**{summary(found.answers, few=len(found.answers) <= MANY)}.**"
+        shown = [answer for answer in found.answers if answer.client in found.extremes]
+        yield Section("Should this client join?", [told, about], answers=shown)
     if joins := joining_tables(found):
         yield Section("Who should join, for the others", [about_joining(found)])
         for title, table in joins.items():
@@ -186,13 +186,16 @@ def _mean_bins(frame: pd.DataFrame) -> pd.DataFrame:
 def _together(found: Findings) -> Iterator[Section]:
     table = cluster_table(found.study, found.collected)
     if table is not None:
-        about = "Clusters at the end of a run, against the planted concepts where known; what an exchange costs."
+        about = "Clusters at the end of a run, against the planted concepts where known."
         yield Section("Who belongs together", [about], table=table, brief=table if len(table) <= MANY else None)
 
 
 def _closing(found: Findings) -> Iterator[Section]:
     yield Section("Glossary", items=glossary())
-    about = "The time of a run is that of training, choosing and scoring, where it was not interrupted."
+    about = (
+        "Means over runs. The time of a run is that of training, choosing and scoring, where it was not interrupted. "
+        "An exchange costs what all clients together send and receive."
+    )
     yield Section("How this was made", [about], provenance(found), times(found))
 
 

@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,38 +28,17 @@ from fedlit.run.load import load
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
 from fedlit.study.baselines import fit_baseline
-from fedlit.study.blends import mean_of_models
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.explained import CALIBRATION, IMPORTANCE, calibration, read_tested
+from fedlit.study.frames import Frames
 from fedlit.study.importance import column_importance
-from fedlit.study.job import (
-    BESIDE,
-    BOOTSTRAP,
-    DONE,
-    FORMAT,
-    PREDICTIONS,
-    SCORE_FILE,
-    Average,
-    FitAlone,
-    Job,
-    MixAnew,
-    Train,
-    TrainMixture,
-    Work,
-    is_free,
-    score_rows,
-    tidy,
-)
-from fedlit.study.mixtures import mixed_anew, train_mixture
+from fedlit.study.job import BESIDE, BOOTSTRAP, DONE, FORMAT, Combine, Job, Train, is_free
+from fedlit.study.mixtures import combined, train_mixture
 from fedlit.tasks import COMPARED
 from fedlit.tasks.base import is_target
 from fedlit.train.results import Results
 
-__all__ = ["best_arguments", "execute", "record", "serve"]
-
-
-Computed = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
-"""Predictions, scores, and what the record of a job says beside what all say."""
+__all__ = ["best_checkpoint", "execute", "record", "serve"]
 
 
 def execute(job: Job) -> None:
@@ -67,22 +46,16 @@ def execute(job: Job) -> None:
 
     A method's run that was cut short goes on from its last checkpoint, if it was of this configuration.
     """
-    compute: dict[type[Work], Callable[[Job], Computed]] = {
-        Train: _train,
-        TrainMixture: train_mixture,
-        FitAlone: fit_baseline,
-        MixAnew: mixed_anew,
-        Average: mean_of_models,
-    }
-    folder = Path(job.folder)
-    begun = time.perf_counter()
-    if not isinstance(job.work, Train | TrainMixture):
+    folder, begun = Path(job.folder), time.perf_counter()
+    if isinstance(job.work, Train):
+        frames, details = train_mixture(job) if job.work.mixture else _train(job)
+    else:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    predictions, scores, details = compute[type(job.work)](job)
+        frames, details = combined(job) if isinstance(job.work, Combine) else fit_baseline(job)
     if not details.get("resumed"):  # else it is the time of a part
         details["seconds"] = time.perf_counter() - begun
-    _write(job, folder, predictions, scores, details)
+    _write(job, folder, frames, details)
 
 
 def serve(request: Mapping[str, Any]) -> None:
@@ -103,10 +76,10 @@ def record(job: Job, run: Run, trained: Results) -> None:
     _write(job, folder, *_scored(job, run, trained, resumed=False))
 
 
-def _write(job: Job, folder: Path, predictions: pd.DataFrame, scores: pd.DataFrame, details: Mapping[str, Any]) -> None:
+def _write(job: Job, folder: Path, frames: Frames, details: Mapping[str, Any]) -> None:
     """All that a job leaves, the mark of its end last."""
-    predictions.to_parquet(folder / PREDICTIONS, index=False)
-    scores.to_csv(folder / SCORE_FILE, index=False)
+    frames.write(folder)
+    predictions = frames.predictions
     tested = read_tested(predictions) if job.explain or job.bootstrap else {}
     if job.explain:
         calibration(tested).to_csv(folder / CALIBRATION, index=False)
@@ -159,19 +132,13 @@ def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def _train(job: Job) -> Computed:
+def _train(job: Job) -> tuple[Frames, dict[str, Any]]:
     assert isinstance(job.work, Train)
-    folder, best = Path(job.folder), best_arguments(job.work.checkpoint, job.choose)
-    run = load(
-        job.work.config,
-        "--board.curves=false",  # pictures of every run would take as long as a short training
-        "--board.confusion_matrices=0",
-        *job.work.arguments,
-        f"--seed={job.seed}",
-        f"--name={folder.name}",
-        f"--trainer.default_root_dir={folder.parent}",
-        *best,
-    )
+    folder, best = Path(job.folder), best_checkpoint(job.work.checkpoint, job.choose)
+    own = {"seed": job.seed, "name": folder.name, "trainer.default_root_dir": str(folder.parent), **best}
+    # pictures of every run would take as long as a short training
+    pictures = {"board.curves": False, "board.confusion_matrices": 0}
+    run = load(job.work.config, overrides={**pictures, **job.work.overrides, **own})
     try:
         begun = newest_run(folder.parent, folder.name)
     except FedlitError:  # it ended before its first checkpoint
@@ -183,19 +150,18 @@ def _train(job: Job) -> Computed:
     return _scored(job, run, trained, resumed=begun is not None)
 
 
-def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> Computed:
+def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> tuple[Frames, dict[str, Any]]:
     """Predictions and scores of a run's clients, and what its record says."""
     assert isinstance(job.work, Train)
     folder, checkpoint = Path(job.folder), job.work.checkpoint
     validation = run.validate("best", quiet=True) if checkpoint == "best" else trained
     splits = [validation, run.test(checkpoint, quiet=True)] if job.work.test else [validation]
-    predictions, scores = [], []
+    frames = Frames()
     for results in splits:
-        for client, frame in scored_predictions(run.loop, run.data, results.split).items():
-            predictions.append(tidy(frame, client, results.split))
+        made = scored_predictions(run.loop, run.data, results.split)
         for client, own in results.scores.items():
             known = {metric: own[metric] for metric in own if metric in COMPARED or metric in BESIDE}
-            scores += score_rows(known, client, results.split)
+            frames.add(client, results.split, made[client], known)
     if job.explain:
         column_importance(run, job.choose).to_csv(folder / IMPORTANCE, index=False)
     _keep(run, folder)
@@ -214,7 +180,7 @@ def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> Computed:
         "resumed": resumed,
         "train_rows": train_rows,
     }
-    return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), details
+    return frames, details
 
 
 def _federated(run: Run, client: str) -> int:
@@ -223,12 +189,12 @@ def _federated(run: Run, client: str) -> int:
     return sum(state[name].numel() for name in run.exchange.sharing.names[client])
 
 
-def best_arguments(checkpoint: str, choose: str | Mapping[str, str]) -> list[str]:
-    """What makes a run keep its best checkpoint by the metric to choose by, where that is scored."""
+def best_checkpoint(checkpoint: str, choose: str | Mapping[str, str]) -> dict[str, Any]:
+    """The keys that make a run keep its best checkpoint by the metric to choose by, where that is scored."""
     if checkpoint != "best":
-        return []
+        return {}
     mode = "max" if COMPARED[str(choose)].higher_is_better else "min"
-    return [f"--checkpoint.monitor=val/{choose}", f"--checkpoint.mode={mode}", "--checkpoint.best=1"]
+    return {"checkpoint.monitor": f"val/{choose}", "checkpoint.mode": mode, "checkpoint.best": 1}
 
 
 def _keep(run: Run, folder: Path) -> None:
@@ -241,7 +207,7 @@ def _keep(run: Run, folder: Path) -> None:
             shutil.copyfile(run.folder / name, folder / name)
 
 
-def _same(folder: Path, run: Run, best: Sequence[str]) -> bool:
+def _same(folder: Path, run: Run, best: Mapping[str, Any]) -> bool:
     """Whether a run that was begun is of this configuration, and kept the checkpoints that are asked for."""
     saved = folder / "config.yaml"
     before = dict(flatten(yaml.safe_load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}

@@ -21,10 +21,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState
 from tqdm import tqdm
 
-from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError, RunError, expect
 from fedlit.mixture.settings import is_mixture
-from fedlit.run.config import known_configs
+from fedlit.run.config import known_configs, typed_value
 from fedlit.run.worker import Pool
 from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown
@@ -32,7 +31,7 @@ from fedlit.show.text import Verbatim
 from fedlit.study.job import check_format, digest_of
 from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
 from fedlit.study.parse import load_study
-from fedlit.study.plan import reference_tables, tasks_of
+from fedlit.study.plan import Basis
 from fedlit.study.runner import default_jobs, locked
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
@@ -127,7 +126,7 @@ class Found(Shown):
             Grid(["trial", "value", *what.space], rows),
             f"The configuration's own settings: {own}.",
             "",
-            Verbatim(f"Train the best: {shlex.join(['fedlit', 'fit', '--config', config, *method.arguments()])}"),
+            Verbatim(f"Train the best: {shlex.join(['fedlit', 'fit', '--config', config, *_typed(method)])}"),
             Verbatim(f"As a method of a study: best: {snippet}"),
             Verbatim(f"Trials: tensorboard --logdir {shlex.quote(str(self.folder / 'trials'))} (tab HParams)"),
             "Note: the best of many trials flatters itself on the rows that it was chosen by. Put it into a study as a "
@@ -164,28 +163,24 @@ def search(
     """
     study = load_study(study) if isinstance(study, str) else study
     for option, number in (("--trials", trials), ("--jobs", jobs)):
-        if number is not None and number < 1:
-            raise ConfigError(f"{option}: expected at least 1, found {number}")
+        expect(number is None or number > 0, option, "at least 1", number)
     what = _search_of(study)
     numbers = what.seeds if seeds is None else parse_seeds(seeds)
     folder = Path(out if out is not None else Path("lightning_logs", "studies", f"{study.name}_search")).absolute()
     space, slots = distributions(what.space), jobs or default_jobs()
     with locked(folder), Pool(slots) as pool:
         check_format(folder)
-        tables = reference_tables(study)
-        study = study.for_tasks(tasks_of(tables))
-        if len(study.choices) > 1:
-            raise ConfigError(
-                f"choose: expected one metric by which trials are judged, found {', '.join(study.choices)}, for "
-                "clients have different tasks; name one"
-            )
-        drawn, score = _opened(study, numbers, folder, tables), COMPARED[study.choices[0]]
-        (own,) = judged(study, [(what.method, {})], numbers, folder, tables, pool, by=what.judge)
+        basis = Basis(study)
+        study = study.for_tasks(basis.tasks)
+        single = len(study.choices) == 1
+        expect(single, "choose", "one metric by which trials are judged", study.choices, "name one that all tasks have")
+        drawn, score = _opened(study, numbers, folder, basis), COMPARED[study.choices[0]]
+        (own,) = judged(study, [(what.method, {})], numbers, folder, basis, pool, by=what.judge)
         with tqdm(total=trials, initial=len(_ended(drawn)), disable=quiet, unit="trial", dynamic_ncols=True) as bar:
             while (left := trials - len(_ended(drawn))) > 0:
                 asked = [_ask(drawn, space, what.sampler) for _ in range(min(slots, left))]
                 settings = [(what.method, _decoded(space, one.params)) for one in asked]
-                results = judged(study, settings, numbers, folder, tables, pool, by=what.judge)
+                results = judged(study, settings, numbers, folder, basis, pool, by=what.judge)
                 for one, (_, params), result in zip(asked, settings, results, strict=True):
                     one.set_user_attr("clients", result.clients)
                     one.set_user_attr("error", result.error)  # before it ends: one without was cut short
@@ -206,11 +201,8 @@ def _search_of(study: Study) -> Search:
     if study.search is None:
         raise ConfigError(f"{study.name}: expected a study with search: (method, space), found none; add it")
     method = study.search.method
-    if is_mixture(study.config(method)):
-        raise ConfigError(
-            f"search.method: expected a method of one configuration, found {method}, a mixture of several; search the "
-            "settings of one of its parts, in a study whose method is that part"
-        )
+    single = not is_mixture(study.config(method))
+    expect(single, "search.method", "a method of one configuration", method, "search the settings of one of its parts")
     return study.search
 
 
@@ -252,10 +244,10 @@ def _distribution(entry: Mapping[str, Any]) -> BaseDistribution:
 # ---------------------------------------------------------------------- Optuna's record
 
 
-def _opened(study: Study, seeds: Sequence[int], folder: Path, tables: Sequence[ClientTable]) -> optuna.Study:
+def _opened(study: Study, seeds: Sequence[int], folder: Path, basis: Basis) -> optuna.Study:
     """The trials of a folder that were made of the same."""
     what = _search_of(study)
-    first = tuning_jobs(study, what.method, {}, seeds, folder, tables)[0]
+    first = tuning_jobs(study, what.method, {}, seeds, folder, basis)[0]
     made_of = [what.space, what.judge, what.sampler, study.choose, list(seeds), first.digest]
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     drawn = optuna.create_study(
@@ -304,6 +296,11 @@ def _show(folder: Path, number: int, params: Mapping[str, Any], value: float, cl
     flat = {key: own if isinstance(own, bool | int | float) else _text(own) for key, own in params.items()}
     with SummaryWriter(str(folder / "trials")) as writer:
         writer.add_hparams(flat, metrics, run_name=f"trial_{number}", global_step=number)
+
+
+def _typed(method: Method) -> list[str]:
+    """The keys that a method changes, as they are typed."""
+    return [f"--{key}={typed_value(value)}" for key, value in method.overrides().items()]
 
 
 def _text(value: Any) -> str:

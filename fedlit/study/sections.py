@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from fedlit.show.palette import THEME
 from fedlit.show.shown import Grid
-from fedlit.study.answer import Card
+from fedlit.study.answer import Answer
 
 __all__ = ["Section", "grid", "html", "markdown", "terminal"]
 
@@ -27,7 +27,7 @@ class Section:
         items: a list.
         table: of texts; its index are the rows' labels.
         brief: what a terminal shows of the table; None for nothing.
-        cards: a client's answer each.
+        answers: shown as a card each.
         draw: gives captions and SVG pictures; only a page has these.
         below: whether it belongs to the section before.
     """
@@ -37,7 +37,7 @@ class Section:
     items: Sequence[str] = ()
     table: pd.DataFrame | None = None
     brief: pd.DataFrame | None = None
-    cards: Sequence[Card] = ()
+    answers: Sequence[Answer] = ()
     draw: Callable[[], Mapping[str, str]] | None = None
     below: bool = False
 
@@ -55,10 +55,10 @@ def terminal(sections: Sequence[Section]) -> Iterator[str | Grid]:
             below: list[str | Grid] = ["", grid(own.brief), *own.lines, ""]
             yield from below
     for own in sections:
-        if own.cards:
+        if own.answers:
             yield from (own.title, "")
-            for card in own.cards:
-                yield from (f"{card.client}: {_verdict(card)}.", f"  {card.text}.")
+            for answer in own.answers:
+                yield from (f"{answer.client}: {answer.headline}.", f"  {answer.text}.")
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
@@ -67,7 +67,7 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
     for own in sections:
         told = [
             _rows(own.table) if own.table is not None else "",
-            "\n".join(f"- **{card.client}**: {_verdict(card)}. {card.text}." for card in own.cards),
+            "\n".join(f"- **{answer.client}**: {answer.headline}. {answer.text}." for answer in own.answers),
             "\n".join(f"- {item}" for item in own.items),
         ]
         if any(told) or own.draw is None:
@@ -82,10 +82,6 @@ def html(title: str, sections: Sequence[Section]) -> str:
     )
     environment.filters |= {"cell": _cell, "breakable": _breakable, "marked": _marked}
     return environment.get_template("report.html.j2").render(title=title, sections=sections, theme=THEME) + "\n"
-
-
-def _verdict(card: Card) -> str:
-    return f"{card.title}: {card.why}" if card.why else card.title
 
 
 def _rows(table: pd.DataFrame) -> str:

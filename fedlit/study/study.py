@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.errors import ConfigError
+from fedlit.errors import expect
 from fedlit.run.catalogue import cards
 from fedlit.run.config import find_config
 from fedlit.statistics import MATTERS
@@ -101,15 +101,14 @@ class Study:
         object.__setattr__(self, "seeds", parse_seeds(self.seeds))
         if self.tune_seeds is not None:
             object.__setattr__(self, "tune_seeds", parse_seeds(self.tune_seeds, "tune_seeds"))
-            if both := sorted({*self.seeds} & {*self.tune_seeds}):
-                raise ConfigError(
-                    f"tune_seeds: expected seeds that are not among seeds, for those would flatter what was chosen on "
-                    f"them, found {', '.join(map(str, both))} in both; take others"
-                )
+            both = sorted({*self.seeds} & {*self.tune_seeds})
+            expect(
+                not both, "tune_seeds", "seeds that are not among seeds", both, "what is chosen on them is flattered"
+            )
         for key, names in (("methods", self.methods), ("scenarios", self.scenarios), ("blends", self.blends)):
             for name in names:
-                if not NAME.fullmatch(name) or name in (BEST_ALONE, HINDSIGHT, BEST_FEDERATED):
-                    raise ConfigError(f"{key}: expected names of letters, digits, '_' and '-', found {name!r}")
+                free = NAME.fullmatch(name) and name not in (BEST_ALONE, HINDSIGHT, BEST_FEDERATED)
+                expect(bool(free), key, "names of letters, digits, '_' and '-'", name)
         must_be_known("reference", [self.reference], self.methods)
         alone = [self.reference, *(name for name, method in self.methods.items() if method.alone)]
         for name, method in self.methods.items():
@@ -122,19 +121,14 @@ class Study:
         if self.search is not None:
             must_be_known("search.method", [self.search.method], self.methods)
         for key, low, high in (("bootstrap", 0, 10**6), ("small", 0, 10**9), ("folds", 0, 1000), ("matters", 0, 100)):
-            if not low <= float(getattr(self, key)) < high:
-                raise ConfigError(f"{key}: expected a number from {low} to below {high}, found {getattr(self, key)}")
-        if self.folds == 1:
-            raise ConfigError("folds: expected 2 folds or more, 0 for none, found 1; 4 or 8 are usual")
-        if self.metrics == []:
-            raise ConfigError("metrics: expected at least one, found none")
+            value = getattr(self, key)
+            expect(low <= float(value) < high, key, f"a number from {low} to below {high}", value)
+        expect(self.folds != 1, "folds", "2 folds or more, 0 for none", self.folds, "4 or 8 are usual")
+        expect(self.metrics != [], "metrics", "at least one", self.metrics)
 
     def _refuse_tuned(self, key: str, method: str) -> None:
-        if self.methods[method].tune:
-            raise ConfigError(
-                f"{key}: expected a method whose settings are not tuned, found {method}; write the best settings into "
-                "its set"
-            )
+        tuned = bool(self.methods[method].tune)
+        expect(not tuned, key, "a method whose settings are not tuned", method, "write the best settings into its set")
 
     def for_tasks(self, tasks: Mapping[str, type[Task]]) -> Study:
         """The study with what it leaves out: metrics, what is chosen by, local baselines, what each method tunes.
@@ -174,11 +168,8 @@ class Study:
                 own._refuse_tuned(f"blends.{name}", part)
         if isinstance(own.choose, dict):
             must_be_known("choose (a metric for each client)", tasks, own.choose)
-            if own.checkpoint == "best":
-                raise ConfigError(
-                    f"checkpoint: expected last, for clients choose by different metrics ({', '.join(own.choices)}), "
-                    "found best; name one metric that all have as choose"
-                )
+            expected = f"last, for clients choose by different metrics ({', '.join(own.choices)})"
+            expect(own.checkpoint == "last", "checkpoint", expected, "best", "name one metric that all have as choose")
         return own
 
     def _tuned(self, method: Method) -> Method:
@@ -263,11 +254,7 @@ class Study:
     def config(self, method: str) -> Path:
         """The file of a method's configuration."""
         found = self.methods[self.trained(method)].config
-        if not found:
-            raise ConfigError(
-                f"methods.{method}: expected config (over which its method is laid), found none; say it there, or at "
-                "each scenario"
-            )
+        expect(bool(found), f"methods.{method}", "config, over which its method is laid", found, "or at each scenario")
         return find_config(found, also=Path(self.folder) if self.folder else None)
 
     def of(self, scenario: str) -> Study:
@@ -276,8 +263,7 @@ class Study:
         Raises:
             ConfigError: there is none of this name.
         """
-        if not self.scenarios:
-            raise ConfigError(f"{self.name}: expected no scenario, for the study has none, found {scenario!r}")
+        expect(bool(self.scenarios), self.name, "no scenario, for the study has none", scenario)
         must_be_known("scenarios", [scenario], self.scenarios)
         own = self.scenarios[scenario]
         return replace(

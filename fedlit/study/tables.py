@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedlit.statistics import ALONE, JOIN, TITLES
@@ -151,42 +150,19 @@ def chosen_table(study: Study, chosen: pd.DataFrame, clients: Sequence[str]) -> 
 
 
 def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
-    """What methods that tell clients apart found at the end, and what exchanges cost, of all methods; None where no
-    method tells clients apart.
-    """
+    """What methods that tell clients apart found at the end of their runs; None where no method does."""
     if collected.clusters.empty:
         return None
-    head = ["runs", "clusters", "adjusted Rand index", "runs with index 1", "s a round", "MB a round", "s a training"]
-    rows = []
-    for name, tuned in each_variant(study):
-        # a column of records holds NaN where another run has a value
-        own = [
-            record
-            for record in collected.records.to_dict("records")
-            if record["method"] == name and (record["settings"] if tuned else {}) == tuned
-        ]
-        of_method = collected.clusters[collected.clusters["method"] == title_of(name, tuned)]
-        runs = of_method.groupby("seed").agg({"cluster": "nunique", "adjusted_rand": "first"})
-        index = runs["adjusted_rand"].dropna()
-        exchanges = [record["exchange"] for record in own if isinstance(record.get("exchange"), dict)]
-        exchanges = [exchange for exchange in exchanges if exchange["rounds"]]
-        values = [
-            str(len(own)),
-            _mean(runs["cluster"], ".1f"),
-            _mean(index, ".3f"),
-            _mean(100.0 * (index > 1 - 1e-9), ".0f", " %"),
-            _mean([exchange["seconds"] / exchange["rounds"] for exchange in exchanges], ".3g"),
-            _mean([exchange["bytes"] / exchange["rounds"] / 1e6 for exchange in exchanges], ".3g"),
-            _mean([record["seconds"] for record in own], ".1f"),
-        ]
-        rows.append((title_of(study.labels[name], tuned), values))
-    return _frame(head, rows)
-
-
-def _mean(values: Any, form: str, unit: str = "") -> str:
-    known = np.asarray(list(values), float)
-    known = known[np.isfinite(known)]
-    return f"{known.mean():{form}}{unit}" if len(known) else NOTHING
+    labels = {title_of(name, tuned): title_of(study.labels[name], tuned) for name, tuned in each_variant(study)}
+    rows: _Rows = []
+    for title, own in collected.clusters.groupby("method", sort=False):
+        runs = own.groupby("seed").agg({"cluster": "nunique", "adjusted_rand": "first"})
+        index, right = runs["adjusted_rand"].dropna(), NOTHING
+        if len(index):
+            right = f"{100 * (index > 1 - 1e-9).mean():.0f} %"
+        told = f"{index.mean():.3f}" if len(index) else NOTHING
+        rows.append((labels[str(title)], [str(len(runs)), f"{runs['cluster'].mean():.1f}", told, right]))
+    return _frame(["runs", "clusters", "adjusted Rand index", "runs with index 1"], rows)
 
 
 def tuned_lines(study: Study, collected: Collected) -> list[str]:

@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from fedlit.data.table import ClientTable
 from fedlit.errors import FedlitError
 from fedlit.run.worker import Pool
 from fedlit.study.job import Job, Train, validation_scores, variant_name
-from fedlit.study.plan import plan_jobs
+from fedlit.study.plan import Basis, plan_jobs
 from fedlit.study.runner import nothing, run_jobs
 from fedlit.study.seeds import seed_words
 from fedlit.study.study import Study
@@ -48,7 +47,7 @@ def judged(
     settings: Sequence[tuple[str, Mapping[str, Any]]],
     seeds: Sequence[int],
     folder: Path,
-    tables: Sequence[ClientTable],
+    basis: Basis,
     pool: Pool | int,
     *,
     by: Literal["mean", "worst"] = "mean",
@@ -62,7 +61,7 @@ def judged(
         settings: methods, with the keys that are changed.
         seeds: that each is trained with.
         folder: where runs lie; what is done there is not run again.
-        tables: of the study's clients.
+        basis: of the study.
         pool: of worker processes, or how many.
         by: the mean over clients, or the worst client.
         quiet: no progress.
@@ -72,7 +71,7 @@ def judged(
     errors: dict[int, str] = {}
     for place, (name, changed) in enumerate(settings):
         try:
-            planned.append(tuning_jobs(study, name, changed, seeds, folder, tables))
+            planned.append(tuning_jobs(study, name, changed, seeds, folder, basis))
         except FedlitError as error:
             planned.append([])
             errors[place] = str(error)
@@ -91,7 +90,7 @@ def tuning_jobs(
     changed: Mapping[str, Any],
     seeds: Sequence[int],
     folder: Path,
-    tables: Sequence[ClientTable],
+    basis: Basis,
 ) -> list[Job]:
     """The runs of a combination, one per seed; they never see test rows."""
     method = study.methods[name]
@@ -101,7 +100,7 @@ def tuning_jobs(
         leave_one_out=False, search=None, tune={}, tune_seeds=None,
     )  # fmt: skip
     jobs = []
-    for job in plan_jobs(alone, list(seeds), folder, tables):
+    for job in plan_jobs(alone, list(seeds), folder, basis):
         runs = folder / "runs" / variant_name(name, changed)
         work = replace(job.work, test=False) if isinstance(job.work, Train) else job.work
         jobs.append(replace(job, work=work, settings=dict(changed), folder=str(runs / f"seed_{job.seed}")))
@@ -138,7 +137,7 @@ def _judge(study: Study, jobs: Sequence[Job], by: str) -> Judged:
 def tune(
     study: Study,
     folder: Path,
-    tables: Sequence[ClientTable],
+    basis: Basis,
     slots: int,
     *,
     quiet: bool = False,
@@ -149,7 +148,7 @@ def tune(
     Args:
         study: completed by its clients' tasks; without ``tune_seeds`` it stays as it is, and clients choose.
         folder: the study's.
-        tables: of its clients.
+        basis: of the study.
         slots: runs at once.
         quiet: no progress.
         say: where messages go.
@@ -161,7 +160,7 @@ def tune(
     columns = ["method", "settings", "value", "chosen"]
     if study.tune_seeds is None:
         return study, pd.DataFrame(columns=columns)
-    plan_jobs(study, [], folder, tables)  # refuses what cannot be run, before anything is tuned
+    plan_jobs(study, [], folder, basis)  # refuses what cannot be run, before anything is tuned
     settings = [(name, own) for name, method in study.methods.items() for own in method.combinations]
     settings = [own for own in settings if len(study.methods[own[0]].combinations) > 1]  # one combination is no choice
     if settings:
@@ -169,7 +168,7 @@ def tune(
             f"Settings of {len({name for name, _ in settings})} methods are tuned by validation rows of seed "
             f"{seed_words(study.tune_seeds)}: {len(settings) * len(study.tune_seeds)} runs"
         )
-    found = judged(study, settings, study.tune_seeds, folder / TUNING, tables, slots, quiet=quiet, say=say)
+    found = judged(study, settings, study.tune_seeds, folder / TUNING, basis, slots, quiet=quiet, say=say)
     score, methods, rows = COMPARED[study.choices[0]], {}, []
     for name, method in study.methods.items():
         tried = [(own, result) for (whose, own), result in zip(settings, found, strict=True) if whose == name]

@@ -12,9 +12,10 @@ import pandas as pd
 
 from fedlit.exchange import named
 from fedlit.show.text import shorten
+from fedlit.study.baselines import FEW_FOLDS
 from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
-from fedlit.study.out_of_fold import FEW_FOLDS, OUT_OF_FOLD
+from fedlit.study.frames import OUT_OF_FOLD
 from fedlit.study.seeds import seed_words
 from fedlit.study.study import Study
 
@@ -75,31 +76,28 @@ def guard_notes(study: Study, collected: Collected) -> list[str]:
     """Clients that were left out of exchanges or made smaller, by method and worst first; then one line for each that
     was watched and took part.
     """
-    if "guarded" not in collected.records:
-        return []
-    out: dict[tuple[str, str], Counter[str]] = {}
-    seeds: dict[tuple[str, str], list[int]] = {}
+    records = collected.records.to_dict("records")
+    rows = [(own["method"], own["seed"], client, Counter(found)) for own in records
+            if isinstance(own.get("guarded"), dict) for client, found in own["guarded"].items()]  # fmt: skip
+    out: dict[tuple[str, str], list[tuple[int, Counter[str]]]] = {}
     watched: dict[str, Counter[str]] = {}
-    for row in collected.records[collected.records["guarded"].notna()].to_dict("records"):
-        method = study.labels.get(row["method"], row["method"])
-        for client, found in row["guarded"].items():
-            if any(found.get(done) for done in named.OUT):
-                out.setdefault((method, client), Counter()).update(found)
-                seeds.setdefault((method, client), []).append(row["seed"])
-            elif found.get("watched"):
-                watched.setdefault(client, Counter())[method] += found["watched"]
-    worst = sorted(out, key=lambda key: -sum(out[key][done] for done in named.OUT))
+    for method, seed, client, found in rows:
+        label = study.labels.get(method, method)
+        if any(found[done] for done in named.OUT):
+            out.setdefault((label, client), []).append((seed, found))
+        elif found["watched"]:
+            watched.setdefault(client, Counter())[label] += found["watched"]
+    counts = {key: sum((found for _, found in own), Counter[str]()) for key, own in out.items()}
     notes = [
-        f"{method}, seed {seed_words(seeds[method, client])}: {line}"
-        for method, client in worst
-        for line in named.words({client: out[method, client]})
+        f"{label}, seed {seed_words([seed for seed, _ in out[label, client]])}: {line}"
+        for label, client in sorted(out, key=lambda key: -sum(counts[key][done] for done in named.OUT))
+        for line in named.words({client: counts[label, client]})
     ]
     for client, times in watched.items():
-        whole = times.total()
         told = [f"{name} {number}" for name, number in times.most_common()]
         notes.append(
-            f"{client}: watched in {whole} exchange{'s' * (whole > 1)} (by method: {shorten(told, _MOST_NAMED)}), and "
-            "took part; the log of a run says why"
+            f"{client}: watched in {times.total()} exchange{'s' * (times.total() > 1)} (by method: "
+            f"{shorten(told, _MOST_NAMED)}), and took part; the log of a run says why"
         )
     return notes
 
@@ -130,21 +128,19 @@ def cost_of_leaving_out(clients: int, runs: int) -> str:
 
 def one_class_notes(study: Study, collected: Collected) -> list[str]:
     """Models that predict one class for all test rows of a client: its scores then say little."""
-    runs: Counter[tuple[str, str]] = Counter()
-    named: dict[tuple[str, str], list[str]] = {}
-    for record in collected.records.to_dict("records"):
-        own = record.get("one_class")
-        for client, label in own.items() if isinstance(own, dict) else ():
-            runs[client, record["method"]] += 1
-            labels = named.setdefault((client, record["method"]), [])
-            labels += [label] if label not in labels else []
-    counts, notes = collected.records.groupby("method").size(), []
-    for client in sorted({own for own, _ in runs}):
-        often = [(method, count) for (own, method), count in runs.most_common() if own == client]
+    records = collected.records
+    found = pd.DataFrame(
+        [(client, own["method"], label) for own in records.to_dict("records")
+         for client, label in own["one_class"].items()],
+        columns=["client", "method", "label"],
+    )  # fmt: skip
+    runs, notes = records["method"].value_counts(), []
+    for client, own in found.groupby("client"):
+        often = sorted(own.groupby("method", sort=False)["label"], key=lambda each: -len(each[1]))
         told = [
-            f"{study.labels[method]} ({' or '.join(map(repr, named[client, method]))} in {count} of "
-            f"{counts[method]} runs)"
-            for method, count in often
+            f"{study.labels[str(method)]} ({' or '.join(map(repr, labels.unique()))} in {len(labels)} of "
+            f"{runs[method]} runs)"
+            for method, labels in often
         ]
         notes.append(
             f"{client}: all test rows are predicted as one class by {shorten(told, _MOST_NAMED)}: at the threshold, "
@@ -161,12 +157,6 @@ def paper_notes(study: Study) -> list[str]:
     source = f"Paper: {study.paper.source}. In brackets: ours minus the paper's."
     own = [f"† {label}: {remarks[method]}" for method, label in study.labels.items() if method in remarks]
     return [source, *([remarks["all"]] if "all" in remarks else []), *own]
-
-
-def _each(study: Study, method: str) -> str:
-    """What the mean time of a run is of, where a method's training takes several per seed."""
-    count = len(study.methods[method].combinations) if method in study.methods else 1
-    return f" for each of {count} combinations" if count > 1 else ""
 
 
 def provenance(found: Findings) -> list[str]:
@@ -191,17 +181,17 @@ def provenance(found: Findings) -> list[str]:
 
 
 def times(found: Findings) -> pd.DataFrame:
-    """Of each method: the mean time of a run, and how many there were."""
-    by_method = found.collected.records.astype({"seconds": float}).groupby("method")["seconds"]
-    means, counts = by_method.mean(), by_method.size()
-    labels = {method: label for method, label in found.study.labels.items() if method in counts}
-    return pd.DataFrame(
-        {
-            "mean time of a run": [
-                f"{means[name]:.1f} s{_each(found.study, name)}" if math.isfinite(means[name]) else "–"
-                for name in labels
-            ],
-            "runs": [str(counts[name]) for name in labels],
-        },
-        index=list(labels.values()),
-    )
+    """Of each method: its runs, the mean time of one, and what an exchange costs."""
+    records = found.collected.records
+    told = records.reindex(columns=["exchange"])["exchange"]
+    costs = pd.DataFrame([own if isinstance(own, dict) else {} for own in told], records.index)
+    costs = costs.reindex(columns=["rounds", "seconds", "bytes"]).astype(float)  # of no round NaN
+    each = pd.DataFrame({
+        "method": records["method"],
+        "s a run": records["seconds"].astype(float),
+        "s an exchange": costs["seconds"] / costs["rounds"],
+        "MB an exchange": costs["bytes"] / costs["rounds"] / 1e6,
+    })  # fmt: skip
+    means = each.groupby("method").mean().map(lambda value: f"{value:.3g}" if math.isfinite(value) else "–")
+    means.insert(0, "runs", each["method"].value_counts().map(str))
+    return means.reindex([method for method in found.study.labels if method in means.index]).rename(found.study.labels)

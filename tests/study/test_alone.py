@@ -1,4 +1,4 @@
-"""Local baselines: folds, small clients, means, any class, other programs, the best in hindsight."""
+"""Local baselines: folds, small clients, means, any class."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from study.conftest import stored, write_study
 
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.folds import fold_of, together
@@ -24,15 +25,13 @@ from fedlit.errors import ConfigError
 from fedlit.run.load import load
 from fedlit.study.alone import check_alone
 from fedlit.study.baselines import fit_baseline
-from fedlit.study.choose import best_in_hindsight, best_on_validation
-from fedlit.study.compare import Comparison, compare
+from fedlit.study.compare import Comparison
 from fedlit.study.job import FitAlone, Job
 from fedlit.study.parse import load_study
-from fedlit.study.plan import plan_jobs
 from fedlit.tasks import Classification, Regression, SequenceLabelling
 from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 
-CONFIG, CLIENTS = "quickstart.yaml", '--data.source.init_args.clients=["wine", "breast_cancer"]'
+CONFIG, CLIENTS = "quickstart.yaml", {"data.source.init_args.clients": ["wine", "breast_cancer"]}
 TREES = {"n_estimators": [8], "min_samples_leaf": [30, 1]}
 SVM = {"class_path": "sklearn.svm.SVC", "init_args": {"probability": True}, "grid": {"C": [0.1, 10]}, "scale": True}
 INNER = {"class_path": "sklearn.svm.SVC", "init_args": {"kernel": "poly"}}
@@ -42,31 +41,18 @@ CALIBRATED = {
     "grid": {"estimator__C": [0.1, 10]},
     "scale": True,
 }
-STUDY = """\
-seeds: 1:2
-methods:
-  local: {config: quickstart.yaml, set: {exchange.federated: [], SMALL}}
-  gl: {config: quickstart.yaml, set: {SMALL}}
-baselines:
-  trees_and_linear: null
-  extra_trees: {n_estimators: [5]}
-  logistic_regression: {C: [1.0]}
-blends: {own: [extra_trees, local]}
-bootstrap: 20
-explain: false
-""".replace("SMALL", "data.source.init_args.clients: [wine, breast_cancer], trainer.max_epochs: 2")
 
 
 @pytest.fixture(scope="module")
 def clients() -> dict[str, EncodedClient]:
-    data = load(CONFIG, CLIENTS, "--seed=1").data
+    data = load(CONFIG, overrides={**CLIENTS, "seed": 1}).data
     data.setup()
     return {client.spec.name: client for client in data.clients}
 
 
 def job(out: Path, method: str, grid: dict[str, list[Any]], **more: Any) -> Job:
     folder = str(out / "runs" / method / "seed_1")
-    return Job(method, 1, folder, "d", FitAlone(CONFIG, [CLIENTS], {"classification": grid}, **more), "auroc")
+    return Job(method, 1, folder, "d", FitAlone(CONFIG, CLIENTS, {"classification": grid}, **more), "auroc")
 
 
 def probabilities(frame: pd.DataFrame) -> np.ndarray:
@@ -84,7 +70,8 @@ def auroc(y: Any, given: np.ndarray) -> float:
 def test_of_folds_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(
     tmp_path: Path, clients: dict[str, EncodedClient]
 ) -> None:
-    predictions, scores, details = fit_baseline(job(tmp_path, "extra_trees", TREES, folds=3))
+    frames, details = fit_baseline(job(tmp_path, "extra_trees", TREES, folds=3))
+    predictions, scores = frames.predictions, frames.scores
     for name, client in clients.items():
         rows = together(client.train, client.sites[name]["validation"])
         folds = fold_of(rows.y.numpy(), 3, 1, name)
@@ -114,7 +101,8 @@ def test_a_small_client_chooses_out_of_fold_and_is_fitted_to_all_training_rows(
     tmp_path: Path, clients: dict[str, EncodedClient]
 ) -> None:
     small = len(clients["wine"].sites["wine"]["validation"]) + 1  # breast_cancer has more
-    predictions, _, details = fit_baseline(job(tmp_path, "extra_trees", TREES, small=small))
+    frames, details = fit_baseline(job(tmp_path, "extra_trees", TREES, small=small))
+    predictions = frames.predictions
     splits = predictions.groupby("client")["split"].unique().map(set).to_dict()
     assert splits == {"wine": {"out_of_fold", "validation", "test"}, "breast_cancer": {"validation", "test"}}
     wine = clients["wine"]
@@ -146,7 +134,7 @@ def test_a_model_is_fitted_once_and_the_seed_counts_where_it_matters(tmp_path: P
     first = fit_baseline(job(tmp_path, "extra_trees", tree))
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "baselines").iterdir()}
     again = fit_baseline(job(tmp_path, "extra_trees", tree))
-    assert first[1].equals(again[1]) and len(stamps) == 2
+    assert first[0].scores.equals(again[0].scores) and len(stamps) == 2
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "baselines").iterdir()} == stamps
     fit_baseline(job(tmp_path, "extra_trees", {"n_estimators": [6]}))
     fit_baseline(job(tmp_path, "logistic_regression", linear))
@@ -172,48 +160,13 @@ def test_categories_are_known_for_what_they_are() -> None:
     assert none.n_features_in_ == 2
 
 
-# ------------------------------------------------------------------ choosing
-
-
-def results(*rows: tuple[str, str, float], client: str = "a", seed: int = 1) -> pd.DataFrame:
-    columns = {"client": client, "seed": seed, "metric": "auroc"}
-    return pd.DataFrame(rows, columns=["method", "split", "value"]).assign(**columns)
-
-
-def test_the_best_out_of_fold_meets_networks_on_validation_rows() -> None:
-    own = results(
-        ("trees", "out_of_fold", 0.9), ("trees", "validation", 0.6), ("linear", "out_of_fold", 0.8),
-        ("linear", "validation", 0.99), ("local", "validation", 0.7),
-    )  # fmt: skip
-    names = ["local", "trees", "linear"]
-    assert best_on_validation(own, names, "auroc")["method"].tolist() == ["local"]
-    weak = own.assign(value=own["value"].where(own["method"] != "local", 0.5))
-    assert best_on_validation(weak, names, "auroc")["method"].tolist() == ["trees"]
-    alone = own[own["split"] == "out_of_fold"]  # no validation rows at all
-    assert best_on_validation(alone, names, "auroc")["method"].tolist() == ["trees"]
-    plain = own[own["split"] == "validation"]
-    assert best_on_validation(plain, names, "auroc")["method"].tolist() == ["linear"]
-
-
-def test_in_hindsight_one_model_is_best_over_all_seeds_and_smaller_errors_are_better() -> None:
-    parts = []
-    for seed, trees, linear in ((1, 0.9, 0.8), (2, 0.6, 0.8), (3, 0.7, 0.8)):
-        parts.append(results(("trees", "test", trees), ("linear", "test", linear), seed=seed))
-    own = pd.concat(parts)
-    found = best_in_hindsight(own, ["trees", "linear"], "auroc")
-    assert found["method"].tolist() == ["linear"] * 3 and found["seed"].tolist() == [1, 2, 3]
-    errors = own.assign(metric="rmse")
-    assert set(best_in_hindsight(errors, ["trees", "linear"], "rmse")["method"]) == {"trees"}
-    lost = own.assign(value=own["value"].where((own["method"] != "linear") | (own["seed"] != 2)))
-    assert set(best_in_hindsight(lost, ["trees", "linear"], "auroc")["method"]) == {"trees"}
-
-
 # ------------------------------------------------------------------ any class
 
 
 def test_a_class_by_its_path_is_what_scikit_learn_gives(tmp_path: Path, clients: dict[str, EncodedClient]) -> None:
     own = job(tmp_path, "my_svm", CALIBRATED["grid"], model=CALIBRATED)
-    predictions, _, details = fit_baseline(own)
+    frames, details = fit_baseline(own)
+    predictions = frames.predictions
     for name, client in clients.items():
         chosen = details["settings"][name]["estimator__C"]
         model = CalibratedClassifierCV(SVC(C=chosen, kernel="poly"), ensemble=False)
@@ -252,19 +205,9 @@ def test_a_regressor_stays_with_the_clients_whose_task_it_fits() -> None:
 # ------------------------------------------------------------------ studies
 
 
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    path = tmp_path_factory.mktemp("alone") / "alone.yaml"
-    path.write_text(STUDY, encoding="utf-8")
-    return compare(str(path), out=path.parent / "out", jobs=2, quiet=True)
-
-
-def stored(found: Comparison, method: str, seed: int = 1) -> pd.DataFrame:
-    return pd.read_parquet(found.folder / "runs" / method / f"seed_{seed}" / "predictions.parquet")
-
-
 @pytest.mark.parametrize(
-    ("name", "parts"), [("trees_and_linear", ("extra_trees", "logistic_regression")), ("own", ("extra_trees", "local"))]
+    ("name", "parts"),
+    [("trees_and_linear", ("extra_trees", "logistic_regression")), ("both", ("extra_trees", "local"))],
 )
 def test_a_mean_is_that_of_the_stored_predictions(compared: Comparison, name: str, parts: tuple[str, str]) -> None:
     keys = ["client", "split", "row"]
@@ -278,44 +221,22 @@ def test_a_mean_is_that_of_the_stored_predictions(compared: Comparison, name: st
     assert compared.collected.values("auroc")[name, "wine"][1] == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_best_in_hindsight_is_a_row_a_bar_and_explained(compared: Comparison) -> None:
-    values = compared.collected.values("auroc")
-    study = compared.study
-    assert study.alone == ["local", "trees_and_linear", "extra_trees", "logistic_regression", "own"]
-    for client in ("wine", "breast_cancer"):
-        means = {name: values[name, client].mean() for name in study.alone}
-        assert values["best_alone_in_hindsight", client].mean() == max(means.values())
-        lift = compared.lift.set_index(["metric", "reference", "method", "client"])["mean"]
-        expected = values["gl", client].mean() - max(means.values())
-        assert lift["auroc", "best_alone_in_hindsight", "gl", client] == pytest.approx(expected)
-    for text in (
-        str(compared),
-        (compared.folder / "tables.md").read_text(),
-        (compared.folder / "report.html").read_text(),
-    ):
-        assert "Best alone in hindsight" in text and "can choose" in " ".join(text.split())
-    assert "out-of-fold predictions on training rows (5 folds)" in (compared.folder / "tables.md").read_text()
-
-
 @pytest.mark.parametrize(
-    ("old", "new", "key"),
+    ("changed", "key"),
     [
-        ("[extra_trees, local]", "[extra_trees, gl]", "blends.own"),
-        ("[extra_trees, local]", "[local]", "blends.own"),
-        ("own:", "ridge:", "blends"),
-        ("  extra_trees: {n_estimators: [5]}\n", "", "trees_and_linear"),
-        ("trees_and_linear: null", "trees_and_linear: {a: [1]}", "trees_and_linear"),
-        ("{C: [1.0]}", "{C: 1.0}", "logistic_regression.C"),
-        ("bootstrap: 20", "small: -1", "small"),
+        ({"blends": {"both": ["extra_trees", "gl"]}}, "blends.both"),
+        ({"blends": {"both": ["local"]}}, "blends.both"),
+        ({"blends": {"ridge": ["extra_trees", "local"]}}, "blends"),
+        ({"baselines": ["trees_and_linear", "logistic_regression"]}, "trees_and_linear"),
+        ({"baselines": {"extra_trees": {}, "trees_and_linear": {"a": [1]}}}, "trees_and_linear"),
+        ({"baselines": {"logistic_regression": {"C": 1.0}}}, "logistic_regression.C"),
+        ({"small": -1}, "small"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_runs(tmp_path: Path, old: str, new: str, key: str) -> None:
-    path = tmp_path / "wrong.yaml"
-    text = STUDY.replace(old, new)
-    assert text != STUDY
-    path.write_text(text.replace("blends: {own: [extra_trees, local]}\n", "") if "trees_and" in key else text)
+def test_what_cannot_be_meant_is_refused_before_anything_runs(tmp_path: Path, changed: Any, key: str) -> None:
+    study = write_study(tmp_path, **{"blends": None, **changed})
     with pytest.raises(ConfigError, match=re.escape(key)):
-        plan_jobs(load_study(str(path)), [1], tmp_path)
+        load_study(str(study)).for_tasks({"wine": Classification})
 
 
 def test_a_study_that_names_nothing_has_the_mean_and_not_what_must_be_installed(tmp_path: Path) -> None:

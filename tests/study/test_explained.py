@@ -14,12 +14,12 @@ import yaml
 from fedlit.errors import ConfigError
 from fedlit.run.load import load
 from fedlit.statistics import corrected_interval
-from fedlit.study.answer import joining_line
+from fedlit.study.answer import answers
 from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.explained import calibration, read_tested
 from fedlit.study.importance import inputs_of
-from fedlit.study.lift import LEFT_OUT, OTHERS, Scores, leave_one_out
+from fedlit.study.lift import LEFT_OUT, OTHERS, Scores, estimates, leave_one_out, lifts
 from fedlit.study.method import Method
 from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs
@@ -140,7 +140,7 @@ def test_what_others_gain_is_that_of_runs_made_by_hand(found: Comparison, folder
     assert table.loc[("auroc", "shared", "few", "few"), "mean"] == lift["auroc", "local", "shared", "few"]
     assert len(list(found.folder.glob("runs/shared~*/seed_*/DONE"))) == 6 and found.collected.lacking == 6
     assert set(found.collected.records["method"]) == {"local", "shared"} and len(found.collected.records) == 4
-    sentence = next(line for line in found.cards[0].more if line.startswith("Should few join? For few itself: "))
+    sentence = next(line for line in found.answers[0].more if line.startswith("Should few join? For few itself: "))
     assert f"{sentence}." in str(found) and f"{sentence}." in (found.folder / "tables.md").read_text("utf-8")
 
 
@@ -148,9 +148,10 @@ def test_what_failed_is_not_known_and_said_so(found: Comparison) -> None:
     jobs = plan_jobs(found.study, [1, 2], found.folder)
     own = collect(found.study, [job for job in jobs if job.left_out != "few"])
     assert set(own.results["without"]) == {"", "number", "plain"}
-    table = leave_one_out(found.study, Scores(own))
-    (line,) = joining_line(table, next(answer for answer in found.answers if answer.client == "few"))
-    assert line.endswith("For the others: not known (runs are missing, or nobody has this score)")
+    scores = Scores(own)
+    table = leave_one_out(found.study, scores)
+    (few, *_) = answers(found.study, own, estimates(found.study, scores), lifts(found.study, scores), table)
+    assert few.client == "few" and "For the others: not known" in few.more[-1]
 
 
 def test_where_there_is_nobody_to_leave_out_it_is_refused(found: Comparison, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +18,7 @@ from fedlit.study.collect import Collected
 from fedlit.study.compare import Comparison
 from fedlit.study.job import FitAlone, Job
 from fedlit.study.lift import MEAN, WORST, Scores, estimates, lifts
-from fedlit.study.method import Method, Search
-from fedlit.study.search import search
+from fedlit.study.method import Method
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.tables import lift_table, score_table
 from fedlit.study.words import provenance
@@ -170,34 +168,15 @@ def test_clients_of_different_tasks_choose_by_their_own_and_tables_show_a_dash(f
 
 
 def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: Path, found: Comparison) -> None:
-    clients = '--data.source.init_args.clients=["diabetes", "breast_cancer"]'
+    clients = {"data.source.init_args.clients": ["diabetes", "breast_cancer"]}
     folder, grid = str(tmp_path / "runs" / "trees" / "seed_1"), {"classification": {"n_estimators": [5]}}
-    job = Job("extra_trees", 1, folder, "d", FitAlone("quickstart.yaml", [clients], grid), "auroc")
-    predictions, _, details = fit_baseline(job)
+    job = Job("extra_trees", 1, folder, "d", FitAlone("quickstart.yaml", clients, grid), "auroc")
+    frames, details = fit_baseline(job)
+    predictions = frames.predictions
     assert set(predictions["client"]) == {"breast_cancer"} and details["without"] == ["diabetes"]
     records = found.collected.records.assign(without=[None, ["wine"], None])
     lines = provenance(replace(found, collected=replace(found.collected, records=records)))
     assert any("Shared" in line and "task of wine" in line for line in lines)
-
-
-def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
-    from fedlit.study.compare import compare
-
-    done = tmp_path / "runs" / "local" / "seed_1" / "DONE"
-    done.parent.mkdir(parents=True)
-    old = {"digest": "0123", "method": "local", "seed": 1, "rows": {}, "files": {}, "versions": {"fedlit": "0.1.0"}}
-    study = Study({"local": Method("quickstart.yaml", set={"exchange.federated": []})}, seeds=[1], baselines={})
-    for record, words in ((old, "of format None"), ({**old, "format": 7}, "of format 7")):
-        done.write_text(json.dumps(record), encoding="utf-8")
-        with pytest.raises(ConfigError) as caught:
-            compare(study, out=tmp_path, quiet=True)
-        assert str(caught.value) == (
-            f"{tmp_path}: expected runs of format 2, found runs/local/seed_1 {words}; results of different formats are "
-            "not compared. Give --out for another folder, or delete this one"
-        )
-    searched = replace(study, search=Search("local", {"exchange.rate": {"choices": [0.5]}}))
-    with pytest.raises(ConfigError, match="expected runs of format 2, found runs/local/seed_1 of format 7"):
-        search(searched, trials=1, out=tmp_path, quiet=True)
 
 
 def test_no_difference_in_any_seed_is_known(found: Comparison) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,63 +11,28 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import TINY
+from study.conftest import METHODS, stored, write_study
 
 from fedlit.errors import ConfigError
 from fedlit.mixture.weigh import Predicted, weights_of
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import DONE
-from fedlit.study.method import Method
-from fedlit.study.mixtures import PARTS, must_have_parts
-from fedlit.study.plan import plan_jobs
+from fedlit.study.method import Scenario
+from fedlit.study.mixtures import PARTS
+from fedlit.study.parse import load_study
+from fedlit.study.plan import Basis, plan_jobs, planned_methods
 from fedlit.study.runs import execute
-from fedlit.study.study import BEST_ALONE, Scenario, Study
+from fedlit.study.study import BEST_ALONE, Study
 from fedlit.tasks import Classification
 
-NETWORK = TINY.format(epochs=2)
-BEST = """
-folds: 2
-mixture:
-  parts:
-    trees: {go_alone: extra_trees, grid: {n_estimators: [5]}}
-    linear: {go_alone: logistic_regression, grid: {C: [1.0]}}
-    federated: {config: tiny.yaml}
-  weights: equal
-  admit: false
-"""
 OWN = ["trees", "linear"]
-METHODS: dict[str, dict[str, Any]] = {
-    "local": {"config": "tiny.yaml", "set": {"exchange.federated": []}},
-    "best": {"config": "best.yaml"},
-    "given": {"of": "best", "weights": {"trees": 3, "federated": 1}},
-    "fitted": {"of": "best", "weights": "fitted", "shrink": 5.0},
-    "own": {"of": "best", "parts": OWN, "weights": "fitted", "alone": True},
-}
 TRAIN_ROWS = {"breast_cancer": 340, "wine": 106}
 KEYS = ["client", "split", "row"]
 
 
 def study(folder: Path, *names: str, **changed: dict[str, Any]) -> Study:
-    methods = {name: METHODS[name] for name in names or METHODS} | changed
-    made = {name: Method(**own) for name, own in methods.items()}
-    return Study(made, [1], baselines={}, bootstrap=5, explain=False, folder=str(folder), choose="auroc")
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("mixtures")
-    (folder / "tiny.yaml").write_text(NETWORK, encoding="utf-8")
-    (folder / "best.yaml").write_text(BEST, encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def found(place: Path) -> Comparison:
-    return compare(study(place), out=place / "compared", jobs=1, quiet=True)
-
-
-def stored(found: Comparison, method: str, file: str = "predictions.parquet") -> pd.DataFrame:
-    return pd.read_parquet(found.folder / "runs" / method / "seed_1" / file)
+    methods = {name: METHODS[name] for name in names} | changed
+    return load_study(str(write_study(folder, methods=methods, blends=None, baselines=[], leave_one_out=False)))
 
 
 def record(found: Comparison, method: str) -> dict[str, Any]:
@@ -74,16 +40,15 @@ def record(found: Comparison, method: str) -> dict[str, Any]:
     return done
 
 
-def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(found: Comparison) -> None:
-    assert not found.failures
-    parts = stored(found, "best", PARTS)
+def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(compared: Comparison) -> None:
+    parts = stored(compared, "best", PARTS)
     probabilities = [name for name in parts if name.startswith("probability_")]
     for method, mix in METHODS.items():
-        if method == "local":
+        if method in ("local", "gl"):
             continue
-        made = stored(found, method).set_index(KEYS)[probabilities].sort_index()
+        made = stored(compared, method).set_index(KEYS)[probabilities].sort_index()
         assert set(made.index.unique("split")) == {"out_of_fold", "validation", "test"}
-        weights = record(found, method)["weights"]
+        weights = record(compared, method)["weights"]
         if method == "given":
             assert weights["wine"] == {"trees": 0.75, "federated": 0.25}
         if method == "best":
@@ -104,19 +69,20 @@ def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(foun
             np.testing.assert_array_equal(rows, made.loc[client, "out_of_fold"].loc[rows.index])
 
 
-def test_a_local_baseline_beside_a_mixture_is_fitted_to_the_tables_of_its_parts(place: Path) -> None:
-    methods = {name: Method(**METHODS[name]) for name in ("best", "own")}
-    asked = Study(methods, [1], baselines={"logistic_regression": {"C": [1.0]}}, reference="own", folder=str(place))
-    (job,) = [own for own in plan_jobs(asked, [1], place / "beside") if own.method == "logistic_regression"]
+def test_a_local_baseline_beside_a_mixture_is_fitted_to_the_tables_of_its_parts(tmp_path: Path) -> None:
+    methods = {name: METHODS[name] for name in ("best", "own")}
+    path = write_study(tmp_path, methods=methods, reference="own", blends=None, leave_one_out=False)
+    asked = load_study(str(path))
+    (job,) = [own for own in plan_jobs(asked, [1], tmp_path / "beside") if own.method == "logistic_regression"]
     execute(job)
     rows = pd.read_parquet(Path(job.folder) / "predictions.parquet").groupby(["client", "split"]).size()
     assert (Path(job.folder) / DONE).exists() and set(rows.index.unique("client")) == set(TRAIN_ROWS)
 
 
-def test_weights_are_fitted_to_rows_that_no_part_has_seen(found: Comparison) -> None:
-    parts = stored(found, "best", PARTS)
+def test_weights_are_fitted_to_rows_that_no_part_has_seen(compared: Comparison) -> None:
+    parts = stored(compared, "best", PARTS)
     for method, shrink in (("fitted", 5.0), ("own", 100.0)):
-        for client, weights in record(found, method)["weights"].items():
+        for client, weights in record(compared, method)["weights"].items():
             own = parts[(parts["client"] == client) & (parts["split"] == "out_of_fold")].dropna(axis=1, how="all")
             columns = sorted(name for name in own if name.startswith("probability_"))
             arrays = {name: own.loc[own["part"] == name, columns].to_numpy(float) for name in weights}
@@ -125,25 +91,21 @@ def test_weights_are_fitted_to_rows_that_no_part_has_seen(found: Comparison) -> 
             task = Classification(tuple(columns))
             expected = weights_of("fitted", Predicted(task, np.arange(len(y)), y, arrays), OWN, shrink)
             assert weights == {name: pytest.approx(weight, abs=1e-6) for name, weight in expected.items()}
-    assert record(found, "own")["weights"]["wine"] != {"trees": 0.5, "linear": 0.5}
+    assert record(compared, "own")["weights"]["wine"] != {"trees": 0.5, "linear": 0.5}
 
 
-def test_the_mixture_of_own_parts_is_one_of_the_models_alone(found: Comparison) -> None:
-    assert found.study.alone == ["local", "own"] and found.study.candidates == ["best", "given", "fitted"]
-    values = found.collected.scores.query("metric == 'auroc'").set_index(["method", "client", "split"])["value"]
-    # the one that is judged out of fold meets the other on validation rows
-    chosen = found.collected.chosen.query("best == @BEST_ALONE").set_index("client")["method"]
-    for client in ("wine", "breast_cancer"):
-        better = max(("own", "local"), key=lambda name: values[name, client, "validation"])
-        assert chosen[client] == better and values[BEST_ALONE, client, "test"] == values[better, client, "test"]
-    assert {"own", BEST_ALONE}.isdisjoint(found.lift["method"])
+def test_the_mixture_of_own_parts_is_one_of_the_models_alone(compared: Comparison) -> None:
+    assert compared.study.candidates == ["gl", "best", "given", "fitted"] and "own" in compared.study.alone
+    assert {"own", BEST_ALONE}.isdisjoint(compared.lift["method"])
 
 
 @pytest.mark.full
-def test_without_folds_validation_rows_decide(place: Path, tmp_path: Path) -> None:
-    best = {"config": "best.yaml", "set": {"folds": 0}}
-    own = study(place, "local", best=best, fitted=METHODS["fitted"])
-    jobs = {job.method: job for job in plan_jobs(own, [1], tmp_path)}
+def test_without_folds_validation_rows_decide(tmp_path: Path) -> None:
+    best = {"config": "mixture.yaml", "set": {"folds": 0}}
+    jobs = {
+        job.method: job
+        for job in plan_jobs(study(tmp_path, "local", best=best, fitted=METHODS["fitted"]), [1], tmp_path)
+    }
     for name in ("best", "fitted"):
         execute(jobs[name])
     folders = [Path(jobs[name].folder) for name in ("best", "fitted")]
@@ -152,41 +114,46 @@ def test_without_folds_validation_rows_decide(place: Path, tmp_path: Path) -> No
     assert [json.loads((path / DONE).read_text())["train_rows"] for path in folders] == [TRAIN_ROWS] * 2
 
 
-def test_methods_that_are_mixed_anew_follow_the_one_that_is_trained(place: Path) -> None:
-    own = study(place)
+def test_methods_that_are_mixed_anew_follow_the_one_that_is_trained(compared: Comparison) -> None:
+    own = replace(compared.study, blends={})
     assert set(own.restricted(["own"], None).methods) == {"local", "best", "own"}
-    held = {"wide": Scenario(set={"data.batches": 2})}
-    wide = Study(own.methods, [1], scenarios=held).of("wide")
+    wide = replace(own, scenarios={"wide": Scenario(set={"data.batches": 2})}).of("wide")
     assert wide.methods["best"].set == {"data.batches": 2} and wide.methods["own"] == own.methods["own"]
+
+
+@pytest.fixture(scope="module")
+def basis(tmp_path_factory: pytest.TempPathFactory) -> Basis:
+    return Basis(study(tmp_path_factory.mktemp("basis"), "local"))
 
 
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"of": "bets"}, r"methods\.more\.of: .*Did you mean 'best'"),
-        ({"of": "own"}, r"methods\.more\.of: .* found 'own'"),
-        ({"of": "local"}, r"methods\.more\.of: .* found local"),
-        ({"of": "best", "parts": ["tree"]}, r"methods\.more\.parts: .* found 'tree'"),
-        ({"of": "best", "parts": OWN, "weights": {"federated": 1}}, r"methods\.more\.weights: .* found 'federated'"),
-        ({"of": "best", "alone": True}, r"methods\.more: .* found federated"),
-        ({"of": "best", "parts": OWN}, r"methods\.more: expected a federated part, found trees, linear"),
-        ({"of": "best", "weights": {"trees": 1, "federated": 0}}, "expected a federated part, found trees"),
-        ({"of": "best", "weights": {"trees": -1}}, "weights: .* found {'trees': -1}"),
-        ({"of": "best", "weights": "equl"}, "weights: .*Did you mean 'equal'"),
-        ({"of": "best", "shrink": -1.0}, "shrink: .* found -1"),
-        ({"of": "best", "set": {"folds": 4}}, "set and tune at the method that is trained"),
-        ({"of": "best", "config": "tiny.yaml"}, "found both"),
-        ({}, "found neither"),
+        ({"of": "bets"}, r"methods\.more\.of"),
+        ({"of": "own"}, r"methods\.more\.of"),
+        ({"of": "local"}, r"methods\.more\.of"),
+        ({"of": "best", "parts": ["tree"]}, r"methods\.more\.parts"),
+        ({"of": "best", "parts": OWN, "weights": {"federated": 1}}, r"methods\.more\.weights"),
+        ({"of": "best", "alone": True}, r"methods\.more: .*federated"),
+        ({"of": "best", "parts": OWN}, r"methods\.more: .*trees.*linear"),
+        ({"of": "best", "weights": {"trees": 1, "federated": 0}}, r"methods\.more: .*trees"),
+        ({"of": "best", "weights": {"trees": -1}}, "weights"),
+        ({"of": "best", "weights": "equl"}, "weights"),
+        ({"of": "best", "shrink": -1.0}, "shrink"),
+        ({"of": "best", "set": {"folds": 4}}, "methods.more.set"),
+        ({"of": "best", "config": "tiny.yaml"}, "both"),
+        ({}, "neither"),
     ],
 )
-def test_what_cannot_be_mixed_is_refused(place: Path, changed: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_mixed_is_refused(tmp_path: Path, basis: Basis, changed: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        must_have_parts(study(place, "local", "best", "own", more=changed), "more")
+        planned_methods(study(tmp_path, "local", "best", "own", more=changed), basis)
 
 
-def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(place: Path, tmp_path: Path) -> None:
-    alone = {"config": "best.yaml", "set": {"parts.federated.exchange.federated": ["cores"]}}
-    made = compare(study(place, "local", "own", best=alone), out=tmp_path, jobs=1, quiet=True)
+def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(tmp_path: Path) -> None:
+    best = {"config": "mixture.yaml", "set": {"parts.federated.exchange.federated": ["cores"]}}
+    asked = study(tmp_path, "local", best=best, own=METHODS["own"])
+    made = compare(asked, out=tmp_path / "out", seeds=[1], jobs=1, quiet=True)
     assert sorted(made.failures) == ["best, seed 1", "own, seed 1"]
     assert made.failures["own, seed 1"] == "RunError: own, seed 1: expected the run of best, found none: it failed"
-    assert "own, seed 1" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "own, seed 1" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

@@ -51,9 +51,9 @@ def test_it_is_one_well_formed_file_that_asks_for_nothing(compared: Comparison) 
 def test_terminal_markdown_and_page_tell_the_same(compared: Comparison) -> None:
     told, text, written = sections(compared), str(compared), (compared.folder / "tables.md").read_text("utf-8")
     assert markdown("Title", told).split("\n", 1)[1] == written.split("\n", 1)[1]
-    for card in compared.cards:
-        assert f"{card.text}." in text and f"{card.text}." in written
-    first = summary(compared.cards)
+    for answer in compared.answers:
+        assert f"{answer.text}." in text and f"{answer.text}." in written
+    first = summary(compared.answers)
     assert text.startswith(f"{first}.") and first in written and html.escape(first) in page(compared)
     lift = next(own for own in told if own.title.startswith("Lift over"))
     assert lift.table is not None

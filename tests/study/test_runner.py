@@ -24,10 +24,11 @@ from fedlit import FedProx
 class Dies(FedProx):
     def __init__(self, *args, **kwargs):
         if Path("deadly").exists():
+            Path("deadly").unlink()  # the first that sees it
             os.kill(os.getpid(), 9)
         super().__init__(*args, **kwargs)
 """
-SMALL = {"data.source.init_args.clients": ["wine", "iris"], "trainer.max_epochs": 3, "exchange.federated": []}
+SMALL = {"data.source.init_args.clients": ["wine", "iris"], "trainer.max_epochs": 20, "exchange.federated": []}
 STUDY = {
     "seeds": "1:2",
     "baselines": {"logistic_regression": {"C": [1.0]}},
@@ -40,48 +41,37 @@ STUDY = {
 }
 
 
-def fedlit(folder: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "fedlit", "compare", "tiny.yaml", "--jobs", "2", "--out", *more]
+def fedlit(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "fedlit", "compare", "tiny.yaml", "--jobs", "1", "--out", "out"]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runner")
-    (folder / "dies.py").write_text(DIES, encoding="utf-8")
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(STUDY, sort_keys=False), encoding="utf-8")
-    return folder
-
-
 def test_a_worker_that_dies_takes_its_run_with_it_and_a_killed_study_goes_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "deadly").touch()
-    first = fedlit(folder, "out")
-    told = first.communicate(timeout=600)[0]
-    assert first.returncode == 1 and "FAILED dies, seed 1" in told and "signal 9" in told
-    done = {path.parent.parent.name for path in (folder / "out").glob("runs/*/seed_*/DONE")}
-    assert done == {"local", "logistic_regression"}, told
-    (folder / "deadly").unlink()
-    second = fedlit(folder, "out")  # what is missing alone
-    until = time.monotonic() + 500
-    while not list((folder / "out").glob("runs/dies/*/version_0")) and time.monotonic() < until:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("dies.py").write_text(DIES, encoding="utf-8")
+    Path("tiny.yaml").write_text(yaml.safe_dump(STUDY, sort_keys=False), encoding="utf-8")
+    whole = compare("tiny.yaml", out="whole", jobs=1, quiet=True).folder  # never cut short, in this process
+    Path("deadly").touch()
+    first, until = fedlit(tmp_path), time.monotonic() + 500
+    while not list(Path("out").glob("runs/dies/seed_2/version_0")) and time.monotonic() < until:
         time.sleep(0.02)
-    tasks = Path(f"/proc/{second.pid}/task").glob("*/children")  # each thread has the processes that it started
+    tasks = Path(f"/proc/{first.pid}/task").glob("*/children")  # each thread has the processes that it started
     workers = [Path("/proc", worker) for task in tasks for worker in task.read_text().split()]
-    second.send_signal(signal.SIGKILL)
-    second.communicate(timeout=60)
-    until = time.monotonic() + 20
+    first.send_signal(signal.SIGKILL)
+    told, until = first.communicate(timeout=60)[0], time.monotonic() + 20
     while any(worker.exists() for worker in workers) and time.monotonic() < until:
         time.sleep(0.05)
     assert workers and not any(worker.exists() for worker in workers)  # no orphan writes on
-    third = fedlit(folder, "out")
-    told = third.communicate(timeout=600)[0]
-    assert third.returncode == 0, told
-    monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(folder)
-    whole = compare("tiny.yaml", out="whole", jobs=1, quiet=True).folder  # never cut short, in this process
-    results = [pd.read_csv(out / "results.csv") for out in (folder / "out", whole)]
+    assert "dies, seed 1: FAILED" in told and not Path("deadly").exists()
+    done = {str(path.parent.relative_to("out/runs")) for path in Path("out").glob("runs/*/seed_*/DONE")}
+    assert "dies/seed_1" not in done and {"local/seed_1", "local/seed_2"} <= done
+    second = fedlit(tmp_path)
+    told = second.communicate(timeout=600)[0]
+    assert second.returncode == 0 and f"{len(done)} of 6 runs are done already" in told, told
+    results = [pd.read_csv(out / "results.csv") for out in (Path("out"), whole)]
     pd.testing.assert_frame_equal(*results)
 
 

@@ -129,11 +129,9 @@ def test_a_lost_client_leaves_a_trial_without_a_value(found: Found, tmp_path: Pa
     record["files"]["scores.csv"] = (run / "scores.csv").stat().st_size  # another size would be taken for damage
     (run / "DONE").write_text(json.dumps(record))
     try:
-        from fedlit.study.plan import reference_tables
+        from fedlit.study.plan import Basis
 
-        (own,) = judged(
-            found.study, [("gl", found.best.params)], [1, 2], found.folder, reference_tables(found.study), 1
-        )
+        (own,) = judged(found.study, [("gl", found.best.params)], [1, 2], found.folder, Basis(found.study), 1)
         assert np.isnan(own.gain) and "auroc" in own.error
     finally:
         for name, text in kept.items():
