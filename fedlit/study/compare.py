@@ -2,63 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedlit.data.table import ClientTable
 from fedlit.data.target import has_classes
 from fedlit.errors import RunError, expect
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
-from fedlit.show.shown import Grid, Shown
-from fedlit.study.answer import answers, summary
-from fedlit.study.collect import Collected, collect
-from fedlit.study.findings import MANY, Findings
+from fedlit.study.collect import collect
+from fedlit.study.findings import Comparison
 from fedlit.study.job import check_format
-from fedlit.study.lift import LEFT_OUT, Scores, estimates, lifts
-from fedlit.study.lift import leave_one_out as others_by_client
+from fedlit.study.lift import LEFT_OUT
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, plan_jobs, training_notes
 from fedlit.study.report import sections, title_of_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
-from fedlit.study.sections import html, markdown, terminal
+from fedlit.study.sections import html, markdown
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.study.tune import TUNED, tune
-from fedlit.study.units import drawn, lift_unit
 from fedlit.study.words import cost_of_leaving_out, guard_notes, one_class_notes
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 __all__ = ["Comparison", "compare"]
-
-
-class Comparison(Shown, Findings):
-    """What a study found; as text, what a terminal shows of it."""
-
-    def parts(self) -> Iterable[str | Grid]:
-        """A sentence over all clients, the main score, its lifts, who belongs together, and each client's answer."""
-        if self.answers:
-            yield from (f"{summary(self.answers, few=len(self.answers) <= MANY)}.", "")
-        yield from terminal(sections(self))
-        yield from (f"Note: {note}." for note in self.notes)
-
-    def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw each client's lift, of its best federated method over its best alone, with its 95 % interval.
-
-        Args:
-            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
-        """
-        from fedlit.show.effects import plot_intervals
-
-        score = self.answers[0].score
-        told = [own for own in self.answers if own.score == score]
-        values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
-        label = f"lift in {lift_unit(score)}, with 95 % intervals"
-        return plot_intervals([own.client for own in told], values, lows, highs, label, axes)
 
 
 def compare(
@@ -135,7 +102,11 @@ def compare(
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
-        found = _found(study, numbers, collect(study, planned), failures, folder, basis.tables, notes)
+        collected = collect(study, planned)
+        notes += [*one_class_notes(study, collected), *guard_notes(study, collected)]
+        predicted = {table.name: _predicted(table) for table in basis.tables}
+        told = {"failures": failures, "predicted": predicted, "notes": notes}
+        found = Comparison.of(study, numbers, collected, folder, **told)
         _write(found)
         if len(tuned):
             write_frames({folder / TUNED: tuned})
@@ -150,32 +121,6 @@ def _placed(study: Study, scenario: str | None, out: str | Path | None) -> tuple
     known = f"one of the scenarios {', '.join(study.scenarios)}"
     expect(not study.scenarios, study.name, known, scenario, "give scenario")
     return study, folder
-
-
-def _found(
-    study: Study,
-    seeds: list[int],
-    collected: Collected,
-    failures: dict[str, str],
-    folder: Path,
-    tables: Sequence[ClientTable],
-    notes: Sequence[str],
-) -> Comparison:
-    scores = Scores(collected)
-    of_scores, of_lifts, left_out = estimates(study, scores), lifts(study, scores), others_by_client(study, scores)
-    return Comparison(
-        study=study,
-        seeds=seeds,
-        collected=collected,
-        estimates=of_scores,
-        lift=of_lifts,
-        answers=answers(study, collected, of_scores, of_lifts, left_out),
-        failures=failures,
-        folder=folder,
-        predicted={table.name: _predicted(table) for table in tables},
-        left_out=left_out,
-        notes=[*notes, *one_class_notes(study, collected), *guard_notes(study, collected)],
-    )
 
 
 def _predicted(table: ClientTable) -> str:

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedlit.study.answer import Answer
+from fedlit.show.shown import Grid, Shown
+from fedlit.study.answer import Answer, answers, summary
 from fedlit.study.collect import Collected
-from fedlit.study.lift import MEAN, WORST
+from fedlit.study.lift import MEAN, WORST, Scores, estimates, leave_one_out, lifts
+from fedlit.study.sections import terminal
 from fedlit.study.study import Study
+from fedlit.study.units import drawn, lift_unit
 from fedlit.tasks import COMPARED, Score
 
-__all__ = ["MANY", "Findings"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["MANY", "Comparison"]
 
 MANY, _MOST = 12, 3
 """Clients up to which all have a column and an answer of their own; of more, so many at each end."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Findings:
-    """What a study found.
+class Comparison(Shown):
+    """What a study found; as text, what a terminal shows of it.
 
     Attributes:
         study: what was compared.
@@ -32,8 +39,8 @@ class Findings:
         estimates: one row per metric, method and client.
         lift: one row per metric, reference, method and client.
         answers: for each client, whether federation pays.
-        failures: run → its error.
         folder: where the files are.
+        failures: run → its error.
         predicted: client → what is predicted, in words; without those of whom that is not known.
         left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`).
         notes: what a reader must know before comparing methods.
@@ -45,11 +52,50 @@ class Findings:
     estimates: pd.DataFrame
     lift: pd.DataFrame
     answers: list[Answer]
-    failures: dict[str, str]
     folder: Path
+    failures: Mapping[str, str] = field(default_factory=dict)
     predicted: Mapping[str, str] = field(default_factory=dict)
     left_out: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, study: Study, seeds: list[int], collected: Collected, folder: Path, **more: Any) -> Comparison:
+        """What is found in results.
+
+        Args:
+            study: completed by its clients' tasks.
+            seeds: with which it was run.
+            collected: its results.
+            folder: where the files are.
+            more: ``failures``, ``predicted``, ``notes``.
+        """
+        scores = Scores(collected)
+        of_scores, of_lifts, left_out = estimates(study, scores), lifts(study, scores), leave_one_out(study, scores)
+        own = answers(study, collected, of_scores, of_lifts, left_out)
+        return cls(study, seeds, collected, of_scores, of_lifts, own, folder, left_out=left_out, **more)
+
+    def parts(self) -> Iterable[str | Grid]:
+        """A sentence over all clients, the main score, its lifts, who belongs together, and each client's answer."""
+        from fedlit.study.report import sections  # which is made of these
+
+        if self.answers:
+            yield from (f"{summary(self.answers, few=len(self.answers) <= MANY)}.", "")
+        yield from terminal(sections(self))
+        yield from (f"Note: {note}." for note in self.notes)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw each client's lift, of its best federated method over its best alone, with its 95 % interval.
+
+        Args:
+            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
+        """
+        from fedlit.show.effects import plot_intervals
+
+        score = self.answers[0].score
+        told = [own for own in self.answers if own.score == score]
+        values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
+        label = f"lift in {lift_unit(score)}, with 95 % intervals"
+        return plot_intervals([own.client for own in told], values, lows, highs, label, axes)
 
     @property
     def extremes(self) -> list[str]:

@@ -301,20 +301,16 @@ class Study:
         must_be_known("--baselines", alone or (), known)
         kept = {self.reference, *chosen, *(self.reference_of(name) for name in chosen)}
         kept |= {self.trained(name) for name in kept}
-        without = [name for name in self.methods if name not in kept]
-        left = [f"without {', '.join(without)}"] if without else []
-        if alone is not None and set(alone) < set(known):
-            left.append(f"of local baselines {', '.join(alone)} only" if alone else "without local baselines")
         models = known if alone is None else {name: known[name] for name in known if name in alone}
-        blends = {name: parts for name, parts in self.blends.items() if set(parts) <= {*kept, *models}}
-        if gone := [name for name in self.blends if name not in blends]:
-            left.append(f"without {', '.join(gone)}, which lack a part")
-        part = f"Part of the study: {'; '.join(left)}." if left else ""
-        return replace(
+        own = replace(
             self,
-            about=" ".join(filter(None, [self.about, part])),
             methods={name: own for name, own in self.methods.items() if name in kept},
             baselines=self.baselines if alone is None else models,
-            blends=blends,
+            blends={name: parts for name, parts in self.blends.items() if set(parts) <= {*kept, *models}},
             search=self.search if self.search is not None and self.search.method in kept else None,
         )
+        if (set(own.methods), set(models)) == (set(self.methods), set(known)):
+            return own
+        told = [", ".join([*names]) or "none" for names in (own.methods, {**models, **own.blends})]
+        part = f"Part of the study: methods {told[0]}; local baselines {told[1]}."
+        return replace(own, about=" ".join(filter(None, [self.about, part])))

@@ -11,7 +11,6 @@ import pytest
 
 from fedlit.errors import ConfigError
 from fedlit.statistics import FEW, SAME
-from fedlit.study.answer import answers
 from fedlit.study.baselines import fit_baseline
 from fedlit.study.choose import best_in_hindsight, best_on_validation
 from fedlit.study.collect import Collected
@@ -68,11 +67,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     collected = Collected(
         tidy(VALUES), pd.concat(chosen), pd.DataFrame(records), {}, True, {"a": 0.5, "b": 0.5}, tuned, pd.DataFrame()
     )
-    scores = Scores(collected)
-    own, lift = estimates(study, scores), lifts(study, scores)
-    return Comparison(
-        study, [1, 2], collected, own, lift, answers(study, collected, own, lift), {}, tmp_path_factory.mktemp("made")
-    )
+    return Comparison.of(study, [1, 2], collected, tmp_path_factory.mktemp("made"))
 
 
 def test_the_smallest_is_chosen_on_validation() -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedlit.study.answer import answers, summary
+from fedlit.study.answer import summary
 from fedlit.study.compare import Comparison
-from fedlit.study.lift import Scores, estimates, lifts
 from fedlit.study.report import sections
 from fedlit.study.sections import html as page_of
 from fedlit.study.sections import markdown
@@ -62,8 +61,8 @@ def test_terminal_markdown_and_page_tell_the_same(compared: Comparison) -> None:
 
 
 def test_of_many_clients_those_are_shown_that_gain_least_and_most(compared: Comparison, tmp_path: Path) -> None:
-    """Made of the two clients' results: 160 with the first's, each a little better by the federated method."""
-    own, names = compared.collected, [f"c{number:03}" for number in range(160)]
+    """Made of the two clients' results: 40 with the first's, each a little better by the federated method."""
+    own, names = compared.collected, [f"c{number:02}" for number in range(40)]
     first = {name: frame[frame["client"] == "wine"] for name, frame in (("r", own.results), ("c", own.chosen))}
     results = [
         frame.assign(client=name, value=frame["value"].where(frame["method"] != "gl", frame["value"] - 0.001 * place))
@@ -73,13 +72,9 @@ def test_of_many_clients_those_are_shown_that_gain_least_and_most(compared: Comp
     chosen = pd.concat([first["c"].assign(client=name) for name in names])
     ratio = dict.fromkeys(names, 0.5)
     many = replace(own, results=pd.concat(results), chosen=chosen, ratio=ratio, bootstrap={}, explained={})
-    study, scores = replace(compared.study, leave_one_out=False, metrics=["auroc"]), Scores(many)
-    of_scores, of_lifts = estimates(study, scores), lifts(study, scores)
-    found = replace(
-        compared, study=study, collected=many, estimates=of_scores, lift=of_lifts, left_out=pd.DataFrame(),
-        answers=answers(study, many, of_scores, of_lifts), predicted={},
-    )  # fmt: skip
-    assert found.extremes == ["c159", "c158", "c157", "c002", "c001", "c000"]
+    study = replace(compared.study, leave_one_out=False, metrics=["auroc"])
+    found = Comparison.of(study, compared.seeds, many, compared.folder)
+    assert found.extremes == ["c39", "c38", "c37", "c02", "c01", "c00"]
     text = page_of("Many", sections(found))
-    assert text.count('class="card ') == 6 and "Of 160 clients" in text and "lift.csv has all" in text
+    assert text.count('class="card ') == 6 and "Of 40 clients" in text and "lift.csv has all" in text
     assert text.count("<figure>") == 7 + 1 and len(text) < 600_000

@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +16,11 @@ import yaml
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.run.load import load
+from fedlit.study import search as module
 from fedlit.study.job import variant_name
 from fedlit.study.method import Search
 from fedlit.study.parse import load_study
+from fedlit.study.plan import Basis
 from fedlit.study.search import Found, Trial, search
 from fedlit.study.study import Study
 from fedlit.study.tune import judged
@@ -129,8 +127,6 @@ def test_a_lost_client_leaves_a_trial_without_a_value(found: Found, tmp_path: Pa
     record["files"]["scores.csv"] = (run / "scores.csv").stat().st_size  # another size would be taken for damage
     (run / "DONE").write_text(json.dumps(record))
     try:
-        from fedlit.study.plan import Basis
-
         (own,) = judged(found.study, [("gl", found.best.params)], [1, 2], found.folder, Basis(found.study), 1)
         assert np.isnan(own.gain) and "auroc" in own.error
     finally:
@@ -169,21 +165,23 @@ def test_what_is_no_search_is_refused(tmp_path: Path) -> None:
         search(other, trials=2, jobs=1, out=tmp_path, quiet=True)
 
 
-def test_a_killed_search_goes_on(tmp_path: Path) -> None:
+def test_a_search_that_was_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space = {key: own for key, own in SPACE.items() if key in ("exchange.rate", "exchange.every")}
-    searched = study(tmp_path, space, epochs=10, seeds=3)
-    command = [sys.executable, "-m", "fedlit", "search", "tiny.yaml", "--trials", "2", "--jobs", "1", "--out", "out"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    runs, until = tmp_path / "out" / "runs", time.monotonic() + 200
-    while len(list(runs.glob("*/*/version_0"))) < 2 and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.01)  # the configuration's own run is done, the first trial's has begun
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, process.communicate()[0]
-    process.communicate()  # waits for the worker, which holds the other end
-    done = {path: path.read_text() for path in runs.glob("*/*/DONE")}
+    searched, calls = study(tmp_path, space, seeds=3), list[Any]()
+
+    def cut_short(*given: Any, **more: Any) -> Any:
+        calls.append(judged(*given, **more))
+        if len(calls) == 2:  # the configuration's own run is done, and a trial's, which nobody was told
+            raise KeyboardInterrupt
+        return calls[-1]
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "judged", cut_short)
+        search(searched, trials=2, jobs=1, out=tmp_path / "out", quiet=True)
+    done = {path: path.read_text() for path in tmp_path.glob("out/runs/*/*/DONE")}
     found = search(searched, trials=2, jobs=1, out=tmp_path / "out", quiet=True)
     assert len(found.trials) == 2 and not found.failures
-    assert done and all(path.read_text() == text for path, text in done.items())
-    assert len(list(runs.glob("*/*/DONE"))) == 3, "the run that was cut short is that of a trial"
+    assert len(done) == 2 and all(path.read_text() == text for path, text in done.items())
+    assert len(list(tmp_path.glob("out/runs/*/*/DONE"))) == 3  # the trial that was cut short has been told
     for trial in found.trials:
         assert trial.value == pytest.approx(np.mean(scores(found, trial).to_numpy()), abs=1e-12)
