@@ -13,7 +13,7 @@ from fedlit.study.frames import OUT_OF_FOLD
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
 
-__all__ = ["best_in_hindsight", "best_on_validation"]
+__all__ = ["best_in_hindsight", "best_on_validation", "of_choice"]
 
 
 def best_on_validation(
@@ -41,7 +41,7 @@ def best_on_validation(
         be comparable.
     """
     keys = ["seed", "client", "method"]
-    own = _gains(results, choose)
+    own = of_choice(results, choose)
     judged = own[own["split"].isin(["validation", OUT_OF_FOLD])]
     # the first is also chosen for clients that have no validation rows
     known = (results if undecided == "first" else judged)[keys].drop_duplicates()
@@ -52,7 +52,7 @@ def best_on_validation(
     complete = counts[counts == expected.reindex(counts.index.get_level_values("client")).to_numpy()].index
     unseen, validation = (
         judged[judged["split"] == split]
-        .pivot(index=["seed", "client"], columns="method", values="value")
+        .pivot(index=["seed", "client"], columns="method", values="gain")
         .reindex(index=complete, columns=present)
         .to_numpy(float)
         for split in (OUT_OF_FOLD, "validation")
@@ -64,14 +64,17 @@ def best_on_validation(
     return complete.to_frame(index=False).assign(method=pd.Series(chosen, dtype=object)).dropna().reset_index(drop=True)
 
 
-def _gains(results: pd.DataFrame, choose: str | Mapping[str, str]) -> pd.DataFrame:
-    """The rows of the metric by which each client chooses; the larger the value the better."""
+def of_choice(results: pd.DataFrame, choose: str | Mapping[str, str]) -> pd.DataFrame:
+    """The rows of the metric by which each client chooses, with ``gain``: the value, the larger the better.
+
+    Args:
+        results: with client, metric, value.
+        choose: the metric, or client → its own.
+    """
     metric = results["client"].map({client: choice_of(choose, client) for client in results["client"].unique()})
     own = results[results["metric"] == metric]
-    for name in own["metric"].unique():
-        chosen = own["metric"] == name
-        own = own.assign(value=own["value"].where(~chosen, COMPARED[name].gain(own["value"], 0.0)))
-    return own
+    signs = {name: 1.0 if COMPARED[name].higher_is_better else -1.0 for name in own["metric"].unique()}
+    return own.assign(gain=own["value"] * own["metric"].map(signs).astype(float))
 
 
 def _place(unseen: NDArray[np.float64], validation: NDArray[np.float64]) -> int | None:
@@ -98,11 +101,11 @@ def best_in_hindsight(
     Returns:
         Columns seed, client, method, of the seeds that all candidates of a client have.
     """
-    own = _gains(results, choose)
+    own = of_choice(results, choose)
     own = own[(own["split"] == "test") & own["method"].isin(list(candidates))]
     found = []
     for client, frame in own.groupby("client"):
-        wide = frame.pivot(index="seed", columns="method", values="value")
+        wide = frame.pivot(index="seed", columns="method", values="gain")
         wide = wide.reindex(columns=[name for name in candidates if name in wide])
         runs = frame.pivot(index="seed", columns="method", values="metric").notna().all(axis=1)
         means = wide[runs.reindex(wide.index)].mean(skipna=False).dropna()

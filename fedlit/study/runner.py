@@ -1,17 +1,26 @@
-"""Runs the jobs of a study that are not done yet, several at once, each in a process of its own."""
+"""Runs the jobs of a study that are not done yet, several at once, each in a process of its own, and says what is
+running, each run's scores, how long it may take still.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TextIO
+
+from tqdm import tqdm
 
 from fedlit.errors import ConfigError
 from fedlit.files import advice, reason
 from fedlit.locks import exclusive
 from fedlit.run.worker import Call, Pool, cores
-from fedlit.study.job import DONE, Job, finished
-from fedlit.study.progress import Progress
+from fedlit.show.text import terminal_width
+from fedlit.study.choose import of_choice
+from fedlit.study.job import DONE, Job, finished, validation_scores
+from fedlit.tasks import COMPARED
 
 __all__ = ["default_jobs", "locked", "nothing", "run_jobs"]
 
@@ -65,17 +74,17 @@ def run_jobs(
         say(f"{other} runs were made with another configuration or data, or are damaged: they are run again")
     if not left:
         return {}
-    if isinstance(pool, int):
-        with Pool(min(pool, len(left))) as own:
-            return _run(jobs, left, own, quiet)
-    return _run(jobs, left, pool, quiet)
-
-
-def _run(jobs: Sequence[Job], left: Sequence[Job], pool: Pool, quiet: bool) -> dict[str, str]:
-    named, failures = {job.folder: job for job in left}, {}
-    calls = [_call(job, named) for job in left]
-    with Progress(len(jobs), len(left), quiet) as progress:
-        for call, error, seconds in pool.run(calls):
+    named, failures = {job.folder: job for job in left}, dict[str, str]()
+    calls = [
+        Call(
+            job.folder, "fedlit.study.runs:serve", job.request, Path(job.folder).with_suffix(".log"),
+            tuple(folder for folder in job.after if folder in named),
+        )
+        for job in left
+    ]  # fmt: skip
+    own = Pool(min(pool, len(left))) if isinstance(pool, int) else nullcontext(pool)
+    with own as workers, Progress(len(jobs), len(left), quiet) as progress:
+        for call, error, seconds in workers.run(calls):
             job = named[call.name]
             if error is None:
                 progress.begin(job)
@@ -86,6 +95,63 @@ def _run(jobs: Sequence[Job], left: Sequence[Job], pool: Pool, quiet: bool) -> d
     return failures
 
 
-def _call(job: Job, left: Mapping[str, Job]) -> Call:
-    after = tuple(folder for folder in job.after if folder in left)
-    return Call(job.folder, "fedlit.study.runs:serve", job.request, Path(job.folder).with_suffix(".log"), after)
+class Progress:
+    """A line for each run that ends, with its scores; on a terminal a bar below them.
+
+    Scores are those of validation rows: looking at them while a study runs tempts nobody to choose by test rows.
+
+    Args:
+        total: how many runs the study has.
+        left: how many of them are not done yet.
+        quiet: nothing is said.
+        stream: where to; standard error by default.
+    """
+
+    def __init__(self, total: int, left: int, quiet: bool, stream: TextIO | None = None) -> None:
+        self.stream = stream if stream is not None else sys.stderr
+        self.total, self.begun, self.left = total, time.monotonic(), left
+        self.first, self.quiet = left, quiet
+        self._bar = tqdm(
+            total=total, initial=total - left, file=self.stream, disable=quiet or not self.stream.isatty(),
+            ncols=terminal_width(self.stream), unit="run",
+        )  # fmt: skip
+        if not quiet:
+            self._say("Scores as runs end: of validation rows, mean over clients (the report: test).")
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.close()
+
+    def begin(self, job: Job) -> None:
+        """A run is started."""
+        self._bar.set_postfix_str(job.name)
+
+    def done(self, job: Job, seconds: float, failed: bool) -> None:
+        """A run has ended."""
+        self.left -= 1
+        self._bar.update()
+        if self.quiet:
+            return
+        own = "FAILED, more at the end" if failed else _scores(job)
+        where = "" if not self._bar.disable else f"[{self._meter()}] "
+        self._say(f"{where}{job.name}: {own} ({tqdm.format_interval(round(seconds))})")
+
+    def _meter(self) -> str:
+        text: str = tqdm.format_meter(
+            self.total - self.left, self.total, time.monotonic() - self.begun, initial=self.total - self.first,
+            bar_format="{n_fmt}/{total_fmt}, {remaining} left" if self.left else "{n_fmt}/{total_fmt}",
+        )  # fmt: skip
+        return text
+
+    def _say(self, line: str) -> None:
+        tqdm.write(line, file=self.stream)
+        self.stream.flush()
+
+
+def _scores(job: Job) -> str:
+    """A run's scores by which clients choose."""
+    values = of_choice(validation_scores(job), job.choose).groupby("metric", sort=False)["value"]
+    scores = [(COMPARED[str(name)], own.mean(skipna=False)) for name, own in values]
+    return "; ".join(f"{score.label} {score.text(float(mean))}" for score, mean in scores)

@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedlit.errors import FedlitError
 from fedlit.run.worker import Pool
+from fedlit.study.choose import of_choice
 from fedlit.study.job import Job, Train, validation_scores, variant_name
 from fedlit.study.plan import Basis, plan_jobs
 from fedlit.study.runner import nothing, run_jobs
@@ -108,23 +109,15 @@ def tuning_jobs(
 
 
 def _judge(study: Study, jobs: Sequence[Job], by: str) -> Judged:
-    gains: list[float] = []
-    scores = []
+    gains, scores = list[float](), list[pd.Series]()
     for job in jobs:
         every = validation_scores(job)
         every = every[every["metric"].isin(list(COMPARED))]
+        own = of_choice(every, study.choose or "").set_index("client").sort_index()
         # a client without any score predicted what is not finite: then there is no value, as for a run that failed
         lost = every.groupby("client")["value"].count().eq(0).any()
-        metric = every["client"].map({client: study.choice_of(client) for client in every["client"].unique()})
-        own = every[every["metric"] == metric].set_index("client").sort_index()
-        known = own.dropna(subset=["value"])
-        values = [
-            float(COMPARED[name].gain(value, 0.0)) for name, value in zip(known["metric"], known["value"], strict=True)
-        ]
-        if lost or not values:
-            gains.append(math.nan)
-        else:
-            gains.append(min(values) if by == "worst" else sum(values) / len(values))
+        gain = own["gain"].min() if by == "worst" else own["gain"].mean()
+        gains.append(math.nan if lost else float(gain))
         scores.append(own["value"])
     gain = sum(gains) / len(gains)
     means = {str(client): float(value) for client, value in pd.DataFrame(scores).mean().items()}
