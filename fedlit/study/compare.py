@@ -78,10 +78,11 @@ def compare(
         >>> sorted(found.collected.results["method"].unique())
         ['local', 'logistic_regression']
     """
+    say = nothing if quiet else say
     study = load_study(study) if isinstance(study, str) else study
     study, folder = _placed(study, scenario, out)
     whole, study = study, study.restricted(methods, baselines)
-    if study.about != whole.about and not quiet:
+    if study.about != whole.about:
         say(f"{study.about.removeprefix(whole.about).strip()} Report and tables in {folder} will show this part.")
     study = study if leave_one_out is None else replace(study, leave_one_out=leave_one_out)
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
@@ -90,15 +91,15 @@ def compare(
         check_format(folder)
         basis = Basis(study, folder)
         study = study.for_tasks(basis.tasks)
-        study, tuned = tune(study, folder, basis, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
+        study, tuned = tune(study, folder, basis, jobs or default_jobs(), quiet=quiet, say=say)
         planned = plan_jobs(study, numbers, folder, basis)
-        if study.leave_one_out and not quiet:
+        if study.leave_one_out:
             say(cost_of_leaving_out(len(basis.tables), sum(job.left_out is not None for job in planned)))
         notes = training_notes(study, basis)
         basis.keep()
-        for note in () if quiet else notes:
+        for note in notes:
             say(f"{note}.")
-        failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
+        failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=say)
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")

@@ -85,10 +85,10 @@ class Basis:
 
     def __init__(self, study: Study, folder: Path | None = None) -> None:
         self._where = self.where(study, study.reference, study.methods[study.reference].combinations[0])
-        self._folder, self._said = folder, dict[str, Said]()
-        with suppress(OSError, ValueError, TypeError):  # missing, or damaged: then all is read anew
-            kept = {} if folder is None else json.loads((folder / KEPT).read_text(encoding="utf-8"))
-            self._said = {key: Said(**own) for key, own in kept.items()}
+        self._folder, self._said, self._kept = folder, dict[str, Said](), dict[str, Any]()
+        self._before: dict[str, Any] = {}
+        with suppress(OSError, ValueError):  # missing, or damaged: then all is read anew
+            self._before = {} if folder is None else json.loads((folder / KEPT).read_text(encoding="utf-8"))
 
     def where(self, study: Study, name: str, tuned: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """The configuration that says a method's rows, and changed keys; of a mixture that of its first part, for all
@@ -105,22 +105,24 @@ class Basis:
         """What a configuration says. To build it takes a tenth of a second, and many ask; so it is kept, by the text of
         all its layers. Whose classes are not fedlit's or torch's is built anew: their defaults may have changed.
         """
-        content = read("fit", ["--config", str(config)], "study", overrides=overrides).content
+        content = repr(read("fit", ["--config", str(config)], "study", overrides=overrides).content)
         key = digest_of([content, _installed()])
-        if key not in self._said:
+        if key in self._said:
+            return self._said[key]
+        if key in self._before:
+            self._said[key] = Said(**self._before[key])
+        else:
             run = load(str(config), overrides=overrides)
             keys = {key: value for key, value in (run.settings or {}).items() if key != "seed" and not is_free(key)}
-            found = Said(json.loads(json.dumps(keys, default=str)), run.exchange.on, bool(run.data.pool))
-            if _foreign(content):
-                return found
-            self._said[key] = found
+            self._said[key] = Said(json.loads(json.dumps(keys, default=str)), run.exchange.on, bool(run.data.pool))
+        if key in self._before or not _foreign(content):
+            self._kept[key] = vars(self._said[key])
         return self._said[key]
 
     def keep(self) -> None:
         """Write what configurations say into the folder."""
         if self._folder is not None:
-            text = json.dumps({key: vars(own) for key, own in self._said.items()})
-            write_text(text, self._folder / KEPT)
+            write_text(json.dumps(self._kept), self._folder / KEPT)
 
     @cached_property
     def tables(self) -> list[ClientTable]:
@@ -147,9 +149,9 @@ class Basis:
         return digest.hexdigest()
 
 
-def _foreign(content: Mapping[str, Any]) -> bool:
+def _foreign(content: str) -> bool:
     """Whether a configuration may name a class, or a function, that is somebody else's."""
-    roots = set(re.findall(r'"([A-Za-z_]\w*)\.[A-Za-z_][\w.]*"', json.dumps(content, default=str)))
+    roots = set(re.findall(r"""['"]([A-Za-z_]\w*)\.[A-Za-z_][\w.]*['"]""", content))
     return any(root not in _OURS and find_spec(root) is not None for root in roots)
 
 
