@@ -129,7 +129,7 @@ class Basis:
         """The tables that all methods are trained on, as a first seed deals them."""
         data = load(self._where[0], overrides=self._where[1]).data
         tables = data.source.tables(0)
-        return leave_out(tables, data.leave_out, [table.name for table in tables])
+        return leave_out(tables, data.leave_out or (), [table.name for table in tables])
 
     @cached_property
     def tasks(self) -> dict[str, type[Task]]:
