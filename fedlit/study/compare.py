@@ -13,10 +13,10 @@ from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
 from fedlit.study.collect import collect
 from fedlit.study.findings import Comparison
-from fedlit.study.job import check_format
+from fedlit.study.job import check_format, digest_of
 from fedlit.study.lift import LEFT_OUT
 from fedlit.study.parse import load_study
-from fedlit.study.plan import Basis, plan_jobs, training_notes
+from fedlit.study.plan import Basis, installed, plan_jobs, training_notes
 from fedlit.study.report import sections, title_of_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
 from fedlit.study.sections import html, markdown
@@ -153,5 +153,8 @@ def _write(found: Comparison) -> None:
             (folder / name).unlink(missing_ok=True)  # of the study before it was changed
     write_frames({folder / name: frame for name, frame in tables.items()})
     told, title = sections(found), title_of_report(found)
-    write_text(markdown(title, told), folder / "tables.md")
-    write_text(html(title, told), folder / "report.html")
+    text, page = markdown(title, told), folder / "report.html"
+    write_text(text, folder / "tables.md")
+    mark = f"<!-- {digest_of([text, collected.records.to_dict('records'), installed()])} -->\n"
+    if not page.is_file() or not page.read_text(encoding="utf-8").endswith(mark):  # its pictures take seconds
+        write_text(html(title, told) + mark, page)

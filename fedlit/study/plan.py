@@ -43,8 +43,8 @@ from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.go_alone import TREES_AND_LINEAR, is_any_model
 
-__all__ = ["Basis", "Planned", "jobs_of", "left_out", "plan_jobs", "planned_alone", "planned_methods", "tasks_of",
-           "training_notes"]  # fmt: skip
+__all__ = ["Basis", "Planned", "installed", "jobs_of", "left_out", "plan_jobs", "planned_alone", "planned_methods",
+           "tasks_of", "training_notes"]  # fmt: skip
 
 _TRAINING = tuple(
     f"trainer.{key}"
@@ -106,7 +106,7 @@ class Basis:
         all its layers. Whose classes are not fedlit's or torch's is built anew: their defaults may have changed.
         """
         content = repr(read("fit", ["--config", str(config)], "study", overrides=overrides).content)
-        key = digest_of([content, _installed()])
+        key = digest_of([content, installed()])
         if key in self._said:
             return self._said[key]
         if key in self._before:
@@ -156,7 +156,7 @@ def _foreign(content: str) -> bool:
 
 
 @cache
-def _installed() -> list[Any]:
+def installed() -> list[Any]:
     """Changes with fedlit's own files, and with the packages whose defaults are in a configuration."""
     newest = max(path.stat().st_mtime_ns for path in Path(__file__).parents[1].rglob("*.py"))
     return [newest, *(version(name) for name in ("fedlit", "torch", "lightning"))]
