@@ -22,7 +22,7 @@ from fedlit.files import write_frames, write_text
 from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown
 from fedlit.statistics import ALONE, JOIN
-from fedlit.study.findings import Comparison
+from fedlit.study.findings import Findings
 from fedlit.study.lift import MEAN, WORST
 from fedlit.study.sections import Section, markdown, terminal
 from fedlit.study.study import BEST_ALONE
@@ -69,10 +69,10 @@ class Across(Shown):
         found: see above.
     """
 
-    found: Mapping[str, Comparison]
+    found: Mapping[str, Findings]
 
     @cached_property
-    def _first(self) -> Comparison:
+    def _first(self) -> Findings:
         return next(iter(self.found.values()))
 
     @property
@@ -186,7 +186,7 @@ def _both(frame: pd.DataFrame, over: str) -> list[str]:
     return [f"{join:.0f}, {alone:.0f}" for join, alone in counts.itertuples(index=False)]
 
 
-def _row(own: Comparison, method: str, score: Score) -> dict[str, Any]:
+def _row(own: Findings, method: str, score: Score) -> dict[str, Any]:
     """Of one method in one scenario."""
     estimates = own.estimates[(own.estimates["method"] == method) & (own.estimates["client"] == MEAN)]
     means = estimates.set_index("metric")["mean"]

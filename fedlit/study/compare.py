@@ -5,27 +5,59 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedlit.data.table import ClientTable
 from fedlit.data.target import has_classes
 from fedlit.errors import RunError, expect
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
+from fedlit.show.shown import Grid, Shown
+from fedlit.study.answer import summary
 from fedlit.study.collect import collect
-from fedlit.study.findings import Comparison
+from fedlit.study.findings import MANY, Findings
 from fedlit.study.job import check_format, digest_of
 from fedlit.study.lift import LEFT_OUT
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, installed, plan_jobs, training_notes
 from fedlit.study.report import sections, title_of_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
-from fedlit.study.sections import html, markdown
+from fedlit.study.sections import html, markdown, terminal
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.study.tune import TUNED, tune
+from fedlit.study.units import drawn, lift_unit
 from fedlit.study.words import cost_of_leaving_out, guard_notes, one_class_notes
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 __all__ = ["Comparison", "compare"]
+
+
+class Comparison(Shown, Findings):
+    """What a study found; as text, what a terminal shows of it."""
+
+    def parts(self) -> Iterable[str | Grid]:
+        """A sentence over all clients, the main score, its lifts, who belongs together, and each client's answer."""
+        if self.answers:
+            yield from (f"{summary(self.answers, few=len(self.answers) <= MANY)}.", "")
+        yield from terminal(sections(self))
+        yield from (f"Note: {note}." for note in self.notes)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw each client's lift, of its best federated method over its best alone, with its 95 % interval.
+
+        Args:
+            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
+        """
+        from fedlit.show.effects import plot_intervals
+
+        score = self.answers[0].score
+        told = [own for own in self.answers if own.score == score]
+        values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
+        label = f"lift in {lift_unit(score)}, with 95 % intervals"
+        return plot_intervals([own.client for own in told], values, lows, highs, label, axes)
 
 
 def compare(

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import pandas as pd
 
-from fedlit.show.shown import Grid, Shown
-from fedlit.study.answer import Answer, answers, summary
+from fedlit.study.answer import Answer, answers
 from fedlit.study.collect import Collected
 from fedlit.study.lift import MEAN, WORST, Scores, estimates, leave_one_out, lifts
-from fedlit.study.sections import terminal
 from fedlit.study.study import Study
-from fedlit.study.units import drawn, lift_unit
 from fedlit.tasks import COMPARED, Score
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-__all__ = ["MANY", "Comparison"]
+__all__ = ["MANY", "Findings"]
 
 MANY, _MOST = 12, 3
 """Clients up to which all have a column and an answer of their own; of more, so many at each end."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Shown):
-    """What a study found; as text, what a terminal shows of it.
+class Findings:
+    """What a study found.
 
     Attributes:
         study: what was compared.
@@ -59,7 +53,7 @@ class Comparison(Shown):
     notes: Sequence[str] = ()
 
     @classmethod
-    def of(cls, study: Study, seeds: list[int], collected: Collected, folder: Path, **more: Any) -> Comparison:
+    def of(cls, study: Study, seeds: list[int], collected: Collected, folder: Path, **more: Any) -> Self:
         """What is found in results.
 
         Args:
@@ -73,29 +67,6 @@ class Comparison(Shown):
         of_scores, of_lifts, left_out = estimates(study, scores), lifts(study, scores), leave_one_out(study, scores)
         own = answers(study, collected, of_scores, of_lifts, left_out)
         return cls(study, seeds, collected, of_scores, of_lifts, own, folder, left_out=left_out, **more)
-
-    def parts(self) -> Iterable[str | Grid]:
-        """A sentence over all clients, the main score, its lifts, who belongs together, and each client's answer."""
-        from fedlit.study.report import sections  # which is made of these
-
-        if self.answers:
-            yield from (f"{summary(self.answers, few=len(self.answers) <= MANY)}.", "")
-        yield from terminal(sections(self))
-        yield from (f"Note: {note}." for note in self.notes)
-
-    def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw each client's lift, of its best federated method over its best alone, with its 95 % interval.
-
-        Args:
-            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
-        """
-        from fedlit.show.effects import plot_intervals
-
-        score = self.answers[0].score
-        told = [own for own in self.answers if own.score == score]
-        values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
-        label = f"lift in {lift_unit(score)}, with 95 % intervals"
-        return plot_intervals([own.client for own in told], values, lows, highs, label, axes)
 
     @property
     def extremes(self) -> list[str]:

@@ -10,7 +10,7 @@ import pandas as pd
 from fedlit.study import figures
 from fedlit.study.answer import Answer, summary
 from fedlit.study.explained import CALIBRATION, IMPORTANCE
-from fedlit.study.findings import MANY, Comparison
+from fedlit.study.findings import MANY, Findings
 from fedlit.study.importance import MOST_COLUMNS, MOST_ROWS, REPEATS
 from fedlit.study.lift import WORST, client_label
 from fedlit.study.sections import Section
@@ -27,17 +27,17 @@ LEAST_ROWS = 30  # below, neither columns nor probabilities are judged
 _MOST_DRAWN = 8  # columns in a picture
 
 
-def title_of_report(found: Comparison) -> str:
+def title_of_report(found: Findings) -> str:
     """Above the whole."""
     return f"{found.study.name}: what federation gains, for whom"
 
 
-def sections(found: Comparison) -> list[Section]:
+def sections(found: Findings) -> list[Section]:
     """All that is told of a study, the answers first."""
     return [own for part in _PARTS for own in part(found)]
 
 
-def _opening(found: Comparison) -> Iterator[Section]:
+def _opening(found: Findings) -> Iterator[Section]:
     unit, count = in_percent(found.scores), len(found.seeds)
     told = f"{count} seed{'s' * (count > 1)} ({seed_words(found.seeds)}). Scores are {unit and f'{unit}, '}on test rows"
     clients = f"{len(found.collected.clients)} clients, {told}; choices are made on validation rows."
@@ -49,7 +49,7 @@ def _opening(found: Comparison) -> Iterator[Section]:
         yield Section("Warnings", items=[f"{note}." for note in found.notes])
 
 
-def _answers(found: Comparison) -> Iterator[Section]:
+def _answers(found: Findings) -> Iterator[Section]:
     study = found.study
     if found.answers:
         alone = "the best that it can do alone" if BEST_ALONE in study.labels else study.labels[study.reference]
@@ -66,7 +66,7 @@ def _answers(found: Comparison) -> Iterator[Section]:
             yield Section(title, table=table, below=True)
 
 
-def _scores(found: Comparison) -> Iterator[Section]:
+def _scores(found: Findings) -> Iterator[Section]:
     study = found.study
     for score in found.scores:
         main, clients = score is found.scores[0], found.clients_of(score)
@@ -92,7 +92,7 @@ def _scores(found: Comparison) -> Iterator[Section]:
             yield Section("What the best federated method gains", [about], draw=draw, below=True)
 
 
-def _score_figures(found: Comparison, score: Score) -> dict[str, str]:
+def _score_figures(found: Findings, score: Score) -> dict[str, str]:
     return {
         client_label(client): figures.scores_figure(found.study, found.estimates, score, client)
         for client in found.clients_of(score)
@@ -100,12 +100,12 @@ def _score_figures(found: Comparison, score: Score) -> dict[str, str]:
     }
 
 
-def _lift_figures(found: Comparison, score: Score) -> dict[str, str]:
+def _lift_figures(found: Findings, score: Score) -> dict[str, str]:
     label = found.study.labels[BEST_FEDERATED]
     return {label: figures.lift_figure(found.study, found.lift, score, found.clients_of(score))}
 
 
-def _choices(found: Comparison) -> Iterator[Section]:
+def _choices(found: Findings) -> Iterator[Section]:
     study, collected, by = found.study, found.collected, choice_words(found.choices)
     if len(collected.chosen):
         table = chosen_table(study, collected.chosen, found.extremes)
@@ -116,7 +116,7 @@ def _choices(found: Comparison) -> Iterator[Section]:
         yield Section("How often each setting was a client's best", about, items=tuned)
 
 
-def _explained(found: Comparison) -> Iterator[Section]:
+def _explained(found: Findings) -> Iterator[Section]:
     """Of each client that is shown, what its best federated method's predictions rest on."""
     best = {name: found.collected.of_best(own, BEST_FEDERATED) for name, own in found.collected.explained.items()}
     told = [
@@ -139,7 +139,7 @@ def _explained(found: Comparison) -> Iterator[Section]:
     yield from told
 
 
-def _of_client(found: Comparison, answer: Answer, frames: Mapping[str, pd.DataFrame]) -> Section:
+def _of_client(found: Findings, answer: Answer, frames: Mapping[str, pd.DataFrame]) -> Section:
     items, draw = list[str](), dict[str, Callable[[], str]]()
     columns, bins = frames.get(IMPORTANCE), frames.get(CALIBRATION)
     if columns is not None:
@@ -183,14 +183,14 @@ def _mean_bins(frame: pd.DataFrame) -> pd.DataFrame:
     return means.assign(rows=sums["rows"] / frame["seed"].nunique(), of=frame["of"].iloc[0])
 
 
-def _together(found: Comparison) -> Iterator[Section]:
+def _together(found: Findings) -> Iterator[Section]:
     table = cluster_table(found.study, found.collected)
     if table is not None:
         about = "Clusters at the end of a run, against the planted concepts where known."
         yield Section("Who belongs together", [about], table=table, brief=table if len(table) <= MANY else None)
 
 
-def _closing(found: Comparison) -> Iterator[Section]:
+def _closing(found: Findings) -> Iterator[Section]:
     yield Section("Glossary", items=glossary())
     about = (
         "Means over runs. The time of a run is that of training, choosing and scoring, where it was not interrupted. "

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedlit.statistics import ALONE, JOIN, TITLES
 from fedlit.study.collect import Collected
-from fedlit.study.findings import Comparison
+from fedlit.study.findings import Findings
 from fedlit.study.job import each_variant, title_of
 from fedlit.study.lift import MEAN, OTHERS, WORST, client_label
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
@@ -111,7 +111,7 @@ def _lift_cell(score: Score, own: Mapping[Any, Any] | None, most: int) -> str:
     return f"{MARKS.get(own['verdict'], '')}{score.text(own['mean'], signed=True)} {beside}".rstrip()
 
 
-def joining_tables(found: Comparison) -> dict[str, pd.DataFrame]:
+def joining_tables(found: Findings) -> dict[str, pd.DataFrame]:
     """Title → table, for each score to choose by and each federated method, the best first: who joins by who feels it,
     the lift of the client itself and what the others gain, with 95 % intervals; none where nobody asked.
     """

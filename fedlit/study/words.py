@@ -14,7 +14,7 @@ from fedlit.exchange import named
 from fedlit.show.text import shorten
 from fedlit.study.baselines import FEW_FOLDS
 from fedlit.study.collect import Collected
-from fedlit.study.findings import Comparison
+from fedlit.study.findings import Findings
 from fedlit.study.frames import OUT_OF_FOLD
 from fedlit.study.seeds import seed_words
 from fedlit.study.study import Study
@@ -27,7 +27,7 @@ __all__ = [
 _MOST_NAMED = 6  # methods in one line
 
 
-def clients_table(found: Comparison) -> pd.DataFrame:
+def clients_table(found: Findings) -> pd.DataFrame:
     """What is predicted, and each client's rows (of the first seed): what a reader must know before any score."""
     records = found.collected.records.to_dict("records")
     own = next((record for record in records if record["method"] == found.study.reference), {})
@@ -56,7 +56,7 @@ def glossary() -> list[str]:
     return [line.removeprefix("- ") for line in lines if line.startswith("- **")]
 
 
-def _judged(found: Comparison) -> list[str]:
+def _judged(found: Findings) -> list[str]:
     """By which rows models alone were chosen, where these were not validation rows alone."""
     study, results = found.study, found.collected.results
     if not (results["split"] == OUT_OF_FOLD).any():
@@ -102,7 +102,7 @@ def guard_notes(study: Study, collected: Collected) -> list[str]:
     return notes
 
 
-def about_joining(found: Comparison) -> str:
+def about_joining(found: Findings) -> str:
     """What ``leave_one_out`` compared."""
     if len(found.collected.clients) == 2:
         return (
@@ -159,7 +159,7 @@ def paper_notes(study: Study) -> list[str]:
     return [source, *([remarks["all"]] if "all" in remarks else []), *own]
 
 
-def provenance(found: Comparison) -> list[str]:
+def provenance(found: Findings) -> list[str]:
     """When, with what, on what: one line each."""
     records, lacking = found.collected.records, found.collected.lacking
     versions = [", ".join(f"{name} {number}" for name, number in own.items()) for own in records["versions"]]
@@ -180,7 +180,7 @@ def provenance(found: Comparison) -> list[str]:
     return lines
 
 
-def times(found: Comparison) -> pd.DataFrame:
+def times(found: Findings) -> pd.DataFrame:
     """Of each method: its runs, the mean time of one, and what an exchange costs."""
     records = found.collected.records
     told = records.reindex(columns=["exchange"])["exchange"]
