@@ -17,7 +17,7 @@ from fedlit.data.loader import Batch
 from fedlit.engine.alike import stack_key
 from fedlit.nn import MLP, TabM
 from fedlit.spec import ClientSpec
-from fedlit.study.job import tidy
+from fedlit.study.frames import Frames
 from fedlit.tasks import (
     Classification,
     Counts,
@@ -87,8 +87,9 @@ def test_what_is_not_finite_and_no_row_have_no_score(kind: str) -> None:
 @pytest.mark.parametrize("kind", TASKS)
 def test_predictions_are_read_as_they_were_written(kind: str) -> None:
     task, (predictions, y) = TASKS[kind], drawn(kind, 3, 25)
-    frame = tidy(task.frame(np.arange(25), y, predictions).assign(task=task.name), "a", "test")
-    read, again, target = read_predictions(frame.assign(probability_other=math.nan))  # another client's class
+    frames = Frames()
+    frames.add("a", "test", task.frame(np.arange(25), y, predictions).assign(task=task.name), {})
+    read, again, target = read_predictions(frames.predictions.assign(probability_other=math.nan))  # another's class
     assert type(read) is type(task) and read.classes == task.classes
     if task.classes:
         assert torch.equal(again, predictions) and torch.equal(target.nan_to_num(9), y.nan_to_num(9))
