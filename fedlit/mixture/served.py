@@ -10,8 +10,9 @@ from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.mixture.folders import CONFIG, find_mixture, read_mixture
 from fedlit.mixture.parts import Part
 from fedlit.mixture.settings import settings_of
+from fedlit.run.folders import find_trained, used
+from fedlit.run.load import run_of
 from fedlit.run.run import Run
-from fedlit.run.trained import open_run
 from fedlit.score.mixed import MixedScorer
 from fedlit.score.scorer import Scorer
 from fedlit.show.shown import say
@@ -41,8 +42,11 @@ def opened(
     """See :func:`load_run`; with the run's folder, and a run that reads the client's table."""
     folder = find_mixture(run)
     if folder is None:
-        single, path = open_run(run, client, checkpoint, quiet=quiet)
-        return single.client(client, path), path.parent.parent, lambda: single
+        where, path = find_trained(run, str(checkpoint), "score")
+        if not quiet:
+            say(used(path))
+        single = run_of(where)
+        return single.client(client, path), where, lambda: single
     expect(checkpoint == "last", "--ckpt_path", "last, for a mixture has one state", checkpoint)
     if not quiet:
         say(f"Using {folder}")

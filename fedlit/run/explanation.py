@@ -16,7 +16,6 @@ from fedlit.explain.effects import intraclass
 from fedlit.explain.judge import CORRECTIONS, Judgement, judge
 from fedlit.explain.words import ABOUT
 from fedlit.files import read_named, write_frames, write_text
-from fedlit.run.trained import run_of
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
 from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
@@ -157,6 +156,8 @@ def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list
     if not len(own):
         return []
     own = own.sort_values(["finding", "far"], ascending=False).drop_duplicates("feature")
+    from fedlit.run.load import run_of
+
     table = run_of(run).data.table(client)
     features = own["feature"].tolist()[:MOST_HISTOGRAMS]
     notes = [f"{part} {value:.3g}" for part, value in zip(own["part"], own["value"], strict=True)]

@@ -13,11 +13,12 @@ import yaml
 from lightning.pytorch.cli import LightningArgumentParser
 
 from fedlit.data.module import FederatedData
-from fedlit.errors import told_as
+from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.allowed import only_allowed, trusted
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
 from fedlit.run.config import flatten
+from fedlit.run.folders import CONFIG
 from fedlit.run.help import print_help
 from fedlit.run.layers import given_in
 from fedlit.run.loggers import RunTrainer
@@ -27,7 +28,7 @@ from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["keys_of_parser", "load", "parse"]
+__all__ = ["keys_of_parser", "load", "parse", "run_of"]
 
 
 @cache
@@ -106,6 +107,20 @@ def load(
     """
     typed = ["--config", str(config), *args]
     return parse(read(command, typed, "fedlit.load", overrides=overrides, of_run=of_run, trusted=trusted))[0]
+
+
+def run_of(folder: Path) -> Run:
+    """The run of a run's folder, by its own configuration.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(
+            f"{folder}: expected the run's config.yaml, found none; a run that was made in Python has none: there, use "
+            "run.client(name)"
+        )
+    return load(folder / CONFIG, command="describe", of_run=True)
 
 
 def parse(asked: Asked) -> tuple[Run, Any]:

@@ -15,7 +15,7 @@ from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.explain.judge import judge
 from fedlit.run.explanation import explain, read_corrections
-from fedlit.run.trained import run_of
+from fedlit.run.load import run_of
 from fedlit.show.corrections import histogram_figure
 from fedlit.study.compare import compare
 from fedlit.study.method import Method
