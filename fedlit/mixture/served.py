@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedlit.errors import ConfigError, did_you_mean, expect
+from fedlit.data.table import check_client
+from fedlit.errors import expect
 from fedlit.mixture.folders import CONFIG, find_mixture, read_mixture
 from fedlit.mixture.parts import Part
 from fedlit.mixture.settings import settings_of
@@ -63,10 +64,7 @@ def mixed_scorer(folder: Path, client: str) -> MixedScorer:
     """
     settings = settings_of(folder / CONFIG)
     clients = read_mixture(folder, settings.parts)
-    if client not in clients:
-        raise ConfigError(
-            f"--client: expected one of {', '.join(clients)}, found {client!r}." + did_you_mean(client, clients)
-        )
+    check_client("--client", client, list(clients))
     weights, stack, parts = clients[client]["weights"], clients[client]["stack"], Part.of(settings, folder)
     models = {name: [parts[name].scorers(fold, [client])[client] for fold in parts[name].each_fold] for name in weights}
     every = [str(own.about.get("precision")) for folds in models.values() for own in folds]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.data.table import check_client
+from fedlit.errors import ConfigError
 from fedlit.explain import EFFECTS, PATHS
 from fedlit.explain.effects import intraclass
 from fedlit.explain.judge import CORRECTIONS, Judgement, judge
@@ -21,7 +22,7 @@ from fedlit.show.clusters import paths_figure
 from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
 from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.shown import Grid, Shown
-from fedlit.show.text import MOST_ROWS, more, shorten
+from fedlit.show.text import MOST_ROWS, more
 
 __all__ = ["Explanation", "explain", "read_corrections"]
 
@@ -80,12 +81,6 @@ def explain(
     return _corrections(folder, client, epoch, threshold, target)
 
 
-def _check_client(client: str | None, known: Sequence[str]) -> None:
-    if client is not None and client not in known:
-        hint = did_you_mean(client, known)
-        raise ConfigError(f"--client: expected one of {shorten(known)}, found {client!r}.{hint}")
-
-
 def _paths(run: Path, target: Path) -> Explanation:
     found = read_named(run / PATHS)
     number, pairs = int(found["round"].iloc[0]), len(found[["first", "second"]].drop_duplicates())
@@ -127,7 +122,8 @@ def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame,
 
 def _corrections(run: Path, client: str | None, epoch: int | None, threshold: float, target: Path) -> Explanation:
     values, epoch = read_corrections(run, epoch)
-    _check_client(client, list(dict.fromkeys(values["client"])))
+    if client is not None:
+        check_client("--client", client, list(dict.fromkeys(values["client"])))
     judged = judge(values, threshold=threshold)
     drawn = _histograms(run, client, judged, target) if client is not None else []
     files = [target / "findings.csv", target / "findings.md"]
@@ -170,7 +166,8 @@ def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list
 
 def _effects(run: Path, client: str | None, target: Path) -> Explanation:
     effects = read_named(run / EFFECTS)
-    _check_client(client, sorted(set(effects["client"]) - {""}))
+    if client is not None:
+        check_client("--client", client, sorted(set(effects["client"]) - {""}))
     target.mkdir(parents=True, exist_ok=True)
     files = list[Path]()
     for place, (output, rows) in enumerate(effects.groupby("output", sort=False)):

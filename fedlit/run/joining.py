@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.data.module import FederatedData
-from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.data.table import ClientTable, check_client
+from fedlit.errors import ConfigError
 from fedlit.run.allowed import check_allowed, check_no_links
 from fedlit.run.arguments import Asked, layers_of, origins
 from fedlit.run.config import find_config, flatten, read_yaml, shown
@@ -188,10 +188,7 @@ def _table(data: FederatedData, client: str | None, clients: Sequence[str]) -> C
             "with --client NAME"
         )
     name = next(iter(tables)) if client is None else client
-    if name not in tables:
-        raise ConfigError(
-            f"--client: expected one of {', '.join(tables)}, found {name!r}." + did_you_mean(name, tables)
-        )
+    check_client("--client", name, list(tables))
     if name.casefold() in map(str.casefold, clients):
         raise ConfigError(
             f"--config: expected a client that the run does not have, found {name!r}, which it has ("

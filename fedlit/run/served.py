@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedlit.data.encoder import TableEncoder
-from fedlit.errors import ConfigError, did_you_mean, told_as
+from fedlit.data.table import check_client
+from fedlit.errors import ConfigError, told_as
 from fedlit.score.folder import NETWORK
 from fedlit.score.scorer import Scorer
 from fedlit.seeding import derive_seed, isolated_rng
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
     from fedlit.train.loop import FederatedLoop
 
-__all__ = ["ClientFunction", "check_client", "scorers_of", "use_encoders"]
+__all__ = ["ClientFunction", "scorers_of", "use_encoders"]
 
 
 class ClientFunction:
@@ -95,7 +96,7 @@ def scorers_of(
         tensors[key.split(".", 2)[1]][key] = tensor  # no client's name has a point
     found = {}
     for client in sorted(saved["encoders"]) if clients is None else clients:
-        check_client(header, client)
+        _check_client(header, client)
         with told_as(_altered):
             encoder = TableEncoder(client)
             encoder.load_state_dict(saved["encoders"][client])
@@ -115,7 +116,7 @@ def scorers_of(
     return found
 
 
-def check_client(header: Mapping[str, Any], client: str) -> None:
+def _check_client(header: Mapping[str, Any], client: str) -> None:
     """Refuse a name that no client of a checkpoint has.
 
     Raises:
@@ -123,11 +124,12 @@ def check_client(header: Mapping[str, Any], client: str) -> None:
     """
     saved = header["fedlit"]
     names = sorted(saved["encoders"])
-    if client not in names:
-        pooled = client in {*saved["data"], "all"}
-        why = ", whose rows were pooled: name the one whose table new rows are like" if pooled else ""
-        hint = "" if pooled else did_you_mean(client, names)
-        raise ConfigError(f"--client: expected one of {', '.join(names)}{why}, found {client!r}.{hint}")
+    if client not in names and client in {*saved["data"], "all"}:
+        raise ConfigError(
+            f"--client: expected one of {', '.join(names)}, whose rows were pooled: name the one whose table new rows "
+            f"are like, found {client!r}"
+        )
+    check_client("--client", client, names)
 
 
 def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:

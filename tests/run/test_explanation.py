@@ -133,7 +133,7 @@ def test_what_is_refused(run: Path, capsys: pytest.CaptureFixture, tmp_path: Pat
     for words, found in (
         ("--run nowhere", "--run:"),
         (f"--run {tmp_path}", "corrections.csv"),
-        (f"--run {run} --client site9", "--client: expected one of site0, site1"),
+        (f"--run {run} --client site9", "--client: expected one of the clients site0, site1"),
         (f"--run {run} --epoch 3", "--epoch: expected one of 2, 4, 5, found 3"),
         (f"--run {run} --threshold 0", "standard deviations"),
     ):

@@ -180,7 +180,7 @@ def made(*clients: str) -> dict[str, Any]:
     [
         (made("ash"), {}, "found 'ash', which it has"),
         (made("cedar", "fir"), {}, "choose one with --client NAME"),
-        (made("cedar"), {"client": "elm"}, "--client: expected one of cedar, found 'elm'"),
+        (made("cedar"), {"client": "elm"}, "--client: expected one of the clients cedar, found 'elm'"),
         ({"trainer": {"max_epochs": 1}}, {}, "expected data.source"),
     ],
 )
