@@ -40,7 +40,6 @@ def describe(*keys: str, config: str, out: Path | None = None) -> None:
         print("\nNo picture: it would show the shares of classes.")
         return
     folder = out or Path(shown(run.root), "partition", name)
-    folder.mkdir(parents=True, exist_ok=True)
     rows = {client: own["train"] for client, own in described.rows.items()}
     known = described.distances
     to_whole, mean = (known.to_whole, known.mean) if known else (None, float("nan"))

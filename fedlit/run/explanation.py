@@ -85,7 +85,6 @@ def _paths(run: Path, target: Path) -> Explanation:
     found = read_named(run / PATHS)
     number, pairs = int(found["round"].iloc[0]), len(found[["first", "second"]].drop_duplicates())
     title = f"Round {number}, {pairs} pair{'s' * (pairs > 1)}: mean and standard deviation"
-    target.mkdir(parents=True, exist_ok=True)
     files = save_figure(paths_figure(found, title), target / "paths")
     losses = found.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
     about = (
@@ -168,7 +167,6 @@ def _effects(run: Path, client: str | None, target: Path) -> Explanation:
     effects = read_named(run / EFFECTS)
     if client is not None:
         check_client("--client", client, sorted(set(effects["client"]) - {""}))
-    target.mkdir(parents=True, exist_ok=True)
     files = list[Path]()
     for place, (output, rows) in enumerate(effects.groupby("output", sort=False)):
         mark = f"_{place}" if effects["output"].nunique() > 1 else ""

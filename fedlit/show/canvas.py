@@ -50,11 +50,12 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
 
     Args:
         figure: drawn.
-        path: without ending.
+        path: without ending; its folder is made if need be.
     """
     import matplotlib
 
     written = []
+    path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(_STYLE):
         for ending, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None, "Creator": None}})):
             written.append(path.with_name(f"{path.name}.{ending}"))
