@@ -251,7 +251,7 @@ def _best(settings: MixtureSettings, used: Collection[str], folder: Path, name: 
 def _lacking(mixture: Mixture) -> dict[str, str]:
     """What candidates lack for want of time."""
     lacks = {name: part.lacks for name, part in mixture.built().items() if name not in mixture.out}
-    return {name: f"{why}; give a larger --budget" for name, why in {**mixture.out, **lacks}.items() if why}
+    return {name: f"{why}; a larger budget gives it more time" for name, why in {**mixture.out, **lacks}.items() if why}
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(
     assert main(["recommend", "--config", "mine", "--budget", "0", "--folds", "2", "--out", "little"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert f"small: {TITLES[FEW]}: no federated model was tried." in told and "Nothing would leave a site" in told
-    assert "Missing: tabm: no time was left for it; give a larger --budget." in told
+    assert "Missing: tabm: no time was left for it; a larger budget gives it more time." in told
     written = json.loads(Path("little/recommend.json").read_text())
     assert 0.5 < written["clients"]["small"]["alone"] <= found.clients["small"].alone + 1e-9  # of first settings alone
     for arguments, expected in (
