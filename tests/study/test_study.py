@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
+from study.conftest import METHODS, write_study
 
 from fedlit.cli.study import compare as study_command
 from fedlit.errors import ConfigError
 from fedlit.run.config import STUDIES, known_configs
+from fedlit.run.load import load
+from fedlit.run.run import Run
+from fedlit.study import plan
 from fedlit.study.compare import compare
 from fedlit.study.method import Method, Scenario
 from fedlit.study.parse import load_study
@@ -182,3 +186,27 @@ def test_a_scenario_changes_what_methods_do_not_set_themselves() -> None:
     for wrong in (lambda: whole.of("man"), lambda: compare(whole)):
         with pytest.raises(ConfigError, match="many, few"):
             wrong()
+
+
+def test_what_configurations_say_is_kept_but_for_somebody_elses_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("from fedlit import FederatedClient\n\nclass Mine(FederatedClient): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"config": "tiny.yaml", "set": {"model.client.class_path": "mine.Mine"}}
+    methods = {"local": METHODS["local"], "gl": {"config": "tiny.yaml"}, "mine": own}
+    asked = load_study(str(write_study(tmp_path, methods=methods, blends=None, baselines=[])))
+    built: list[str] = []
+
+    def counted(config: str, overrides: dict[str, Any]) -> Run:
+        built.append(overrides.get("model.client.class_path", ""))
+        return load(config, overrides=overrides)
+
+    monkeypatch.setattr(plan, "load", counted)
+    first = Basis(asked, tmp_path)
+    planned = planned_methods(asked, first)
+    first.keep()
+    assert planned_methods(asked, Basis(asked, tmp_path)) == planned
+    assert built == ["", "", "mine.Mine", "mine.Mine"]
+    (tmp_path / "tiny.yaml").write_text((tmp_path / "tiny.yaml").read_text().replace("[8, 8]", "[9, 9]"))
+    assert planned_methods(asked, Basis(asked, tmp_path)) != planned and len(built) == 7
