@@ -22,8 +22,9 @@ SMALL = {  # no file to be had: a small one, and some of its clients for time's 
     "fedlit.VehicleSensors": (write_matlab, "[sensor_01,sensor_10,sensor_23]"),
     "fedlit.HumanActivity": (write_activity, "[subject_01,subject_10,subject_30]"),
 }
-LIKE_OTHERS = ("activity_ifedavg", "aloi_chfl", "covertype_apfl", "covertype_centralized", "covertype_fedavg",
-               "covertype_fedgmcc", "covertype_local", "covertype_tabm", "digits_fedgmcc",
+LIKE_OTHERS = ("activity_ifedavg", "aloi_chfl", "covertype_apfl", "covertype_centralized", "covertype_chfl",
+               "covertype_fedavg", "covertype_fedgmcc", "covertype_ifedavg", "covertype_local", "covertype_tabm",
+               "covertype_tabm_local", "digits_fedgmcc", "heart_centralized", "heart_local",
                "populations_fedgmcc")  # fmt: skip
 """Those that take long, and differ in little from others but their data."""
 SHIPPED = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
