@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
 from textwrap import fill
-from typing import Any, NoReturn
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+
+import yaml
+from jsonargparse import Namespace
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.layers import DEFAULTS
 
-__all__ = ["SHOWN", "print_help", "text_of"]
+__all__ = ["SHOWN", "keys_markdown", "print_help"]
 
 _RUN = ("name", "seed", "trainer.default_root_dir", "trainer.accelerator")
 _TABLES = ("data.source", "data.batches", "data.align", "model.client", "exchange.federated", "exchange.every")
@@ -34,6 +39,9 @@ _ABOUT = {
     "New rows: fedlit predict --run RUN --client NAME --data FILE",
     "describe": "Show the plan: rows, parameters, what is sent. Trains nothing.",
 }
+_WORDS: dict[Any, str] = {
+    str: "text", int: "integer", float: "number", bool: "true or false", list: "list", dict: "mapping", Any: "anything",
+}  # fmt: skip
 
 
 def print_help(parser: Any, command: str, asked: Mapping[str, str]) -> NoReturn:
@@ -55,23 +63,14 @@ def print_help(parser: Any, command: str, asked: Mapping[str, str]) -> NoReturn:
             parser.parse_args([f"{flag}={topic}" if topic else flag])
         print(_plain(text.getvalue().partition("\n\n")[2]))
     else:
-        print(text_of(parser, command, topic))
+        print(_chosen(_plain(parser.format_help()), command, topic))
     raise SystemExit(0)
 
 
-def text_of(parser: Any, command: str, topic: str) -> str:
-    """The parts of the whole help that are asked for: titles, with the keys below each.
-
-    Args:
-        parser: with all keys.
-        command: one of :data:`SHOWN`.
-        topic: nothing, ``all``, a group or a key.
-
-    Raises:
-        ConfigError: there is no such topic.
-    """
+def _chosen(text: str, command: str, topic: str) -> str:
+    """The parts of the whole help that are asked for: titles, with the keys below each."""
     sections: list[tuple[str, dict[str, str]]] = []
-    for line in _plain(parser.format_help()).partition("\n\n")[2].splitlines():
+    for line in text.partition("\n\n")[2].splitlines():
         if line and not line.startswith(" "):
             sections.append((line, {}))
         elif found := re.match(r"  (?:-\w, )?--([\w.]+)", line):
@@ -106,7 +105,54 @@ def text_of(parser: Any, command: str, topic: str) -> str:
     )
 
 
+def keys_markdown(parser: Any) -> str:
+    """All configuration keys for a page: a table for each group, with type, default, meaning and example.
+
+    Of the keys of Lightning's Trainer it has only those that ``fedlit fit --help`` shows.
+
+    Args:
+        parser: with all keys.
+    """
+    rows: dict[str, list[str]] = {}
+    for action in parser._actions:
+        group, typed = action.dest.rpartition(".")[0], getattr(action, "_typehint", None)
+        if typed is None or "." in group or (group == "trainer" and action.dest not in SHOWN["fit"]):
+            continue
+        about = " ".join(_without_roles(action.help or "").split())
+        meaning = re.split(r"(?<=\.)\s+(?=[A-Z`])", about)[0].rstrip(".")
+        example = re.search(r"such as (``.+?``)|(``[{\[].+?``)", about)
+        default = "required" if action.required else _default(DEFAULTS.values.get(action.dest, action.default))
+        cells = [f"`{action.dest}`", _type(typed), default, meaning[:1].upper() + meaning[1:]]
+        cells.append(example[1] or example[2] if example else "")
+        line = " | ".join(cells).replace("``", "`")
+        rows.setdefault(group or "The run", []).append(f"| {line.rstrip()} |")
+    head = ["| key | type | default | meaning | example |", "| --- | --- | --- | --- | --- |"]
+    return "\n\n".join("\n".join([f"## {group}", "", *head, *own]) for group, own in rows.items())
+
+
+def _type(hint: Any) -> str:
+    """A type as people write it in YAML."""
+    if hint in (None, NoneType):
+        return "null"
+    outer, inner = get_origin(hint), get_args(hint)
+    if outer in (Literal, Union, UnionType):
+        return " or ".join(dict.fromkeys(f"`{own}`" if outer is Literal else _type(own) for own in inner))
+    if outer is Callable:
+        return "class"
+    if inner:
+        return f"mapping to {_type(inner[-1])}" if outer in (dict, Mapping) else f"list of {_type(inner[0])}"
+    return _WORDS.get(hint, f"`{hint.__name__}`" if isinstance(hint, type) else "anything")
+
+
+def _default(value: Any) -> str:
+    value = value["class_path"] if isinstance(value, Mapping | Namespace) and "class_path" in value else value
+    return f"`{yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix('...' + chr(10)).strip()}`"
+
+
 def _plain(text: str) -> str:
     """Words of docstrings without markup."""
-    text = re.sub(r":(?:\w+:)?\w+:`(?:~(?:[\w.]+\.)?)?([^`<]+?)(?:\s*<[^>]*>)?`", r"\1", text)
-    return re.sub(r"(`{1,2})([^`]+)\1", r"\2", text)
+    return re.sub(r"(`{1,2})([^`]+)\1", r"\2", _without_roles(text))
+
+
+def _without_roles(text: str) -> str:
+    return re.sub(r":(?:\w+:)?\w+:`(?:~(?:[\w.]+\.)?)?([^`<]+?)(?:\s*<[^>]*>)?`", r"\1", text)

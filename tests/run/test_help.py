@@ -1,29 +1,20 @@
-"""``fedlit fit --help``, as the command prints it, and the page of all keys, which is that help."""
+"""``fedlit fit --help``, as the command prints it, and the page of all keys."""
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 
 from fedlit.__main__ import main
-from fedlit.run.help import SHOWN, text_of
+from fedlit.run.help import SHOWN, keys_markdown
 from fedlit.run.keys import GROUPS
 from fedlit.run.load import _parser
 
 MARKUP = re.compile(r"`|:(class|func|mod|meth|attr|data):")
 PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
 FIRST = "## The run\n"
-
-
-def page() -> str:
-    """A section for each group of keys; ``python tests/run/test_help.py`` writes them."""
-    os.environ["COLUMNS"] = "80"
-    sections = text_of(_parser(), "fit", "all").split("\n\n")[2:-1]
-    named = [(re.findall(r"--(\w+)\.", own) or ["The run"], own) for own in sections]
-    return "\n".join(f"## {name}\n\n```text\n{own}\n```\n" for (name, *_), own in named)
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -57,10 +48,10 @@ def test_the_keys_that_matter_then_all_then_a_group_a_key_and_a_class(
     assert "seed: 9" in capsys.readouterr().out
 
 
-def test_the_page_of_all_keys_is_the_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert PAGE.read_text(encoding="utf-8").endswith(page())
+def test_the_page_of_all_keys_has_those_of_the_parser() -> None:
+    assert PAGE.read_text(encoding="utf-8").endswith(f"{keys_markdown(_parser())}\n"), f"run python {__file__}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(PAGE.read_text(encoding="utf-8").partition(FIRST)[0] + page(), encoding="utf-8")
+    head = PAGE.read_text(encoding="utf-8").partition(FIRST)[0]
+    PAGE.write_text(f"{head}{keys_markdown(_parser())}\n", encoding="utf-8")
