@@ -43,5 +43,5 @@ def test_a_client_that_names_the_network_gets_a_class(module: str) -> None:
 
 @pytest.mark.parametrize(("name", "given"), [("Named", "mu"), ("Hidden", "rank")])
 def test_a_setting_that_nobody_takes_is_refused_with_its_key(name: str, given: str, module: str) -> None:
-    with pytest.raises(ConfigError, match=rf"--model\.client\.{given}: expected what .* takes"):
+    with pytest.raises(ConfigError, match=rf"--model\.client\.{given}: expected .*found '{given}'"):
         fedlit.load("quickstart.yaml", f"--model.client={module}.{name}", f"--model.client.{given}=3")
