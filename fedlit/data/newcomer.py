@@ -8,6 +8,7 @@ from dataclasses import replace
 from fedlit.data.agree import Agreement, Terms
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.note import Note, of_client
+from fedlit.data.schema.column import kind_of
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, expect
@@ -42,14 +43,17 @@ def newcomer(
     if terms.features:
         table = _without_strange(table, agreed, shorten(list(clients)))
     agreement = agreed.with_client(table.name, terms, map(str, table.features))
+    for name in map(str, table.features):
+        train = table.features[name].iloc[table.splits["train"]]
+        wanted = agreement.columns[name].kind if name in agreement.columns else None
+        found = kind_of(train, name in table.categorical)
+        if wanted and found and found != wanted:
+            raise DataError(
+                f"client {table.name!r}, column {name!r}: expected {wanted}, as the run's clients have there, found "
+                f"{found}; declare the column's type, rename it, or drop it"
+            )
     encoder = TableEncoder(table.name, replace(agreement, targets={})).fit(table)
     met = {name: own for name, own in encoder.columns.items() if name in agreement.columns}
-    for name, own in met.items():
-        if (kind := agreement.columns[name].kind) not in (None, own.kind):
-            raise DataError(
-                f"client {table.name!r}, column {name!r}: expected {kind}, as the run's clients have there, found "
-                f"{own.kind}; declare the column's type, rename it, or drop it"
-            )
     other = sorted({*(agreed.features or ())} ^ {*encoder.features}) if terms.features else []
     advice = "use the run's data.categories and data.missing"
     expect(not other, f"client {table.name!r}", "the inputs of the run's clients", shorten(other), advice)

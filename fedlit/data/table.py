@@ -89,7 +89,8 @@ class ClientTable:
 
     def only(self, columns: Sequence[str]) -> ClientTable:
         """The table with some of its columns: new rows need not have the others."""
-        categorical = tuple(name for name in self.categorical if name in columns)
+        kept = {*columns}
+        categorical = tuple(name for name in self.categorical if name in kept)
         schema = self.schema and self.schema.only(columns)
         return replace(self, features=self.features[[*columns]], categorical=categorical, schema=schema)
 

@@ -219,7 +219,7 @@ class Part:
         if epochs:
             span = " to ".join(dict.fromkeys(map(str, (epochs[0], epochs[-1]))))
             return f"time was up after {span} epochs in {sum(own['stopped'] > 0 for own in found)} folds"
-        few, none = found[0]["few"], found[0]["none"]
+        few, none = found[0].get("few", []), found[0].get("none", [])
         told = [f"not all settings were tried at {shorten(few)}"] if few else []
         return " and ".join([*told, *([f"no time was left for it at {shorten(none)}"] if none else [])])
 

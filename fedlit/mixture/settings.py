@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -154,8 +155,11 @@ def is_mixture(config: Path) -> bool:
 
 def has_mixture(typed: Sequence[str]) -> bool:
     """Whether a configuration that is typed behind a command has several parts. What is wrong with it is said later."""
-    with suppress(ConfigError):
-        return any(is_mixture(find_config(name)) for name in typed_pairs(typed)[0])
+    words = [part for word in typed for part in word.split("=", 1)]
+    for flag, name in pairwise(words):
+        with suppress(ConfigError):
+            if flag in ("--config", "-c") and is_mixture(find_config(name)):
+                return True
     return False
 
 

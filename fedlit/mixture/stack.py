@@ -21,9 +21,16 @@ _RIDGE = 0.1  # as of fedlit.exchange.rules.MixedEffects
 
 
 def stackable(clients: Mapping[str, Predicted]) -> bool:
-    """Whether there are enough clients, all with the same parts and one task of the same outputs."""
+    """Whether there are enough clients, all with the same parts and one task of the same outputs, and targets enough to
+    fit it to each half of the rows.
+    """
     kinds = {(rows.task.name, rows.task.classes, frozenset(rows.parts)) for rows in clients.values()}
-    return len(clients) >= _LEAST_CLIENTS and len(kinds) == 1 and next(iter(kinds))[0] in _FAMILY
+    if len(clients) < _LEAST_CLIENTS or len(kinds) != 1 or next(iter(kinds))[0] not in _FAMILY:
+        return False
+    halves = [[_outcomes(rows)[half::2] for rows in clients.values()] for half in (0, 1)]
+    if not all(len(own) for half in halves for own in half):
+        return False
+    return all((np.sum([(~np.isnan(own)).sum(0) for own in half], 0) > 2).all() for half in halves)
 
 
 def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
@@ -47,7 +54,8 @@ def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
 def _effects(sites: Mapping[str, tuple[Array, Array]], family: str) -> dict[str, tuple[float, float]]:
     """Client → intercept and slope, from (n,) means on the link's scale and (n,) outcomes."""
     rows = np.concatenate([mean for mean, _ in sites.values()])
-    centre, scale = rows.mean(), rows.std() or 1.0
+    centre, spread = rows.mean(), rows.std()
+    scale = spread if spread > 1e-9 * max(1.0, abs(centre)) else np.inf  # of a constant, intercepts alone
     designs = {
         client: (np.column_stack([np.ones(len(y)), (mean - centre) / scale]), y) for client, (mean, y) in sites.items()
     }

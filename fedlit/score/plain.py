@@ -25,7 +25,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST:
             raise ValueError(f"more than {_MOST >> 20} MiB")
-        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object, parse_int=_int)
         json.dumps(found, allow_nan=False)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {reason(error)}; export the client again") from error
@@ -34,6 +34,12 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected an object, found a {type(found).__name__}; export the client again")
     return found
+
+
+def _int(text: str) -> int:
+    if len(text) > 19:
+        raise ValueError(f"a whole number of {len(text)} digits")
+    return int(text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class Comparison(Shown, Findings):
         """
         from fedlit.show.effects import plot_intervals
 
+        expect(bool(self.answers), "plot", "a study with a federated method", [*self.study.methods], "add one")
         score = self.answers[0].score
         told = [own for own in self.answers if own.score == score]
         values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
@@ -187,6 +188,7 @@ def _write(found: Comparison) -> None:
     told, title = sections(found), title_of_report(found)
     text, page = markdown(title, told), folder / "report.html"
     write_text(text, folder / "tables.md")
-    mark = f"<!-- {digest_of([text, collected.records.to_dict('records'), installed()])} -->\n"
+    bars = repr([found.study.matters, [own.bar for own in found.answers]])
+    mark = f"<!-- {digest_of([text, bars, collected.records.to_dict('records'), installed()])} -->\n"
     if not page.is_file() or not page.read_text(encoding="utf-8").endswith(mark):  # its pictures take seconds
         write_text(html(title, told) + mark, page)

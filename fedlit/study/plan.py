@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -115,7 +116,7 @@ class Basis:
             run = load(str(config), overrides=overrides)
             keys = {key: value for key, value in (run.settings or {}).items() if key != "seed" and not is_free(key)}
             self._said[key] = Said(json.loads(json.dumps(keys, default=str)), run.exchange.on, bool(run.data.pool))
-        if key in self._before or not _foreign(content):
+        if key in self._before or not _foreign(content + repr(self._said[key].keys)):
             self._kept[key] = vars(self._said[key])
         return self._said[key]
 
@@ -150,9 +151,11 @@ class Basis:
 
 
 def _foreign(content: str) -> bool:
-    """Whether a configuration may name a class, or a function, that is somebody else's."""
+    """Whether a configuration may name a class, or a function, that is somebody else's, or another file."""
+    if re.search(r"""\.(ya?ml|json)['"]""", content):  # a file that is no layer may have changed
+        return True
     roots = set(re.findall(r"""['"]([A-Za-z_]\w*)\.[A-Za-z_][\w.]*['"]""", content))
-    return any(root not in _OURS and find_spec(root) is not None for root in roots)
+    return any(root not in _OURS and (root in sys.modules or find_spec(root) is not None) for root in roots)
 
 
 @cache

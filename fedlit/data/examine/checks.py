@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, named, owners
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, is_number, named, owners
 from fedlit.data.examine.leaks import leaks
 from fedlit.data.examine.names import alike, plain, spelt
 from fedlit.data.note import Note
@@ -54,7 +54,7 @@ def untrainable(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             text = "no training row has a value to predict"
         elif own.task in ("classification", "multi_label") and all(len(held) < 2 for held in values):
             text = f"one value in all {len(rows):,} training rows: a classifier cannot be trained on it"
-        elif own.task == "counts" and min(values[0]) < 0:
+        elif own.task == "counts" and is_number(rows) and min(values[0]) < 0:
             text = f"{min(values[0]):g} among what is to be counts: none can be below 0"
         elif own.task == "counts" and values[0] == {0}:
             text = f"0 in all {len(rows):,} training rows: no rate can be learnt from it"

@@ -20,7 +20,7 @@ PARTS = ("year", "month", "weekday", "hour", "elapsed")
 _SHAPE = re.compile(
     r"\d{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{1,2}:\d{2}(:\d{2})?$|\d{4}-\d{2}(?!\d)"
 )
-ZONE = re.compile(r":\d\d(\.\d+)? ?[-+](?!00:?00$)\d\d:?\d\d$")
+ZONE = re.compile(r":\d\d(\.\d+)? ?[-+](?!00(:?00)?$)\d\d(:?\d\d)?$")
 OF_ZONES = Note("times of other zones become those of Greenwich (UTC), and so do hours and weekdays", "converted")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _OTHERS = ("%H:%M", "%H:%M:%S", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%b-%y")  # which pandas does not guess

@@ -102,6 +102,8 @@ def find(values: pd.Series, habits: Habits = NO_HABITS, declared: Column | None 
     column = declared or Column("numeric", missing=missing)
     if values.dtype.kind == "M" and (declared is None or declared.kind == "date"):
         return _of_times(values, declared or replace(column, kind="date", form="ISO8601"), declared is not None)
+    if declared is not None and declared.kind == "categorical" and values.dtype.kind in "iuf" and values.isna().all():
+        return Found(replace(declared, kind="coded"), {str(values.name): values.to_numpy(np.float64, na_value=np.nan)})
     if declared is None or declared.kind == "numeric":
         numbers = as_numbers(values, habits.plain and not missing)
         if numbers is not None and declared is None:
@@ -167,7 +169,10 @@ def _of_times(values: pd.Series, column: Column, declared: bool) -> Found:
     if not declared and not parts:
         return _constant(times.dropna().iloc[0], 0)
     column = replace(column, parts=parts or PARTS)
-    notes = [OF_ZONES] if isinstance(values.dtype, pd.DatetimeTZDtype) and str(values.dt.tz) != "UTC" else []
+    zoned = isinstance(values.dtype, pd.DatetimeTZDtype) and bool(
+        (values.dt.tz_localize(None) != times)[times.notna()].any()
+    )
+    notes = [OF_ZONES] if zoned else []
     notes += _asked_of_days(str(values.name), times, "{:%Y-%m-%d}".format)
     return Found(column, column.dates(times), tuple(notes))
 
@@ -323,7 +328,7 @@ def _unusable(cells: Cells) -> Found | None:
     if words >= 4 or (words >= 2 and np.mean([len(text) for text in texts]) > 60):
         return _out("free text", f"is free text, such as {_short(texts[0])}")
     two = sum(map(bool, map(_TWO_NUMBERS.fullmatch, texts))) > 0.9 * len(texts)
-    if different == rows and two and not _names_rows(cells.name) and not _COUNTED.search(cells.name):
+    if 2 * different > rows and two and not _names_rows(cells.name) and not _COUNTED.search(cells.name):
         said = f"holds several numbers in a cell, such as {_short(texts[0])}; write one in each"
         return _out("several numbers", said)
     if different == rows:

@@ -4,6 +4,7 @@ al. 2022, Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -152,13 +153,16 @@ def _points(features: pd.DataFrame, train: np.ndarray, categorical: tuple[str, .
     """Columns of numbers, then the indicators of categories, which stay 0 and 1: a rare one is not to count more."""
     import pandas as pd
 
-    numbers = features.drop(columns=list(categorical)).astype(np.float32).astype(np.float64)
-    mean, scale = numbers.iloc[train].mean().fillna(0), numbers.iloc[train].std(ddof=0)
-    numbers = numbers.fillna(mean)
+    numbers = features.drop(columns=list(categorical)).to_numpy(np.float32, na_value=np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a column without any number
+        mean = np.nan_to_num(np.nanmean(numbers[train], axis=0, dtype=np.float64)).astype(np.float32)
+        scale = np.nan_to_num(np.nanstd(numbers[train], axis=0, dtype=np.float64)).astype(np.float32)
+    numbers = np.where(np.isnan(numbers), mean, numbers)
     if standardise:
-        numbers = (numbers - mean) / scale.where(scale > 0, 1)
-    coded = pd.get_dummies(features, columns=list(categorical), dtype=np.float64).iloc[:, numbers.shape[1] :]
-    return np.concatenate([numbers, coded], axis=1).astype(np.float32)
+        numbers = (numbers - mean) / np.where(scale > 0, scale, 1)
+    coded = [pd.get_dummies(features[name].astype("category"), dtype=np.float32).to_numpy() for name in categorical]
+    return np.concatenate([numbers, *coded], axis=1)
 
 
 @dataclass(eq=False)
@@ -206,11 +210,11 @@ class Distance(Deal):
         """See the class."""
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-        rows = {split: np.sort(whole.splits[split]) for split in SPLITS if split in whole.splits}
+        used = np.sort(np.concatenate(list(whole.splits.values())))  # the others are neither measured nor dealt
+        rows = {split: np.searchsorted(used, np.sort(whole.splits[split])) for split in SPLITS if split in whole.splits}
+        features, target = whole.features.iloc[used], whole.target.iloc[used]
         with threadpool_limits(1):  # with more, sums depend on which thread is first
-            space = Space(
-                whole.features, whole.target, rows["train"], whole.categorical, seed, self.features, self.sample
-            )
+            space = Space(features, target, rows["train"], whole.categorical, seed, self.features, self.sample)
             owner = self._choose(space, rows, self._start(space, rows, clients, seed), seed)
         return {split: owner[own] for split, own in rows.items()}
 

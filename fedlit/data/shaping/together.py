@@ -44,7 +44,7 @@ class Together(Source):
         """Read all tables; ``seed`` goes to each source."""
         made = []
         for source, wanted in zip(self.sources, self.clients or [None] * len(self.sources), strict=True):
-            tables = {table.name: table for table in source.tables(seed)}
-            chosen = choose_clients(wanted, list(tables), source.name)
-            made += [table for name, table in tables.items() if name in chosen]
+            tables = source.tables(seed)
+            chosen = {*choose_clients(wanted, [table.name for table in tables], source.name)}
+            made += [table for table in tables if table.name in chosen]
         return check_tables(made)

@@ -156,7 +156,8 @@ def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: s
         ConfigError: if none is wanted, one is unknown, or one is named twice.
     """
     chosen = tuple(known if wanted is None else wanted)
-    once = not isinstance(wanted, str) and 0 < len(chosen) == len({*chosen})
+    names = not isinstance(wanted, str) and all(isinstance(own, str) for own in chosen)
+    once = names and 0 < len(chosen) == len({*chosen})
     expect(once, f"{source}: clients", f"a list of names among {', '.join(known)}, each once", wanted)
     for client in chosen:
         check_client(f"{source}: clients", client, known)

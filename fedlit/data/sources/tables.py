@@ -253,13 +253,14 @@ class Tables(Source):
         targets, split, frame, options = self._targets(client), own_split(self.split, client), raw.frame, place.options
         by, several = split_column(split), not isinstance(self._of("target", client), str)
         self._check_table(client, raw, place, by)
+        habits = Habits(options.decimal, options.thousands, options.missing)
         labels = read_target(
             client,
             frame[targets] if several else frame[targets[0]],
             self.task,
             self.unlabelled,
             self._of("positive", client),
-            Habits(options.decimal, options.thousands, options.missing),
+            habits,
         )
         rows = frame if labels.labelled.all() else frame[labels.labelled]
         used = rows.drop(columns=[own for own in (*targets, *(self._of("drop", client) or ())) if own in rows])
@@ -283,7 +284,11 @@ class Tables(Source):
             positive=labels.positive,
             task=task,
             schema=schema,
-            keys={name: own for name in schema.keys if name in used and len(own := _hashed(used[name]))},
+            keys={
+                name: own
+                for name in schema.keys
+                if name in used and len(own := _hashed(used[name], habits.words(name)))
+            },
         )
         first = [place.note] if place.note else []
         said = (behind(client, note) for note in found)
@@ -312,16 +317,18 @@ class Tables(Source):
             raise ConfigError(f"tables: drop: expected no column that is categorical, found {min(both)!r}. Keep one.")
 
 
-def _hashed(key: pd.Series) -> np.ndarray:
+def _hashed(key: pd.Series, missing: tuple[str | float, ...]) -> np.ndarray:
     """The different values of an identifier as uint64, ascending; none where it numbers the rows."""
     import pandas as pd
 
-    known = key.dropna()
-    numbers = pd.to_numeric(known, errors="coerce").to_numpy(np.float64)
-    plain = bool(np.isfinite(numbers).all())
-    if not len(known) or (plain and np.ptp(numbers) < _NUMBERING * len(known)):
+    from fedlit.data.schema.cells import Cells, plain_types
+
+    cells, _ = Cells.of(plain_types(key)).without(missing)
+    numbers = pd.to_numeric(pd.Series(cells.texts, dtype=object), errors="coerce").to_numpy(np.float64)
+    plain = bool((np.abs(numbers) < 2**53).all())  # beyond, different numbers are one float
+    if not cells.texts or (plain and np.ptp(numbers) < _NUMBERING * cells.counts.sum()):
         return np.empty(0, np.uint64)
-    hashes = pd.util.hash_array(numbers if plain else known.astype(str).to_numpy(object), categorize=False)
+    hashes = pd.util.hash_array(numbers if plain else np.array(cells.texts, object), categorize=False)
     return np.unique(hashes)
 
 
@@ -329,10 +336,10 @@ def _notes(table: ClientTable) -> list[str]:
     """Return notes on rows and splits."""
     notes, name = list[str](), table.name
     doubled, across = same_rows(table.features, table.target, table.splits)
-    if doubled:
+    if across or doubled > len(table.features) / 50:  # a few twins among all rows are ordinary
         said = f"{doubled:,} of {len(table.features):,} rows are duplicates"
         where = f"{across:,} validation or test rows are identical to training rows ({said}): scores are too good"
-        ask = "Are they the same cases? Then drop them, or split by group"
+        ask = "Are they the same cases? Then drop them" + ", or split by group" * (table.groups is None)
         notes.append(Note(f"{where if across else said}. {ask}", "duplicate", head=name))
     if (few := len(table.splits["validation"])) < _FEW_ROWS:
         notes.append(f"{name}: {few} validation rows: what is chosen by them is chosen by chance")

@@ -135,6 +135,15 @@ def test_leaks_of_a_number(tmp_path: Path) -> None:
     assert found(page) == [("leak", "north", "in_francs"), ("rows", "north south", "")]  # these are the same people
 
 
+def test_leaks_are_looked_for_in_training_rows_only(tmp_path: Path) -> None:
+    """A column that tells the target of test rows alone is none of training's business."""
+    frame = made(1)
+    frame["part"] = np.where(np.arange(N) < 120, "train", np.where(np.arange(N) < 150, "validation", "test"))
+    frame["odd"] = np.where(np.arange(N) < 120, np.arange(N) % 7, frame["outcome"] * 100)
+    page = looked(tmp_path, "outcome", {"n": frame}, split={"column": "part"})
+    assert "leak" not in [kind for kind, *_ in found(page)]
+
+
 def test_many_columns_take_bounded_time() -> None:
     from time import process_time
 

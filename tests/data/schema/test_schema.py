@@ -102,7 +102,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "signs": (lambda n: "+-"[n % 2], "categorical", None, ""),
     "yes or nothing": (lambda n: None if n % 3 else "yes", "categorical", None, "and 40 gaps"),
     "spellings": (lambda n: ["m", "f", "M "][n % 3], "categorical", lambda n: "mfm"[n % 3], "'m' = 'M'"),
-    "pressure": (lambda n: f"{100 + n % 55}/{60 + n % 55}", "categorical", None, "55 different texts in 60 cells"),
+    "pressure": (lambda n: f"{100 + n % 55}/{60 + n % 55}", "several numbers", None, "several numbers in a cell"),
     # ---- yes or no, dates
     "ja oder nein": (lambda n: ["Ja", "nein", "Ja "][n % 3], "boolean", lambda n: n % 3 != 1, ""),
     "y, n, 1, 0": (lambda n: "Yn10"[n % 4], "boolean", lambda n: n % 2 == 0, ""),
