@@ -82,9 +82,11 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         _check(tables)
         if self.settings and self.method is None:
             raise ConfigError("Federation: settings: expected a method beside them, found none; say method")
+        if not isinstance(self.label, str | Mapping):
+            raise ConfigError(f"Federation: label: expected a column, or client → its column, found {self.label!r}")
         for client, frame in tables.items():
             label = self.label if isinstance(self.label, str) else self.label.get(client)
-            if label not in frame:
+            if not isinstance(label, str) or label not in frame:
                 raise ConfigError(
                     f"Federation: label: expected a column of client {client!r}, found {label!r}."
                     + did_you_mean(str(label), map(str, frame))

@@ -56,13 +56,15 @@ def _run(command: Command, *typed: str) -> None:
 
 
 def _describe(made: Run | Mixture, style: str | None, again: str) -> None:
+    from fedlit.data.sources.tables import Tables
+
     plan = made.describe()
     if style == "json":
         print(json.dumps(plan.to_dict(), indent=2, default=str))
         return
     print(for_terminal(plan))
     data = getattr(made, "data", None)
-    if data is not None and data.notes:
+    if data is not None and data.notes and isinstance(data.source, Tables):
         print(for_terminal(f"\nfedlit check {again} shows more about the tables."))
 
 

@@ -68,7 +68,9 @@ def find_config(name: str, below: str = "", *, also: Path | None = None, what: s
     """
     what = what or _NAMED[below]
     if not name:
-        raise ConfigError(f"{what}: expected a name such as {known_configs(below)[0]}, found nothing")
+        raise ConfigError(
+            f"{what}: expected a name such as {'fedavg' if below == METHODS else 'quickstart'}, found nothing"
+        )
     asked = Path(name).expanduser()
     here, *others = config_folders()
     bare = asked.parent == Path()

@@ -85,6 +85,10 @@ def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
     )
 
 
+_NAMES = ("name", "target", "files", "drop", "positive", "columns", "categorical", "client_column")
+"""Keys whose values are other people's names, whatever they look like."""
+
+
 def check_classes(key: str, value: Any, where: str = "") -> None:
     """Refuse a class that fedlit does not have, wherever it stands in a value.
 
@@ -98,6 +102,8 @@ def check_classes(key: str, value: Any, where: str = "") -> None:
     """
     if isinstance(value, Mapping):
         for name, own in value.items():
+            if name in _NAMES:
+                continue
             check_classes(key if name in ("class_path", "init_args") else f"{key}.{name}".strip("."), own, where)
     elif isinstance(value, list):
         for own in value:

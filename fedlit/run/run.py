@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from copy import copy, deepcopy
@@ -14,11 +15,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError, RunError, did_you_mean
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
 from fedlit.exchange.place import find_place
@@ -113,7 +115,7 @@ class Run(Shown):
         check_name(name, "name")
         self.loop, self.data, self.settings = loop, data, settings
         exchange = exchange if exchange is not None else Exchange()
-        exchange.transport = transport or _everywhere()
+        self._transport: Transport = transport or _everywhere()
         self._untouched_exchange = deepcopy(exchange)
         self.exchange = exchange
         self.name, self.root = name, Path(root).absolute()
@@ -144,6 +146,7 @@ class Run(Shown):
 
     @exchange.setter
     def exchange(self, exchange: Exchange) -> None:
+        exchange.transport = self._transport
         self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
 
     def with_seed(self, seed: int) -> Run:
@@ -237,6 +240,7 @@ class Run(Shown):
         """
         check_alike(self, "fit", ckpt_path)
         if self.trainer is not None:
+            self._transport = self.exchange.transport
             self.loop, self.exchange = FederatedLoop(**self.loop.arguments), deepcopy(self._untouched_exchange)
         check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
@@ -335,6 +339,14 @@ class Run(Shown):
             if getattr(trainer, "received_sigterm", False):
                 raise RunError(f"the run was terminated (SIGTERM); {self._go_on()}") from error
             raise KeyboardInterrupt(self._go_on()) from error
+        except (MisconfigurationException, RuntimeError) as error:  # of a callback that waits for a score
+            waits = re.search(r"\(monitor='([^']*)'\)` could not find|conditioned on metric `([^`]*)`", str(error))
+            if waits is None:
+                raise
+            name, logged = waits[1] or waits[2], sorted(trainer.callback_metrics)
+            raise RunError(
+                f"monitor: expected what is logged ({', '.join(logged)}), found {name!r}." + did_you_mean(name, logged)
+            ) from error
 
     def _found_in(self, header: Mapping[str, Any]) -> dict[str, dict[str, int]]:
         """What a checkpoint says about clients that were left out."""

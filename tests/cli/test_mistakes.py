@@ -191,6 +191,8 @@ def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
             message = capsys.readouterr().err
             assert re.search(f"expected a score .*found {wrong}. Did you mean '{meant}'", message), message
     assert not list(here.glob("lightning_logs/*/version_*"))
+    assert main([*Q, *stopping, "train/losss"]) == 1  # what is logged in training is known when it is logged
+    assert "monitor: expected what is logged" in capsys.readouterr().err
 
 
 def test_the_list_of_keys_is_that_of_the_parser(here: Path) -> None:

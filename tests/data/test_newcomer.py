@@ -70,6 +70,14 @@ def test_what_does_not_fit_is_refused(later: ClientTable, error: type[Exception]
         join(later, terms, [table("bern", {"age": numbers()})])
 
 
+def test_codes_are_not_taken_for_the_categories_of_the_run() -> None:
+    run = [table("bern", {"sex": ["m", "f"] * 10}, categorical=["sex"])]
+    for categories in ("codes", "indicators", "auto"):
+        terms = Terms(align="both", categories=categories)
+        with pytest.raises(DataError, match="'sex': expected categorical"):
+            join(table("thun", {"sex": [1, 2] * 10}, categorical=["sex"]), terms, run)
+
+
 def test_without_alignment_it_is_on_its_own() -> None:
     own = mixed("thun", 3)
     terms = Terms()

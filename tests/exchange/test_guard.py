@@ -84,7 +84,8 @@ RULES = {"mean": Mean, "rows": partial(Mean, "rows"), "momentum": FedAvgM, "ifca
     [
         ("1e8", "mean", "epoch"),
         ("-3e38", "momentum", "step"),
-        ("state", "rows", "epoch"),
+        ("state", "mean", "epoch"),
+        ("1e37", "rows", "epoch"),
         ("update", "momentum", {"steps": 2}),
         ("1e8", "ifca", "epoch"),
     ],

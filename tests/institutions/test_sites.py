@@ -113,6 +113,8 @@ def test_sites_have_the_bits_of_one_process_and_nothing_leaves_that_was_not_agre
         sent = [content for way, site, content in line.messages if way == "from" and site == name]
         known = {own["sha256"] for own in noted}
         assert {hashlib.sha256(content).hexdigest() for content in sent} <= known
+        shared = {own["key"].partition(":")[2] for own in noted if own["key"].startswith("share:")}
+        assert shared == {"settings", "clients", "columns", "federated", "meaning"}
         planned = set(Site(sites[name].settings).terms().tensors)
         for own in noted:
             if own["key"].startswith("round:"):

@@ -234,6 +234,8 @@ def test_the_stack_is_the_mixed_model_of_the_mean() -> None:
         for k in range(count)
     }
     assert stackable(clients) and not stackable(dict(list(clients.items())[:4]))
+    one_row = rows_of(Regression(), y[0][:1], {"a": mean[:1, None], "b": mean[:1, None]})
+    assert not stackable({**clients, "z": one_row})  # which leaves none for one half
     found = np.array([own[0] for own in stacks(clients).values()])
     np.testing.assert_allclose(found, shrunk, atol=1e-4)
 

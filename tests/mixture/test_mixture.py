@@ -309,6 +309,7 @@ def test_what_is_typed_changes_what_the_file_says(place: Path) -> None:
         with pytest.raises(ConfigError, match=told):
             settings_of(path, {key: "1"})
     assert has_mixture(["--config", str(path)]) and not has_mixture(["--config=quickstart"])
+    assert has_mixture(["--config=nowhere", "--config", str(path), "--help"])  # a flag may have no value
 
 
 def test_the_shipped_mixtures_name_parts_that_there_are() -> None:
