@@ -116,7 +116,7 @@ class Basis:
             run = load(str(config), overrides=overrides)
             keys = {key: value for key, value in (run.settings or {}).items() if key != "seed" and not is_free(key)}
             self._said[key] = Said(json.loads(json.dumps(keys, default=str)), run.exchange.on, bool(run.data.pool))
-        if key in self._before or not _foreign(content + repr(self._said[key].keys)):
+        if key in self._before or not _foreign(content + repr([*self._said[key].keys.values()])):
             self._kept[key] = vars(self._said[key])
         return self._said[key]
 
