@@ -13,7 +13,9 @@ from fedlit import reml
 from fedlit.mixture.weigh import Predicted, weights_of
 from fedlit.weights import Array, Stack, linked, mixed
 
-__all__ = ["stackable", "stacks"]
+__all__ = ["FOLDS", "stackable", "stacks"]
+
+FOLDS = 2  # rows that weights and stacks are fitted to are not those that judge them
 
 _FAMILY = {"regression": "gaussian", "counts": "poisson", "classification": "logistic", "multi_label": "logistic"}
 _LEAST_CLIENTS = 5  # fewer groups say too little of how they vary (Gelman and Hill 2007, section 12.9)
@@ -22,15 +24,15 @@ _RIDGE = 0.1  # as of fedlit.exchange.rules.MixedEffects
 
 def stackable(clients: Mapping[str, Predicted]) -> bool:
     """Whether there are enough clients, all with the same parts and one task of the same outputs, and targets enough to
-    fit it to each half of the rows.
+    fit it to each fold of the rows.
     """
     kinds = {(rows.task.name, rows.task.classes, frozenset(rows.parts)) for rows in clients.values()}
     if len(clients) < _LEAST_CLIENTS or len(kinds) != 1 or next(iter(kinds))[0] not in _FAMILY:
         return False
-    halves = [[_outcomes(rows)[half::2] for rows in clients.values()] for half in (0, 1)]
-    if not all(len(own) for half in halves for own in half):
+    folds = [[_outcomes(rows)[number::FOLDS] for rows in clients.values()] for number in range(FOLDS)]
+    if not all(len(own) for fold in folds for own in fold):
         return False
-    return all((np.sum([(~np.isnan(own)).sum(0) for own in half], 0) > 2).all() for half in halves)
+    return all((np.sum([(~np.isnan(own)).sum(0) for own in fold], 0) > 2).all() for fold in folds)
 
 
 def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:

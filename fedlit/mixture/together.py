@@ -9,14 +9,13 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import norm
 
-from fedlit.mixture.stack import stackable, stacks
+from fedlit.mixture.stack import FOLDS, stackable, stacks
 from fedlit.mixture.weigh import HOW, Predicted, weights_of
 from fedlit.weights import Array, Stack
 
 __all__ = ["ALONE", "STACK", "Chosen", "choose_together"]
 
 ALONE, STACK, WITHOUT, AND = "alone", "stack", " without own network", " and "
-_FOLDS = 2  # rows by which weights are fitted are not those that judge them
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,11 @@ def _weights(
 
 def _losses(rows: Predicted, own: Collection[str], shrink: float, networks: Collection[str]) -> dict[str, Array]:
     """Candidate → the losses of rows whose target is known, by weights that were found on the other half of them."""
-    loss, fold = rows.loss, np.arange(len(rows.row)) % _FOLDS
+    loss, fold = rows.loss, np.arange(len(rows.row)) % FOLDS
     made = {}
     for name in _candidates(rows, own, networks):
         losses = np.zeros(len(rows.row))
-        for number in range(_FOLDS):
+        for number in range(FOLDS):
             seen, unseen = fold != number, fold == number
             if "fitted" in name and not loss.known[seen].any():
                 break
@@ -155,8 +154,8 @@ def _losses(rows: Predicted, own: Collection[str], shrink: float, networks: Coll
 def _stack_losses(clients: Mapping[str, Predicted]) -> dict[str, Array]:
     """Client → the losses of rows whose target is known, by the stack of the other half of all clients' rows."""
     made = {client: np.zeros(len(rows.row)) for client, rows in clients.items()}
-    for number in range(_FOLDS):
-        unseen = {client: np.arange(len(rows.row)) % _FOLDS == number for client, rows in clients.items()}
+    for number in range(FOLDS):
+        unseen = {client: np.arange(len(rows.row)) % FOLDS == number for client, rows in clients.items()}
         found = stacks({client: rows.some(~unseen[client]) for client, rows in clients.items()})
         for client, rows in clients.items():
             mixture = rows.array(weights_of("equal", rows, []), found[client])

@@ -45,9 +45,9 @@ def check_alone(
     must_be_known("baselines", [name for name in baselines if name not in own], known)
     for name, found in baselines.items():
         if name in own:
-            fits = any(model_for(name, found, task) for task in kinds.values())
-            kind = GoAlone.read(name, found or {}).kind.lower()
-            expect(fits, f"baselines.{name}", f"a model for {' or '.join(kinds)}", kind)
+            if not any(model_for(name, found, task) for task in kinds.values()):
+                kind = GoAlone.read(name, found or {}).kind.lower()
+                expect(False, f"baselines.{name}", f"a model for {' or '.join(kinds)}", kind)
             continue
         for key, values in (found or {}).items():
             such = "nothing: give settings to its parts" if name == TREES_AND_LINEAR else "a list of values"
