@@ -1,4 +1,4 @@
-"""What clients tell each other before training, and what they agree on by it."""
+"""What clients send each other before training, and what they agree on from it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class Terms:
-    """Settings that say what clients have to agree on.
+    """The settings that determine what clients have to agree on.
 
     Attributes:
         align: whether clients get a common input space (``features``: the union of columns by name, 0 where a client
@@ -93,22 +93,22 @@ class Terms:
 
     @property
     def features(self) -> bool:
-        """Whether all columns are common."""
+        """Whether all columns are common to all clients."""
         return self.align in ("features", "both")
 
     @property
     def classes(self) -> bool:
-        """Whether classes are common."""
+        """Whether all clients share one list of classes."""
         return self.align in ("classes", "both")
 
     @property
     def alike(self) -> bool:
-        """Whether some columns mean the same at several clients, and so are coded alike."""
+        """Whether some columns mean the same at several clients and are therefore encoded in the same way."""
         return self.features or self.common is not None
 
     @property
     def pooled(self) -> bool:
-        """Whether numbers are standardised together."""
+        """Whether numbers are standardised by the moments of all clients together."""
         return self.scaling == "pooled"
 
     @property
@@ -125,7 +125,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class AgreedColumn:
-    """A column in which clients meet.
+    """A column that several clients share, and how they encode it.
 
     Attributes:
         clients: who, in the order of names.
@@ -144,7 +144,7 @@ class AgreedColumn:
     edges: tuple[float, ...] = ()
 
     def encoder(self, name: str, terms: Terms) -> ColumnEncoder:
-        """Return the encoding that all clients with the column share."""
+        """Return the encoder that all clients with this column use."""
         kind = self.kind or NUMBERS
         gap = terms.missing == "indicator" if kind == NUMBERS else terms.categories == "auto"
         return ColumnEncoder(name, kind, self.moments, self.categories or (), self.tail, gap=gap)
@@ -152,7 +152,7 @@ class AgreedColumn:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What clients agreed on. With it each client encodes its table by itself.
+    """What clients agreed on. With it, each client can encode its own table without the others.
 
     Attributes:
         terms: by which settings.
@@ -171,12 +171,12 @@ class Agreement:
     targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def met(self, client: str, column: str) -> AgreedColumn | None:
-        """Return what was agreed on a client's column, or None."""
+        """Return what was agreed on a client's column, or None if the client does not share it."""
         agreed = self.columns.get(column)
         return agreed if agreed is not None and client in agreed.clients else None
 
     def asks(self, column: str) -> list[str]:
-        """Return what the clients that share a column send about its values."""
+        """Return the topics on which the clients that share a column send values: categories, moments or sketches."""
         agreed, terms = self.columns[column], self.terms
         several, numbers = len(agreed.clients) > 1, agreed.kind == NUMBERS
         named = several or (terms.features and terms.categories != "codes")  # an input's name says the category
@@ -190,7 +190,7 @@ class Agreement:
         return [topic for topic, wanted in asked.items() if wanted]
 
     def with_client(self, client: str, terms: Terms, columns: Iterable[str]) -> Agreement:
-        """The agreement with a client more, which has these columns and tells nothing.
+        """Return the agreement for one more client, which has these columns and sends nothing.
 
         Its numbers are coded as the others' where ``terms`` say so. It is in the groups all of whose columns it has.
         """
@@ -207,7 +207,7 @@ class Agreement:
         return replace(self, terms=terms, names=tuple(met), columns=met, groups=groups, apart=())
 
     def with_codes(self, encoders: Mapping[str, Mapping[str, Any]]) -> Agreement:
-        """The agreement with the codes of columns that one client alone has: nobody else had to know them.
+        """Add the categories of columns that only one client has; the other clients never needed them.
 
         Args:
             encoders: client → its encoder's state.
@@ -223,12 +223,12 @@ class Agreement:
         return replace(self, columns={name: known(name, column) for name, column in self.columns.items()})
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the agreement as plain data."""
         return asdict(self)
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Agreement:
-        """Make it from its state."""
+        """Restore an agreement from its state."""
         columns = {
             name: AgreedColumn(**{**own, "moments": Moments(**own["moments"]) if own["moments"] else None})
             for name, own in state["columns"].items()
@@ -237,7 +237,9 @@ class Agreement:
         return cls(**{**state, "terms": Terms(**state["terms"]), "columns": columns, "groups": groups})
 
     def task_of(self, client: str, own: Mapping[str, Any]) -> Task:
-        """Return a client's task, given what it may send about its target (:func:`fedlit.data.target.target_facts`)."""
+        """Return a client's task, given what it may send about its target (see
+        :func:`fedlit.data.target.target_facts`).
+        """
         told = self.targets if client in self.targets else {**self.targets, client: own}
         if not told[client]["shared"] or "labels" in own:
             return agree_on_task(client, told, classes=self.terms.classes)
@@ -252,7 +254,7 @@ class Agreement:
 
     @cached_property
     def features(self) -> tuple[str, ...] | None:
-        """The inputs of all clients, sorted; None where each has its own."""
+        """The inputs of all clients, sorted by name; None if each client has its own inputs."""
         if not self.terms.features:
             return None
         coding = self.terms.categories
@@ -260,7 +262,7 @@ class Agreement:
         return tuple(sorted(names_of(inputs)))
 
     def told(self, clients: Iterable[str]) -> list[dict[str, Any]]:
-        """Describe what these clients send before the first step, so that inputs and outputs fit.
+        """Describe what these clients send before the first step so that their inputs and outputs fit.
 
         Returns:
             For each kind: ``what`` is told, by reason of which ``key``, of which ``columns``, and, where numbers are
@@ -290,7 +292,8 @@ class Agreement:
 
 
 def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) -> dict[str, Any]:
-    """All that ever leaves a client before training: of training rows alone, and no more than the terms need.
+    """Return everything that leaves a client before training. It covers training rows only, and no more than the terms
+    require.
 
     Args:
         table: the client's.
@@ -332,7 +335,7 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
 
 
 def _values(table: ClientTable, agreement: Agreement) -> dict[str, Any]:
-    """What a client sends about the values of the columns in which it meets others."""
+    """Return what a client sends about the values of the columns that it shares with others."""
     told = dict[str, dict[str, Any]]()
     for column in map(str, table.features):
         met = agreement.met(table.name, column)
@@ -345,7 +348,7 @@ def _values(table: ClientTable, agreement: Agreement) -> dict[str, Any]:
 
 
 def _told(topic: str, train: pd.Series, kind: Kind, terms: Terms) -> Any:
-    """What a column's training rows (n,) say on a topic."""
+    """Return what a client sends on one topic about the training rows (n,) of a column."""
     if topic == "tails":
         return frequent(train, kind)[1]
     if topic == "categories":
@@ -355,7 +358,7 @@ def _told(topic: str, train: pd.Series, kind: Kind, terms: Terms) -> Any:
 
 
 def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[str] = ()) -> Agreement:
-    """Make the agreement from the facts of all clients; a pure function.
+    """Build the agreement from the facts of all clients. This is a pure function.
 
     Args:
         told: client → its :func:`facts`.
@@ -411,7 +414,8 @@ def _agree_on(column: str, told: Mapping[str, Mapping[str, Any]], terms: Terms) 
 
 
 def negotiate(tables: Sequence[ClientTable], terms: Terms, share: Share = all_here) -> Agreement:
-    """Tell what has to be told and agree, in two rounds: columns (and labels) first, then values of those that meet.
+    """Exchange facts in two rounds and agree: first columns and labels, then the values of columns that several clients
+    share.
 
     Args:
         tables: of the clients here.

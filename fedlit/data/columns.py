@@ -1,4 +1,4 @@
-"""Of what kind a column is, and which numbers it becomes."""
+"""How one column becomes numbers: the kinds of columns, their categories, and the inputs that they become."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ BUCKETS = 32  # inputs for all further ones
 
 
 def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
-    """A column's values (n,): text as objects, or float64 (true is 1); NaN where missing.
+    """Return the values of a column (n,) as objects if it holds text, otherwise as float64 (true is 1). Missing values
+    are NaN.
 
     Raises:
         DataError: text or true/false where another type is expected; begins with ``where``.
@@ -52,8 +53,8 @@ def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
 
 
 def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
-    """The categories in a column, sorted: floats or text; of a categorical type of text those that it declares, whether
-    or not a row has them.
+    """Return the sorted categories of a column, as floats or text. A pandas categorical of text counts with all its
+    declared categories, whether or not a row has them.
 
     Example:
         >>> categories_of(pd.Series(["C", "A"], dtype=pd.CategoricalDtype(["A", "C", "G", "T"])), "categorical")
@@ -66,7 +67,7 @@ def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
 
 
 def frequent(values: pd.Series, kind: Kind) -> tuple[tuple[Any, ...], Tail, tuple[Any, ...]]:
-    """Which categories of a column (n,) get an input of their own where coding is ``auto``.
+    """Choose the categories of a column (n,) that get an input of their own if coding is ``auto``.
 
     Of up to 32 those that are in 5 rows or more (in a table below 500 rows, in one of a hundred, but in 2); of more the
     31 most frequent of these.
@@ -94,7 +95,7 @@ def _bucket(label: Any) -> int:
 
 
 def names_of(inputs: Mapping[str, Sequence[str]], where: str = "") -> tuple[str, ...]:
-    """The names of all inputs.
+    """Return the names of all inputs.
 
     Args:
         inputs: column → those that it becomes.
@@ -115,7 +116,7 @@ def names_of(inputs: Mapping[str, Sequence[str]], where: str = "") -> tuple[str,
 
 @dataclass(frozen=True)
 class ColumnEncoder:
-    """What training rows say about a column.
+    """How one column is encoded, as learnt from training rows.
 
     Attributes:
         name: the column's.
@@ -145,7 +146,7 @@ class ColumnEncoder:
     gap: bool = False
 
     def inputs(self, categories: Categories) -> list[str]:
-        """Names of the inputs that the column becomes."""
+        """Return the names of the inputs that the column becomes."""
         gap = [f"{self.name}=(missing)"] if self.gap else []
         if self.kind == NUMBERS or categories == "codes" or (len(self.categories) <= 2 and not self.tail):
             return [self.name, *gap]
@@ -154,7 +155,7 @@ class ColumnEncoder:
         return [f"{self.name}{suffix}" for suffix in (*own, *shared)] + gap
 
     def transform(self, values: pd.Series, scaling: Scaling, categories: Categories, where: str) -> list[np.ndarray]:
-        """The inputs, each (n,).
+        """Encode values (n,) and return one array (n,) for each input.
 
         Raises:
             DataError: values of another type; begins with ``where``.
@@ -185,7 +186,7 @@ class ColumnEncoder:
         return [*made, *gap]
 
     def unseen(self, values: pd.Series) -> tuple[int, list[str]]:
-        """How many values (n,) training rows did not have, and which; of numbers and of a hashed column none."""
+        """Count the values (n,) that no training row had, and list them. Numbers and hashed columns have none."""
         if self.kind == NUMBERS or self.tail == "hashed":
             return 0, []
         own = pd.Series(self._as_known(plain_values(values, self.kind, self.name)), dtype=object).dropna()
@@ -193,7 +194,9 @@ class ColumnEncoder:
         return len(new), [plain_text(label) for label in new.unique()]
 
     def _as_known(self, values: np.ndarray) -> np.ndarray:
-        """Text (n,) that differs from one known category in case or outer blanks alone as that category."""
+        """Replace text (n,) that differs from exactly one known category only in case or surrounding blanks by that
+        category.
+        """
         if self.kind != "categorical" or self.tail == "hashed":
             return values
         known = {*self.categories, *self.rare}
@@ -207,7 +210,7 @@ class ColumnEncoder:
         return np.array([alike.get(text, text) for text in values], object)
 
     def numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
-        """Numbers (n,) as they are encoded, missing ones as the mean."""
+        """Standardise numbers (n,); missing ones become the mean."""
         if self.moments is None:
             return np.zeros(len(values))
         if not np.isfinite([self.moments.mean, self.moments.variance]).all():
@@ -217,7 +220,7 @@ class ColumnEncoder:
         return np.where(np.isnan(values), 0.0, self.moments.standardise(values))
 
     def describe(self, categories: Categories) -> list[tuple[str, tuple[str, ...]]]:
-        """The inputs: name, and what its codes stand for (empty for a number)."""
+        """Return the name of each input and the categories that its codes stand for (none for a number)."""
         names = self.inputs(categories)
         codes = categories == "codes" and self.kind != NUMBERS
         return [
@@ -226,7 +229,7 @@ class ColumnEncoder:
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the encoder as plain data."""
         gap = {"gap": True} if self.gap else {}
         if self.kind == NUMBERS:
             return {"kind": self.kind, "moments": self.moments and self.moments.to_list(), **gap}
@@ -235,7 +238,7 @@ class ColumnEncoder:
 
     @classmethod
     def of(cls, name: str, state: Mapping[str, Any]) -> ColumnEncoder:
-        """From its state."""
+        """Restore an encoder from its state."""
         lists = {key: tuple(own) for key, own in state.items() if isinstance(own, list)}
         moments = state.get("moments")
         return cls(name, **{**state, **lists, "moments": Moments(*moments) if moments else None})

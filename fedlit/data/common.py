@@ -1,4 +1,4 @@
-"""Which columns clients have in common, by name and kind."""
+"""Finds the columns that clients have in common, by name and kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GROUP_NAME = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class CommonColumns:
-    """Clients that share columns.
+    """A group of clients and the columns that they share.
 
     Attributes:
         name: how the group is called in names of tensors.
@@ -37,12 +37,12 @@ class CommonColumns:
     clients: tuple[str, ...]
 
     def __str__(self) -> str:
-        """For a person."""
+        """Describe the group in one line."""
         return f"group {self.name!r}: {', '.join(self.clients)} have in common {', '.join(self.columns)}"
 
 
 def check_common(common: Common) -> None:
-    """Refuse what a configuration cannot say.
+    """Refuse an invalid value of ``data.common``.
 
     Raises:
         ConfigError: neither ``all``, ``groups``, a list of columns nor lists by name of a group.
@@ -66,12 +66,12 @@ def _listed(common: Common | None) -> dict[str, list[str]]:
 
 
 def is_listed(common: Common | None, column: str) -> bool:
-    """Whether a configuration lists a column."""
+    """Return whether a configuration lists a column."""
     return any(column in columns for columns in _listed(common).values())
 
 
 def find_groups(kinds: Kinds, common: Common, here: Iterable[str] = ()) -> list[CommonColumns]:
-    """The groups of clients that share columns.
+    """Return the groups of clients that share columns.
 
     Args:
         kinds: what each client tells of its columns, ordered by client.
@@ -121,7 +121,7 @@ def find_groups(kinds: Kinds, common: Common, here: Iterable[str] = ()) -> list[
 def _find(
     kinds: Kinds, owners: Mapping[str, Sequence[str]], name: str, columns: Sequence[str], here: Iterable[str]
 ) -> CommonColumns:
-    """A group whose columns a configuration lists."""
+    """Return a group whose columns the configuration lists."""
     key, known = f"data.common: {name}", sorted({*owners, *here})
     for column in columns:
         if column not in owners:
@@ -138,7 +138,7 @@ def _find(
 
 
 def of_several_kinds(kinds: Kinds) -> list[str]:
-    """For a person: columns of one name that are not the same thing everywhere, and so are never found to be common."""
+    """Describe columns that have one name but several kinds, and are therefore never treated as common."""
     found = {column: _kinds(kinds, column) for column in sorted({column for own in kinds.values() for column in own})}
     return [
         f"{column} is not treated as common, because it has several kinds: "
@@ -149,7 +149,7 @@ def of_several_kinds(kinds: Kinds) -> list[str]:
 
 
 def two_kinds(kinds: Kinds, column: str) -> str:
-    """What is wrong with a column that is to mean the same at all clients that have it; empty if nothing."""
+    """Describe the conflict if a shared column has two kinds; return an empty text if it has one."""
     found = list(_kinds(kinds, column).items())
     if len(found) < 2:
         return ""
@@ -163,7 +163,7 @@ def two_kinds(kinds: Kinds, column: str) -> str:
 
 
 def _kinds(kinds: Kinds, column: str) -> dict[Kind, str]:
-    """Kind of a column → the first client that has it of this kind."""
+    """Map each kind that a column has to the first client that has it."""
     first: dict[Kind, str] = {}
     for client, own in kinds.items():
         if (kind := own.get(column)) is not None:

@@ -1,4 +1,4 @@
-"""From a client's raw table to tensors, by what its training rows and an agreement with others say."""
+"""Turns a client's table into tensors, by what its training rows and the agreement with other clients say."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ __all__ = ["TableEncoder"]
 
 
 class TableEncoder(RowEncoder):
-    """Encodes one client's rows; needs its own table and the agreement, and nothing of others.
+    """Encodes the rows of one client. It needs the client's own table and the agreement, and nothing else of other
+    clients.
 
     Numbers are standardised over the observed training rows and missing ones set to the training mean (0); a column
     without any observed number becomes 0 throughout. Categories become ordinal codes, −1 where missing or unseen in
@@ -66,7 +67,7 @@ class TableEncoder(RowEncoder):
         self.edges: dict[str, tuple[float, ...]] | None = None
 
     def fit(self, table: ClientTable) -> TableEncoder:
-        """Learn from a table's training rows.
+        """Learn the encoding from a table's training rows.
 
         Raises:
             DataError: one class alone, labels of several types, indicators of a name that a column has.
@@ -105,7 +106,7 @@ class TableEncoder(RowEncoder):
         return ColumnEncoder(name, kind, None, tuple(categories_of(train, kind)))
 
     def _edges(self, x: np.ndarray) -> dict[str, tuple[float, ...]]:
-        """Input of numbers → edges of its bins; ``x`` are training rows as they are encoded."""
+        """Map each numeric input to the edges of its bins; ``x`` holds the encoded training rows."""
         terms, found = self._agreement.terms, dict[str, tuple[float, ...]]()
         place = {name: own for own, name in enumerate(self.features)}
         for column in self.columns.values() if terms.bins != "none" else ():
@@ -118,7 +119,7 @@ class TableEncoder(RowEncoder):
         return found
 
     def _described(self) -> tuple[Input, ...]:
-        """Describe each input; of one that the table does not have only its name is known."""
+        """Describe each input. Only the name is known of an input that the table does not have."""
         edges = self.edges or {}
         own = {
             name: Input(name, column.name, values, edges.get(name, ()))
@@ -131,7 +132,7 @@ class TableEncoder(RowEncoder):
         return {name: column.inputs(self.categories) for name, column in self.columns.items()}
 
     def encode(self, table: ClientTable) -> EncodedClient:
-        """The client's table as tensors, with what a network has to know of it."""
+        """Return the client's table as tensors, together with what a network has to know about it."""
         x, y = self.transform(table.features), self.target(table.target)
         splits = {
             split: Rows(torch.from_numpy(x[rows]), y[rows], table.features.index.to_numpy()[rows])
@@ -167,7 +168,7 @@ class TableEncoder(RowEncoder):
         return EncodedClient(spec, splits["train"], {table.name: splits}, notes, categorical, groups)
 
     def target(self, column: pd.Series) -> Tensor:
-        """The target as the client's task encodes it: (n,), or (n, labels).
+        """Encode the target as the client's task does: (n,), or (n, labels).
 
         Raises:
             DataError: values of another type than those that were trained on.
@@ -193,7 +194,7 @@ class TableEncoder(RowEncoder):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Be the encoder whose state it is."""
+        """Restore the encoder from its state."""
         super().load_state_dict(state)
         self.common = state["common"]
         edges = state["edges"]
@@ -202,7 +203,7 @@ class TableEncoder(RowEncoder):
 
 
 def _notes(table: ClientTable) -> list[Note]:
-    """Return notes on a table's columns."""
+    """Return notes on columns that carry no information."""
     rows, empty, constant = table.splits["train"], list[str](), list[str]()
     for column in table.features:
         values = table.features[column].iloc[rows]
@@ -221,7 +222,7 @@ def _notes(table: ClientTable) -> list[Note]:
 
 
 def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list[Note]:
-    """Return notes on a table's target; ``validation`` is that of validation rows."""
+    """Return notes on a table's target; ``validation`` holds the encoded target of the validation rows."""
     rows, notes, sequence = len(table.splits["train"]), list[Note](), isinstance(task, SequenceLabelling)
     if isinstance(task, MultiLabel):
         counted = list(zip(task.classes, task.class_rows, task.known_rows, strict=True))

@@ -46,7 +46,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class EncodedClient:
-    """A client's tensors: training rows, and for each of its sites the rows of every split.
+    """A client's tensors: its training rows, and the rows of every split for each of its sites.
 
     ``notes`` says what a person should know about the table: columns without information, labels unseen in training.
     ``categorical`` names the features that are category codes. ``groups`` is row number → the group of rows that are
@@ -61,16 +61,20 @@ class EncodedClient:
     groups: Mapping[int, Any] | None = None
 
     def groups_of(self, rows: Rows) -> np.ndarray | None:
-        """The group of each row (n,), or None."""
+        """Return the group of each row (n,), or None if there are no groups."""
         return None if self.groups is None else np.array([self.groups[row] for row in rows.row.tolist()], object)
 
     @property
     def about(self) -> dict[str, Any]:
-        """What all processes of a job know of it: the concept that labels follow, whether it is in no group, notes."""
+        """What every process of a job knows about the client: its concept, whether it belongs to no group, and its
+        notes.
+        """
         return {"concept": self.spec.concept, "alone": self.spec.common == {}, "notes": self.notes}
 
     def fingerprint(self) -> str:
-        """Changes with any number, label or split: a checkpoint knows by it what it was trained on."""
+        """Return a hash that changes with any number, label or split. A checkpoint uses it to recognise its training
+        data.
+        """
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.features, self.spec.classes)).encode())
         digest.update(b"" if isinstance(self.spec.task, Classification) else repr(self.spec.task).encode())
@@ -84,7 +88,7 @@ class EncodedClient:
 
 
 def moments_of(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each input, (n, d) float32, 1 where it is 0."""
+    """Return the mean and standard deviation of each input of x (n, d) float32; a standard deviation of 0 becomes 1."""
     parts = x.split(max(1, _MOST_CELLS // max(1, len(x))), 1)  # all at once, but for a table whose copy would not fit
     scale = torch.cat([part.double().std(0, correction=0) for part in parts])
     mean = torch.cat([part.double().mean(0) for part in parts])
@@ -92,7 +96,7 @@ def moments_of(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32) -> EncodedClient:
-    """Pool all rows in one client, which is scored on the rows of each former client and on all.
+    """Pool the rows of all clients in one client, which is scored on the rows of each former client and on all rows.
 
     Args:
         clients: over the same inputs.

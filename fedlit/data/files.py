@@ -1,4 +1,4 @@
-"""Where data files are found, and how they are fetched when they are not.
+"""Finds data files, and downloads those that are missing.
 
 A file is looked for in two places: the folder given as ``root``, otherwise ``$FEDLIT_DATA``, otherwise ``data/`` of the
 working directory; and the cache. What is found is used as it is. What is not found is downloaded into the cache, and
@@ -19,7 +19,7 @@ __all__ = ["RemoteFile", "cache_folder", "find", "locate", "search_roots"]
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file that a source reads, and where the original is.
+    """A file that a source reads, and the address of the original.
 
     Attributes:
         path: the file's path below a data folder, ``/`` between its parts. The file name alone counts too.
@@ -45,18 +45,18 @@ class RemoteFile:
     page: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an address without a checksum: its download could not be trusted."""
+        """Refuse an address without a checksum, because its download could not be trusted."""
         if self.url is not None and self.sha256 is None:
             raise DataError(f"{self.path}: expected a sha256 beside the url, found None. State the file's checksum.")
 
     def names(self) -> tuple[str, ...]:
-        """Every path below a data folder under which this file counts as found, the best first."""
+        """Return every path below a data folder under which this file is accepted, the best first."""
         names = [name for path in (self.path, *self.alternatives) for name in (path, PurePosixPath(path).name)]
         return tuple(dict.fromkeys(names))
 
 
 def cache_folder() -> Path:
-    """The folder that downloads go to: ``$FEDLIT_CACHE``, otherwise the user's cache folder."""
+    """Return the folder for downloads: ``$FEDLIT_CACHE``, otherwise the user's cache folder."""
     if folder := os.environ.get("FEDLIT_CACHE"):
         return Path(folder).expanduser()
     import pooch
@@ -65,7 +65,7 @@ def cache_folder() -> Path:
 
 
 def search_roots(root: str | Path | None = None) -> list[Path]:
-    """The two folders in which files are looked for, the first first; they may not exist.
+    """Return the two folders in which files are searched, in order. They need not exist.
 
     Args:
         root: a folder that takes the place of ``$FEDLIT_DATA``. Unlike the others it must exist.
@@ -81,13 +81,13 @@ def search_roots(root: str | Path | None = None) -> list[Path]:
 
 
 def find(file: RemoteFile, root: str | Path | None = None) -> Path | None:
-    """The path of a file that is already here, or None. Never touches the network."""
+    """Return the path of a file that already exists, or None. This never uses the network."""
     places = (folder / name for folder in search_roots(root) for name in file.names())
     return next((place for place in places if place.is_file()), None)
 
 
 def locate(file: RemoteFile, root: str | Path | None = None) -> Path:
-    """The path of a file, downloaded into the cache first if it is nowhere else.
+    """Return the path of a file, and download it into the cache if it exists nowhere else.
 
     Safe in parallel processes: each downloads under a temporary name of its own and renames it, in one step, to the
     final name when the checksum is right. Nothing partial remains after a failure.

@@ -1,4 +1,6 @@
-"""Rows into folds: each is predicted by a model that has not seen it, and all of them are learnt from."""
+"""Deals rows into folds, so that each row is predicted by a model that has not seen it and all rows are used for
+training.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ BINS = 10  # of equal counts, by which a number's rows are spread over folds
 
 
 def check_folds(folds: object, key: str = "folds") -> None:
-    """Refuse a number of folds that cannot be meant.
+    """Refuse an invalid number of folds.
 
     Args:
         folds: what a configuration says; 0 is none.
@@ -35,7 +37,7 @@ def check_folds(folds: object, key: str = "folds") -> None:
 
 
 def check_fold(folds: int, fold: int) -> None:
-    """Refuse a fold that there is not.
+    """Refuse a fold that does not exist.
 
     Raises:
         ConfigError: one fold alone, or a fold outside of 0 to ``folds`` − 1.
@@ -46,7 +48,7 @@ def check_fold(folds: int, fold: int) -> None:
 
 
 def together(train: Rows, validation: Rows) -> Rows:
-    """Training and validation rows as one, in ascending order of row number, as :func:`fold_of` wants them.
+    """Concatenate training and validation rows in ascending order of row number, as :func:`fold_of` expects them.
 
     Example:
         >>> import torch
@@ -64,7 +66,7 @@ def together(train: Rows, validation: Rows) -> Rows:
 
 
 def fold_of(y: np.ndarray, n: int, seed: int, client: str, groups: np.ndarray | None = None) -> np.ndarray:
-    """Deal training and validation rows into folds: a function of these arguments alone.
+    """Deal training and validation rows into folds, as a function of these arguments alone.
 
     Args:
         y: (rows,) or (rows, labels), the encoded target of a client's training and validation rows, in ascending order
@@ -115,7 +117,7 @@ def fold_of(y: np.ndarray, n: int, seed: int, client: str, groups: np.ndarray | 
 
 
 def _strata(y: np.ndarray, n: int) -> np.ndarray:
-    """(rows,) int64: what each fold shall have its share of."""
+    """Return the stratum (rows,) int64 of each row; each fold gets its share of every stratum."""
     if y.ndim > 1:
         values = np.where(np.isnan(y), -1.0, y) if y.dtype.kind == "f" else y
         strata = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
@@ -130,8 +132,8 @@ def _strata(y: np.ndarray, n: int) -> np.ndarray:
 
 
 def folded(table: ClientTable, folds: int, fold: int, seed: int) -> ClientTable:
-    """The table whose validation rows are one fold of its training and validation rows, and whose training rows are
-    all others. Test rows are untouched; rows of one group are in one fold.
+    """Return the table with one fold of its training and validation rows for validation and all other folds for
+    training. Test rows are unchanged, and rows of one group stay in one fold.
 
     Args:
         table: a client's, with the splits of its source.
@@ -155,7 +157,7 @@ def folded(table: ClientTable, folds: int, fold: int, seed: int) -> ClientTable:
 
 
 def fold_note(folds: int, fold: int) -> list[str]:
-    """What a person should know of folds: which one is held out, and which rows are not parted."""
+    """Return a note on the folds: which one is held out, and which rows stay together."""
     said = (
         f"training and validation rows are dealt into {folds} folds; fold {fold} is for validation, the others for "
         "training; rows of one group (split: group) stay together, rows of one time need not"

@@ -1,4 +1,4 @@
-"""A raw target as labels or numbers: spellings, rows without one, what should be asked."""
+"""Reads a raw target as labels or numbers: spellings, rows without a label, and questions for the user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_CASES = """
 
 @dataclass(frozen=True)
 class Labels:
-    """A target that was read.
+    """A target after reading.
 
     Attributes:
         target: of the rows that have one, with their index.
@@ -57,7 +57,7 @@ def read_target(
     positive: Any = None,
     habits: Habits = NO_HABITS,
 ) -> Labels:
-    """A raw column as a target.
+    """Read a raw column as a target.
 
     Args:
         client: whose; messages name it.
@@ -95,7 +95,7 @@ def read_target(
 
 
 def _values(where: str, raw: pd.Series, classes: bool, habits: Habits) -> tuple[pd.Series, list[Note]]:
-    """Cells (n,) as labels or numbers, missing where there is none."""
+    """Return cells (n,) as labels or numbers, missing where there is none."""
     raw, missing = plain_types(raw), habits.words(str(raw.name))
     if what := strange(raw):
         raise DataError(
@@ -121,7 +121,7 @@ def _numbers(cells: Cells, habits: Habits) -> tuple[np.ndarray, list[Note]]:
 
 
 def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
-    """Each text as a number, true or false, or the most frequent spelling of a word."""
+    """Read each text as a number, as true or false, or as the most frequent spelling of a word."""
     texts = cells.texts
     if not any(map(is_code, texts)):
         numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
@@ -143,7 +143,7 @@ def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
 
 
 def _labelled(client: str, name: str, target: pd.Series, unlabelled: str) -> tuple[np.ndarray, list[Note]]:
-    """Which rows have a label, and what to say of the others."""
+    """Return which rows have a label, and a note on the others."""
     labelled, where = target.notna().to_numpy(), f"client {client!r}, target {name!r}"
     without = int((~labelled).sum())
     if without and unlabelled != "drop":
@@ -158,7 +158,7 @@ def _labelled(client: str, name: str, target: pd.Series, unlabelled: str) -> tup
 
 
 def _meant(where: str, positive: Any, labels: list[Any]) -> Any:
-    """The label that a configuration means: in YAML, yes is true."""
+    """Return the label that a configuration means. YAML reads ``yes`` as true."""
 
     def same(label: Any) -> bool:
         spelt = str(label).casefold() == str(positive).casefold()
@@ -171,7 +171,7 @@ def _meant(where: str, positive: Any, labels: list[Any]) -> Any:
 
 
 def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[Note]:
-    """What should be noted or asked about classes."""
+    """Return notes on classes that the user should know of or decide."""
     counts, notes = labels.value_counts(), list[Note]()
     names = counts.index.tolist()
     if task is None and labels.dtype.kind in "iu" and len(counts) > _MANY_CLASSES:
@@ -194,7 +194,8 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
 
 
 def plain_target(client: str, raw: pd.Series) -> pd.Series:
-    """A raw column (n,) as numbers where all are, else as labels; without the rows that have none.
+    """Read a raw column (n,) as numbers if all cells are numbers, otherwise as labels. Rows without a label are
+    dropped.
 
     Raises:
         DataError: cells that are neither.
@@ -204,7 +205,7 @@ def plain_target(client: str, raw: pd.Series) -> pd.Series:
 
 
 def likely_positive(labels: list[Any]) -> Any:
-    """Return the label of two that means that something is present; None if the words do not tell.
+    """Return which of two labels means that something is present, or None if the words do not say.
 
     Example:
         >>> likely_positive(["ill", "well"]), likely_positive(["Yes", "No"]), likely_positive([0, 1])

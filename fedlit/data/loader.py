@@ -1,4 +1,4 @@
-"""Batches of tables that are in memory: slices of tensors, 20 to 50 times cheaper than a ``DataLoader``."""
+"""Batches of tables that are in memory. They are slices of tensors, 20 to 50 times cheaper than a ``DataLoader``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Batching:
-    """How an epoch is cut into steps: a number of batches that is the same for all clients, or a size that is.
+    """How an epoch is cut into steps: by a number of batches that is the same for all clients, or by a batch size.
 
     Attributes:
         batches: B, batches per epoch; a client's batch size is its training rows // B.
@@ -65,7 +65,7 @@ class Batching:
             expect(fits, "data.steps", "a number of at least 1, or [least, most]", each, advice)
 
     def check(self, rows: Mapping[str, int], names: Sequence[str] | None = None) -> None:
-        """Refuse clients without a row for each batch, and steps for clients that there are not.
+        """Refuse clients with fewer rows than batches, and steps for clients that do not exist.
 
         Args:
             rows: client → training rows.
@@ -86,7 +86,7 @@ class Batching:
             check_patterns("data.steps", self.steps, names or rows)
 
     def of(self, client: str, rows: int) -> tuple[int, int, tuple[int, int]]:
-        """(batch size, batches in one pass over the rows, least and most steps of an epoch) of a client."""
+        """Return (batch size, batches in one pass over the rows, least and most steps of an epoch) of a client."""
         size = rows // self.batches if self.batches is not None else min(self.batch_size or rows, rows)
         number = self.batches if self.batches is not None else rows // size
         own = first_match(self.steps, client) if isinstance(self.steps, dict) else self.steps
@@ -95,12 +95,12 @@ class Batching:
         return size, number, (own, own) if isinstance(own, int) else (own[0], own[1])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: what a resumed run must have in common."""
+        """Return the settings that a resumed run must have in common, as plain data."""
         return {"batches": self.batches, "batch_size": self.batch_size, "steps": self.steps}
 
 
 class ClientLoader:
-    """A client's training batches of an epoch, and None for each aligned step in which it waits for others.
+    """A client's training batches of an epoch, with None for each aligned step in which it waits for others.
 
     The order of rows is a function of (seed, client, epoch); what of it does not fill a batch is left out. The position
     within an epoch is saved with a checkpoint, so a run resumed in the middle of an epoch goes on with the next batch.
@@ -177,11 +177,11 @@ class ClientLoader:
             yield Batch(self.rows.x[index], self.rows.y[index])
 
     def state_dict(self) -> dict[str, int]:
-        """The number of batches of this epoch that have been handed out."""
+        """Return the number of batches of this epoch that have been returned."""
         return {"epoch": self.epoch, "position": self._position, "length": self.length}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on behind the batches that were handed out.
+        """Continue after the batches that have been returned.
 
         Raises:
             ConfigError: the state was saved with another number of steps per epoch.
@@ -198,7 +198,7 @@ class ClientLoader:
 
 
 class EvalLoader:
-    """Gives rows in their own order, in batches of at most ``batch_size``.
+    """Returns rows in their own order, in batches of at most ``batch_size``.
 
     Example:
         >>> import numpy as np

@@ -31,7 +31,7 @@ __all__ = ["FederatedData"]
 
 @dataclass(eq=False, repr=False)
 class FederatedData(LightningDataModule):
-    """Reads a source, encodes each client's table, hands out aligned batches.
+    """Reads a source, encodes each client's table, and returns aligned batches.
 
     Args:
         source: where the tables come from.
@@ -112,7 +112,7 @@ class FederatedData(LightningDataModule):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the arguments, as far as no table must be read."""
+        """Check the arguments as far as this is possible without reading a table."""
         super().__init__()
         expect(self.eval_batch_size >= 1, "data.eval_batch_size", "at least 1", self.eval_batch_size)
         check_fold(self.folds, self.fold)
@@ -137,11 +137,11 @@ class FederatedData(LightningDataModule):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What another one like it is made of."""
+        """The arguments that make another data module like this one."""
         return {own.name: getattr(self, own.name) for own in fields(self)}
 
     def use_encoders(self, states: Mapping[str, Mapping[str, Any]], agreement: Mapping[str, Any] | None = None) -> None:
-        """Encode by what a trained run learnt, instead of learning it anew; before ``setup``.
+        """Use the encoders of a trained run instead of learning new ones. Call it before ``setup``.
 
         Args:
             states: client of the run → its encoder's state, as :meth:`encoder_states` gave them.
@@ -157,16 +157,18 @@ class FederatedData(LightningDataModule):
         return bool(self._learnt)
 
     def agreement_state(self) -> dict[str, Any] | None:
-        """What clients agreed on, as plain data; for :meth:`use_encoders`. None where all was learnt before."""
+        """What clients agreed on, as plain data for :meth:`use_encoders`; None if the encoders come
+        from a trained run.
+        """
         agreed = self._joined or self._agreement
         return None if agreed is None else agreed.state_dict()
 
     def encoder_states(self) -> dict[str, dict[str, Any]]:
-        """Client → all that was learnt of its table, as plain data; for :meth:`use_encoders`."""
+        """Map each client to the state of its encoder, as plain data for :meth:`use_encoders`."""
         return {name: encoder.state_dict() for name, encoder in self.encoders.items()}
 
     def setup(self, stage: str | None = None) -> None:
-        """Read and encode, once.
+        """Read and encode the tables, once.
 
         Raises:
             ConfigError: clients elsewhere where rows are pooled, or no state for a client here.
@@ -212,7 +214,7 @@ class FederatedData(LightningDataModule):
         self._about = all_here("about", about) if self.deal is None else self.share("about", about)
 
     def _read(self) -> tuple[list[ClientTable], list[str]]:
-        """The tables of this process as they are asked for, and the names of all clients, with those left out.
+        """Return the tables of this process, and the names of all clients without those that are left out.
 
         Where clients are dealt to several processes, what depends on other clients' tables needs all of them, as does a
         source that holds all in one.
@@ -240,7 +242,7 @@ class FederatedData(LightningDataModule):
         return tables, known
 
     def _encoders(self, tables: list[ClientTable]) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
-        """Return the encoders by client, and the tables as they take them."""
+        """Return the encoders by client, and the tables as the encoders take them."""
         categories = self.categories or ("auto" if any(table.schema is not None for table in tables) else "codes")
         own = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
         terms = Terms(**{**own, "categories": categories, "common": None if self.pool else self.common})
@@ -262,7 +264,7 @@ class FederatedData(LightningDataModule):
         return encoders, tables
 
     def tables(self) -> list[ClientTable]:
-        """The source's tables, with the columns that are to be used and the faults that are planted in them."""
+        """Return the source's tables with the selected columns and the injected faults."""
         tables = self.source.tables(self.seed)
         return self._shape(tables, [table.name for table in tables])
 
@@ -287,8 +289,8 @@ class FederatedData(LightningDataModule):
         return [] if self.pool or self._agreement is None else self._agreement.told(self.names)
 
     def table(self, client: str) -> ClientTable:
-        """One client's table as :meth:`tables` has it; reads no other's where the source can do so and no fault is
-        planted (which client gets one depends on all).
+        """Return one client's table as :meth:`tables` does. No other client's table is read if the source allows this
+        and no fault is injected, because the draw of faults depends on all clients.
         """
         if self.mutations or self.poison is not None:
             tables = {table.name: table for table in self.tables()}
@@ -304,12 +306,14 @@ class FederatedData(LightningDataModule):
 
     @property
     def concepts(self) -> dict[str, str | None]:
-        """Client of any process → which of several concepts its labels follow, where an experiment knows."""
+        """Maps each client of any process to the concept that its labels follow, where an experiment knows it."""
         return {name: own["concept"] for name, own in self._about.items()}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know: who shares columns, planted faults and concepts, and what is odd about tables."""
+        """What a person should know: which clients share columns, injected faults and concepts, and
+        oddities of tables.
+        """
         left = [f"left out (data.leave_out): {', '.join(self.leave_out)}"] if self.leave_out else []
         alone = [name for name, own in self._about.items() if own["alone"]]
         lines = [f"in no group, so without common columns: {', '.join(alone)}"] if alone else []
@@ -331,7 +335,7 @@ class FederatedData(LightningDataModule):
         )
 
     def sites(self, split: Split) -> list[tuple[str, str, Rows]]:
-        """(client, site, rows) in the order of the evaluation loaders."""
+        """Return (client, site, rows) in the order of the evaluation loaders."""
         if self.clients and split not in self._sites:
             self._sites[split] = [
                 (own.spec.name, site, splits[split]) for own in self.clients for site, splits in own.sites.items()
@@ -339,7 +343,9 @@ class FederatedData(LightningDataModule):
         return self._sites.get(split, [])
 
     def _resident(self, rows: Rows) -> Rows:
-        """The rows on the Trainer's device, moved once, so that no batch has to travel during training."""
+        """Return the rows on the Trainer's device. They are moved once, so that no batch has to travel
+        during training.
+        """
         device = self.trainer.strategy.root_device if self.trainer is not None else rows.x.device
         if device == rows.x.device:
             return rows
@@ -348,7 +354,7 @@ class FederatedData(LightningDataModule):
         return self._moved[id(rows)]
 
     def resident_loaders(self) -> dict[str, ClientLoader]:
-        """The training loaders by client, whose rows are on the Trainer's device."""
+        """Return the training loaders by client, with their rows on the Trainer's device."""
         for loader in self.train_loaders.values():
             loader.rows = self._resident(loader.rows)
         return dict(self.train_loaders)
@@ -358,20 +364,20 @@ class FederatedData(LightningDataModule):
         return batch
 
     def train_dataloader(self) -> CombinedLoader:
-        """One batch of every client per aligned step."""
+        """Return one batch of every client for each aligned step."""
         return CombinedLoader(self.resident_loaders(), "min_size")
 
     def _evaluation(self, split: Split) -> list[EvalLoader]:
         return [EvalLoader(self._resident(rows), self.eval_batch_size) for _, _, rows in self.sites(split)]
 
     def val_dataloader(self) -> list[EvalLoader]:
-        """One loader per site."""
+        """Return one loader per site."""
         return self._evaluation("validation")
 
     def test_dataloader(self) -> list[EvalLoader]:
-        """One loader per site."""
+        """Return one loader per site."""
         return self._evaluation("test")
 
     def predict_dataloader(self) -> list[EvalLoader]:
-        """One loader per site, of the split named by ``predict``."""
+        """Return one loader per site, for the split named by ``predict``."""
         return self._evaluation(self.predict)

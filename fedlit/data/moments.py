@@ -1,4 +1,4 @@
-"""What clients tell of a column of numbers (moments, a sketch), and where its bins lie."""
+"""What clients send about a column of numbers (moments or a sketch), and where its bins lie."""
 
 from __future__ import annotations
 
@@ -69,11 +69,13 @@ class Moments:
         return cls(int(counts.sum()), float(mean), float(variance))
 
     def to_list(self) -> list[float]:
-        """Plain data: ``Moments(*to_list())`` is the same."""
+        """Return plain data, from which ``Moments(*to_list())`` restores the moments."""
         return list(vars(self).values())
 
     def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(values − mean) / standard deviation, any shape; a column that is constant up to rounding keeps its unit."""
+        """Return (values − mean) / standard deviation for values of any shape. A column that is constant up to rounding
+        is only centred.
+        """
         # scikit-learn's bound for the error of a variance of equal numbers
         epsilon = np.finfo(np.float64).eps
         rounding = self.count * epsilon * self.variance + (self.count * self.mean * epsilon) ** 2
@@ -83,8 +85,8 @@ class Moments:
 
 
 def own_edges(values: NDArray[Any], number: int) -> tuple[float, ...]:
-    """Quantiles (``number`` + 1 at most, equal ones once) of a column (n,) as it is encoded; of more than 100,000 rows
-    those of each second, or third and so on.
+    """Return at most ``number`` + 1 different quantiles of an encoded column (n,). Of more than 100,000 rows, only
+    every second, third, … row is used.
 
     Example:
         >>> own_edges(np.array([0, 0, 0, 1, 2, 3]), 4)
@@ -97,16 +99,17 @@ def own_edges(values: NDArray[Any], number: int) -> tuple[float, ...]:
 
 
 def sketch(values: NDArray[np.float64]) -> list[float]:
-    """A client's sketch of the numbers in a column (n,), from which all clients get the same bins: how many are not
-    missing (NaN); and the smallest, the largest and 255 quantiles evenly between, unless all are missing.
+    """Return a client's sketch of a column of numbers (n,), from which all clients derive the same bins: the count of
+    values that are not missing (NaN), the smallest, the largest and 255 evenly spaced quantiles. If all values are
+    missing, it is the count alone.
     """
     values = values[~np.isnan(values)]
     return [len(values), *(np.quantile(values, np.linspace(0, 1, SKETCHED)).tolist() if len(values) else [])]
 
 
 def agreed_edges(sketches: Sequence[Sequence[float]], number: int) -> tuple[float, ...]:
-    """Quantiles (``number`` + 1 at most) of all clients' numbers together, as far as their sketches tell; the first is
-    the smallest number of all, the last the largest.
+    """Estimate at most ``number`` + 1 quantiles of the numbers of all clients together from their sketches. The first
+    is the smallest of all numbers, the last the largest.
 
     Example:
         >>> one, two = sketch(np.arange(1001.0)), sketch(np.arange(1000, 3001.0))

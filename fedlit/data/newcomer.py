@@ -1,4 +1,4 @@
-"""A client that comes later: encoded by what the clients of a trained run agreed on, without any of them."""
+"""Encodes a client that joins later, by what the clients of a trained run agreed on and without asking them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["newcomer"]
 def newcomer(
     table: ClientTable, terms: Terms, agreed: Agreement, clients: Iterable[str]
 ) -> tuple[TableEncoder, ClientTable]:
-    """The encoder of a client that the agreement of a run did not know.
+    """Return the encoder of a client that was not part of the run's agreement.
 
     Columns that clients of the run have in common are coded as these code them, labels too, as far as the terms say
     that they are common. All else is learnt of the client's own training rows.
@@ -68,7 +68,7 @@ def newcomer(
 
 
 def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> ClientTable:
-    """The table with the columns that the run knows: a network with the run's inputs has no place for others."""
+    """Drop the columns that the run does not know, because a network with the run's inputs has no place for them."""
     known, own = agreed.columns, list(map(str, table.features))
     kept, left = [name for name in own if name in known], [name for name in own if name not in known]
     wanted = f"a column that clients of the run have, for its inputs are common (data.align), of {shorten(list(known))}"
@@ -84,7 +84,7 @@ def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> Cli
 
 
 def _take_task(encoder: TableEncoder, table: ClientTable, terms: Terms, agreed: Agreement) -> list[Note]:
-    """Let the encoder have the run's outputs where these are common; notes."""
+    """Give the encoder the run's outputs if these are common; return notes."""
     facts = target_facts(table)
     if not (facts["shared"] or (terms.classes and "labels" in facts)):
         return []

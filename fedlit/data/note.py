@@ -1,4 +1,4 @@
-"""What a person should know of a table, made where it is found."""
+"""A note tells a person something about a table. It is made where the finding is made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Note", "alike", "behind", "of_client"]
 
 
 class Note(str):
-    """A sentence that knows what it is about. As text it begins with the client and the column.
+    """A sentence with its kind, clients, column and fix. As text it begins with the client and the column.
 
     Args:
         text: the sentence.
@@ -53,7 +53,7 @@ class Note(str):
         return own
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: kind, clients, column, text, and the keys to write by client."""
+        """Return plain data: the kind, the clients, the column, the text, and the keys to write for each client."""
         fix = {client: dict(self.fix) for client in self.at if self.fix}
         return {
             "kind": self.kind,
@@ -67,12 +67,12 @@ class Note(str):
 def of_client(
     client: str, kind: str, text: str, columns: Sequence[str] = (), fix: Mapping[str, Any] | None = None
 ) -> Note:
-    """A note on one client's table, and on one of its columns if only one is named."""
+    """Make a note on one client's table; it names the column if there is only one."""
     return Note(text, kind, clients=[client], column=columns[0] if len(columns) == 1 else "", fix=fix, head=client)
 
 
 def behind(head: str, note: str, *, column: str = "") -> Note:
-    """A note with a client, a column or a place before it.
+    """Put a client, a column or a place before a note.
 
     Args:
         head: the word.
@@ -87,7 +87,7 @@ def behind(head: str, note: str, *, column: str = "") -> Note:
 
 
 def alike(notes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """Notes that differ in numbers alone are said once, with the clients that have them.
+    """Group notes that differ only in numbers, so that each is shown once with the clients that have it.
 
     Args:
         notes: client and note.

@@ -1,4 +1,4 @@
-"""From raw rows to the inputs of a network, by what a client's training rows said. Imports no PyTorch."""
+"""Encodes raw rows as inputs of a network, by what a client's training rows said. It does not import PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RowEncoder"]
 
 
 class RowEncoder:
-    """Encodes rows that need no label.
+    """Encodes rows, which need no label.
 
     Args:
         client: whose.
@@ -49,7 +49,7 @@ class RowEncoder:
         self.schema = Schema({})
 
     def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-        """Raw rows, as a file has them, as those that :meth:`transform` takes.
+        """Convert raw rows, as a file has them, to rows that :meth:`transform` takes.
 
         Returns:
             The rows with their index, and notes for a person: what was converted.
@@ -97,7 +97,7 @@ class RowEncoder:
         return dict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Be the encoder whose state it is, see :meth:`fedlit.data.encoder.TableEncoder.state_dict`."""
+        """Restore the encoder from its state (see :meth:`fedlit.data.encoder.TableEncoder.state_dict`)."""
         self._state = state
         self.scaling, self.categories = state["scaling"], state["categories"]
         self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}

@@ -1,4 +1,4 @@
-"""Which rows are for training, validation and test: at random, by class, by group, by time, or as a column says."""
+"""Splits rows into training, validation and test rows: at random, by class, by group, by time, or by a column."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FEWEST = 3  # rows of a class of which one can be in each split
 
 
 def check_split(split: SplitSettings | None, clients: Iterable[str] | None = None) -> None:
-    """Refuse a setting that cannot be meant.
+    """Refuse an invalid split setting.
 
     Args:
         split: as in a configuration.
@@ -64,14 +64,14 @@ def check_split(split: SplitSettings | None, clients: Iterable[str] | None = Non
 
 
 def _is_one(split: Any) -> bool:
-    """Whether it is the split of one client, or of all alike."""
+    """Return whether the setting is one split, rather than a mapping of clients to splits."""
     if isinstance(split, dict):
         return len(split) == 1 and all(way in _BY and isinstance(column, str) for way, column in split.items())
     return split in (None, "stratified", "random")
 
 
 def own_split(split: SplitSettings | None, client: str) -> str | dict[str, str] | None:
-    """A client's split, where each may have its own; None where nothing is said.
+    """Return the split of a client, where each client may have its own; None if the setting does not mention it.
 
     Example:
         >>> own_split({"north": {"group": "patient"}, "*": "random"}, "north")
@@ -83,7 +83,7 @@ def own_split(split: SplitSettings | None, client: str) -> str | dict[str, str] 
 
 
 def split_column(split: str | dict[str, str] | None) -> str | None:
-    """The column by which a client's rows are split, if one is."""
+    """Return the column by which a client's rows are split, if there is one."""
     return next(iter(split.values())) if isinstance(split, dict) else None
 
 
@@ -210,7 +210,7 @@ def _stratified(
 
 
 def groups_of(by: pd.Series, where: str) -> np.ndarray:
-    """The group of each row (n,), as text: " P1" and p1 are one, and so are 1 and 1.0.
+    """Return the group of each row (n,) as text. " P1" and "p1" are one group, and so are 1 and 1.0.
 
     Raises:
         DataError: rows without one.
@@ -270,7 +270,7 @@ def _by_time(
 
 
 def _times(where: str, by: pd.Series, column: Column | None) -> pd.Series:
-    """As numbers or times."""
+    """Read a column as numbers or as times."""
     import pandas as pd
 
     from fedlit.data.schema.find import declared_column, find
@@ -292,8 +292,8 @@ def _times(where: str, by: pd.Series, column: Column | None) -> pd.Series:
 
 
 def same_rows(features: pd.DataFrame, target: pd.Series, splits: Mapping[Split, np.ndarray]) -> tuple[int, int]:
-    """How many rows stand elsewhere in the table word for word, and how many validation or test rows stand in training
-    rows too.
+    """Count the rows that occur more than once in the table, and the validation or test rows that also occur among the
+    training rows.
     """
     rows = row_hashes(features) * np.uint64(31) + target.factorize()[0].astype(np.uint64)
     doubled = len(rows) - len(np.unique(rows))

@@ -1,4 +1,4 @@
-"""A client's table as a source hands it over: raw columns, target, splits."""
+"""A client's table as a source returns it: columns, target and splits."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ClientTable:
             object.__setattr__(self, "task", "multi_label")
 
     def only(self, columns: Sequence[str]) -> ClientTable:
-        """The table with some of its columns: new rows need not have the others."""
+        """Return the table with only some of its columns. New rows then need no others."""
         kept = {*columns}
         categorical = tuple(name for name in self.categorical if name in kept)
         schema = self.schema and self.schema.only(columns)
@@ -96,7 +96,7 @@ class ClientTable:
 
 
 def check_patterns(key: str, patterns: Iterable[str], clients: Iterable[str]) -> None:
-    """Refuse names or patterns of clients that match none.
+    """Refuse names or patterns that match no client.
 
     Raises:
         ConfigError: naming the key.
@@ -108,7 +108,7 @@ def check_patterns(key: str, patterns: Iterable[str], clients: Iterable[str]) ->
 
 
 def check_client(key: str, name: str, clients: Sequence[str]) -> None:
-    """Refuse the name of a client that there is not.
+    """Refuse a name that no client has.
 
     Raises:
         ConfigError: naming the key.
@@ -120,12 +120,13 @@ def check_client(key: str, name: str, clients: Sequence[str]) -> None:
 
 
 def first_match(settings: Mapping[str, Any], client: str) -> Any:
-    """What a mapping by name or pattern says of a client; None where it says nothing."""
+    """Return the value of the first name or pattern that matches a client, or None."""
     return next((own for pattern, own in settings.items() if fnmatch.fnmatchcase(client, pattern)), None)
 
 
 def several(labels: pd.DataFrame, where: str = "target") -> pd.Series:
-    """Several labels a row as one target: a tuple for each row, under a tuple of the columns' names.
+    """Combine several labels a row into one target: each row becomes a tuple, and the target's name is the tuple of the
+    columns' names.
 
     A value that is missing is None, and so is the tuple of a row that has no value at all. Whole numbers are integers,
     also where missing ones made them floats.
@@ -162,7 +163,8 @@ def _plain_labels(column: pd.Series) -> list[Any]:
 
 
 def row_hashes(frame: pd.DataFrame) -> np.ndarray:
-    """A uint64 for each row (n,): equal rows have equal ones. Numbers are compared as float64, all else as text.
+    """Return a uint64 for each row (n,), the same for equal rows. Numbers are compared as float64, everything else as
+    text.
 
     Example:
         >>> import pandas as pd
@@ -184,7 +186,7 @@ def row_hashes(frame: pd.DataFrame) -> np.ndarray:
 
 
 def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, strict: bool = True) -> list[ClientTable]:
-    """The tables with the columns that patterns choose, in their order.
+    """Return the tables with the columns that match the patterns, in their order.
 
     Args:
         tables: one per client.
@@ -216,7 +218,7 @@ def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, st
 
 
 def leave_out(tables: Sequence[ClientTable], clients: Sequence[str], names: Sequence[str]) -> list[ClientTable]:
-    """The tables without those of some clients.
+    """Return the tables without those of some clients.
 
     Args:
         tables: one per client that is here.

@@ -1,4 +1,4 @@
-"""What a client predicts: what a configuration says of it, what it tells of its target, the task that comes of it."""
+"""What a client predicts: the task setting, what the client sends about its target, and the task that follows."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = [
 
 
 def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettings | None = None) -> pd.Series:
-    """Labels as they are, but whole numbers as integers where missing ones elsewhere made them floats; the numbers of
-    another task as they are; several columns as :func:`~fedlit.data.table.several` has them.
+    """Return labels unchanged, except that whole numbers stored as floats become integers. Numbers of other tasks stay
+    as they are, and several columns are combined by :func:`~fedlit.data.table.several`.
 
     Raises:
         DataError: numbers that are no classes.
@@ -69,7 +69,7 @@ def check_task(task: TaskSettings | None, clients: Iterable[str]) -> None:
 
 
 def own_task(task: TaskSettings | None, client: str) -> dict[str, str] | None:
-    """A client's task as ``{name: …}`` with its choices; None where nothing is said.
+    """Return a client's task as ``{name: …}`` with its options, or None if the setting does not mention it.
 
     Example:
         >>> own_task({"north": "regression", "*": {"name": "classification"}}, "north")
@@ -81,17 +81,17 @@ def own_task(task: TaskSettings | None, client: str) -> dict[str, str] | None:
 
 
 def is_classification(task: Mapping[str, str] | None) -> bool:
-    """Whether a client's task, as :func:`own_task` gives it, is what it is where nothing is said."""
+    """Return whether a client's task, as :func:`own_task` returns it, is classification, which is the default."""
     return task is None or task["name"] == "classification"
 
 
 def has_classes(table: ClientTable) -> bool:
-    """Whether a client's target is one of several classes."""
+    """Return whether a client's target is one of several classes."""
     return is_classification(own_task(table.task, table.name))
 
 
 def without_classes(target: pd.Series) -> str:
-    """What a target is that is not one of several classes, in words."""
+    """Describe a target that is not one of several classes."""
     several = isinstance(target.name, tuple)
     if not several and target.dtype.kind not in "biuf":
         return "a label for each position (task: sequence_labelling)"
@@ -115,8 +115,8 @@ def _checked(task: TaskSettings) -> dict[str, str]:
 
 
 def target_facts(table: ClientTable) -> dict[str, Any]:
-    """All that a client may tell of its target before training: plain data, with ``shared``: whether it is told
-    whatever ``align`` says.
+    """Return everything that a client may send about its target before training, as plain data. ``shared`` says whether
+    it is sent whatever ``align`` is.
 
     Raises:
         DataError: a target that the task cannot predict.
@@ -133,7 +133,7 @@ def target_facts(table: ClientTable) -> dict[str, Any]:
 
 
 def agree_on_task(client: str, facts: Mapping[str, Mapping[str, Any]], *, classes: bool = False) -> Task:
-    """A client's task, from what all tell of their targets.
+    """Return a client's task, given what all clients send about their targets.
 
     Args:
         client: its name.
@@ -152,7 +152,7 @@ def agree_on_task(client: str, facts: Mapping[str, Mapping[str, Any]], *, classe
 
 
 def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse clients of several tasks where all their rows go into one.
+    """Refuse clients with different tasks if their rows are pooled.
 
     Raises:
         ConfigError: they have several.
@@ -164,7 +164,7 @@ def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def told_of_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> list[dict[str, Any]]:
-    """What clients tell each other of their targets (see :meth:`fedlit.data.agree.Agreement.told`)."""
+    """Describe what clients send each other about their targets (see :meth:`fedlit.data.agree.Agreement.told`)."""
     labels = [own for own in facts.values() if "labels" in own] if align in ("classes", "both") else []
     told: list[dict[str, Any]] = []
     if labels:

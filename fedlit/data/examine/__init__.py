@@ -1,4 +1,4 @@
-"""What is odd in clients' tables, alone and beside each other, and what to write about it. Pure functions of tables."""
+"""Examines clients' tables, alone and together, and proposes what to write about them. Pure functions of tables."""
 
 from fedlit.data.examine.page import Page, examine
 

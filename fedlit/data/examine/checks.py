@@ -1,4 +1,4 @@
-"""What is odd in clients' tables, alone and beside each other: a list of small checks, each makes notes."""
+"""The checks of clients' tables, alone and together. Each check is a small function that makes notes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FEWEST_COLUMNS, _BEYOND_CHANCE = 3, 5
 
 
 def noted(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """What reading, schema, labels and splitting found."""
+    """Yield the notes of reading, schema, labels and splitting."""
     for own in clients:
         for note in own.table.notes:
             if not isinstance(note, Note):
@@ -46,7 +46,7 @@ def noted(clients: Sequence[ClientFacts]) -> Iterator[Note]:
 
 
 def untrainable(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """Training rows from which nothing can be learnt."""
+    """Find training rows from which nothing can be learnt."""
     for own in clients:
         rows = own.table.target.iloc[own.table.splits["train"]].dropna()
         values = [{*column} - {None} for column in zip(*rows, strict=True)] if own.task == "multi_label" else [{*rows}]
@@ -64,7 +64,7 @@ def untrainable(clients: Sequence[ClientFacts]) -> Iterator[Note]:
 
 
 def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """Two names for what looks the same, which no client has both of."""
+    """Find two names for what looks like the same thing. No client has both."""
     who = {name: own for name, own in owners(clients).items() if len(own) < len(clients)}
     words, renamed = {name: "".join(plain(name)) for name in who}, set[str]()
     for first, second in combinations(sorted(who, key=lambda own: (-len(who[own]), not own.islower(), len(own))), 2):
@@ -96,7 +96,7 @@ def _median(column: ColumnFacts) -> str:
 
 
 def _fit(one: ColumnFacts, other: ColumnFacts) -> bool:
-    """Whether two columns could hold the same thing."""
+    """Return whether two columns could hold the same thing."""
     if one.group != other.group:
         return False
     if one.values is not None and other.values is not None:
@@ -110,7 +110,7 @@ def _fit(one: ColumnFacts, other: ColumnFacts) -> bool:
 
 
 def scales(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """Numbers of one name that clients have in different sizes, targets among them."""
+    """Find numbers of one name that differ in size between clients, including targets."""
     held: dict[tuple[str, bool], dict[str, ColumnFacts]] = {}
     for own in clients:
         for target, columns in ((False, own.columns), (True, own.targets)):
@@ -128,7 +128,7 @@ def scales(clients: Sequence[ClientFacts]) -> Iterator[Note]:
 
 
 def _times(one: ColumnFacts, other: ColumnFacts) -> str | None:
-    """How far the numbers of two columns are apart, in words; None where that is not odd."""
+    """Describe how far the numbers of two columns are apart; return None if that is not odd."""
     if one.group != "number" or other.group != "number" or not one.quantiles or not other.quantiles:
         return None
     small, large = sorted((own.quantiles[1:4] for own in (one, other)), key=lambda own: own[1])
@@ -142,7 +142,7 @@ def _times(one: ColumnFacts, other: ColumnFacts) -> str | None:
 
 
 def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """One name, values of another kind."""
+    """Find columns of one name whose values differ in kind."""
     for name in owners(clients):
         found: dict[str, list[ClientFacts]] = {}
         for own in clients:
@@ -164,7 +164,7 @@ def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
 
 
 def spellings(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """Categories of one column, or classes of one target, that clients write in two ways."""
+    """Find categories of one column, or classes of one target, that clients spell differently."""
     held: dict[tuple[str, str], dict[tuple[Any, ...], list[str]]] = {}
     for own in clients:
         for kind, columns in (("values", own.columns), ("labels", own.targets)):
@@ -184,7 +184,7 @@ def _shown(held: Sequence[Any]) -> str:
 
 
 def _odd(ones: tuple[Any, ...], others: tuple[Any, ...], labels: bool) -> str:
-    """What is odd about two sets of categories or classes, if anything is."""
+    """Describe what is odd about two sets of categories or classes, if anything is."""
     first, second = ({str(own) for own in side} for side in (ones, others))
     if first == second:
         return "the same words, and numbers at one of them" if labels else ""
@@ -199,7 +199,9 @@ def _odd(ones: tuple[Any, ...], others: tuple[Any, ...], labels: bool) -> str:
 
 
 def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """Rows that stand at two clients: equal in all columns that both have. Only where one process sees both."""
+    """Find rows of two clients that are equal in all columns that both have. This works only if one
+    process sees both.
+    """
     known: dict[tuple[str, tuple[str, ...]], tuple[np.ndarray, np.ndarray]] = {}
     kinds = [{str(name): dtype.kind in "iuf" for name, dtype in own.table.features.dtypes.items()} for own in clients]
     for (one, ours), (other, theirs) in islice(combinations(zip(clients, kinds, strict=True), 2), MOST_PAIRS):
@@ -222,7 +224,7 @@ def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
 
 
 def people(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """Values of an identifier that stand at two clients. Only where one process sees both."""
+    """Find values of an identifier that two clients have. This works only if one process sees both."""
     for one, other in islice(combinations(clients, 2), MOST_PAIRS):
         for name, known in one.table.keys.items():
             if both := len(np.intersect1d(known, other.table.keys.get(name, ()), assume_unique=True)):

@@ -1,4 +1,4 @@
-"""What a client's table holds, in numbers."""
+"""Summarises a client's table in numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_VALUES = 500  # of a column of categories that are kept
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """The facts of one raw column, or of one target.
+    """A summary of one raw column, or of one target.
 
     Attributes:
         kind: numeric, categorical, ordinal, boolean or date.
@@ -39,13 +39,13 @@ class ColumnFacts:
 
     @property
     def group(self) -> str:
-        """The kind, where a column of an order counts as numbers."""
+        """The kind, with ordinal columns counted as numbers."""
         return "number" if self.kind in ("numeric", "ordinal") else self.kind
 
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """A client's table in numbers.
+    """A summary of a client's table.
 
     Attributes:
         table: the table itself.
@@ -69,7 +69,7 @@ class ClientFacts:
 
     @property
     def target(self) -> str:
-        """The name of what is predicted, or several."""
+        """The name of the target, or the names of several."""
         return ", ".join(self.targets)
 
     @property
@@ -80,11 +80,11 @@ class ClientFacts:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Columns that are not used → why."""
+        """Maps each column that is not used to the reason."""
         return dict(self.table.schema.left_out) if self.table.schema is not None else {}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         made = {key: getattr(self, key) for key in ("client", "rows", "target", "task", "left_out")}
         for key, held in (("columns", self.columns), ("targets", self.targets)):
             made[key] = {name: asdict(own) for name, own in held.items()}
@@ -92,7 +92,7 @@ class ClientFacts:
 
 
 def facts_of(table: ClientTable) -> ClientFacts:
-    """Look at one table."""
+    """Summarise one table."""
     types = {} if table.schema is None else table.schema.columns
     shown: dict[str, str] = {}  # raw column → the typed one that stands for it
     for typed in map(str, table.features):
@@ -158,12 +158,12 @@ def is_number(column: pd.Series) -> bool:
 
 
 def sampled(rows: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the rows, spread over all."""
+    """Return at most ``most`` of the rows, spread evenly over all."""
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
 def owners(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts]]:
-    """Column → the clients that have it."""
+    """Map each column to the clients that have it."""
     made: dict[str, list[ClientFacts]] = {}
     for own in clients:
         for name in own.columns:
@@ -172,7 +172,7 @@ def owners(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts]]:
 
 
 def named(clients: Sequence[str], most: int = 4) -> str:
-    """Clients in a sentence.
+    """List clients in a sentence.
 
     Example:
         >>> named(["a"]), named(["a", "b", "c"]), named("abcdef")

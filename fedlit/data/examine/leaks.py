@@ -1,4 +1,6 @@
-"""Columns that alone predict the target: what half of the training rows say in bins is scored on the other half."""
+"""Finds columns that alone predict the target: bins learnt on half of the training rows are scored on
+the other half.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _PRIOR = 1e-3  # rows of the mean answer in each bin: it is all that is known of
 
 
 def leaks(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """Columns that nearly determine their client's target."""
+    """Find columns that nearly determine their client's target."""
     for own in clients:
         table, wide = own.table, len(own.columns) > WIDE
         rows = sampled(np.sort(table.splits["train"]), ROWS_OF_WIDE if wide else ROWS)
@@ -57,7 +59,9 @@ def leaks(clients: Sequence[ClientFacts]) -> Iterator[Note]:
 
 
 def _binned(numbers: np.ndarray) -> np.ndarray:
-    """Columns (n, d) as bins of about as many rows each; equal numbers share a bin, and so do missing ones."""
+    """Cut columns (n, d) into bins of roughly equal numbers of rows. Equal numbers share a bin, and so
+    do missing ones.
+    """
     order = np.argsort(numbers, axis=0, kind="stable")
     held = np.take_along_axis(numbers, order, axis=0)
     other = (held[1:] != held[:-1]) & ~(np.isnan(held[1:]) & np.isnan(held[:-1]))
@@ -73,7 +77,7 @@ def _binned(numbers: np.ndarray) -> np.ndarray:
 
 
 def _scores(bins: np.ndarray, answers: np.ndarray, measure: str) -> np.ndarray:
-    """How well each column's bins (n, d) predict classes or ranks (n, k): the mean over both halves, (d,)."""
+    """Return how well each column's bins (n, d) predict classes or ranks (n, k), averaged over both halves: (d,)."""
     columns, width = bins.shape[1], int(bins.max()) + 1
     places = bins + width * np.arange(columns)
     scores = np.zeros(columns)

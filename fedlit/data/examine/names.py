@@ -1,4 +1,4 @@
-"""Names of columns, and values of categories, that may mean the same."""
+"""Compares names of columns and values of categories that may mean the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ALIKE = 0.85
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name.
+    """Split a name into words.
 
     Example:
         >>> words_of("AGE_YEARS"), words_of("sysBP (mmHg)")
@@ -32,7 +32,7 @@ def words_of(name: str) -> list[str]:
 
 
 def plain(name: str) -> list[str]:
-    """The words of a name without those that do not change its meaning.
+    """Return the words of a name without units and other words that do not change its meaning.
 
     Example:
         >>> plain("AGE_YEARS"), plain("Age"), plain("day")
@@ -43,7 +43,7 @@ def plain(name: str) -> list[str]:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two names, or two values, are spelt so alike that they may mean the same.
+    """Return whether two names, or two values, are spelt so similarly that they may mean the same.
 
     Example:
         >>> alike("cholesterol", "Cholestrol"), alike("chol", "cholesterol"), alike("Bern", "berne")
@@ -64,7 +64,7 @@ def _one_word(short: str, long: str) -> bool:
 
 
 def spelt(ones: Collection[str], others: Collection[str]) -> list[tuple[str, str]]:
-    """Values of two clients that look like one, of those that only one of them has.
+    """Pair values of two clients that look like the same value, among those that only one of them has.
 
     Example:
         >>> spelt({"M", "F"}, {"male", "female"}), spelt({"yes", "no"}, {"1", "0"})

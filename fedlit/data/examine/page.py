@@ -1,4 +1,4 @@
-"""One page of what clients' tables hold, what is odd in them, and what would settle it."""
+"""The page of ``fedlit check``: what clients' tables hold, what is odd in them, and how to fix it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _HOW = (
 
 @dataclass(frozen=True)
 class Page(Shown):
-    """What clients' tables hold, and notes on it.
+    """What clients' tables hold, with notes on them.
 
     Attributes:
         clients: in numbers.
@@ -84,7 +84,7 @@ class Page(Shown):
 
     @property
     def odd(self) -> list[Note]:
-        """The notes that ask for something."""
+        """The notes that ask the user for something."""
         return [note for note in self.notes if note.kind not in _INFORMS]
 
     def parts(self) -> Iterable[str | Grid]:
@@ -109,7 +109,7 @@ class Page(Shown):
         yield _HOW + (f", and of {MOST_PAIRS:,} of {pairs:,} pairs were." if pairs > MOST_PAIRS else ".")
 
     def _kind(self, kind: str, notes: Sequence[Note]) -> Iterable[str]:
-        """The notes of one kind; those that differ in numbers alone are printed once, with their clients."""
+        """Yield the notes of one kind. Those that differ only in numbers are shown once, with their clients."""
         (title, advice), groups = KINDS[kind], dict[str, list[Note]]()
         for note in notes:
             same = _NUMBERS.sub("#", note.text) if len(self.clients) > _MANY else note.text
@@ -128,7 +128,7 @@ class Page(Shown):
             yield f"  {advice}"
 
     def _fixes(self, notes: Sequence[Note]) -> Iterable[str]:
-        """What settles notes, as YAML: keys of Tables, those of a file in its entry."""
+        """Yield what settles notes, as YAML: keys of Tables, or of a file's entry."""
         fix, clients = notes[0].fix, [client for note in notes for client in note.at]
         if not self.own_tables and "drop" in fix:
             yield Verbatim(f"  Write: data: {{columns: {flow([f'!{name}' for name in fix['drop']])}}}")
@@ -140,12 +140,12 @@ class Page(Shown):
             yield f"  … and at {len(clients) - _FEW:,} more clients"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"clients": [own.to_dict() for own in self.clients], "notes": [own.to_dict() for own in self.notes]}
 
 
 def examine(tables: Sequence[ClientTable], source: Source | None = None, *, columns: bool = False) -> Page:
-    """Look at clients' tables, alone and beside each other.
+    """Examine clients' tables, alone and together.
 
     Columns that predict the target are looked for in a sample of training rows; quantiles are of a sample; the same
     rows at two clients can be found only where one process sees both.
@@ -176,7 +176,7 @@ def _heading(note: Note) -> str:
 
 
 def flow(value: Any) -> str:
-    """Plain data as YAML in one line."""
+    """Return plain data as YAML in one line."""
     import yaml
 
     plain = json.loads(json.dumps(value, default=str))  # nothing twice the same object: no anchors
@@ -198,14 +198,14 @@ def _table_of(clients: Sequence[ClientFacts]) -> Grid:
 
 
 def _together(clients: Sequence[ClientFacts]) -> Grid:
-    """Many clients: the least, the median and the most of each number."""
+    """Summarise many clients: the least, the median and the most of each number."""
     held = [_numbers(own) for own in clients]
     rows = [[key, *(f"{pick([own[key] for own in held]):,.4g}" for pick in (min, np.median, max))] for key in held[0]]
     return Grid([f"{len(clients):,} clients", "least", "median", "most"], rows)
 
 
 def _paragraph(own: ClientFacts) -> Iterable[str]:
-    """A client's targets, columns and gaps."""
+    """Yield a client's targets, columns and missing cells."""
     yield f"{own.client}: predicts {'; '.join(_target(own, name, held) for name, held in own.targets.items())}"
     kinds = Counter(column.kind for column in own.columns.values()).most_common()
     parts, reasons = [counted(number, *_KIND_WORDS[kind]) for kind, number in kinds], dict[str, list[str]]()
@@ -242,7 +242,7 @@ def _column_table(own: ClientFacts) -> Grid:
 
 
 def _held(column: ColumnFacts) -> str:
-    """What a column holds, in a few words."""
+    """Describe what a column holds in a few words."""
     if column.values is not None:
         return shorten([text if len(text := str(own)) <= 24 else f"{text[:23]}…" for own in column.values], 4)
     if not column.quantiles:
@@ -254,7 +254,7 @@ def _held(column: ColumnFacts) -> str:
 
 
 def _common_columns(clients: Sequence[ClientFacts]) -> str:
-    """Which columns several clients have."""
+    """Say which columns several clients have."""
     shared = {name: len(who) for name, who in owners(clients).items() if len(who) > 1}
     if not shared:
         return "No two clients have a column in common. They can share a core, but no columns."

@@ -1,4 +1,4 @@
-"""What a configuration for tables of which nothing is known could say."""
+"""Proposes a configuration for tables of which nothing is known yet."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DRAWN = 20_000  # rows of which types are found
 
 @dataclass
 class Proposal:
-    """What a configuration could say.
+    """What a configuration could contain.
 
     Attributes:
         settings: arguments of :class:`fedlit.Tables`.
@@ -57,7 +57,7 @@ class Proposal:
     sites: str | None = None
 
     def note(self, key: str, client: str, text: str, **setting: Any) -> None:
-        """Say something of an argument; and propose what it is for a client."""
+        """Add a note about an argument, and propose the argument's value for a client."""
         self.notes.setdefault(key, []).append(f"{client}: {text}")
         for name, value in setting.items():
             self.settings.setdefault(name, {})[client] = value
@@ -69,7 +69,7 @@ def propose(
     names: Sequence[str] | None = None,
     client_column: str | None = None,
 ) -> Proposal:
-    """Look at the files of a folder.
+    """Look at the files of a folder and propose a configuration.
 
     Args:
         folder: a folder, a pattern or one file.
@@ -115,7 +115,7 @@ def propose(
 
 
 def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str | None) -> Raw:
-    """A file's table; what its columns hold, and how it is read, is put into the proposal."""
+    """Read a file's table; add what its columns hold and how it is read to the proposal."""
     from fedlit.data.schema.schema import Schema
 
     client, path = place.client, place.find()
@@ -149,13 +149,13 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
 
 
 def _is_code(numbers: np.ndarray) -> bool:
-    """Whether numbers may be codes of categories: few, and whole."""
+    """Return whether numbers may be codes of categories: few different values, and all whole."""
     held = np.unique(numbers[np.isfinite(numbers)])
     return 2 < len(held) <= _FEW_CLASSES and not bool((held % 1).any())
 
 
 def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, str]:
-    """The column to predict, and why."""
+    """Return the column to predict, and the reason."""
     columns = list(kinds)
     if said is not None:
         if said not in columns:
@@ -185,7 +185,7 @@ def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, 
 
 
 def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
-    """Put the task and the positive label into the proposal; return the labels or numbers."""
+    """Add the task and the positive label to the proposal; return the labels or numbers."""
     from fedlit.data.labels import likely_positive, plain_target
 
     target = made.settings["target"][client]
@@ -218,7 +218,7 @@ def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
 
 
 def _sites(made: Proposal, client: str, raw: Raw) -> None:
-    """Look for a column of categories that is called like a place."""
+    """Look for a column of categories whose name is that of a place."""
     for name, kind in made.kinds[client].items():
         named = _SITES.intersection(words_of(name)) and (kind == "categorical" or name in made.codes)
         if named and 2 <= raw.frame[name].nunique() <= _MOST_SITES:

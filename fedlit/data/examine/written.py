@@ -1,4 +1,4 @@
-"""A commented configuration for tables that were looked at."""
+"""Writes a commented configuration for tables that were examined."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ORDER = ("files", "client_column", "least_rows", "target", "task", "positive", 
 
 
 def written(proposal: Proposal, file: str) -> str:
-    """The text of a configuration that trains as it is.
+    """Return the text of a configuration that can be trained as it is.
 
     Args:
         proposal: what it says.
@@ -55,12 +55,12 @@ def written(proposal: Proposal, file: str) -> str:
 
 
 def some(lines: Sequence[str]) -> list[str]:
-    """The first of many lines, and how many more there are."""
+    """Return the first lines, and how many more there are."""
     return [*lines[:_MOST], *([f"… and {len(lines) - _MOST:,} more"] if len(lines) > _MOST else [])]
 
 
 def _yaml(value: Any, key: str) -> str:
-    """A key and its value as YAML; a mapping of files or of mappings over several lines."""
+    """Return a key and its value as YAML; a mapping of files or of mappings takes several lines."""
     import yaml
 
     nested = isinstance(value, dict) and any(isinstance(own, dict) for own in value.values())
@@ -72,7 +72,7 @@ def _yaml(value: Any, key: str) -> str:
 
 
 def _comment(text: str, indent: int) -> str:
-    """Text as lines of a comment of at most 79 columns."""
+    """Wrap a text as lines of a comment of at most 79 columns."""
     start = " " * indent + "# "
     return textwrap.fill(
         " ".join(text.split()), 79, initial_indent=start, subsequent_indent=start + "  ", break_long_words=False,

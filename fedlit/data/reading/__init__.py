@@ -1,4 +1,4 @@
-"""A client's table, read strictly and with bounded memory from delimited text, Parquet, Feather, Excel or SQL."""
+"""Reads a client's table from delimited text, Parquet, Feather, Excel or SQL, strictly and with bounded memory."""
 
 from fedlit.data.reading.formats import check_url
 from fedlit.data.reading.options import Raw, ReadOptions

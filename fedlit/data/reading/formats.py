@@ -1,4 +1,4 @@
-"""Tables in other formats than text: Excel, Parquet, Feather, SQL."""
+"""Reads formats other than text: Excel, Parquet, Feather and SQL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SECRET = re.compile(r"(?i)\w*(?:password|passwd|pwd|token|secret|api_?key)\w*\s*
 
 
 def read_excel(path: Path, notes: Notes) -> pd.DataFrame:
-    """Read one sheet of an ``.xlsx`` file, as if its rows were lines of text.
+    """Read one sheet of an ``.xlsx`` file as if its rows were lines of text.
 
     Args:
         path: the file.
@@ -93,7 +93,7 @@ def _sheet(book: Any, notes: Notes) -> Any:
 
 
 def _text_of(value: Any) -> str:
-    """A cell's value as a person would write it.
+    """Return a cell's value as a person would write it.
 
     >>> [_text_of(value) for value in (None, True, 1.0, 0.1 + 0.2, "007", datetime.datetime(2024, 1, 5))]
     ['', 'TRUE', '1', '0.3', '007', '2024-01-05']
@@ -117,7 +117,7 @@ def _text_of(value: Any) -> str:
 
 
 def read_arrow(path: Path, kind: str, notes: Notes) -> pd.DataFrame:
-    """Read a Parquet or Feather file, bounded while it is read.
+    """Read a Parquet or Feather file and check its size while reading.
 
     Args:
         path: the file.
@@ -167,7 +167,9 @@ def _feather(path: Path, names: list[str], notes: Notes) -> Iterator[pa.RecordBa
 
 
 def _kept(schema: pa.Schema, kept: list[str], notes: Notes) -> list[int]:
-    """The places to read, whose names go into ``kept``; row numbers that pandas wrote are no column."""
+    """Return the positions of the columns to read, and add their names to ``kept``. Row numbers that pandas wrote are
+    not a column.
+    """
     names = named(schema.names, notes)
     places = [place for place in chosen(names, notes) if not re.fullmatch(r"__index_level_\d+__", names[place])]
     kept += [names[place] for place in places]
@@ -175,8 +177,8 @@ def _kept(schema: pa.Schema, kept: list[str], notes: Notes) -> list[int]:
 
 
 def series_of(column: pa.ChunkedArray) -> pd.Series:
-    """An Arrow column as a pandas one that loses nothing: of a NumPy type where that can say the same, else of a
-    nullable type of pandas, else of Arrow's.
+    """Convert an Arrow column to a pandas one without loss: to a NumPy type if that is enough, otherwise to a nullable
+    type of pandas, otherwise to Arrow's own.
     """
     import pandas as pd
     import pyarrow as pa
@@ -201,7 +203,7 @@ def series_of(column: pa.ChunkedArray) -> pd.Series:
 
 
 def check_url(url: str) -> None:
-    """Refuse a URL that holds a password, so that no configuration, log or checkpoint can hold one.
+    """Refuse a URL that holds a password, so that no configuration, log or checkpoint can contain one.
 
     Args:
         url: an SQLAlchemy URL, before its ``${NAME}`` are replaced.
@@ -227,7 +229,7 @@ def check_url(url: str) -> None:
 
 
 def without_secrets(text: str, url: str = "") -> str:
-    """A text without a URL's query part and password, and without what the variables of ``url`` hold.
+    """Remove a URL's query part and password, and the values of the variables in ``url``, from a text.
 
     Example:
         >>> without_secrets("postgresql://reader:hunter2@db.north.example/cohort?token=1")
@@ -242,7 +244,7 @@ def without_secrets(text: str, url: str = "") -> str:
 
 
 def read_sql(url: str, notes: Notes) -> pd.DataFrame:
-    """Read what a query gives.
+    """Read the result of a query.
 
     Args:
         url: an SQLAlchemy URL; ``${NAME}`` stands for an environment variable.

@@ -1,4 +1,4 @@
-"""Columns: their names made unique text, chosen and renamed."""
+"""Makes the names of columns unique, and selects and renames columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_NAME = "unnamed_"
 
 
 def named(header: Iterable[object], notes: Notes) -> list[str]:
-    """The names of all columns, without blanks around them; one without a name is called ``unnamed_N``.
+    """Return the names of all columns without surrounding blanks; a column without a name is called ``unnamed_N``.
 
     Args:
         header: the names as they stand in the file.
@@ -69,7 +69,7 @@ def _is_number(text: str) -> bool:
 
 
 def chosen(names: Sequence[str], notes: Notes) -> list[int]:
-    """The places of the columns that ``keep`` and ``drop`` leave, ascending.
+    """Return the positions of the columns that ``keep`` and ``drop`` leave, in ascending order.
 
     Raises:
         DataError: a name or glob fits no column, or no column is left.
@@ -100,7 +100,7 @@ def _absent(key: str, name: str, names: Sequence[str], notes: Notes) -> Exceptio
 
 
 def finished(frame: pd.DataFrame, notes: Notes) -> pd.DataFrame:
-    """The table with its columns renamed, without columns that have neither a name nor a value.
+    """Rename the columns, and drop those with neither a name nor a value.
 
     Raises:
         DataError: there is no row, ``rename`` names no column, or two columns would have one name.

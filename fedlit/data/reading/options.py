@@ -1,4 +1,4 @@
-"""What a configuration may say of how a client's table is read, and what reading gives."""
+"""The options for reading a client's table, and the result of reading."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @dataclass(frozen=True)
 class ReadOptions:
-    r"""How a table is read. What is not given is found, and a note names what was found.
+    r"""How a table is read. Options that are not given are detected, and a note names what was detected.
 
     Attributes:
         sep: the character between two fields of delimited text; found among comma, semicolon, tab and bar.
@@ -120,7 +120,7 @@ class ReadOptions:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any], where: str) -> ReadOptions:
-        """The options that a configuration states.
+        """Make the options from a configuration.
 
         Args:
             given: option to value.
@@ -142,14 +142,14 @@ class ReadOptions:
             raise ConfigError(f"{where}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """The options that differ from their defaults, as plain data."""
+        """Return the options that differ from their defaults, as plain data."""
         values = ((own.name, getattr(self, own.name), own.default) for own in fields(self))
         return {name: value for name, value, default in values if value != default or type(value) is not type(default)}
 
 
 @dataclass(frozen=True)
 class Raw:
-    """A table as it was read, before anything is known of its types.
+    """A table as it was read, before its types are known.
 
     Attributes:
         frame: the rows, numbered from 0; names of columns are text, each once. Of delimited text and Excel every cell
@@ -166,7 +166,7 @@ class Raw:
 
 
 class Notes:
-    """The notes on one table, and errors that start with the same words.
+    """Collects the notes on one table and makes its errors; both start with the same words.
 
     Args:
         where: whose table it is and where it is read.
@@ -184,15 +184,15 @@ class Notes:
         self.texts: list[str] = []
 
     def add(self, text: str, **fix: Any) -> None:
-        """Keep a note; ``fix`` are the keys of reading that settle it."""
+        """Add a note; ``fix`` holds the reading options that settle it."""
         self.texts.append(Note(text, "read" if fix else "", fix=fix, head=self.where))
 
     def error(self, text: str, line: int | None = None) -> DataError:
-        """The error to raise, which names client, file and line."""
+        """Return an error that names the client, the file and the line."""
         return DataError(f"{self.where}{f', line {line:,}' if line else ''}: {text}")
 
     def check_size(self, rows: int, size: int = 0) -> None:
-        """Refuse a table of more rows, or of more bytes in memory, than the options allow."""
+        """Refuse a table with more rows, or more bytes in memory, than the options allow."""
         for key, found, what in (("max_rows", rows, "rows"), ("max_bytes", size, "bytes")):
             if found > (most := getattr(self.options, key)):
                 raise self.error(f"expected at most {most:,} {what}, found more. Keep fewer, or raise {key}.")

@@ -1,4 +1,4 @@
-"""One table from one place, whatever it is kept as: the first bytes of a file say what it is."""
+"""Reads one table from one place, in whatever format. The first bytes of a file say what it is."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SUFFIXES = {
 
 
 def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
-    r"""Read a client's table. Nothing is decided of types.
+    r"""Read a client's table. Types are not determined here.
 
     Args:
         place: a file (delimited text, also compressed; Parquet; Feather; Excel), or an SQLAlchemy URL. What a file is
@@ -112,7 +112,7 @@ def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
 
 @contextmanager
 def _one_message(notes: Notes, url: str = "") -> Iterator[None]:
-    """Turn whatever the system or a library raises into an error of the data; it shows no secret of the URL."""
+    """Turn any error of the system or a library into a data error that shows no secret of the URL."""
     failure: FedlitError
     try:
         yield
@@ -146,7 +146,7 @@ def _read_file(text: str, notes: Notes) -> pd.DataFrame:
 
 
 def _begins(head: bytes) -> str:
-    """What a file is, by its first 4,096 bytes.
+    """Return what a file is, judged by its first 4,096 bytes.
 
     >>> _begins(b"a,b"), _begins(bytes([31, 139, 8])), _begins(b"PAR1,PAR2")
     ('text', 'gzip', 'text')
@@ -168,7 +168,7 @@ def _kind_of(path: Path) -> str:
 
 
 def _content(path: Path, kind: str, notes: Notes) -> bytes:
-    """The decompressed bytes, refused before they fill memory."""
+    """Return the decompressed bytes; refuse them before they fill the memory."""
     content = io.BytesIO()
     with OPENERS[kind](path) as source:
         while piece := source.read(min(PIECE, notes.options.max_bytes + 1)):

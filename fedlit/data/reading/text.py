@@ -1,4 +1,4 @@
-"""Delimited text: strict, each cell as it is written."""
+"""Reads delimited text strictly and keeps each cell as it is written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WESTERN = re.compile(
 
 
 def read_text(content: bytes, notes: Notes, sep: str | None = None) -> pd.DataFrame:
-    """Read delimited text by pyarrow. Python's strict reader checks quotes, and finds the line at fault.
+    """Read delimited text with pyarrow. Python's strict csv reader checks quotes and finds the line of an error.
 
     Args:
         content: the bytes of the file, decompressed.
@@ -66,7 +66,7 @@ def read_text(content: bytes, notes: Notes, sep: str | None = None) -> pd.DataFr
 
 
 class _Text:
-    """The rows of a text that begins with its header; each must have as many fields as this.
+    """Text that begins with its header. Each row must have as many fields as the header.
 
     Args:
         content: UTF-8.
@@ -101,7 +101,7 @@ class _Text:
             notes.add(f"most names of columns are numbers ({shorten(self.names)}). If there is no header, write names.")
 
     def frame(self) -> pd.DataFrame:
-        """The columns that are kept."""
+        """Return the columns that are kept, as a data frame."""
         blank = self.check() if b'"' in self.content else None
         table = self.table()
         self.notes.check_size(len(table))
@@ -119,7 +119,7 @@ class _Text:
         return made
 
     def table(self) -> Any:
-        """The same as an Arrow table of texts."""
+        """Return the columns that are kept, as an Arrow table of text."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
@@ -155,7 +155,7 @@ class _Text:
         return table
 
     def rows(self) -> Iterator[tuple[int, int, list[str]]]:
-        """The line where each row begins, counted from 1; how many lines it takes; its cells."""
+        """Yield, for each row, the line where it begins (counted from 1), its number of lines, and its cells."""
         # The reader's own limit of 131,072 characters a cell is for all of a process.
         csv.field_size_limit(max(csv.field_size_limit(), MOST_IN_LINE))
         reader = csv.reader(_lines_of(self.content), delimiter=self.sep, strict=True)
@@ -173,7 +173,7 @@ class _Text:
             ) from error
 
     def check(self) -> int:
-        """Refuse the first line that is no row; the number of blank lines otherwise."""
+        """Refuse the first line that is not a valid row; otherwise return the number of blank lines."""
         blank, several = 0, list[int]()
         header = self.has_header
         for line, taken, row in self.rows():
@@ -198,7 +198,8 @@ class _Text:
 
 
 def _is_data(header: Sequence[str]) -> bool:
-    """Whether a first line is a row of numbers, and no names: 2019 and 2020, each once, may be names.
+    """Return whether a first line is a row of numbers rather than names. Different whole numbers, such as 2019 and
+    2020, may be names.
 
     >>> _is_data(["63.0", "1", "?"]), _is_data(["age", "63"]), _is_data(["2019", "2020"]), _is_data(["1", "1"])
     (True, False, False, True)
@@ -215,18 +216,18 @@ def _lines_of(content: bytes) -> io.TextIOWrapper:
 
 
 def _is_blank(row: Sequence[str], width: int) -> bool:
-    """Whether a line is blank. In a table of one column, blanks are a cell."""
+    """Return whether a line is blank. In a table of one column, blanks are a cell."""
     return not row or (width > 1 and len(row) == 1 and not row[0].strip())
 
 
 def _lines_in(piece: bytes) -> int:
-    """How many lines end in a piece of text, by LF, CR or both."""
+    """Count the line ends in a piece of text: LF, CR or both."""
     returns = piece.count(b"\r")
     return piece.count(b"\n") + returns - (piece.count(b"\r\n") if returns else 0)
 
 
 def _as_utf8(content: bytes, notes: Notes) -> bytes:
-    """A text as UTF-8 without a byte order mark; the encoding that was found is noted."""
+    """Return a text as UTF-8 without a byte order mark; note the encoding if it was detected."""
     declared = notes.options.encoding
     found = declared or ("utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8")
     if found != "utf-8" or not content.isascii():
@@ -252,7 +253,8 @@ def _as_utf8(content: bytes, notes: Notes) -> bytes:
 
 
 def _likely(sample: bytes) -> str:
-    """The likely encoding of bytes that are not UTF-8; cp1252 where all letters are Western, or nothing is known.
+    """Return the likely encoding of bytes that are not UTF-8: cp1252 if all letters are Western or nothing better is
+    found.
 
     >>> _likely("Müller,Köln".encode("latin-1"))
     'cp1252'
@@ -267,7 +269,7 @@ def _likely(sample: bytes) -> str:
 
 
 def _without_blanks_around_quotes(content: bytes, sep: str) -> bytes:
-    r"""The text without blanks between a quoted cell and a separator, or a line's end.
+    r"""Remove blanks between a quoted cell and a separator or the end of a line.
 
     >>> _without_blanks_around_quotes(b'a, "b, c" ,d\n "e" ,"f, ""g"\n', ",")
     b'a,"b, c",d\n"e","f, ""g"\n'
@@ -281,7 +283,9 @@ def _without_blanks_around_quotes(content: bytes, sep: str) -> bytes:
 
 
 def _separator(content: bytes, notes: Notes) -> str:
-    """The separator that gives the first lines one number of fields, or the one that fits most of them."""
+    """Return the separator that splits all the first lines into one number of fields, or the one that
+    fits most lines.
+    """
     names = notes.options.names
     shares = {sep: _share(content[:SNIFFED], sep, names) for sep in SEPARATORS}
     if list(shares.values()).count(1) > 1:
@@ -298,7 +302,9 @@ def _separator(content: bytes, notes: Notes) -> str:
 
 
 def _share(start: bytes, sep: str, names: Sequence[str] | None) -> float:
-    """The share of lines with the most common number of fields, 1 only where the header has it, too."""
+    """Return the share of lines with the most common number of fields; it is 1 only if the header has
+    that number, too.
+    """
     text = _without_blanks_around_quotes(start, sep).decode("utf-8", "ignore")
     try:
         rows = itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=sep), 101)
@@ -315,7 +321,7 @@ def _share(start: bytes, sep: str, names: Sequence[str] | None) -> float:
 
 
 def text_dtype() -> Any:
-    """The dtype of text that is kept by Arrow, where NaN means missing."""
+    """Return the dtype of text that Arrow stores, in which NaN means missing."""
     import numpy as np
     import pandas as pd
 

@@ -1,1 +1,1 @@
-"""What raw columns hold, found and said: numbers, categories, orders, dates, and what is left out."""
+"""Detects what raw columns hold: numbers, categories, ordered categories, dates, or values that are left out."""

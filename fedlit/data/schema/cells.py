@@ -1,4 +1,4 @@
-"""A column's cells as different plain texts, before it is known what they mean; and the words that mean no value."""
+"""The cells of a column as distinct texts, before their type is known, and the words that mean a missing value."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 
 @dataclass(frozen=True)
 class Cells:
-    """A column's cells.
+    """The cells of a column, stored as distinct texts and codes.
 
     Attributes:
         name: the column's.
@@ -68,7 +68,7 @@ class Cells:
 
     @classmethod
     def of(cls, values: pd.Series) -> Cells:
-        """Cells of any type (n,) as text."""
+        """Convert cells (n,) of any type to text."""
         try:
             codes, different = pd.factorize(values)
         except TypeError:  # lists and the like
@@ -82,13 +82,13 @@ class Cells:
 
     @property
     def counts(self) -> np.ndarray:
-        """How often each text is there."""
+        """How often each text occurs."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.texts))
 
     def without(
         self, missing: Iterable[str | float], kept: Collection[str] = (), words: frozenset[str] = MISSING
     ) -> tuple[Cells, dict[str, int]]:
-        """The cells that have a value, and the words that mean that there is none, with how often they are there.
+        """Return the cells that have a value, and how often each word for a missing value occurs.
 
         Args:
             missing: further words in lower case, and numbers.
@@ -116,7 +116,7 @@ class Cells:
         return [Note(said, "spelling")] if self.hidden else []
 
     def take(self, values: np.ndarray, gap: Any = np.nan) -> np.ndarray:
-        """A value for each text as one for each cell (n,); ``gap`` where it is missing."""
+        """Expand one value for each text to one for each cell (n,); missing cells become ``gap``."""
         return _taken(values, self.codes, gap)
 
 
@@ -126,18 +126,18 @@ def _taken(values: np.ndarray, codes: np.ndarray, gap: Any) -> np.ndarray:
 
 
 def plain_text(cell: object) -> str:
-    """A cell as text; a whole number is written as one, and exactly: 1000001, not 1e+06."""
+    """Return a cell as text. A whole number is written exactly: 1000001, not 1e+06."""
     return str(int(cell)) if isinstance(cell, float | np.floating) and float(cell).is_integer() else str(cell)
 
 
 def is_text(values: pd.Series) -> bool:
-    """Whether cells are text, or objects of any kind."""
+    """Return whether cells are text or arbitrary objects."""
     kind = getattr(values.dtype, "kind", "O")
     return kind == "O" or isinstance(values.dtype, pd.StringDtype | pd.CategoricalDtype)
 
 
 def plain_types(values: pd.Series) -> pd.Series:
-    """Arrow's own types, which only some files have, as those that are known here.
+    """Convert Arrow's own types, which only some files have, to the types that are handled here.
 
     Example:
         >>> import pyarrow as pa
@@ -160,7 +160,7 @@ def plain_types(values: pd.Series) -> pd.Series:
 
 
 def true_or_false(word: object) -> bool | None:
-    """What a word says.
+    """Return the truth value that a word stands for, or None.
 
     Example:
         >>> true_or_false("Ja"), true_or_false("0"), true_or_false("perhaps")

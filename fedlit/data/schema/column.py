@@ -68,7 +68,8 @@ class Column:
 
     @classmethod
     def typed(cls, values: pd.Series, categorical: bool) -> Column:
-        """A column (n,) that a source gave typed; a category's name is a value, whatever the word means elsewhere.
+        """Describe a column (n,) that a source returns with its type. The name of a category is a value, even if the
+        word means "missing" elsewhere.
 
         Example:
             >>> Column.typed(pd.Series(["none", "mild"]), True).spelling
@@ -80,7 +81,8 @@ class Column:
         return cls(kind, spelling=words)
 
     def apply(self, values: pd.Series, where: str) -> tuple[Typed, list[Note]]:
-        """Cells (n,) as typed columns, and what was converted or could not be read, without the column's name.
+        """Convert cells (n,) to typed columns; return notes, without the column's name, on what was converted or could
+        not be read.
 
         Raises:
             DataError: most cells with a value cannot be read; begins with ``where``.
@@ -99,18 +101,18 @@ class Column:
         return self.take(Cells.of(values).without(self.missing, self.spelling)[0], where)
 
     def with_gaps(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers (n,) with NaN for those that stand for a missing value, however they are written: -9,0 and -9 mg."""
+        """Return numbers (n,) with NaN for those that stand for a missing value, whether written -9,0 or -9 mg."""
         gone = [own for own in self.missing if not isinstance(own, str)]
         return np.where(np.isin(numbers, gone), np.nan, numbers) if gone else numbers
 
     def dates(self, times: pd.Series, name: str = "") -> Typed:
-        """Times (n,) as the parts that say something."""
+        """Return the informative parts of times (n,), one column each."""
         name = name or str(times.name)
         columns = expand(times.rename(name))
         return {key: columns[key].to_numpy() for part in self.parts if (key := f"{name}.{part}")}
 
     def times(self, values: pd.Series) -> pd.Series:
-        """Dates (n,) as times; NaT where missing or no date."""
+        """Parse dates (n,) as times; NaT if missing or not a date."""
         values = plain_types(values)
         if not is_text(values):
             times = parse_dates(values, self.form)
@@ -120,7 +122,7 @@ class Column:
         return pd.Series(cells.take(self.read(cells.texts), np.datetime64("NaT")), values.index, name=values.name)
 
     def take(self, cells: Cells, where: str) -> tuple[Typed, list[Note]]:
-        """Cells that have a value as typed columns; see :meth:`apply`."""
+        """Convert cells that have a value to typed columns (see :meth:`apply`)."""
         own, notes, held = self, list[Note](), cells.counts
         made = self.read(cells.texts)
         if held[pd.isna(made)].sum() > _WORST * held.sum():  # a file may be written in another way than in training
@@ -147,7 +149,7 @@ class Column:
         return {cells.name: pd.array(values, "boolean") if self.kind == "boolean" else values}, notes
 
     def read(self, texts: list[str]) -> np.ndarray:
-        """Each text as a value; missing where it is none."""
+        """Convert each text to a value; missing if it is none."""
         words: dict[str, Callable[[str], Any]] = {
             "boolean": true_or_false,
             "categorical": lambda text: self.spelling.get(text.casefold(), text),
@@ -164,7 +166,8 @@ class Column:
     def written(
         self, cells: Cells, decimal: str | None = None, thousands: str | None = None, wanted: float = 0.95
     ) -> tuple[Column, list[Note]]:
-        """The column as these cells are written: marks and unit of numbers, format of dates; and what was guessed.
+        """Adapt the column to how these cells are written: the marks and unit of numbers, the format of dates. Also
+        return notes on what was guessed.
 
         Args:
             cells: those that have a value.
@@ -182,7 +185,7 @@ class Column:
         return own, [Note(guess.replace("…", cells.name), "guess")] * bool(guess)
 
     def said_of(self, cells: Cells, made: np.ndarray) -> list[Note]:
-        """What a person should know of how each text was read: conversions, and what could not be."""
+        """Return notes on how each text was read: conversions, and texts that could not be read."""
         notes, lost, counts = list[Note](), pd.isna(made), cells.counts
         if self.kind == "numeric":
             notes = _conversions(cells, made, self.notation.unit)
@@ -196,7 +199,7 @@ class Column:
         return notes
 
     def check(self, name: str) -> None:
-        """Refuse what no column gave: a state may come from a stranger.
+        """Refuse a description that no column can have, because a state may come from a stranger.
 
         Raises:
             ValueError: saying what is wrong.
@@ -215,12 +218,12 @@ class Column:
             pd.to_datetime(pd.Series(["x"]), format=self.form, errors="coerce")  # raises for what is no format
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: the kind, and what differs from a column of which nothing else is known."""
+        """Return plain data: the kind, and whatever differs from the default."""
         return {key: own for key, own in asdict(self).items() if key == "kind" or own != _UNKNOWN[key]}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Column:
-        """From plain data."""
+        """Restore a column from plain data."""
         lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
         return cls(**{**state, **lists, "notation": Notation(**state.get("notation", {}))})
 
@@ -229,14 +232,14 @@ _UNKNOWN = asdict(Column("numeric"))
 
 
 def type_of(values: pd.Series) -> str:
-    """Of which of :data:`TYPES` typed cells (n,) are."""
+    """Return which of :data:`TYPES` typed cells (n,) have."""
     if infer_dtype(values, skipna=True) == "boolean":
         return "true/false"
     return "numbers" if is_numeric_dtype(values) else "text"
 
 
 def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
-    """Of what kind a typed column (n,) is; None without any value, which says nothing about it.
+    """Return the kind of a typed column (n,), or None if it has no value, which says nothing about its kind.
 
     Example:
         >>> kind_of(pd.Series([0.5, None]), False), kind_of(pd.Series([True, None]), True), kind_of(pd.Series([]), True)
@@ -248,8 +251,8 @@ def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
 
 
 def as_numbers(values: pd.Series, texts: bool) -> np.ndarray | None:
-    """Typed numbers or spans (n,) as float64, spans in seconds; and texts too, if asked for and all are plain numbers.
-    None for all else.
+    """Return typed numbers or durations (n,) as float64, durations in seconds. With ``texts``, also convert texts if
+    all are plain numbers. Return None otherwise.
     """
     if values.dtype.kind == "m":
         return np.asarray(values.dt.total_seconds(), np.float64)
@@ -259,7 +262,7 @@ def as_numbers(values: pd.Series, texts: bool) -> np.ndarray | None:
 
 
 def _conversions(cells: Cells, made: np.ndarray, unit: str) -> list[Note]:
-    """How numbers are written that are not plain, and how many lack the unit of the others."""
+    """Describe numbers that are not written plainly, and count those that lack the unit of the others."""
     plain = pd.to_numeric(pd.Series(cells.texts, dtype=object), errors="coerce").to_numpy(np.float64)
     ways, bare = dict[str, tuple[int, int]](), 0
     for place in np.flatnonzero(~np.isnan(made)):

@@ -1,4 +1,4 @@
-"""Dates and times: found in text, and expanded into numbers that a network can use."""
+"""Detects dates and times in text, and expands them into numbers that a network can use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_DAYS = pd.to_datetime([
 
 
 def find_format(texts: Sequence[str], wanted: float = 0.95) -> tuple[str | None, str]:
-    """The format in which different texts are dates.
+    """Detect the format in which distinct texts are dates.
 
     Args:
         texts: each once.
@@ -63,7 +63,7 @@ def find_format(texts: Sequence[str], wanted: float = 0.95) -> tuple[str | None,
 
 
 def _guessed(texts: Sequence[str]) -> list[str]:
-    """Formats in which single texts may be dates; a day stands before its month where points part them."""
+    """Return formats in which single texts may be dates. With points between its parts, a date begins with the day."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a date can be read in one order only
         forms = [guess_datetime_format(text, dayfirst=day) for day in (False, True) for text in texts]
@@ -77,15 +77,15 @@ def _fit(texts: list[str], form: str) -> float:
 
 
 def look_like_dates(texts: Sequence[str]) -> bool:
-    """Whether most of different texts could be dates, of one format or several."""
+    """Return whether most of the distinct texts could be dates, in one format or several."""
     some = texts[:2000]
     shaped = (bool(_SHAPE.match(text)) and text[-1:].isdigit() and not _CLOCK.fullmatch(text) for text in some)
     return sum(shaped) > 0.9 * len(some)
 
 
 def may_mean_no_day(times: pd.Series) -> pd.Timestamp | None:
-    """A day that may stand for a missing value: the first of 1900 or 1970, or the last of a century, in several rows
-    and further from all other days than these from each other.
+    """Return a day that may stand for a missing value: the first of 1900 or 1970, or the last of a century, if it
+    occurs several times and is further from all other days than these are from each other.
 
     Example:
         >>> may_mean_no_day(pd.Series(pd.to_datetime(["1900-01-01", "1900-01-01", "2024-01-01", "2024-05-01"]))).year
@@ -101,7 +101,7 @@ def may_mean_no_day(times: pd.Series) -> pd.Timestamp | None:
 
 
 def parse_dates(values: pd.Series, form: str | None) -> pd.Series:
-    """Texts or dates (n,) as times without a zone, NaT where missing or no date.
+    """Parse texts or dates (n,) as times without a time zone; NaT if missing or not a date.
 
     Times of several zones become those of Greenwich.
     """
@@ -116,7 +116,7 @@ def parse_dates(values: pd.Series, form: str | None) -> pd.Series:
 
 
 def expand(times: pd.Series) -> pd.DataFrame:
-    """Times (n,) as columns ``<name>.<part>`` of float64, one for each of :data:`PARTS`; NaN where missing.
+    """Expand times (n,) into float64 columns ``<name>.<part>``, one for each of :data:`PARTS`; NaN if missing.
 
     Example:
         >>> expand(pd.Series(pd.to_datetime(["1970-01-02 06:00"]), name="seen")).iloc[0].to_dict()

@@ -1,4 +1,6 @@
-"""What a configuration may say of columns. Imports nothing heavy: it is looked at before tables are read."""
+"""What a configuration may say about columns. It imports nothing heavy, because it is checked before
+tables are read.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ KINDS = ("numeric", "categorical", "boolean", "date", "identifier", "text", "dro
 
 
 def check_declared(column: str, said: Declared, owner: str = "types") -> None:
-    """Refuse what says nothing that is known of a column.
+    """Refuse an invalid declaration of a column.
 
     Raises:
         ConfigError: another word, an order of fewer than two values or with one twice.
@@ -37,7 +39,7 @@ def check_declared(column: str, said: Declared, owner: str = "types") -> None:
 
 @dataclass(frozen=True)
 class Habits:
-    """What is known of how a file is written.
+    """How a file is written, as far as the configuration says.
 
     Attributes:
         decimal: the decimal mark.
@@ -55,11 +57,11 @@ class Habits:
 
     @property
     def by_column(self) -> Mapping[str, Any]:
-        """Column, or ``*`` for all → what means a missing value."""
+        """Maps a column, or ``*`` for all, to the values that mean missing."""
         return self.missing if isinstance(self.missing, Mapping) else {"*": self.missing or ()}
 
     def words(self, column: str) -> tuple[str | float, ...]:
-        """What means a missing value in a column: words in lower case, and numbers."""
+        """Return what means a missing value in a column: words in lower case, and numbers."""
         given = [self.by_column.get(own, ()) for own in ("*", column)]
         words = [word for own in given for word in (own if isinstance(own, list | tuple) else [own])]
         return tuple(str(own).casefold().strip() if isinstance(own, str | bool) else float(own) for own in words)

@@ -1,4 +1,4 @@
-"""What a raw column holds, by looking at it."""
+"""Detects what a raw column holds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MANY = 20  # rows from which all different says something
 
 @dataclass(frozen=True)
 class Found:
-    """What was found in a column.
+    """What was detected in a column.
 
     Attributes:
         column: what it holds.
@@ -55,7 +55,7 @@ class Found:
 
 
 def declared_column(name: str, said: Declared, missing: tuple[str | float, ...] = ()) -> Column:
-    """A column as a configuration says it is.
+    """Make the column that a configuration declares.
 
     Raises:
         ConfigError: see :func:`fedlit.data.schema.declared.check_declared`.
@@ -75,7 +75,7 @@ def declared_column(name: str, said: Declared, missing: tuple[str | float, ...] 
 
 
 def find(values: pd.Series, habits: Habits = NO_HABITS, declared: Column | None = None, where: str = "") -> Found:
-    """What a column (n,) holds.
+    """Detect what a column (n,) holds.
 
     Args:
         values: its raw cells: text, or typed as a file had them.
@@ -124,7 +124,7 @@ def find(values: pd.Series, habits: Habits = NO_HABITS, declared: Column | None 
 
 
 def strange(values: pd.Series) -> str:
-    """What cells hold that are neither text nor numbers, or nothing."""
+    """Describe cells that are neither text nor numbers; return an empty text if there are none."""
     if values.dtype.kind == "c":
         return "complex numbers"
     types = {type(cell) for cell in values} if values.dtype == object else set()
@@ -134,7 +134,7 @@ def strange(values: pd.Series) -> str:
 
 
 def _out(why: str, note: str, others: Sequence[Note] = (), group: str = "") -> Found:
-    """A column that is left out; ``group`` is its name if its values stand in several rows."""
+    """Leave a column out. ``group`` is its name if its values occur in several rows."""
     if group:
         note += f". Rows of one belong in one split: split: {{group: {group}}}"
     fix = {"split": {"group": group}} if group else {}
@@ -161,7 +161,7 @@ def _finished(cells: Cells, column: Column, notes: Sequence[Note] = (), where: s
 
 
 def _of_times(values: pd.Series, column: Column, declared: bool) -> Found:
-    """Cells that a file gave as times (n,)."""
+    """Describe cells (n,) that a file stores as times."""
     times = column.times(values)
     if not declared and times.isna().all():
         return _out("empty", "has no value")
@@ -178,7 +178,9 @@ def _of_times(values: pd.Series, column: Column, declared: bool) -> Found:
 
 
 def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[Note] = ()) -> Found:
-    """Numbers that are read (n,), NaN where missing: identifiers, constants, what may mean a gap."""
+    """Describe numbers (n,), NaN if missing: are they identifiers, a constant, or is there a code for a
+    missing value?
+    """
     own = numbers[~np.isnan(numbers)]
     if not len(own):
         return _out("empty", "has no value")
@@ -196,7 +198,7 @@ def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[
 
 
 def asked_of_numbers(name: str, numbers: np.ndarray) -> list[Note]:
-    """What to ask of numbers, among those of a column or target (n,), that may stand for a missing value."""
+    """Ask whether some of the numbers (n,) of a column or target stand for a missing value."""
     words = [int(value) if value.is_integer() else value for value in may_mean_missing(numbers)]
     shown = " and ".join(f"{value:g} ({int((numbers == value).sum()):,} cells)" for value in words)
     return [_asked(name, shown, words)] if words else []
@@ -208,7 +210,7 @@ def _asked(name: str, shown: str, words: Sequence[object]) -> Note:
 
 
 def _are_days(numbers: np.ndarray) -> bool:
-    """Whether whole numbers (n,) are days such as 20240131."""
+    """Return whether whole numbers (n,) are days such as 20240131."""
     if numbers.min() < 19000101 or numbers.max() > 21001231:
         return False
     days = pd.Series(numbers[:1000]).astype(np.int64).astype(str)
@@ -216,7 +218,7 @@ def _are_days(numbers: np.ndarray) -> bool:
 
 
 def _identifies(name: str, own: np.ndarray, different: int) -> str:
-    """Why whole numbers name rows, or nothing."""
+    """Explain why whole numbers identify rows; return an empty text if they do not."""
     named = _names_rows(name)
     if different == len(own) >= _MANY:
         close = own.max() - own.min() < 1.25 * len(own)
@@ -236,7 +238,7 @@ def _names_rows(name: str) -> bool:
 
 
 def _of_cells(cells: Cells, column: Column, habits: Habits, signs: Mapping[str, str]) -> Found:
-    """What texts hold that nothing is said of."""
+    """Describe texts about which the configuration says nothing."""
     texts = cells.texts
     if not texts:
         return _out("empty", "has no value")
@@ -268,7 +270,7 @@ def _date(cells: Cells, column: Column) -> Found | None:
 
 
 def _asked_of_days(name: str, times: pd.Series, written: Callable[[pd.Timestamp], str]) -> tuple[Note, ...]:
-    """What to ask of a day that may stand for a missing value."""
+    """Ask whether a day stands for a missing value."""
     if (day := may_mean_no_day(times.dropna())) is None:
         return ()
     word = written(day)
@@ -276,13 +278,13 @@ def _asked_of_days(name: str, times: pd.Series, written: Callable[[pd.Timestamp]
 
 
 def _parts(times: pd.Series) -> tuple[str, ...]:
-    """Which parts of dates differ between rows."""
+    """Return the parts of dates that differ between rows."""
     made = expand(times.dropna().rename("t"))
     return tuple(part for part in PARTS if made[f"t.{part}"].nunique() > 1)
 
 
 def _number(cells: Cells, column: Column, habits: Habits) -> Found | None:
-    """Texts of which at least half are numbers; None where they are something else."""
+    """Describe texts of which at least half are numbers; return None if they are something else."""
     texts, counts = cells.texts, cells.counts
     column, guessed = column.written(cells, habits.decimal, habits.thousands)
     made = column.read(texts)
@@ -309,7 +311,7 @@ def _number(cells: Cells, column: Column, habits: Habits) -> Found | None:
 
 
 def _mostly_numbers(cells: Cells, column: Column, failed: list[str], read: int) -> Found:
-    """Text, though most cells are numbers."""
+    """Describe a column that is treated as text although most of its cells are numbers."""
     counts = dict(zip(cells.texts, cells.counts.tolist(), strict=True))
     others = shorten([f"{text!r} ({counts[text]:,})" for text in failed])
     note = f"is treated as text, though {read:,} of its {cells.counts.sum():,} values are numbers; {others} are not"
@@ -320,7 +322,7 @@ def _mostly_numbers(cells: Cells, column: Column, failed: list[str], read: int) 
 
 
 def _unusable(cells: Cells) -> Found | None:
-    """Identifiers and free text."""
+    """Leave out identifiers and free text; return None for other columns."""
     texts, different, rows = cells.texts[:1000], len(cells.texts), int(cells.counts.sum())
     if rows < _MANY or different <= max(2, rows / 10):
         return None
@@ -355,7 +357,7 @@ def _categories(
 
 
 def spellings(cells: Cells) -> tuple[dict[str, list[str]], list[Note]]:
-    """Each text in small letters → how it is spelt, the most frequent first; and a note where there are several ways.
+    """Map each text in lower case to its spellings, the most frequent first; return a note if a text has several.
 
     Example:
         >>> spellings(Cells.of(pd.Series(["yes", "no", "yes", "Yes"])))[0]
@@ -373,7 +375,7 @@ def _alike(said: str, groups: Iterable[Sequence[str]]) -> list[Note]:
 
 
 def _as_declared(cells: Cells, column: Column, habits: Habits, where: str) -> Found:
-    """Texts as a configuration says they are: only how they are written is looked for."""
+    """Describe texts as the configuration declares them; only how they are written is detected."""
     texts = cells.texts
     if column.kind == "categorical":
         numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")

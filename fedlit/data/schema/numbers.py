@@ -40,7 +40,7 @@ _GAPS = frozenset(float(sign * int(digit * n)) for digit in "98" for n in range(
 
 
 class Written(NamedTuple):
-    """A text that may be a number: its digits with marks, what multiplies them, and what stands around them."""
+    """The parts of a text that may be a number: digits with marks, exponent, sign, unit and bound."""
 
     digits: str
     power: str
@@ -51,7 +51,7 @@ class Written(NamedTuple):
 
     @property
     def measured(self) -> bool:
-        """Whether its unit is a measure or a currency, and not just a word, or a letter of a code such as 1a."""
+        """Whether its unit is a measure or a currency, rather than a word or a letter of a code such as 1a."""
         return _is_measure(self.unit) and (len(self.unit) > 1 or self.apart or not self.unit.isalpha())
 
 
@@ -62,7 +62,7 @@ def _is_measure(unit: str) -> bool:
 
 @lru_cache(2 * _SAMPLE)  # to find the notation, and then to read it
 def split(text: str) -> Written | None:
-    """A text's digits, unit and sign, if it is a number with at most a unit around it.
+    """Return the digits, unit and sign of a text, or None if it is not a number with at most a unit around it.
 
     Example:
         >>> split("€ -1,200.50"), split("1. White"), split("1-2")
@@ -101,7 +101,7 @@ class Notation:
     unit: str = ""
 
     def value(self, own: Written | None) -> float:
-        """The number that is written, NaN if it is none in this notation."""
+        """Return the number, or NaN if it is none in this notation."""
         if own is None or own.unit not in ("", self.unit):
             return np.nan
         digits, other = own.digits, "," if self.decimal == "." else "."
@@ -115,7 +115,7 @@ class Notation:
             return np.nan
 
     def read(self, texts: Sequence[str]) -> np.ndarray:
-        """Plain texts (n,) as float64, NaN where they are no numbers."""
+        """Convert plain texts (n,) to float64, NaN for those that are not numbers."""
         made = np.full(len(texts), np.nan)
         if self.decimal == "." and self.thousands != ".":
             made = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64).copy()
@@ -127,7 +127,7 @@ class Notation:
 def find_notation(
     texts: Iterable[str], decimal: str | None = None, thousands: str | None = None
 ) -> tuple[Notation, str]:
-    """How different texts of a column that are numbers are written: so that most of them can be read.
+    """Find the notation in which most of a column's distinct texts can be read as numbers.
 
     Args:
         texts: each once; those that are no numbers count for nothing.
@@ -163,7 +163,7 @@ def find_notation(
 
 
 def one_number(texts: Sequence[str]) -> list[list[str]]:
-    """Different texts that are one number, though no whole one.
+    """Return distinct texts that are the same fractional number.
 
     Example:
         >>> one_number(["1.1", "1.10", "2", "2.0"])
@@ -176,13 +176,13 @@ def one_number(texts: Sequence[str]) -> list[list[str]]:
 
 
 def is_code(text: str) -> bool:
-    """Whether digits are a name: 007 and 7 differ, and so do 26 digits that float64 would make one number."""
+    """Return whether digits are a name: 007 differs from 7, and float64 cannot tell numbers of 26 digits apart."""
     return len(text) > 1 and (text[0] == "0" or len(text) > _EXACT) and text.isdecimal()
 
 
 def plain_numbers(values: pd.Series) -> np.ndarray | None:
-    """Texts (n,) as float64, NaN where missing, if all are numbers as programs write them and none has a leading zero,
-    which would be a code: the quick way, for most columns. Else None.
+    """Convert texts (n,) to float64, NaN if missing, if all are numbers as programs write them and none has a leading
+    zero, which would make it a code. Otherwise return None. This is the fast way, which fits most columns.
 
     Example:
         >>> plain_numbers(pd.Series(["1.5", None])), plain_numbers(pd.Series(["01"])), plain_numbers(pd.Series(["1,5"]))
@@ -203,8 +203,8 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
 
 
 def may_mean_missing(values: np.ndarray, words: frozenset[float] = _GAPS | {-1.0}) -> list[float]:
-    """Numbers that may stand for a missing value: -9, 99, 999, 8888 and the like, at the edge of a column (n,), and
-    further from the next value than all others are from each other, or far more frequent than any of them.
+    """Return numbers that may stand for a missing value, such as -9, 99, 999 or 8888. They are at the edge of a column
+    (n,), and further from the next value than all others are from each other, or far more frequent than any of them.
 
     Example:
         >>> may_mean_missing(np.array([40.0, 51.0, 60.0, 999.0, np.nan])), may_mean_missing(np.array([7.0, 8.0, 9.0]))

@@ -1,4 +1,4 @@
-"""A table's raw columns: what each holds, and what they become."""
+"""The raw columns of a table: what each holds, and what it becomes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CATEGORIES = ("categorical", "coded", "boolean")
 
 @dataclass(frozen=True)
 class Schema:
-    """What was found in a table's raw columns, and how new rows of it are read: plain data, no row.
+    """What was detected in a table's raw columns, and how new rows are read. It is plain data and holds no row.
 
     Attributes:
         columns: name → what it holds, in the order of the table.
@@ -57,7 +57,7 @@ class Schema:
         reading: Mapping[str, Any] | None = None,
         where: str = "",
     ) -> tuple[Schema, pd.DataFrame, list[Note]]:
-        """Look at all columns.
+        """Detect what all columns hold.
 
         Args:
             raw: the rows, without the target.
@@ -97,7 +97,7 @@ class Schema:
 
     @classmethod
     def typed(cls, frame: pd.DataFrame, categorical: Iterable[str], rows: Any = slice(None)) -> Schema:
-        """Of columns that a source gave typed.
+        """Describe columns that a source returns with their types.
 
         Args:
             frame: the rows.
@@ -113,21 +113,21 @@ class Schema:
 
     @property
     def keys(self) -> list[str]:
-        """Columns that name rows."""
+        """The columns that identify rows."""
         return [name for name, own in self.columns.items() if own.why == "identifier"]
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Columns that are not used → why."""
+        """Maps each column that is not used to the reason."""
         return {name: own.why for name, own in self.columns.items() if own.kind == "left out"}
 
     @property
     def used(self) -> list[str]:
-        """Columns that new rows must have."""
+        """The columns that new rows must have."""
         return [name for name, own in self.columns.items() if own.kind != "left out"]
 
     def apply(self, raw: pd.DataFrame, where: str) -> tuple[pd.DataFrame, list[Note]]:
-        """Raw rows as typed ones: float64, ``boolean``, or objects; NaN where missing.
+        """Convert raw rows to typed ones: float64, ``boolean``, or objects; NaN if missing.
 
         Args:
             raw: with all used columns, in any order.
@@ -154,13 +154,13 @@ class Schema:
         return _frame(typed, raw.index), notes
 
     def categorical(self, typed: Iterable[Any]) -> tuple[str, ...]:
-        """Which typed columns hold categories."""
+        """Return which typed columns hold categories."""
         return tuple(
             name for name in map(str, typed) if name in self.columns and self.columns[name].kind in _CATEGORIES
         )
 
     def only(self, typed: Iterable[str]) -> Schema:
-        """Of columns that become some of these typed ones, or name rows."""
+        """Keep the columns that become some of these typed ones, and those that identify rows."""
         kept, columns = {*typed}, dict[str, Column]()
         for name, own in self.columns.items():
             parts = tuple(part for part in own.parts if f"{name}.{part}" in kept)
@@ -169,7 +169,7 @@ class Schema:
         return replace(self, columns=columns)
 
     def check(self) -> None:
-        """Refuse what no table gave: a state may come from a stranger.
+        """Refuse a schema that no table can have, because a state may come from a stranger.
 
         Raises:
             ValueError: a column is none.
@@ -178,22 +178,24 @@ class Schema:
             own.check(name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: JSON, or ``torch.save``."""
+        """Return plain data for JSON or ``torch.save``."""
         return {"columns": {name: own.to_dict() for name, own in self.columns.items()}, "reading": dict(self.reading)}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Schema:
-        """From plain data."""
+        """Restore a schema from plain data."""
         return cls({name: Column.of(own) for name, own in state["columns"].items()}, dict(state["reading"]))
 
 
 def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
-    """Typed columns as a frame: a long one holds the columns themselves; of a wide one each would be slow to reach."""
+    """Make a data frame of typed columns. A long one shares their memory; a wide one is copied, because reaching single
+    columns would be slow.
+    """
     return pd.DataFrame(typed, index=index, copy=len(typed) > _MANY_COLUMNS)
 
 
 def _of_all(raw: pd.DataFrame, found: Mapping[str, Found], points: Mapping[str, tuple[str, str]]) -> list[Note]:
-    """What is odd about columns seen together."""
+    """Return notes on what is odd about columns seen together."""
     notes, gaps = list[Note](), dict[str, list[str]]()
     for name, own in found.items():
         for word, count in own.gaps.items():
@@ -211,7 +213,9 @@ def _of_all(raw: pd.DataFrame, found: Mapping[str, Found], points: Mapping[str, 
 
 
 def _points(raw: pd.DataFrame, found: Mapping[str, Found]) -> dict[str, tuple[str, str]]:
-    """Columns of numbers that may have a point between thousands, 1.583 beside 950: a number of each sort."""
+    """Find columns of numbers in which a point may separate thousands, such as 1.583 beside 950; return one number of
+    each sort.
+    """
     made = {}
     for name, own in found.items():
         column = own.column
@@ -230,7 +234,9 @@ def _points(raw: pd.DataFrame, found: Mapping[str, Found]) -> dict[str, tuple[st
 
 
 def _second_header(raw: pd.DataFrame, found: Mapping[str, Found]) -> str:
-    """The first row's cells, if they look like units below the names: words where all other rows have numbers."""
+    """Describe the first row's cells if they look like units below the names: words where all other
+    rows have numbers.
+    """
     first = list[str]()
     for name, own in found.items():
         if own.column.kind != "numeric" or len(raw) < 2 or not is_text(raw[name]):
