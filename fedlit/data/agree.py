@@ -69,7 +69,7 @@ class Terms:
         bins: where the bins of numbers lie, for networks that have any: at quantiles of the client's own training rows
             (``own``), at those of all clients that have the column, by a sketch that each tells of its numbers
             (``agreed``), or nowhere (``none``).
-        num_bins: of each column, at most.
+        num_bins: the largest number of bins of a column.
         common: which columns clients have in common (see :func:`fedlit.data.common.find_groups`). These are coded
             alike, and ``scaling: pooled`` then pools these alone, unless ``align`` makes all columns common.
 
@@ -128,12 +128,12 @@ class AgreedColumn:
     """A column that several clients share, and how they encode it.
 
     Attributes:
-        clients: who, in the order of names.
-        kind: the one that it has at all of them; None where no training row has a value.
-        categories: of all of them, sorted; None where each has its own.
-        moments: of the numbers of all of them; None where each has its own.
-        edges: of the bins of all of them, in the column's own units; none where each has its own.
-        tail: what becomes of other categories, where coding is ``auto``.
+        clients: the clients that share it, sorted by name.
+        kind: its kind at all of these clients; None if no training row has a value.
+        categories: the categories of all these clients, sorted; None if each client has its own.
+        moments: the moments of all these clients' numbers; None if each client has its own.
+        edges: the edges of the common bins, in the column's own units; empty if each client has its own.
+        tail: how other categories are encoded if coding is ``auto``.
     """
 
     clients: tuple[str, ...]
@@ -155,12 +155,12 @@ class Agreement:
     """What clients agreed on. With it, each client can encode its own table without the others.
 
     Attributes:
-        terms: by which settings.
-        names: of all columns that were told, sorted.
-        columns: those in which clients meet, by name.
-        groups: of clients that share columns; None if ``terms.common`` asks for none.
-        apart: for a person: which columns are not common, though of one name.
-        targets: client → what it told of its target, of those who did.
+        terms: the settings of the agreement.
+        names: the names of all columns that clients sent, sorted.
+        columns: the columns that clients share, by name.
+        groups: the groups of clients that share columns; None if ``terms.common`` asks for none.
+        apart: descriptions of columns that have one name but are not common.
+        targets: maps each client that sent anything about its target to what it sent.
     """
 
     terms: Terms
@@ -297,9 +297,9 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
 
     Args:
         table: the client's.
-        terms: what is to be agreed on.
-        agreement: on the facts of all clients as they are without this: it says in which columns they meet, and so
-            which values have to be told too.
+        terms: the settings to agree on.
+        agreement: the agreement on the facts of all clients without this argument. It says which columns are shared,
+            and therefore which values must be sent as well.
 
     Returns:
         JSON: ``columns`` (name → kind) where columns are common or scaled together; ``target`` where classes are common
@@ -418,7 +418,7 @@ def negotiate(tables: Sequence[ClientTable], terms: Terms, share: Share = all_he
     share.
 
     Args:
-        tables: of the clients here.
+        tables: the tables of the clients in this process.
         terms: the settings, the same at all clients.
         share: brings the facts of all clients.
 

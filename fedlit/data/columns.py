@@ -98,8 +98,8 @@ def names_of(inputs: Mapping[str, Sequence[str]], where: str = "") -> tuple[str,
     """Return the names of all inputs.
 
     Args:
-        inputs: column → those that it becomes.
-        where: what messages begin with.
+        inputs: maps each column to its inputs.
+        where: the beginning of messages.
 
     Raises:
         DataError: two are called alike.
@@ -119,14 +119,14 @@ class ColumnEncoder:
     """How one column is encoded, as learnt from training rows.
 
     Attributes:
-        name: the column's.
-        kind: what it holds.
-        moments: of numbers; None where nobody has one: they become 0.
+        name: the name of the column.
+        kind: the kind of the column.
+        moments: the moments of its numbers; None if no client has any: the numbers become 0.
         categories: in the order of their codes; one that is not among them counts as missing (as none of them, where
             there are three indicators or more, or coding is ``auto``).
         tail: where coding is ``auto``: what becomes of other categories. They share one input (``other``), or 32 by a
             hash of their names (``hashed``), or have none.
-        rare: those known that are among the others.
+        rare: known categories that are among the others.
         gap: whether a missing value has an input of its own.
 
     Example:

@@ -27,9 +27,9 @@ class CommonColumns:
     """A group of clients and the columns that they share.
 
     Attributes:
-        name: how the group is called in names of tensors.
-        columns: what all its clients have, in the order of names.
-        clients: who is in it, in the order of names; at least two.
+        name: the name of the group in the names of tensors.
+        columns: the columns that all its clients have, sorted by name.
+        clients: the clients in the group, sorted by name; at least two.
     """
 
     name: str
@@ -74,13 +74,13 @@ def find_groups(kinds: Kinds, common: Common, here: Iterable[str] = ()) -> list[
     """Return the groups of clients that share columns.
 
     Args:
-        kinds: what each client tells of its columns, ordered by client.
+        kinds: the columns and kinds that each client sends, ordered by client.
         common: ``all``: one group of all clients, with the columns that each of them has, of one kind everywhere.
             ``groups``: one group for each set of clients of which some column tells them from others, with all columns
             that they share (so where five have age and sex and a sixth age alone, there are a group of five with both
             and one of six with age). A list of columns: one group of the clients that have all of them. Group's name →
             columns: several of these.
-        here: further columns' names that a message may say.
+        here: further names of columns that an error message may list.
 
     Raises:
         ConfigError: there is no such column, no two clients that share what is asked for, or a listed column of two

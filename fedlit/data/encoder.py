@@ -38,8 +38,8 @@ class TableEncoder(RowEncoder):
     training, or indicators. Labels become positions in the sorted list of training labels.
 
     Args:
-        client: whose.
-        agreement: what clients agreed on; each is on its own if None.
+        client: the client's name.
+        agreement: what clients agreed on; None for a client on its own.
 
     Attributes:
         common: group of clients → the columns that this one shares in it; None if no columns are common.

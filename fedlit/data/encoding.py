@@ -100,7 +100,7 @@ def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32) -> Encode
 
     Args:
         clients: over the same inputs.
-        num_bins: of an input of numbers, at most.
+        num_bins: the largest number of bins of an input.
 
     Raises:
         DataError: a client has a name that this one needs.

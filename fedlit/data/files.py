@@ -25,11 +25,11 @@ class RemoteFile:
         path: the file's path below a data folder, ``/`` between its parts. The file name alone counts too.
         url: the original's address; None if there is no public one that lasts.
         sha256: the checksum of the original, in hexadecimal; None only if there is no ``url``.
-        about: what the file holds, in one line.
+        about: a one-line description of the content.
         alternatives: other paths below a data folder that serve as well, for example the unpacked file or the name
             that the original has on its server.
-        page: where a person can get the file if there is no ``url``: nothing is fetched from there, for nobody has
-            verified the address or knows the checksum.
+        page: where a person can get the file if there is no ``url``. Nothing is downloaded from there, because nobody
+            has verified the address or knows the checksum.
 
     Example:
         >>> file = RemoteFile("heart/va.data", "https://example.org/processed.va.data", "e7c9", "200 patients")

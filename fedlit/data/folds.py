@@ -26,8 +26,8 @@ def check_folds(folds: object, key: str = "folds") -> None:
     """Refuse an invalid number of folds.
 
     Args:
-        folds: what a configuration says; 0 is none.
-        key: where it says it.
+        folds: the number of folds in the configuration; 0 for none.
+        key: the key of the configuration.
 
     Raises:
         ConfigError: a fold alone, a negative number, or no whole number.
@@ -72,9 +72,9 @@ def fold_of(y: np.ndarray, n: int, seed: int, client: str, groups: np.ndarray | 
         y: (rows,) or (rows, labels), the encoded target of a client's training and validation rows, in ascending order
             of row number (see :func:`together`). Whole numbers are classes, and each fold has its share of every one;
             of other numbers it has its share of each tenth; of several labels of each combination.
-        n: how many folds, at least 2.
+        n: the number of folds, at least 2.
         seed: the run's.
-        client: whose rows they are; each client's are dealt by a draw of its own.
+        client: the client's name; the folds of each client are drawn separately.
         groups: (rows,) of whom a row tells: rows of one stay in one fold. None for rows that stand for themselves.
 
     Returns:
@@ -137,8 +137,8 @@ def folded(table: ClientTable, folds: int, fold: int, seed: int) -> ClientTable:
 
     Args:
         table: a client's, with the splits of its source.
-        folds: how many; see :func:`fold_of`, which deals the rows.
-        fold: which is for validation.
+        folds: the number of folds; :func:`fold_of` deals the rows.
+        fold: the fold for validation.
         seed: the run's.
 
     Raises:

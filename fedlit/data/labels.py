@@ -37,10 +37,10 @@ class Labels:
     """A target after reading.
 
     Attributes:
-        target: of the rows that have one, with their index.
-        labelled: (n,) bool, which rows have one.
-        positive: the label that counts as positive, where it is said.
-        notes: what a person should know; each names the client.
+        target: the target of the labelled rows, with their index.
+        labelled: (n,) bool, whether each row has a label.
+        positive: the label that counts as positive, if it is set.
+        notes: notes for a person; each names the client.
     """
 
     target: pd.Series
@@ -60,12 +60,12 @@ def read_target(
     """Read a raw column as a target.
 
     Args:
-        client: whose; messages name it.
+        client: the name of the client, for messages.
         raw: (n,), text or typed as a file had it; (n, labels) for several labels a row, some of which it may lack.
-        task: as in a configuration.
+        task: the task setting of the configuration.
         unlabelled: ``refuse`` or ``drop`` rows without one.
-        positive: the label that counts as positive, where it is said.
-        habits: what is known of how the file is written.
+        positive: the label that counts as positive, if it is set.
+        habits: how the file is written.
 
     Raises:
         DataError: rows without a label, or values that are none.

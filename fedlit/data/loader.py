@@ -69,7 +69,7 @@ class Batching:
 
         Args:
             rows: client → training rows.
-            names: of all clients; those of ``rows`` if None.
+            names: the names of all clients; those of ``rows`` if None.
 
         Raises:
             DataError: too few rows.
@@ -107,13 +107,13 @@ class ClientLoader:
 
     Args:
         rows: the client's training rows.
-        batching: how many steps of how many rows.
+        batching: the number of steps and their size.
         seed: the run's seed.
         client: the client's name.
 
     Attributes:
         batch_size: rows per batch.
-        batches: in one pass over the rows.
+        batches: the number of batches in one pass over the rows.
         most: steps that the client may take in an epoch.
         length: aligned steps of an epoch; at first ``most``.
 

@@ -25,7 +25,7 @@ class Moments:
     """The moments of the numbers in one column.
 
     Attributes:
-        count: how many.
+        count: the number of values.
         mean: their mean.
         variance: their mean squared distance from it.
 

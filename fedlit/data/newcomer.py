@@ -26,10 +26,10 @@ def newcomer(
     that they are common. All else is learnt of the client's own training rows.
 
     Args:
-        table: the client's.
-        terms: of its own run.
-        agreed: of the run that it joins.
-        clients: of that run.
+        table: the client's table.
+        terms: the settings of its own run.
+        agreed: the agreement of the run that it joins.
+        clients: the clients of that run.
 
     Returns:
         The encoder, and the table without the columns that the run does not know where inputs are common, with notes.

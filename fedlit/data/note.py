@@ -14,13 +14,13 @@ class Note(str):
 
     Args:
         text: the sentence.
-        kind: a short word for what was found, such as ``left out``, ``missing`` or ``group``; "" for no kind.
-        clients: at whom; none where the table that carries the note says it.
-        column: of which column; "" for none.
+        kind: a short word for the finding, such as ``left out``, ``missing`` or ``group``; "" for none.
+        clients: the clients concerned; empty if the table that carries the note says it.
+        column: the column concerned; "" for none.
         fix: keys of :class:`fedlit.Tables`, or of how a file is read (``drop``, ``rename``, ``missing``, ``types``,
             ``task``, ``positive``, ``split``), that settle it; none where a person must decide.
         at: the clients whose settings ``fix`` is; all of ``clients`` if None.
-        head: what stands before the sentence.
+        head: the text before the sentence.
 
     Example:
         >>> own = behind("age", Note("is -9 a gap?", "missing", fix={"missing": {"age": [-9]}}), column="age")
@@ -77,7 +77,7 @@ def behind(head: str, note: str, *, column: str = "") -> Note:
     Args:
         head: the word.
         note: a note, or a plain sentence.
-        column: of which column it is, where that is not known yet.
+        column: the column that the note concerns, if the note does not know it yet.
     """
     if not isinstance(note, Note):
         return Note(note, column=column, head=head)

@@ -19,13 +19,13 @@ class RowEncoder:
     """Encodes rows, which need no label.
 
     Args:
-        client: whose.
+        client: the client's name.
 
     Attributes:
-        columns: what was learnt of each, in the order of the table.
-        features: names of the inputs.
-        schema: how raw rows become those that are encoded.
-        target_name: of the column that is predicted.
+        columns: the encoder of each column, in the order of the table.
+        features: the names of the inputs.
+        schema: how raw rows become the rows that are encoded.
+        target_name: the name of the predicted column.
 
     Example:
         >>> encoder = RowEncoder("north")

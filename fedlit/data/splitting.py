@@ -45,8 +45,8 @@ def check_split(split: SplitSettings | None, clients: Iterable[str] | None = Non
     """Refuse an invalid split setting.
 
     Args:
-        split: as in a configuration.
-        clients: whom it may name; None where they are not known yet.
+        split: the split setting of the configuration.
+        clients: the clients that it may name; None if they are not known yet.
 
     Raises:
         ConfigError: another word, not one column, or a pattern that matches no client.
@@ -93,13 +93,14 @@ def random_split(
     """Draw the three splits by scikit-learn's ``train_test_split``, twice with the same seed.
 
     Args:
-        rows: how many rows there are.
+        rows: the number of rows.
         seed: the run's seed, the ``random_state`` of both draws.
         test: the share of all rows that are test rows, in (0, 1).
         validation: the share of the *other* rows that are validation rows, in (0, 1).
-        client: whose rows they are; messages name it.
-        labels: of each row, (n,): then each split has each of them in the same share; None for no such care.
-        least: how many test rows there are at least, where the table has twice as many rows.
+        client: the name of the client, for messages.
+        labels: (n,) the labels of the rows; each split then gets the same share of each label. None for a plain random
+            split.
+        least: the least number of test rows, if the table has at least twice as many rows.
 
     Returns:
         Positions (int64) per split, in the order drawn.
@@ -143,15 +144,15 @@ def split_rows(
     """Split a client's rows.
 
     Args:
-        client: whose; messages name it.
-        split: how; None for by class where there are classes, else at random.
-        target: of each row.
+        client: the name of the client, for messages.
+        split: the split of this client; None for stratified if there are classes, and random otherwise.
+        target: the target of each row.
         by: the raw column that ``split`` names.
-        seed: draws what is random.
+        seed: the seed of random draws.
         test: the share of all rows that are test rows.
         validation: the share of the others that are validation rows.
-        classes: whether the target is one class a row.
-        column: what ``by`` holds, where it is known.
+        classes: whether the target is one class per row.
+        column: the description of ``by``, if it is known.
 
     Returns:
         Positions (int64) per split, and notes.

@@ -55,11 +55,12 @@ class ClientTable:
             rows in ``features``.
         categorical: the names of the columns that hold categories; all others hold numbers.
         positive: the label that counts as positive where there are two; the larger one if None.
-        concept: which of several concepts its labels follow, where an experiment knows; only to judge by.
+        concept: the concept that the labels follow, where an experiment knows it; used only for evaluation.
         task: what is predicted of the rows (``regression``), or ``{name: …}`` with the task's choices; classification
             if None.
-        schema: how raw rows became these features, so that tomorrow's can; None where a source gives them typed.
-        notes: what a person should know of how the table was read and split.
+        schema: how raw rows became these features, so that new rows can be read in the same way; None if the source
+            returns typed columns.
+        notes: notes on how the table was read and split.
         groups: (n,) which rows belong to one person or thing, and so in one split and one fold; None if that is not
             known.
         keys: identifier that is left out → a uint64 for each of its different values, ascending, by which clients can
@@ -132,8 +133,8 @@ def several(labels: pd.DataFrame, where: str = "target") -> pd.Series:
     also where missing ones made them floats.
 
     Args:
-        labels: a column for each label.
-        where: what messages begin with.
+        labels: one column for each label.
+        where: the beginning of messages.
 
     Raises:
         DataError: no column, or one twice.
@@ -221,9 +222,9 @@ def leave_out(tables: Sequence[ClientTable], clients: Sequence[str], names: Sequ
     """Return the tables without those of some clients.
 
     Args:
-        tables: one per client that is here.
-        clients: whom to do without.
-        names: of all clients, here and elsewhere.
+        tables: the tables of the clients in this process.
+        clients: the clients to leave out.
+        names: the names of all clients, including those of other processes.
 
     Raises:
         ConfigError: a name that no client has, clients elsewhere, or nobody is left.

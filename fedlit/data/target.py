@@ -54,7 +54,7 @@ def check_task(task: TaskSettings | None, clients: Iterable[str]) -> None:
     """Refuse a ``task`` that cannot be meant.
 
     Args:
-        task: as in a configuration.
+        task: the task setting of the configuration.
         clients: whom it may name.
 
     Raises:
@@ -137,7 +137,8 @@ def agree_on_task(client: str, facts: Mapping[str, Mapping[str, Any]], *, classe
 
     Args:
         client: its name.
-        facts: of each client, as :func:`target_facts` gives them; another's count only where they are shared.
+        facts: what each client sends, as :func:`target_facts` returns it. Facts of other clients count only if they are
+            shared.
         classes: whether classifiers have their classes in common.
 
     Raises:
@@ -155,7 +156,7 @@ def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse clients with different tasks if their rows are pooled.
 
     Raises:
-        ConfigError: they have several.
+        ConfigError: they have different tasks.
     """
     kinds = {(own["task"], own.get("loss")): name for name, own in facts.items()}
     if len(kinds) > 1:

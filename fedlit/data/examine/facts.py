@@ -25,10 +25,11 @@ class ColumnFacts:
 
     Attributes:
         kind: numeric, categorical, ordinal, boolean or date.
-        missing: share of its cells without a value.
-        different: how many different values, in a sample of :data:`SAMPLE` rows.
-        quantiles: of numbers (dates: of days since 1970), at :data:`QUANTILES`; empty where there are none.
-        values: of categories and classes: value → rows, the most frequent first.
+        missing: the share of cells without a value.
+        different: the number of distinct values in a sample of :data:`SAMPLE` rows.
+        quantiles: the quantiles of numbers (of days since 1970 for dates) at :data:`QUANTILES`; empty if there are
+            none.
+        values: maps categories or classes to their number of rows, the most frequent first.
     """
 
     kind: str
@@ -49,8 +50,8 @@ class ClientFacts:
 
     Attributes:
         table: the table itself.
-        columns: by name.
-        targets: what is predicted, by name; several where a row has several labels.
+        columns: the summary of each column, by name.
+        targets: the summary of each target, by name; there are several if a row has several labels.
     """
 
     table: ClientTable

@@ -70,8 +70,8 @@ class Page(Shown):
     """What clients' tables hold, with notes on them.
 
     Attributes:
-        clients: in numbers.
-        notes: of all tables, the worst first.
+        clients: the summary of each client.
+        notes: the notes on all tables, the most important first.
         own_tables: whether ``fix`` of notes are keys of :class:`fedlit.Tables`; of other sources columns can be left
             out by ``data.columns``.
         columns: whether each column is shown.
@@ -151,8 +151,8 @@ def examine(tables: Sequence[ClientTable], source: Source | None = None, *, colu
     rows at two clients can be found only where one process sees both.
 
     Args:
-        tables: as a source gives them.
-        source: whose tables they are, so that what to write fits it; :class:`fedlit.Tables` if None.
+        tables: the tables, as a source returns them.
+        source: the source of the tables, so that the proposed keys fit it; :class:`fedlit.Tables` if None.
         columns: whether the page shows each column.
 
     Example:

@@ -42,10 +42,10 @@ class Proposal:
 
     Attributes:
         settings: arguments of :class:`fedlit.Tables`.
-        notes: what a person should know, by the argument that it is about.
+        notes: notes for a person, by the argument that they concern.
         kinds: client → column → what it holds, or why it is left out.
         codes: columns of few whole numbers, that may be categories.
-        rows: of the smallest client, with a label.
+        rows: the number of labelled rows of the smallest client.
         sites: the column that may name the client of each row, where there is one file.
     """
 
@@ -74,7 +74,7 @@ def propose(
     Args:
         folder: a folder, a pattern or one file.
         targets: the column to predict by client; of all others under None; guessed where nothing is said.
-        names: of the columns of files without a header.
+        names: the names of columns, for files without a header.
         client_column: the column of one file that names the client of each row.
 
     Raises:

@@ -27,8 +27,8 @@ def written(proposal: Proposal, file: str) -> str:
     """Return the text of a configuration that can be trained as it is.
 
     Args:
-        proposal: what it says.
-        file: how it will be called, for the commands in it.
+        proposal: the content of the configuration.
+        file: the name of the configuration, for the commands in it.
     """
     environment = Environment(
         loader=PackageLoader("fedlit.data.examine", "."), undefined=StrictUndefined, trim_blocks=True,

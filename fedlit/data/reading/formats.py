@@ -40,7 +40,7 @@ def read_excel(path: Path, notes: Notes) -> pd.DataFrame:
 
     Args:
         path: the file.
-        notes: how it is read; takes what is found.
+        notes: the reading options; collects the notes.
 
     Returns:
         One ``str`` column for each that is kept. A whole number is written without a point, a date as ISO 8601 does.
@@ -122,7 +122,7 @@ def read_arrow(path: Path, kind: str, notes: Notes) -> pd.DataFrame:
     Args:
         path: the file.
         kind: ``parquet`` or ``feather``.
-        notes: how it is read; takes what is found.
+        notes: the reading options; collects the notes.
 
     Returns:
         The columns, typed as they are in the file. Whole numbers and truth values with gaps have pandas' nullable
@@ -248,7 +248,7 @@ def read_sql(url: str, notes: Notes) -> pd.DataFrame:
 
     Args:
         url: an SQLAlchemy URL; ``${NAME}`` stands for an environment variable.
-        notes: the query; how it is read.
+        notes: the reading options with the query; collects the notes.
 
     Returns:
         The columns, typed as the database gives them. The transaction is rolled back: only reading is meant.

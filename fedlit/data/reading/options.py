@@ -65,7 +65,7 @@ class ReadOptions:
         sep: the character between two fields of delimited text; found among comma, semicolon, tab and bar.
         decimal: the decimal mark of numbers, ``.`` or ``,``; used where types are found.
         thousands: the character between groups of digits; used where types are found.
-        encoding: how text is encoded, ``latin-1`` for example; found where the file is not UTF-8.
+        encoding: the encoding of the text, for example ``latin-1``; detected if the file is not UTF-8.
         names: the names of the columns of a file without a header.
         skiprows: lines (of Excel: rows) above the header.
         sheet: the Excel sheet, by name or counted from 0; the first.
@@ -123,8 +123,8 @@ class ReadOptions:
         """Make the options from a configuration.
 
         Args:
-            given: option to value.
-            where: whose they are, the start of the message.
+            given: maps each option to its value.
+            where: the beginning of messages.
 
         Returns:
             The options.
@@ -154,9 +154,9 @@ class Raw:
     Attributes:
         frame: the rows, numbered from 0; names of columns are text, each once. Of delimited text and Excel every cell
             is text as it was written, and missing only where the cell is empty. Parquet, Feather and SQL keep types.
-        notes: what was found, left out or doubtful, for a person; each names the client.
-        where: whose table it is and where it was read, the start of messages.
-        hint: where else a column may be that is not there; "" for nowhere.
+        notes: what was detected, dropped or doubtful; each note names the client.
+        where: the client and the file; the beginning of messages.
+        hint: where a missing column may be instead; "" if unknown.
     """
 
     frame: pd.DataFrame
@@ -169,8 +169,8 @@ class Notes:
     """Collects the notes on one table and makes its errors; both start with the same words.
 
     Args:
-        where: whose table it is and where it is read.
-        options: how it is read.
+        where: the client and the file; the beginning of messages.
+        options: how the table is read.
 
     Example:
         >>> notes = Notes("client 'north', file north.csv", ReadOptions())

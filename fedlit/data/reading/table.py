@@ -74,8 +74,8 @@ def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
     Args:
         place: a file (delimited text, also compressed; Parquet; Feather; Excel), or an SQLAlchemy URL. What a file is
             is seen from its first bytes. ``${NAME}`` in a URL stands for an environment variable.
-        options: how it is read.
-        client: whose table it is; messages name it.
+        options: how the table is read.
+        client: the name of the client, for messages.
 
     Returns:
         The table, and notes on it.

@@ -36,8 +36,8 @@ def read_text(content: bytes, notes: Notes, sep: str | None = None) -> pd.DataFr
 
     Args:
         content: the bytes of the file, decompressed.
-        notes: how it is read; takes what is found.
-        sep: the separator; found, or as the options say, if None.
+        notes: the reading options; collects the notes.
+        sep: the separator; if None, it comes from the options or is detected.
 
     Returns:
         One ``str`` column for each that is kept; an empty cell is missing.
@@ -70,9 +70,9 @@ class _Text:
 
     Args:
         content: UTF-8.
-        above: how many lines stand above it.
-        sep: the separator; found if None.
-        notes: how it is read.
+        above: the number of lines above it.
+        sep: the separator; detected if None.
+        notes: the reading options; collects the notes.
     """
 
     def __init__(self, content: bytes, above: int, sep: str | None, notes: Notes) -> None:

@@ -51,9 +51,9 @@ class Cells:
 
     Attributes:
         name: the column's.
-        texts: the different texts, without outer blanks and with single blanks inside.
-        codes: (n,) which of them each cell is; −1 where it is missing.
-        hidden: in how many cells there were invisible letters, which are left out.
+        texts: the distinct texts, without surrounding blanks and with single blanks inside.
+        codes: (n,) the position of each cell's text; −1 if the cell is missing.
+        hidden: the number of cells with invisible letters, which are removed.
 
     Example:
         >>> cells = Cells.of(pd.Series([" a  b", "NA", 1.0, None], name="x"))
@@ -91,9 +91,9 @@ class Cells:
         """Return the cells that have a value, and how often each word for a missing value occurs.
 
         Args:
-            missing: further words in lower case, and numbers.
-            kept: words in lower case that are values here.
-            words: those that mean it everywhere.
+            missing: further words in lower case, and numbers, that mean missing.
+            kept: words in lower case that are values in this column.
+            words: the words that mean missing in every column.
         """
         further = {
             spelt for own in missing for spelt in ((own,) if isinstance(own, str) else (plain_text(own), repr(own)))

@@ -41,15 +41,15 @@ class Column:
     """What a raw column holds.
 
     Attributes:
-        kind: what it is.
-        why: of a column that is left out: ``identifier``, ``free text``, ``constant``, …
+        kind: the kind of the column.
+        why: the reason for leaving it out: ``identifier``, ``free text``, ``constant``, …
         missing: further words, in lower case, and numbers that stand for a missing value here.
-        notation: how its numbers are written.
-        form: how its dates are written; None where they are dates already.
-        parts: which parts of a date say something.
-        order: of an ordinal column's values, the least first.
-        spelling: of a categorical column: value in lower case → as it is known, where a value is spelt in several ways,
-            or is a word that stands for a missing value elsewhere.
+        notation: the notation of its numbers.
+        form: the format of its dates; None if they are stored as dates.
+        parts: the parts of its dates that are informative.
+        order: the values of an ordinal column, the lowest first.
+        spelling: maps categories in lower case to their usual spelling, if a category is spelt in several ways or is a
+            word that means missing elsewhere.
 
     Example:
         >>> dose = Column("numeric", notation=Notation(unit="mg"))
@@ -170,10 +170,10 @@ class Column:
         return notes on what was guessed.
 
         Args:
-            cells: those that have a value.
-            decimal: the decimal mark, where it is known.
-            thousands: what groups digits, where it is known.
-            wanted: the share of dates that has to fit a format; none is found otherwise.
+            cells: the cells that have a value.
+            decimal: the decimal mark, if it is known.
+            thousands: the mark between groups of digits, if it is known.
+            wanted: the share of dates that must fit a format; otherwise no format is found.
         """
         own, guess = self, ""
         if self.kind == "numeric":

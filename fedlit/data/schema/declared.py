@@ -43,8 +43,8 @@ class Habits:
 
     Attributes:
         decimal: the decimal mark.
-        thousands: what groups digits.
-        missing: further words and numbers that mean a missing value: everywhere, or by column (``*`` for all).
+        thousands: the mark between groups of digits.
+        missing: further words and numbers that mean missing: in all columns, or by column (``*`` for all).
 
     Example:
         >>> Habits(missing={"weight": [-999, "Unknown"], "*": "lost"}).words("weight")

@@ -40,11 +40,11 @@ class Found:
     """What was detected in a column.
 
     Attributes:
-        column: what it holds.
-        typed: its cells; none of a column that is left out.
-        notes: what a person should know, without the column's name.
-        gaps: words that count as missing → in how many cells.
-        unique: whether it is whole numbers, another in each row, which are kept.
+        column: the description of the column.
+        typed: its typed cells; none if the column is left out.
+        notes: notes for a person, without the column's name.
+        gaps: maps each word that counts as missing to its number of cells.
+        unique: whether it holds whole numbers that differ in every row and are kept.
     """
 
     column: Column
@@ -78,10 +78,10 @@ def find(values: pd.Series, habits: Habits = NO_HABITS, declared: Column | None 
     """Detect what a column (n,) holds.
 
     Args:
-        values: its raw cells: text, or typed as a file had them.
-        habits: what is known of all columns of the file.
-        declared: what a configuration says; then only how it is written is looked for.
-        where: whose it is, the start of messages.
+        values: the raw cells: text, or typed as the file has them.
+        habits: how the file is written.
+        declared: the column that the configuration declares; then only its notation is detected.
+        where: the beginning of messages.
 
     Raises:
         ConfigError: declared dates whose format cannot be found.

@@ -86,10 +86,10 @@ class Notation:
     """How the numbers of a column are written.
 
     Attributes:
-        decimal: what parts the whole from the rest, ``.`` or ``,``.
-        thousands: what groups digits, ``,``, ``.`` or nothing (blanks and apostrophes always may).
-        unit: what stands beside some of the numbers: a currency, ``%``, ``mg``; a number without it is taken for one in
-            the same unit.
+        decimal: the decimal mark, ``.`` or ``,``.
+        thousands: the mark between groups of digits: ``,``, ``.`` or none (blanks and apostrophes are always allowed).
+        unit: the unit beside some of the numbers: a currency, ``%``, ``mg``. A number without a unit counts as one in
+            this unit.
 
     Example:
         >>> Notation(unit="mg").read(["1200 mg", "3", "7 g"]), Notation(",", ".").read(["−1.055,3"])
@@ -130,9 +130,9 @@ def find_notation(
     """Find the notation in which most of a column's distinct texts can be read as numbers.
 
     Args:
-        texts: each once; those that are no numbers count for nothing.
-        decimal: where it is known.
-        thousands: where it is known.
+        texts: distinct texts; those that are not numbers are ignored.
+        decimal: the decimal mark, if it is known.
+        thousands: the mark between groups of digits, if it is known.
 
     Returns:
         The notation, and what was guessed, for a person: empty if nothing had to be.

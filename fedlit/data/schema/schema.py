@@ -31,8 +31,8 @@ class Schema:
     """What was detected in a table's raw columns, and how new rows are read. It is plain data and holds no row.
 
     Attributes:
-        columns: name → what it holds, in the order of the table.
-        reading: how its file was read, for :class:`fedlit.data.reading.ReadOptions`.
+        columns: maps each name to the description of the column, in the order of the table.
+        reading: how the file was read, for :class:`fedlit.data.reading.ReadOptions`.
 
     Example:
         >>> raw = pd.DataFrame({"dose": ["1,5", "2,5"], "sex": ["m", "f"], "site": ["Bern", "Bern"]})
@@ -61,10 +61,10 @@ class Schema:
 
         Args:
             raw: the rows, without the target.
-            types: what is said of some columns.
-            habits: what is known of how the file is written.
-            reading: kept for new rows.
-            where: whose rows, the start of messages.
+            types: the declared types of some columns.
+            habits: how the file is written.
+            reading: how the file was read; kept for new rows.
+            where: the beginning of messages.
 
         Returns:
             The schema; the typed rows, as :meth:`apply` gives them; and notes for a person that name their column.
@@ -101,8 +101,8 @@ class Schema:
 
         Args:
             frame: the rows.
-            categorical: which of its columns hold categories.
-            rows: positions of those that are looked at; all if not given.
+            categorical: the names of the columns that hold categories.
+            rows: the positions of the rows to look at; all rows by default.
 
         Example:
             >>> Schema.typed(pd.DataFrame({"age": [40.0], "sex": ["m"]}), ["sex"]).categorical(["age", "sex"])
@@ -130,8 +130,8 @@ class Schema:
         """Convert raw rows to typed ones: float64, ``boolean``, or objects; NaN if missing.
 
         Args:
-            raw: with all used columns, in any order.
-            where: whose rows, the start of messages.
+            raw: the raw rows, with all columns that are used, in any order.
+            where: the beginning of messages.
 
         Returns:
             The typed rows, and notes that name their column.
