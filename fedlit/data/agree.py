@@ -15,14 +15,14 @@ from fedlit.data.columns import (
     Tail,
     categories_of,
     frequent,
-    names_of,
+    input_names,
     plain_values,
 )
-from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, of_several_kinds, two_kinds
+from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, kind_conflict, mixed_kinds
 from fedlit.data.moments import SKETCHED, Moments, agreed_edges, sketch
 from fedlit.data.schema.column import Kind, kind_of
 from fedlit.data.table import ClientTable
-from fedlit.data.target import agree_on_task, refuse_several_tasks, target_facts, told_of_targets
+from fedlit.data.target import agree_on_task, refuse_several_tasks, sent_about_targets, target_facts
 from fedlit.errors import DataError, expect
 from fedlit.sharing import Share, all_here
 
@@ -116,7 +116,7 @@ class Terms:
         """Whether clients send sketches of their numbers."""
         return self.bins == "agreed" and not self.pool
 
-    def tells(self, column: str) -> bool:
+    def sends(self, column: str) -> bool:
         """Return whether a client sends the name and kind of a column."""
         alone = self.common is None and (self.pooled or self.sketched)
         every = self.features or isinstance(self.common, str) or alone
@@ -170,12 +170,12 @@ class Agreement:
     apart: tuple[str, ...] = ()
     targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def met(self, client: str, column: str) -> AgreedColumn | None:
+    def shared(self, client: str, column: str) -> AgreedColumn | None:
         """Return what was agreed on a client's column, or None if the client does not share it."""
         agreed = self.columns.get(column)
         return agreed if agreed is not None and client in agreed.clients else None
 
-    def asks(self, column: str) -> list[str]:
+    def topics(self, column: str) -> list[str]:
         """Return the topics on which the clients that share a column send values: categories, moments or sketches."""
         agreed, terms = self.columns[column], self.terms
         several, numbers = len(agreed.clients) > 1, agreed.kind == NUMBERS
@@ -259,7 +259,7 @@ class Agreement:
             return None
         coding = self.terms.categories
         inputs = {name: agreed.encoder(name, self.terms).inputs(coding) for name, agreed in self.columns.items()}
-        return tuple(sorted(names_of(inputs)))
+        return tuple(sorted(input_names(inputs)))
 
     def told(self, clients: Iterable[str]) -> list[dict[str, Any]]:
         """Describe what these clients send before the first step so that their inputs and outputs fit.
@@ -275,7 +275,7 @@ class Agreement:
         elif self.names and self.groups is None:
             key = "data.scaling: pooled" if terms.pooled else "data.bins: agreed"
             told.append({"what": "names and kinds of columns", "key": key, "columns": list(self.names)})
-        told += told_of_targets(self.targets, terms.align)
+        told += sent_about_targets(self.targets, terms.align)
         if self.groups is not None:
             shared = sorted({column for group in self.groups for column in group.columns})
             listed = not isinstance(terms.common, str)
@@ -285,7 +285,7 @@ class Agreement:
             if coded := [column for column in shared if self.columns[column].kind not in (None, NUMBERS)]:
                 told.append({"what": "categories", "key": key, "columns": coded})
         for topic, (size, key, what) in _NUMBERS.items():
-            own = {column: agreed for column, agreed in self.columns.items() if topic in self.asks(column)}
+            own = {column: agreed for column, agreed in self.columns.items() if topic in self.topics(column)}
             held = {client: size * sum(client in agreed.clients for agreed in own.values()) for client in clients}
             told += [{"what": what, "key": key, "columns": list(own), "numbers": held}] * bool(own)
         return told
@@ -324,7 +324,7 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
         {'sex': [0.0, 1.0]}
     """
     told = dict[str, Any]()
-    names = [column for column in map(str, table.features) if terms.tells(column)]
+    names = [column for column in map(str, table.features) if terms.sends(column)]
     train = table.features[names].iloc[table.splits["train"]]
     if names:
         told["columns"] = {column: kind_of(train[column], column in table.categorical) for column in names}
@@ -338,10 +338,10 @@ def _values(table: ClientTable, agreement: Agreement) -> dict[str, Any]:
     """Return what a client sends about the values of the columns that it shares with others."""
     told = dict[str, dict[str, Any]]()
     for column in map(str, table.features):
-        met = agreement.met(table.name, column)
+        met = agreement.shared(table.name, column)
         if met is None or met.kind is None:
             continue
-        for topic in agreement.asks(column):
+        for topic in agreement.topics(column):
             train = table.features[column].iloc[table.splits["train"]]
             told.setdefault(topic, {})[column] = _told(topic, train, met.kind, agreement.terms)
     return told
@@ -379,7 +379,7 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
     columns = {}
     for column in names:
         if terms.features or ((terms.pooled or terms.sketched) and groups is None):
-            problem = two_kinds(kinds, column)
+            problem = kind_conflict(kinds, column)
             if problem and (terms.features or terms.pooled):
                 raise DataError(problem)
             clients = () if problem else tuple(client for client, own in kinds.items() if column in own)
@@ -392,7 +392,7 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
         tuple(names),
         columns,
         groups,
-        tuple(of_several_kinds(kinds)) if isinstance(terms.common, str) or terms.sketched else (),
+        tuple(mixed_kinds(kinds)) if isinstance(terms.common, str) or terms.sketched else (),
         targets,
     )
 
@@ -429,7 +429,7 @@ def negotiate(tables: Sequence[ClientTable], terms: Terms, share: Share = all_he
     here = {str(column) for table in tables for column in table.features}
     first = {table.name: facts(table, terms) for table in tables}
     agreement = agree(share("columns", first), terms, here)
-    if any(agreement.asks(column) for column in agreement.columns):
+    if any(agreement.topics(column) for column in agreement.columns):
         values = {table.name: {**first[table.name], **_values(table, agreement)} for table in tables}
         agreement = agree(share("values", values), terms)
     return agreement

@@ -16,7 +16,7 @@ from fedlit.data.schema.cells import plain_text
 from fedlit.data.schema.column import TYPES, Kind, type_of
 from fedlit.errors import DataError
 
-__all__ = ["NUMBERS", "Categories", "ColumnEncoder", "Scaling", "Tail", "categories_of", "frequent", "names_of",
+__all__ = ["NUMBERS", "Categories", "ColumnEncoder", "Scaling", "Tail", "categories_of", "frequent", "input_names",
            "plain_values"]  # fmt: skip
 
 Scaling = Literal["client", "pooled", "none"]
@@ -94,7 +94,7 @@ def _bucket(label: Any) -> int:
     return zlib.crc32(plain_text(label).encode()) % BUCKETS
 
 
-def names_of(inputs: Mapping[str, Sequence[str]], where: str = "") -> tuple[str, ...]:
+def input_names(inputs: Mapping[str, Sequence[str]], where: str = "") -> tuple[str, ...]:
     """Return the names of all inputs.
 
     Args:

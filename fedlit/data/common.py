@@ -11,7 +11,7 @@ from fedlit.data.schema.column import Kind
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.sharing import can_name_a_module
 
-__all__ = ["Common", "CommonColumns", "check_common", "find_groups", "is_listed", "of_several_kinds", "two_kinds"]
+__all__ = ["Common", "CommonColumns", "check_common", "find_groups", "is_listed", "kind_conflict", "mixed_kinds"]
 
 # ``all``, ``groups``, a list of columns, or group → columns; what else a configuration says is refused below, in words.
 Common = str | bool | int | list[Any] | dict[str, Any]
@@ -129,7 +129,7 @@ def _find(
             raise ConfigError(
                 f"{key}: expected the name of a column, found {column!r}; there are {', '.join(known)}.{hint}"
             )
-        if problem := two_kinds(kinds, column):
+        if problem := kind_conflict(kinds, column):
             raise ConfigError(f"{key}: {problem}")
     clients = tuple(client for client, own in kinds.items() if set(columns) <= own.keys())
     held = f"two clients that have all of {', '.join(columns)}"
@@ -137,7 +137,7 @@ def _find(
     return CommonColumns(name, tuple(sorted(set(columns))), clients)
 
 
-def of_several_kinds(kinds: Kinds) -> list[str]:
+def mixed_kinds(kinds: Kinds) -> list[str]:
     """Describe columns that have one name but several kinds, and are therefore never treated as common."""
     found = {column: _kinds(kinds, column) for column in sorted({column for own in kinds.values() for column in own})}
     return [
@@ -148,7 +148,7 @@ def of_several_kinds(kinds: Kinds) -> list[str]:
     ]
 
 
-def two_kinds(kinds: Kinds, column: str) -> str:
+def kind_conflict(kinds: Kinds, column: str) -> str:
     """Describe the conflict if a shared column has two kinds; return an empty text if it has one."""
     found = list(_kinds(kinds, column).items())
     if len(found) < 2:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
-from fedlit.data.columns import NUMBERS, ColumnEncoder, categories_of, frequent, names_of, plain_values
+from fedlit.data.columns import NUMBERS, ColumnEncoder, categories_of, frequent, input_names, plain_values
 from fedlit.data.encoding import EncodedClient, Rows, moments_of
 from fedlit.data.moments import Moments, own_edges
-from fedlit.data.note import Note, of_client
+from fedlit.data.note import Note, client_note
 from fedlit.data.row_encoder import RowEncoder
 from fedlit.data.schema.column import kind_of
 from fedlit.data.schema.schema import Schema
@@ -82,7 +82,7 @@ class TableEncoder(RowEncoder):
             str(column): self._fit(table.features[column].iloc[rows], column in coded) for column in table.features
         }
         self.schema = table.schema or Schema.typed(table.features, table.categorical, rows)
-        own = names_of(self._inputs(), f"client {self.client!r}: ")
+        own = input_names(self._inputs(), f"client {self.client!r}: ")
         groups = None if agreement.groups is None else [g for g in agreement.groups if self.client in g.clients]
         self.common = None if groups is None else {group.name: list(group.columns) for group in groups}
         self.features = agreement.features or own
@@ -90,7 +90,7 @@ class TableEncoder(RowEncoder):
 
     def _fit(self, train: pd.Series, categorical: bool) -> ColumnEncoder:
         name, terms = str(train.name), self._agreement.terms
-        agreed, kind = self._agreement.met(self.client, name), kind_of(train, categorical)
+        agreed, kind = self._agreement.shared(self.client, name), kind_of(train, categorical)
         if kind is None:
             kind = (agreed.kind if agreed and terms.alike else None) or ("categorical" if categorical else NUMBERS)
         if kind == NUMBERS:
@@ -110,7 +110,7 @@ class TableEncoder(RowEncoder):
         terms, found = self._agreement.terms, dict[str, tuple[float, ...]]()
         place = {name: own for own, name in enumerate(self.features)}
         for column in self.columns.values() if terms.bins != "none" else ():
-            agreed = self._agreement.met(self.client, column.name)
+            agreed = self._agreement.shared(self.client, column.name)
             edges = np.array(agreed.edges if agreed and column.moments else ())
             for name, values in column.describe(self.categories):
                 if not values:
@@ -215,7 +215,7 @@ def _notes(table: ClientTable) -> list[Note]:
         (constant, "one value", "the same value in all training rows"),
     )
     return [
-        of_client(table.name, kind, f"{text}: {', '.join(names)}", columns=names, fix={"drop": names})
+        client_note(table.name, kind, f"{text}: {', '.join(names)}", columns=names, fix={"drop": names})
         for names, kind, text in said
         if names
     ]
@@ -228,23 +228,23 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
         counted = list(zip(task.classes, task.class_rows, task.known_rows, strict=True))
         if same := [label for label, have, known in counted if known and have in (0, known)]:
             text = f"the same in all training rows, so nothing is learnt of: {', '.join(same)}"
-            notes.append(of_client(table.name, "one class", text, columns=same))
+            notes.append(client_note(table.name, "one class", text, columns=same))
         gaps = {label: rows - known for label, _, known in counted if 0 < known < rows}
         if gaps:
             shown = ", ".join(f"{label} ({count:,})" for label, count in gaps.items())
             text = f"not known of some training rows, which count nowhere for it: {shown}"
-            notes.append(of_client(table.name, "unlabelled", text, columns=list(gaps)))
+            notes.append(client_note(table.name, "unlabelled", text, columns=list(gaps)))
         return notes
     target = [str(table.target.name)]
     classes = sum(own > 0 for own in task.class_rows)
     if classes > 20 and classes > rows / 4 and not sequence:
         text = f"{classes} classes in {rows} training rows; is {target[0]!r} the target?"
-        notes.append(of_client(table.name, "many classes", text, columns=target))
+        notes.append(client_note(table.name, "many classes", text, columns=target))
     if not task.classes and table.target.iloc[table.splits["train"]].nunique() == 1:
         text = f"{target[0]!r} is the same in all training rows: there is nothing to learn"
-        notes.append(of_client(table.name, "one value", text, columns=target))
+        notes.append(client_note(table.name, "one value", text, columns=target))
     if unseen := int(((validation == -1) if sequence else ~task.known(validation)).sum()):
         what = "positions of validation rows" if sequence else "validation rows"
         text = f"{unseen:,} {what} have a label that no training row has; they count as wrong"
-        notes.append(of_client(table.name, "rare class", text, columns=target))
+        notes.append(client_note(table.name, "rare class", text, columns=target))
     return notes

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlit.data.note import Note, behind
+from fedlit.data.note import Note, prefixed
 from fedlit.data.schema.cells import FALSE, LABEL_MISSING, MISSING, TRUE, Cells, is_text, plain_types, true_or_false
 from fedlit.data.schema.column import Column
-from fedlit.data.schema.declared import NO_HABITS, Habits
-from fedlit.data.schema.find import asked_of_numbers, spellings, strange
+from fedlit.data.schema.declared import NO_DIALECT, Dialect
+from fedlit.data.schema.find import missing_notes, spellings, unsupported
 from fedlit.data.schema.numbers import find_notation, is_code
 from fedlit.data.table import TaskSettings, several
 from fedlit.data.target import class_labels, is_classification, own_task
@@ -55,7 +55,7 @@ def read_target(
     task: TaskSettings | None,
     unlabelled: str = "refuse",
     positive: Any = None,
-    habits: Habits = NO_HABITS,
+    dialect: Dialect = NO_DIALECT,
 ) -> Labels:
     """Read a raw column as a target.
 
@@ -65,7 +65,7 @@ def read_target(
         task: the task setting of the configuration.
         unlabelled: ``refuse`` or ``drop`` rows without one.
         positive: the label that counts as positive, if it is set.
-        habits: how the file is written.
+        dialect: how the file is written.
 
     Raises:
         DataError: rows without a label, or values that are none.
@@ -77,27 +77,27 @@ def read_target(
         several(frame.iloc[:0], where)  # names each column once
     made, notes = list[pd.Series](), list[Note]()
     for name, column in frame.items():
-        values, said = _values(f"{where} {name!r}", column, classes, habits)
+        values, said = _values(f"{where} {name!r}", column, classes, dialect)
         made.append(values)
-        notes += [behind(f"{client}: {name}", note, column=str(name)) for note in said]
+        notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in said]
     target = made[0] if raw.ndim == 1 else several(pd.concat(made, axis=1), where)
     labelled, gaps = _labelled(client, ", ".join(map(str, frame)), target, unlabelled)
     target = target[labelled]
     if raw.ndim == 1:
         asked, target = list[Note](), class_labels(client, target.infer_objects(), task)
         if target.dtype.kind in "iuf" and len(target):
-            asked += asked_of_numbers(str(raw.name), target.to_numpy(np.float64))
+            asked += missing_notes(str(raw.name), target.to_numpy(np.float64))
         if positive is not None:
             positive = _meant(f"{where} {raw.name!r}", positive, target.unique().tolist())
         asked += _asked(target, task, positive) if classes else []
-        notes += [behind(f"{client}: {raw.name}", note, column=str(raw.name)) for note in asked]
+        notes += [prefixed(f"{client}: {raw.name}", note, column=str(raw.name)) for note in asked]
     return Labels(target, labelled, positive, (*gaps, *notes))
 
 
-def _values(where: str, raw: pd.Series, classes: bool, habits: Habits) -> tuple[pd.Series, list[Note]]:
+def _values(where: str, raw: pd.Series, classes: bool, dialect: Dialect) -> tuple[pd.Series, list[Note]]:
     """Return cells (n,) as labels or numbers, missing where there is none."""
-    raw, missing = plain_types(raw), habits.words(str(raw.name))
-    if what := strange(raw):
+    raw, missing = plain_types(raw), dialect.words(str(raw.name))
+    if what := unsupported(raw):
         raise DataError(
             f"{where}: expected labels or numbers, found {what}. Write one label in each row, or name another target."
         )
@@ -107,17 +107,17 @@ def _values(where: str, raw: pd.Series, classes: bool, habits: Habits) -> tuple[
         types = {"i": np.int64, "u": np.int64, "f": np.float64, "b": object}
         return held.astype(np.float64 if kind in "iu" and held.isna().any() else types.get(kind, held.dtype)), []
     cells, _ = Cells.of(raw).without(missing, words=LABEL_MISSING)
-    made, notes = (_classes(cells) if classes else _numbers(cells, habits)) if cells.texts else (np.array([]), [])
+    made, notes = (_classes(cells) if classes else _numbers(cells, dialect)) if cells.texts else (np.array([]), [])
     made = Column("numeric", missing=missing).with_gaps(made) if made.dtype.kind == "f" else made
     return pd.Series(cells.take(made), raw.index, name=raw.name), [*notes, *cells.notes]
 
 
-def _numbers(cells: Cells, habits: Habits) -> tuple[np.ndarray, list[Note]]:
-    column, guessed = Column("numeric").written(cells, habits.decimal, habits.thousands)
+def _numbers(cells: Cells, dialect: Dialect) -> tuple[np.ndarray, list[Note]]:
+    column, guessed = Column("numeric").fitted(cells, dialect.decimal, dialect.thousands)
     made = column.read(cells.texts)
     if np.isnan(made).any():  # the task says which
         return np.array(cells.texts, object), []
-    return made, [*column.said_of(cells, made), *guessed]
+    return made, [*column.notes_on(cells, made), *guessed]
 
 
 def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
@@ -200,7 +200,7 @@ def plain_target(client: str, raw: pd.Series) -> pd.Series:
     Raises:
         DataError: cells that are neither.
     """
-    values, _ = _values(f"client {client!r}, target {raw.name!r}", raw, True, NO_HABITS)
+    values, _ = _values(f"client {client!r}, target {raw.name!r}", raw, True, NO_DIALECT)
     return values.dropna().infer_objects()
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fedlit.data.agree import Agreement, Terms
 from fedlit.data.encoder import TableEncoder
-from fedlit.data.note import Note, of_client
+from fedlit.data.note import Note, client_note
 from fedlit.data.schema.column import kind_of
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, target_facts
@@ -76,10 +76,10 @@ def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> Cli
     notes = list(table.notes)
     if left:
         text = f"left out, for no client of the run ({clients}) has it: {shorten(left)}"
-        notes.append(of_client(table.name, "left out", text, fix={"drop": left}))
+        notes.append(client_note(table.name, "left out", text, fix={"drop": left}))
     if lacking := [name for name in known if name not in kept]:
         text = f"does not have, and enters as 0 (data.align): {shorten(lacking)}"
-        notes.append(of_client(table.name, "absent", text))
+        notes.append(client_note(table.name, "absent", text))
     return replace(table.only(kept), notes=tuple(notes))
 
 
@@ -91,7 +91,7 @@ def _take_task(encoder: TableEncoder, table: ClientTable, terms: Terms, agreed: 
     same = [client for client, target in agreed.targets.items() if target["task"] == facts["task"]]
     if not same:
         text = f"no client of the run has the task {facts['task']}, so its outputs are its own"
-        return [of_client(table.name, "task", text, [str(table.target.name)])]
+        return [client_note(table.name, "task", text, [str(table.target.name)])]
     task, labels = agree_on_task(same[0], agreed.targets, classes=terms.classes), facts.get("labels", ())
     if strange := [label for label in labels if label not in task.classes]:
         raise DataError(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Note", "alike", "behind", "of_client"]
+__all__ = ["Note", "client_note", "prefixed", "similar"]
 
 
 class Note(str):
@@ -23,7 +23,7 @@ class Note(str):
         head: the text before the sentence.
 
     Example:
-        >>> own = behind("age", Note("is -9 a gap?", "missing", fix={"missing": {"age": [-9]}}), column="age")
+        >>> own = prefixed("age", Note("is -9 a gap?", "missing", fix={"missing": {"age": [-9]}}), column="age")
         >>> own, own.kind, own.column, own.text, own.fix
         ('age: is -9 a gap?', 'missing', 'age', 'is -9 a gap?', {'missing': {'age': [-9]}})
     """
@@ -64,14 +64,14 @@ class Note(str):
         }
 
 
-def of_client(
+def client_note(
     client: str, kind: str, text: str, columns: Sequence[str] = (), fix: Mapping[str, Any] | None = None
 ) -> Note:
     """Make a note on one client's table; it names the column if there is only one."""
     return Note(text, kind, clients=[client], column=columns[0] if len(columns) == 1 else "", fix=fix, head=client)
 
 
-def behind(head: str, note: str, *, column: str = "") -> Note:
+def prefixed(head: str, note: str, *, column: str = "") -> Note:
     """Put a client, a column or a place before a note.
 
     Args:
@@ -86,7 +86,7 @@ def behind(head: str, note: str, *, column: str = "") -> Note:
     return Note(note.text, note.kind, column=note.column or column, fix=note.fix, head=whole)
 
 
-def alike(notes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+def similar(notes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
     """Group notes that differ only in numbers, so that each is shown once with the clients that have it.
 
     Args:
@@ -96,7 +96,7 @@ def alike(notes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
         The first one's text, and the clients; the most frequent first.
 
     Example:
-        >>> alike([("a", "a: 4 rows doubled"), ("b", "b: 5 rows doubled"), ("b", "b: no header")])
+        >>> similar([("a", "a: 4 rows doubled"), ("b", "b: 5 rows doubled"), ("b", "b: no header")])
         [('4 rows doubled', ['a', 'b']), ('no header', ['b'])]
     """
     groups: dict[str, tuple[str, list[str]]] = {}

@@ -23,8 +23,8 @@ __all__ = [
     "is_classification",
     "own_task",
     "refuse_several_tasks",
+    "sent_about_targets",
     "target_facts",
-    "told_of_targets",
     "without_classes",
 ]
 
@@ -164,7 +164,7 @@ def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
         raise ConfigError(f"pool: true puts all rows into one table and so needs one task, found {found}")
 
 
-def told_of_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> list[dict[str, Any]]:
+def sent_about_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> list[dict[str, Any]]:
     """Describe what clients send each other about their targets (see :meth:`fedlit.data.agree.Agreement.told`)."""
     labels = [own for own in facts.values() if "labels" in own] if align in ("classes", "both") else []
     told: list[dict[str, Any]] = []

@@ -130,7 +130,7 @@ class IFedAvg(FederatedClient):
             for kind, value in (("scale", layer.weight), ("shift", layer.bias)):
                 if value is not None:
                     own = value.detach().cpu().tolist()
-                    names_of = names if len(own) == len(names) else ["all"]
-                    values = zip(names_of, own, strict=True)
+                    input_names = names if len(own) == len(names) else ["all"]
+                    values = zip(input_names, own, strict=True)
                     found[f"{side} {kind}"] = {name: v for name, v in values if name not in absent or side == "output"}
         return found

@@ -71,7 +71,7 @@ def survey(run: Run) -> Survey:
     shared = {
         table.name: sum(
             met is not None and len(met.clients) > 1
-            for met in (agreement.met(table.name, str(column)) for column in table.features)
+            for met in (agreement.shared(table.name, str(column)) for column in table.features)
         )
         for table in tables
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedlit.data.note import alike
+from fedlit.data.note import similar
 from fedlit.exchange.questions import bytes_of
 from fedlit.sharing import form_of
 from fedlit.show.shown import Grid, Shown
@@ -127,7 +127,7 @@ class Plan(Shown):
         notes = list(map(str, self.notes))
         if len(self.clients) > MOST_ROWS:  # notes that differ in numbers alone are printed once
             begins = [note.partition(": ")[0] for note in notes]
-            told = alike((own if own in self.clients else "", note) for own, note in zip(begins, notes, strict=True))
+            told = similar((own if own in self.clients else "", note) for own, note in zip(begins, notes, strict=True))
             notes = [f"{text} ({who[0]} and {len(who) - 1:,} more)" if len(who) > 1 else text for text, who in told]
         return [*parts, *(f"Note: {note}" for note in notes[:MOST_ROWS]), *more(notes, "notes")]
 

@@ -49,7 +49,7 @@ def test_equal_numbers_have_equal_places_where_bins_are_agreed(scaling: Any) -> 
         embedding = PiecewiseLinear([input_of(client, "age")], bins=8, width=1)
         places.append(embedding.encode(torch.from_numpy(encoder.transform(new))[:, :1]))
         raw = np.concatenate([each.features["age"].iloc[each.splits["train"]] for each in tables[:2]])
-        met = agreement.met(own.name, "age")
+        met = agreement.shared(own.name, "age")
         assert met is not None and len(met.edges) == 9
         shares = np.searchsorted(np.sort(raw), met.edges) / len(raw)
         np.testing.assert_allclose(shares, np.linspace(0, 1, 9), atol=0.01)
@@ -110,7 +110,7 @@ def test_states_have_the_bins(bins: Any) -> None:
     shipped.load_state_dict(json.loads(json.dumps(encoders["a"].state_dict())))
     assert shipped.encode(replace(tables[0], features=tables[0].features * 2)).spec.inputs == specs["a"].inputs
     later, own = newcomer(replace(tables[0], name="d"), Terms(bins=bins), agreement, ["a", "b"])
-    found, run = input_of(later.encode(own), "age").edges, agreement.met("b", "age")
+    found, run = input_of(later.encode(own), "age").edges, agreement.shared("b", "age")
     moments = later.columns["age"].moments
     assert moments is not None and len(found) > 1
     if run is not None and bins == "agreed":

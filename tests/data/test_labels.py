@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fedlit.data.labels import Labels, read_target
-from fedlit.data.schema.declared import Habits
+from fedlit.data.schema.declared import Dialect
 from fedlit.errors import DataError
 
 
@@ -18,7 +18,7 @@ def read(values: Any, task: str | None = None, **rest: Any) -> Labels:
 
 
 def missing(word: Any) -> dict[str, Any]:
-    return {"unlabelled": "drop", "habits": Habits(missing={"y": (word,)})}
+    return {"unlabelled": "drop", "dialect": Dialect(missing={"y": (word,)})}
 
 
 # name → cells, settings, the labels that come of them, what a note says

@@ -126,7 +126,7 @@ class Column:
         own, notes, held = self, list[Note](), cells.counts
         made = self.read(cells.texts)
         if held[pd.isna(made)].sum() > _WORST * held.sum():  # a file may be written in another way than in training
-            other, guessed = replace(self, form=None).written(cells)
+            other, guessed = replace(self, form=None).fitted(cells)
             again = other.read(cells.texts)
             if not guessed and not pd.isna(again).any():
                 own, made = other, again
@@ -140,7 +140,7 @@ class Column:
                 f"{cells.texts[int(lost.argmax())]!r}. Write them as before, leave them empty, or say what they are "
                 "with types"
             )
-        notes += own.said_of(cells, made)
+        notes += own.notes_on(cells, made)
         if self.kind in ("numeric", "coded"):
             made = self.with_gaps(made)
         if self.kind == "date":
@@ -163,7 +163,7 @@ class Column:
             return parse_dates(pd.Series(texts, dtype=object), self.form).to_numpy()
         return self.notation.read(texts)
 
-    def written(
+    def fitted(
         self, cells: Cells, decimal: str | None = None, thousands: str | None = None, wanted: float = 0.95
     ) -> tuple[Column, list[Note]]:
         """Adapt the column to how these cells are written: the marks and unit of numbers, the format of dates. Also
@@ -184,7 +184,7 @@ class Column:
             own = replace(self, form=form)
         return own, [Note(guess.replace("…", cells.name), "guess")] * bool(guess)
 
-    def said_of(self, cells: Cells, made: np.ndarray) -> list[Note]:
+    def notes_on(self, cells: Cells, made: np.ndarray) -> list[Note]:
         """Return notes on how each text was read: conversions, and texts that could not be read."""
         notes, lost, counts = list[Note](), pd.isna(made), cells.counts
         if self.kind == "numeric":

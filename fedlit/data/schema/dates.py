@@ -12,7 +12,7 @@ from pandas.tseries.api import guess_datetime_format
 
 from fedlit.data.note import Note
 
-__all__ = ["OF_ZONES", "PARTS", "ZONE", "expand", "find_format", "look_like_dates", "may_mean_no_day", "parse_dates"]
+__all__ = ["OF_ZONES", "PARTS", "ZONE", "expand", "find_format", "look_like_dates", "missing_date", "parse_dates"]
 
 PARTS = ("year", "month", "weekday", "hour", "elapsed")
 """What a date becomes: its year, month (1 to 12), weekday (0 is Monday), hour, and days since 1970."""
@@ -83,12 +83,12 @@ def look_like_dates(texts: Sequence[str]) -> bool:
     return sum(shaped) > 0.9 * len(some)
 
 
-def may_mean_no_day(times: pd.Series) -> pd.Timestamp | None:
+def missing_date(times: pd.Series) -> pd.Timestamp | None:
     """Return a day that may stand for a missing value: the first of 1900 or 1970, or the last of a century, if it
     occurs several times and is further from all other days than these are from each other.
 
     Example:
-        >>> may_mean_no_day(pd.Series(pd.to_datetime(["1900-01-01", "1900-01-01", "2024-01-01", "2024-05-01"]))).year
+        >>> missing_date(pd.Series(pd.to_datetime(["1900-01-01", "1900-01-01", "2024-01-01", "2024-05-01"]))).year
         1900
     """
     for day in (times.min(), times.max()):

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["KINDS", "NO_HABITS", "Declared", "Habits", "check_declared"]
+__all__ = ["KINDS", "NO_DIALECT", "Declared", "Dialect", "check_declared"]
 
 Declared = str | list[Any] | Mapping[str, Any]
 """A kind, the values of an ordinal column in their order, or ``{date: '%d/%m/%Y'}``."""
@@ -38,7 +38,7 @@ def check_declared(column: str, said: Declared, owner: str = "types") -> None:
 
 
 @dataclass(frozen=True)
-class Habits:
+class Dialect:
     """How a file is written, as far as the configuration says.
 
     Attributes:
@@ -47,7 +47,7 @@ class Habits:
         missing: further words and numbers that mean missing: in all columns, or by column (``*`` for all).
 
     Example:
-        >>> Habits(missing={"weight": [-999, "Unknown"], "*": "lost"}).words("weight")
+        >>> Dialect(missing={"weight": [-999, "Unknown"], "*": "lost"}).words("weight")
         ('lost', -999.0, 'unknown')
     """
 
@@ -72,4 +72,4 @@ class Habits:
         return self.decimal in (None, ".") and self.thousands in (None, ",")
 
 
-NO_HABITS = Habits()
+NO_DIALECT = Dialect()

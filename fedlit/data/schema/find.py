@@ -12,13 +12,13 @@ import pandas as pd
 from fedlit.data.note import Note
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, plain_types
 from fedlit.data.schema.column import Column, Typed, as_numbers
-from fedlit.data.schema.dates import OF_ZONES, PARTS, expand, look_like_dates, may_mean_no_day
-from fedlit.data.schema.declared import NO_HABITS, Declared, Habits, check_declared
-from fedlit.data.schema.numbers import is_code, may_mean_missing, one_number, split
+from fedlit.data.schema.dates import OF_ZONES, PARTS, expand, look_like_dates, missing_date
+from fedlit.data.schema.declared import NO_DIALECT, Declared, Dialect, check_declared
+from fedlit.data.schema.numbers import is_code, missing_codes, one_number, split
 from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
-__all__ = ["Found", "asked_of_numbers", "declared_column", "find", "spellings", "strange"]
+__all__ = ["Found", "declared_column", "find", "missing_notes", "spellings", "unsupported"]
 
 _ID_NAME = re.compile(
     r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?|pid|patid|phone|telephone)$"
@@ -74,12 +74,12 @@ def declared_column(name: str, said: Declared, missing: tuple[str | float, ...] 
     return Column(said, missing=missing)  # type: ignore[arg-type]  # checked above
 
 
-def find(values: pd.Series, habits: Habits = NO_HABITS, declared: Column | None = None, where: str = "") -> Found:
+def find(values: pd.Series, dialect: Dialect = NO_DIALECT, declared: Column | None = None, where: str = "") -> Found:
     """Detect what a column (n,) holds.
 
     Args:
         values: the raw cells: text, or typed as the file has them.
-        habits: how the file is written.
+        dialect: how the file is written.
         declared: the column that the configuration declares; then only its notation is detected.
         where: the beginning of messages.
 
@@ -96,16 +96,16 @@ def find(values: pd.Series, habits: Habits = NO_HABITS, declared: Column | None 
     if declared is not None and declared.kind == "left out":
         return Found(declared)
     values = plain_types(values)
-    if what := strange(values):
+    if what := unsupported(values):
         return _out(what, f"holds {what}")
-    missing = habits.words(str(values.name))
+    missing = dialect.words(str(values.name))
     column = declared or Column("numeric", missing=missing)
     if values.dtype.kind == "M" and (declared is None or declared.kind == "date"):
         return _of_times(values, declared or replace(column, kind="date", form="ISO8601"), declared is not None)
     if declared is not None and declared.kind == "categorical" and values.dtype.kind in "iuf" and values.isna().all():
         return Found(replace(declared, kind="coded"), {str(values.name): values.to_numpy(np.float64, na_value=np.nan)})
     if declared is None or declared.kind == "numeric":
-        numbers = as_numbers(values, habits.plain and not missing)
+        numbers = as_numbers(values, dialect.plain and not missing)
         if numbers is not None and declared is None:
             return _of_numbers(str(values.name), column.with_gaps(numbers), column)
         if numbers is not None:
@@ -114,7 +114,7 @@ def find(values: pd.Series, habits: Habits = NO_HABITS, declared: Column | None 
     signs = {own: own for own in ("+", "++", "+++", "-", "--", "---")} if {"+", "++", "+++"} & {*every.texts} else {}
     cells, gaps = every.without(missing, signs)
     found = (
-        _of_cells(cells, column, habits, signs) if declared is None else _as_declared(cells, declared, habits, where)
+        _of_cells(cells, column, dialect, signs) if declared is None else _as_declared(cells, declared, dialect, where)
     )
     rows, held = len(cells.codes), int(cells.counts.sum())
     if found.column.why == "constant" and 0.05 < held / rows < 0.95:  # such as yes, or nothing
@@ -123,7 +123,7 @@ def find(values: pd.Series, habits: Habits = NO_HABITS, declared: Column | None 
     return replace(found, gaps=gaps, notes=(*found.notes, *cells.notes))
 
 
-def strange(values: pd.Series) -> str:
+def unsupported(values: pd.Series) -> str:
     """Describe cells that are neither text nor numbers; return an empty text if there are none."""
     if values.dtype.kind == "c":
         return "complex numbers"
@@ -190,16 +190,16 @@ def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[
     different = len(np.unique(own)) if whole else 0
     if whole and (why := _identifies(name, own, different)):
         return _out("identifier", why, notes, name if different < len(own) else "")
-    asked = asked_of_numbers(name, own)
+    asked = missing_notes(name, own)
     if whole and len(own) > _MANY and _are_days(own):
         said = f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}"
         asked.append(Note(said, "date", fix={"types": {name: {"date": "%Y%m%d"}}}))
     return Found(column, {name: numbers}, (*notes, *asked), unique=_MANY <= len(own) == different)
 
 
-def asked_of_numbers(name: str, numbers: np.ndarray) -> list[Note]:
+def missing_notes(name: str, numbers: np.ndarray) -> list[Note]:
     """Ask whether some of the numbers (n,) of a column or target stand for a missing value."""
-    words = [int(value) if value.is_integer() else value for value in may_mean_missing(numbers)]
+    words = [int(value) if value.is_integer() else value for value in missing_codes(numbers)]
     shown = " and ".join(f"{value:g} ({int((numbers == value).sum()):,} cells)" for value in words)
     return [_asked(name, shown, words)] if words else []
 
@@ -237,7 +237,7 @@ def _names_rows(name: str) -> bool:
 # ---------------------------------------------------------------------- text
 
 
-def _of_cells(cells: Cells, column: Column, habits: Habits, signs: Mapping[str, str]) -> Found:
+def _of_cells(cells: Cells, column: Column, dialect: Dialect, signs: Mapping[str, str]) -> Found:
     """Describe texts about which the configuration says nothing."""
     texts = cells.texts
     if not texts:
@@ -245,7 +245,7 @@ def _of_cells(cells: Cells, column: Column, habits: Habits, signs: Mapping[str, 
     words = {text.casefold() for text in texts}
     if words & TRUE and words & FALSE and words <= TRUE | FALSE | ONE_AND_ZERO.keys():
         return _finished(cells, replace(column, kind="boolean"))
-    found = _date(cells, column) or _number(cells, column, habits)
+    found = _date(cells, column) or _number(cells, column, dialect)
     if found is not None:
         return found
     if len(words) == 1:
@@ -256,7 +256,7 @@ def _of_cells(cells: Cells, column: Column, habits: Habits, signs: Mapping[str, 
 
 
 def _date(cells: Cells, column: Column) -> Found | None:
-    column, notes = replace(column, kind="date").written(cells)
+    column, notes = replace(column, kind="date").fitted(cells)
     if column.form is None:
         return None
     times = pd.Series(cells.take(column.read(cells.texts), np.datetime64("NaT")))
@@ -271,7 +271,7 @@ def _date(cells: Cells, column: Column) -> Found | None:
 
 def _asked_of_days(name: str, times: pd.Series, written: Callable[[pd.Timestamp], str]) -> tuple[Note, ...]:
     """Ask whether a day stands for a missing value."""
-    if (day := may_mean_no_day(times.dropna())) is None:
+    if (day := missing_date(times.dropna())) is None:
         return ()
     word = written(day)
     return (_asked(name, f"{word!r} ({int((times == day).sum()):,} cells)", [word]),)
@@ -283,10 +283,10 @@ def _parts(times: pd.Series) -> tuple[str, ...]:
     return tuple(part for part in PARTS if made[f"t.{part}"].nunique() > 1)
 
 
-def _number(cells: Cells, column: Column, habits: Habits) -> Found | None:
+def _number(cells: Cells, column: Column, dialect: Dialect) -> Found | None:
     """Describe texts of which at least half are numbers; return None if they are something else."""
     texts, counts = cells.texts, cells.counts
-    column, guessed = column.written(cells, habits.decimal, habits.thousands)
+    column, guessed = column.fitted(cells, dialect.decimal, dialect.thousands)
     made = column.read(texts)
     lost = np.isnan(made)
     read, failed = int(counts[~lost].sum()), [text for text, gone in zip(texts, lost, strict=True) if gone]
@@ -302,7 +302,7 @@ def _number(cells: Cells, column: Column, habits: Habits) -> Found | None:
     few = len(failed) <= _MOST_ODD and (share >= 0.9 or (different >= 10 and len(failed) == 1))
     if failed and (not few or different == 1):  # one number and a word are two levels
         return _mostly_numbers(cells, column, failed, read) if share >= 0.5 else None
-    notes = [*column.said_of(cells, made), *guessed]
+    notes = [*column.notes_on(cells, made), *guessed]
     if sums := [text for text in failed if _SUM.match(text)]:
         said = f"the row of {sums[0]!r} looks like a sum or a footnote, not a case. Remove it from the file"
         notes.append(Note(said, "sum"))
@@ -374,7 +374,7 @@ def _alike(said: str, groups: Iterable[Sequence[str]]) -> list[Note]:
     return [Note(f"{said}: {several}", "spelling")] if several else []
 
 
-def _as_declared(cells: Cells, column: Column, habits: Habits, where: str) -> Found:
+def _as_declared(cells: Cells, column: Column, dialect: Dialect, where: str) -> Found:
     """Describe texts as the configuration declares them; only how they are written is detected."""
     texts = cells.texts
     if column.kind == "categorical":
@@ -382,7 +382,7 @@ def _as_declared(cells: Cells, column: Column, habits: Habits, where: str) -> Fo
         if not texts or any(map(is_code, texts)) or numbers.isna().any():
             return _categories(cells, column)
         column = replace(column, kind="coded")
-    column, notes = column.written(cells, habits.decimal, habits.thousands, wanted=0.5)
+    column, notes = column.fitted(cells, dialect.decimal, dialect.thousands, wanted=0.5)
     if column.kind == "coded":
         notes += _alike("texts that are one number, and so one category", one_number(texts))
     if column.kind == "date":

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-__all__ = ["Notation", "Written", "find_notation", "is_code", "may_mean_missing", "one_number",
+__all__ = ["Notation", "Written", "find_notation", "is_code", "missing_codes", "one_number",
            "plain_numbers", "split"]  # fmt: skip
 
 _CURRENCIES = "[€$£¥₹₩₽₺₪]|eur|usd|chf|gbp|jpy|cny|inr|sek|nok|dkk|rs|kr|zł|fr"
@@ -202,12 +202,12 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
     return made
 
 
-def may_mean_missing(values: np.ndarray, words: frozenset[float] = _GAPS | {-1.0}) -> list[float]:
+def missing_codes(values: np.ndarray, words: frozenset[float] = _GAPS | {-1.0}) -> list[float]:
     """Return numbers that may stand for a missing value, such as -9, 99, 999 or 8888. They are at the edge of a column
     (n,), and further from the next value than all others are from each other, or far more frequent than any of them.
 
     Example:
-        >>> may_mean_missing(np.array([40.0, 51.0, 60.0, 999.0, np.nan])), may_mean_missing(np.array([7.0, 8.0, 9.0]))
+        >>> missing_codes(np.array([40.0, 51.0, 60.0, 999.0, np.nan])), missing_codes(np.array([7.0, 8.0, 9.0]))
         ([999.0], [])
     """
     if not {float(np.nanmin(values)), float(np.nanmax(values))} & words:  # nearly always, and without sorting

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlit.data.note import Note, behind
+from fedlit.data.note import Note, prefixed
 from fedlit.data.schema.cells import is_text
 from fedlit.data.schema.column import Column, Typed
-from fedlit.data.schema.declared import NO_HABITS, Declared, Habits
+from fedlit.data.schema.declared import NO_DIALECT, Declared, Dialect
 from fedlit.data.schema.find import Found, declared_column, find
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
@@ -53,7 +53,7 @@ class Schema:
         cls,
         raw: pd.DataFrame,
         types: Mapping[str, Declared] | None = None,
-        habits: Habits = NO_HABITS,
+        dialect: Dialect = NO_DIALECT,
         reading: Mapping[str, Any] | None = None,
         where: str = "",
     ) -> tuple[Schema, pd.DataFrame, list[Note]]:
@@ -62,7 +62,7 @@ class Schema:
         Args:
             raw: the rows, without the target.
             types: the declared types of some columns.
-            habits: how the file is written.
+            dialect: how the file is written.
             reading: how the file was read; kept for new rows.
             where: the beginning of messages.
 
@@ -73,8 +73,8 @@ class Schema:
             ConfigError: a type or a column that is not known.
             DataError: a column does not hold what is declared.
         """
-        declared, unasked = dict(types or {}), habits.decimal is None and habits.thousands is None
-        for key, names in (("types", declared), ("missing", habits.by_column)):
+        declared, unasked = dict(types or {}), dialect.decimal is None and dialect.thousands is None
+        for key, names in (("types", declared), ("missing", dialect.by_column)):
             for name in names:
                 if name not in raw and name != "*":
                     raise ConfigError(
@@ -83,14 +83,14 @@ class Schema:
         found = dict[str, Found]()
         for column, cells in raw.items():
             name = str(column)
-            said = declared_column(name, declared[name], habits.words(name)) if name in declared else None
-            found[name] = find(cells, habits, said, f"{where}, column {name!r}")
+            said = declared_column(name, declared[name], dialect.words(name)) if name in declared else None
+            found[name] = find(cells, dialect, said, f"{where}, column {name!r}")
         points = _points(raw, found) if unasked else {}
         commas = any(own.column.notation.decimal == "," for own in found.values())
         for name in points if commas else ():
-            found[name] = find(raw[name], Habits(",", ".", {name: found[name].column.missing}))
+            found[name] = find(raw[name], Dialect(",", ".", {name: found[name].column.missing}))
         notes = [*_of_all(raw, found, {} if commas else points)]
-        notes += [behind(name, note, column=name) for name, own in found.items() for note in own.notes]
+        notes += [prefixed(name, note, column=name) for name, own in found.items() for note in own.notes]
         columns = {name: own.column for name, own in found.items()}
         typed: Typed = {key: values for own in found.values() for key, values in own.typed.items()}
         return cls(columns, dict(reading or {})), _frame(typed, raw.index), notes
@@ -150,7 +150,7 @@ class Schema:
         for name in self.used:
             made, said = self.columns[name].apply(raw[name], f"{where}, column {name!r}")
             typed |= made
-            notes += [behind(name, note, column=name) for note in said]
+            notes += [prefixed(name, note, column=name) for note in said]
         return _frame(typed, raw.index), notes
 
     def categorical(self, typed: Iterable[Any]) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedlit.data.note import Note, behind
+from fedlit.data.note import Note, prefixed
 from fedlit.data.reading import Raw, read_table
-from fedlit.data.schema.declared import Declared, Habits, check_declared
+from fedlit.data.schema.declared import Declared, Dialect, check_declared
 from fedlit.data.sources.base import Source, check_names, check_tables, choose_clients, client_name
 from fedlit.data.sources.places import Files, Place, places_of
 from fedlit.data.splitting import SplitSettings, check_split, groups_of, own_split, same_rows, split_column, split_rows
@@ -244,7 +244,7 @@ class Tables(Source):
             missing = {own: words for own, words in missing.items() if own in known}
         reading = {key: value for key, value in options.to_dict().items() if key != "query"}
         said, where = {**types, **place.types}, f"client {clients[0]!r}"
-        return Schema.find(rows, said, Habits(options.decimal, options.thousands, missing), reading, where)
+        return Schema.find(rows, said, Dialect(options.decimal, options.thousands, missing), reading, where)
 
     def _table(self, client: str, raw: Raw, place: Place, seed: int, schema: Schema | None) -> ClientTable:
         """One client's table; ``schema`` where its columns were looked at together with others'."""
@@ -253,14 +253,14 @@ class Tables(Source):
         targets, split, frame, options = self._targets(client), own_split(self.split, client), raw.frame, place.options
         by, several = split_column(split), not isinstance(self._of("target", client), str)
         self._check_table(client, raw, place, by)
-        habits = Habits(options.decimal, options.thousands, options.missing)
+        dialect = Dialect(options.decimal, options.thousands, options.missing)
         labels = read_target(
             client,
             frame[targets] if several else frame[targets[0]],
             self.task,
             self.unlabelled,
             self._of("positive", client),
-            habits,
+            dialect,
         )
         rows = frame if labels.labelled.all() else frame[labels.labelled]
         used = rows.drop(columns=[own for own in (*targets, *(self._of("drop", client) or ())) if own in rows])
@@ -287,11 +287,11 @@ class Tables(Source):
             keys={
                 name: own
                 for name in schema.keys
-                if name in used and len(own := _hashed(used[name], habits.words(name)))
+                if name in used and len(own := _hashed(used[name], dialect.words(name)))
             },
         )
         first = [place.note] if place.note else []
-        said = (behind(client, note) for note in found)
+        said = (prefixed(client, note) for note in found)
         return replace(table, notes=(*first, *raw.notes, *said, *labels.notes, *how, *_notes(table)))
 
     def _check_table(self, client: str, raw: Raw, place: Place, by: str | None) -> None:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlit.data.schema.declared import Habits
-from fedlit.data.schema.numbers import Notation, find_notation, may_mean_missing
+from fedlit.data.schema.declared import Dialect
+from fedlit.data.schema.numbers import Notation, find_notation, missing_codes
 from fedlit.data.schema.schema import Schema
 from fedlit.errors import ConfigError, DataError
 
@@ -232,12 +232,12 @@ def test_single_texts_and_notations() -> None:
 def test_numbers_that_may_mean_missing_are_few() -> None:
     rng = np.random.default_rng(0)
     age = rng.integers(18, 95, 300).astype(float)
-    assert may_mean_missing(np.append(age, [999.0, 999.0])) == [999.0]
-    assert sorted(may_mean_missing(np.append(age, [-9.0, 999.0]))) in ([999.0], [-9.0, 999.0])
-    assert may_mean_missing(np.append(age, -1.0)) == [-1.0]
+    assert missing_codes(np.append(age, [999.0, 999.0])) == [999.0]
+    assert sorted(missing_codes(np.append(age, [-9.0, 999.0]))) in ([999.0], [-9.0, 999.0])
+    assert missing_codes(np.append(age, -1.0)) == [-1.0]
     counted = rng.integers(0, 1000, 3000).astype(float)
     for honest in (age, rng.normal(size=300), counted, np.arange(100.0), np.array([-1.0, 0.0, 1.0])):
-        assert may_mean_missing(honest) == []
+        assert missing_codes(honest) == []
 
 
 def test_columns_seen_together() -> None:
@@ -255,16 +255,16 @@ def test_words_for_a_missing_value() -> None:
     )
     _, _, notes = Schema.find(raw)
     assert {"'NA' counts as missing in a (15)", "'unknown' counts as missing in a (15)"} <= set(notes)
-    _, typed, notes = Schema.find(raw, habits=Habits(missing={"c": [-999], "*": ["Unknown", "x"]}))
+    _, typed, notes = Schema.find(raw, dialect=Dialect(missing={"c": [-999], "*": ["Unknown", "x"]}))
     assert typed["c"].isna().sum() == 15 and typed["b"].isna().sum() == 30
     assert not any(NO_VALUE in note for note in notes)
     days = pd.DataFrame({"seen": [*pd.date_range("2024-01-01", periods=30), *[pd.Timestamp("1970-01-01")] * 3]})
     assert any(NO_VALUE in note for note in Schema.find(days)[2])
     for types in ({}, {"seen": "date"}):
-        _, typed, notes = Schema.find(days, types, habits=Habits(missing={"seen": ["never", "1970-01-01"]}))  # type: ignore[arg-type]
+        _, typed, notes = Schema.find(days, types, dialect=Dialect(missing={"seen": ["never", "1970-01-01"]}))  # type: ignore[arg-type]
         assert typed["seen.weekday"].isna().sum() == 3 and not any(NO_VALUE in note for note in notes)
     commas = pd.DataFrame({"dose": ["-9,0", "-9", "3,5", "4,25"] * 10})
-    assert Schema.find(commas, habits=Habits(missing={"dose": [-9]}))[1]["dose"].isna().sum() == 20
+    assert Schema.find(commas, dialect=Dialect(missing={"dose": [-9]}))[1]["dose"].isna().sum() == 20
 
 
 def test_dates_of_summer_and_winter_are_read() -> None:
