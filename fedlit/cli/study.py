@@ -47,8 +47,9 @@ def compare(
     loaded = _checked(study, seeds, {"jobs": jobs})  # refused before torch is imported
     for key, names in named.items():
         must_be_known(f"--{key}", names or (), getattr(loaded, key) or names or ())
+    from fedlit.files import write_frames
     from fedlit.study import compare as work
-    from fedlit.study.across import Across
+    from fedlit.study.ranks import Ranks
 
     with _goes_on():
         chosen = list(loaded.scenarios) if named["scenarios"] is None else named["scenarios"]
@@ -70,10 +71,10 @@ def compare(
             failed |= bool(found.failures)
             compared[each or ""] = found
         if len(compared) > 1:
-            together, folder = Across(compared), next(iter(compared.values())).folder.parent
-            print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(together)}\n")
-            together.write(folder)
-            print(f"Tables: {folder / 'across.md'}")
+            ranks, path = Ranks(compared), next(iter(compared.values())).folder.parent / "ranks.csv"
+            print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(ranks)}\n")
+            write_frames({path: ranks.table.reset_index()})
+            print(f"Ranks: {path}")
     return int(failed)
 
 

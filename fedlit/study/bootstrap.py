@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -11,11 +11,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedlit.seeding import derive_seed
-from fedlit.study.explained import Tested
+from fedlit.tasks import Task, read_predictions
 
-__all__ = ["bootstrap_scores"]
+__all__ = ["Tested", "bootstrap_scores", "read_tested"]
 
 Numbers = NDArray[np.float64]
+Tested = Mapping[str, tuple[Task, Tensor, Tensor]]
+"""Client → its task, the predictions of its test rows, their targets."""
+
+
+def read_tested(predictions: pd.DataFrame) -> Tested:
+    """The test rows of ``predictions.parquet`` as tensors, in the order of their numbers."""
+    test = predictions[predictions["split"] == "test"].sort_values("row", kind="stable")
+    return {str(client): read_predictions(own) for client, own in test.groupby("client", observed=True)}
 
 
 def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
@@ -25,7 +33,7 @@ def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
     the same rows are scored on the same draws, so that their difference can be taken draw by draw.
 
     Args:
-        tested: as :func:`~fedlit.study.explained.read_tested` gives it.
+        tested: as :func:`read_tested` gives it.
         resamples: how many draws.
 
     Returns:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from fedlit.errors import RunError
 from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged
 from fedlit.files import read_named
 from fedlit.study.choose import best_in_hindsight, best_on_validation
-from fedlit.study.explained import FILES
 from fedlit.study.frames import OUT_OF_FOLD, SCORE_FILE
 from fedlit.study.job import BOOTSTRAP, Job, each_variant, finished, title_of, variant_name
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
@@ -50,7 +49,6 @@ class Collected:
         clusters: one row per method that tells clients apart (a tuned one with each combination of settings), seed and
             client: method, seed, client, cluster (at the end, see :func:`fedlit.explain.clusters.judged`), concept, and
             the run's adjusted_rand.
-        explained: file of :data:`fedlit.study.explained.FILES` → its rows, with method and seed.
         lacking: how many runs were federations without one of their clients.
     """
 
@@ -62,17 +60,12 @@ class Collected:
     ratio: dict[str, float]
     tuned: pd.DataFrame
     clusters: pd.DataFrame
-    explained: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     lacking: int = 0
 
     @cached_property
     def scores(self) -> pd.DataFrame:
         """The results, and those of what was chosen under the name of what it was chosen for, such as best_alone."""
         return pd.concat([self.results, _chosen_rows(self.results, self.chosen)], ignore_index=True)
-
-    def of_best(self, frame: pd.DataFrame, best: str) -> pd.DataFrame:
-        """The rows of the models that were chosen as the best of a kind."""
-        return _chosen_rows(frame, self.chosen[self.chosen["best"] == best])
 
     def values(self, metric: str, split: str = "test", without: str = "") -> pd.DataFrame:
         """A metric's values: one row per seed, columns (method, client)."""
@@ -126,7 +119,6 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
             "expected at least one method of which every combination of settings came to its end for a seed, found none"
         )
     of_all = [job for job in finished_jobs if job.left_out is None]
-    files = {name: _read([job for job in of_all if job.explain], name) for name in FILES}
     bootstrap = {
         (job.variant, job.seed, job.left_out or ""): pd.read_parquet(Path(job.folder) / BOOTSTRAP)
         for job in (finished_jobs if fixed else ())
@@ -147,7 +139,6 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         ratio,
         tuned,
         _clusters(study, of_all),
-        {name: _settled(study, frame, tuned) for name, frame in files.items() if len(frame.columns)},
         sum(job.left_out is not None for job in finished_jobs),
     )
 

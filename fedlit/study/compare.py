@@ -32,7 +32,7 @@ from fedlit.study.words import cost_of_leaving_out, guard_notes, one_class_notes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "compare", "write"]
 
 
 class Comparison(Shown, Findings):
@@ -141,7 +141,7 @@ def compare(
         predicted = {table.name: _predicted(table) for table in basis.tables}
         told = {"failures": failures, "predicted": predicted, "notes": notes}
         found = Comparison.of(study, numbers, collected, folder, **told)
-        _write(found)
+        write(found)
         if len(tuned):
             write_frames({folder / TUNED: tuned})
     return found
@@ -168,7 +168,8 @@ def _predicted(table: ClientTable) -> str:
     return f"{name} (a number)" if target.dtype.kind in "biuf" else f"{name} (a label for each position)"
 
 
-def _write(found: Comparison) -> None:
+def write(found: Comparison) -> None:
+    """Write tables and report into the study's folder."""
     collected, folder = found.collected, found.folder
     order = {name: place for place, name in enumerate(found.study.labels)}
     results = collected.scores[collected.scores["without"] == ""].sort_values(

@@ -20,7 +20,7 @@ from fedlit.tasks import Score
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["calibration_figure", "importance_figure", "lift_figure", "scores_figure"]
+__all__ = ["lift_figure", "scores_figure"]
 
 _WIDTH = 4.1  # inches: the width of a phone
 _STYLE = {"font.size": 12.0, "axes.spines.top": False, "axes.spines.right": False, "axes.formatter.useoffset": False}
@@ -101,54 +101,6 @@ def _reach(values: np.ndarray) -> tuple[float, float]:
     means = means[np.isfinite(means)]
     reach = min(reach, 8 * means.max()) if means.any() else reach
     return -reach, reach
-
-
-def importance_figure(columns: pd.DataFrame, score: Score, client: str) -> str:
-    """One client: how much worse its score is when a column says nothing, the column that counts most on top.
-
-    Args:
-        columns: ``column``, ``mean`` and ``sd`` of the gain that the column gives, in this order.
-        score: of what.
-        client: whose.
-    """
-    labels = columns["column"].tolist()
-
-    def draw(axes: Axes) -> None:
-        mean, sd = (drawn(score, columns[name].to_numpy(float)) for name in ("mean", "sd"))
-        axes.barh(_places(labels)[0], mean, xerr=np.nan_to_num(sd), height=0.24, color=BEST, ecolor=INK)
-        axes.axvline(0, color=SOFT, lw=1)
-        _rows(axes, labels)
-        lost = "percentage points lost" if score.percent else "how much worse"
-        axes.set_xlabel(_wrapped(f"{score.label}: {lost} when the column is shuffled", 30))
-
-    return _svg(_places(labels)[1] + 0.9, draw, f"On which columns {client} rests")
-
-
-def calibration_figure(bins: pd.DataFrame, client: str) -> str:
-    """One client: what was predicted against what was true, a dot for each bin with its number of rows.
-
-    Args:
-        bins: ``of``, ``predicted``, ``true``, ``rows``.
-        client: whose.
-    """
-    number = (bins["of"] == "number").any()
-
-    def draw(axes: Axes) -> None:
-        x, y, rows = (bins[name].to_numpy(float) for name in ("predicted", "true", "rows"))
-        x, y = (x, y) if number else (100 * x, 100 * y)
-        low, high = (min(x.min(), y.min()), max(x.max(), y.max())) if number else (0.0, 100.0)
-        axes.plot([low, high], [low, high], color=SOFT, lw=1, ls="--")
-        axes.plot(x, y, color=BEST, lw=1.2)
-        axes.scatter(x, y, 18 + 90 * rows / rows.max(), color=BEST, zorder=3)
-        for place in zip(x, y, rows, strict=True):
-            axes.annotate(f"{place[2]:.0f}", place[:2], (0, 8), textcoords="offset points", ha="center")
-        axes.margins(0.08, 0.14)
-        axes.grid(color=LINE, lw=0.8)
-        axes.set_axisbelow(True)
-        axes.set_xlabel("predicted" if number else "predicted probability, %")
-        axes.set_ylabel("true, mean" if number else "came true, %")
-
-    return _svg(3.2, draw, f"What was predicted for {client} against what was true")
 
 
 def _bar(axes: Axes, row: float, mean: float, low: float, high: float, colour: str) -> bool:

@@ -6,8 +6,6 @@
                               /scores.csv            split, client, metric, value
                               /bootstrap.parquet     test scores of resampled rows
                               /corrections.csv       what clients correct at the end, of methods that show it
-                              /importance.csv        how much the score rests on each column, of methods
-                              /calibration.csv       what was predicted against what was true, in bins
                               /clusters.csv          who is together, round by round, of methods that tell clients apart
                               /pairs.csv             what they measured between clients, of methods that compare them
                               /version_0/            what every run of fedlit has: configuration, events
@@ -122,7 +120,6 @@ class Job:
         bootstrap: resamples of the test rows.
         settings: of a tuned method, the combination; None for any other.
         left_out: the client without which the federation is trained; None where all take part.
-        explain: whether it is written what the models' predictions rest on (see :mod:`fedlit.study.explained`).
     """
 
     method: str
@@ -134,7 +131,6 @@ class Job:
     bootstrap: int = 0
     settings: dict[str, Any] | None = None
     left_out: str | None = None
-    explain: bool = False
 
     def request(self) -> dict[str, Any]:
         """The job as plain data."""

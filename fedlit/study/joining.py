@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from fedlit.errors import ConfigError, RunError, expect
-from fedlit.files import write_frames, write_text
+from fedlit.run.config import shown
 from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.joining import Joining, prepare
 from fedlit.run.run import Run
+from fedlit.show.shown import Grid, Shown
 from fedlit.show.shown import say as say_aside
-from fedlit.statistics import estimate
+from fedlit.show.text import Verbatim
+from fedlit.study.answer import Answer
 from fedlit.study.collect import Collected, collect
+from fedlit.study.compare import Comparison, write
 from fedlit.study.job import Train
-from fedlit.study.joined import JOINED, LOCAL, Joined, gains
-from fedlit.study.lift import flat
 from fedlit.study.method import Method
 from fedlit.study.plan import Planned, jobs_of, planned_alone, tasks_of
 from fedlit.study.runner import nothing
@@ -29,9 +29,40 @@ from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.train.manifest import LAST, read_checkpoint
 
-__all__ = ["add_client"]
+__all__ = ["Joined", "add_client"]
 
+JOINED, LOCAL = "joined", "local"
 BESIDE = "alone"  # the folder of what it is compared with, in the run's
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Joined(Shown):
+    """A client that has joined a run.
+
+    Attributes:
+        client: its name.
+        folder: of its run, which ``fedlit predict`` and ``fedlit export`` take.
+        seeds: with which it was trained; the run in the folder is that of the first.
+        found: the study of ``joined``, ``local`` and local baselines on its rows.
+    """
+
+    client: str
+    folder: Path
+    seeds: list[int]
+    found: Comparison
+
+    @property
+    def answer(self) -> Answer:
+        """Joined against the best model alone, chosen on validation rows."""
+        return self.found.answers[0]
+
+    def parts(self) -> Iterable[str | Grid]:
+        """What the study says, and the folder."""
+        yield from self.found.parts()
+        yield from (f"FAILED {name}: {error}" for name, error in self.found.failures.items())
+        yield Verbatim(f"Report: {self.found.folder / 'report.html'}")
+        yield Verbatim(f"Run folder: {self.folder}")
+        yield Verbatim(f"Next: fedlit predict --run {shown(self.folder)} --client {self.client} --data FILE")
 
 
 def add_client(
@@ -99,18 +130,17 @@ def add_client(
     planned += planned_alone(study, tasks_of([joining.table]), (str(local), {}), planned[1])
     jobs = jobs_of(study, numbers, place, planned, data=str(place))
     record(jobs[0], joined, trained)
-    notes = [*joining.notes, *joined.loop.federation.notes]
+    notes, failures = [*joining.notes, *joined.loop.federation.notes], dict[str, str]()
     for job in jobs[1:]:
         tell(f"Training {study.labels[job.method]}, seed {job.seed}")
         try:
             execute(job)
         except Exception as error:  # the newcomer is trained; what it is compared with is as in studies
-            notes.append(f"FAILED {study.labels[job.method]}, seed {job.seed}: {type(error).__name__}: {error}")
-    tested, collected = len(joining.table.splits["test"]), _of(collect(study, jobs), joining.client)
-    table, answer, sentences = gains(study, collected, numbers, tested, federated=federated)
-    found = Joined(joining.client, joined.folder, federated, numbers, table, answer, sentences, notes)
-    _write(found, joining, study)
-    return found
+            failures[job.name] = f"{type(error).__name__}: {error}"
+    collected = _of(collect(study, jobs), joining.client)
+    found = Comparison.of(study, numbers, collected, place, failures=failures, notes=notes)
+    write(found)
+    return Joined(joining.client, joined.folder, numbers, found)
 
 
 def _what(joining: Joining) -> str:
@@ -139,10 +169,11 @@ def _study(
     joining: Joining, seeds: list[int], checkpoint: str, baselines: Sequence[str] | None, bootstrap: int
 ) -> Study:
     """What is compared, as ``fedlit compare`` would; the newcomer's task says what with."""
-    methods = {name: Method(name, label=name.title()) for name in (JOINED, LOCAL)}
+    methods = {JOINED: Method(JOINED, label=joining.run.parent.name), LOCAL: Method(LOCAL, label="Local")}
     models = None if baselines is None else dict.fromkeys(baselines)
     state: Literal["last", "best"] = "best" if checkpoint == "best" else "last"
-    study = Study(methods, seeds, baselines=models, checkpoint=state, bootstrap=bootstrap, explain=False)
+    about = f"{joining.client} joins {joining.run}, which has {', '.join(joining.clients)}."
+    study = Study(methods, seeds, about, baselines=models, checkpoint=state, bootstrap=bootstrap, name=joining.name)
     return study.for_tasks(tasks_of([joining.table]))
 
 
@@ -171,26 +202,3 @@ def _of(collected: Collected, client: str) -> Collected:
     """The newcomer's results alone."""
     results, chosen = (own[own["client"] == client] for own in (collected.results, collected.chosen))
     return replace(collected, results=results, chosen=chosen, ratio={client: collected.ratio[client]})
-
-
-def _write(found: Joined, joining: Joining, study: Study) -> None:
-    """``join.csv`` and ``join.json`` beside the run's configuration."""
-    write_frames({found.folder / "join.csv": found.table})
-    answer = found.answer
-    told = {
-        "client": found.client,
-        "run": str(joining.run),
-        "checkpoint": str(joining.checkpoint),
-        "clients_of_the_run": joining.clients,
-        "core": "federated further" if found.federated else "frozen",
-        "seeds": found.seeds,
-        "chosen_by": study.choice_of(found.client),
-        "joined": answer.federated,
-        "best_alone": {"model": answer.usual[1], "score": answer.alone},
-        "gain": {key: answer.lift[key] for key in flat(estimate([]))},
-        "verdict": answer.verdict,
-        "words": found.sentences,
-        "notes": found.notes,
-    }
-    text = json.dumps(told, indent=2, default=str)
-    write_text(text.replace("NaN", "null") + "\n", found.folder / "join.json")

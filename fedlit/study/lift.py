@@ -160,7 +160,7 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def lifts(study: Study, scores: Scores, over: Sequence[str] = ()) -> pd.DataFrame:
+def lifts(study: Study, scores: Scores) -> pd.DataFrame:
     """One row per metric, reference, federated method and client: the lift over its own reference, over the best
     local baseline and over the best in hindsight, its intervals, p by Wilcoxon's test and after Holm's correction (over
     the methods and clients of one metric and reference), the verdict.
@@ -168,15 +168,13 @@ def lifts(study: Study, scores: Scores, over: Sequence[str] = ()) -> pd.DataFram
     Args:
         study: completed by its clients' tasks.
         scores: of its runs.
-        over: references of all methods, beside these.
     """
     rows: list[dict[str, Any]] = []
     methods = [*study.federated, *([BEST_FEDERATED] if BEST_FEDERATED in study.labels else [])]
-    bars = [*study.bars, *over]
-    references = dict.fromkeys([study.reference, *map(study.reference_of, methods), *bars])
+    references = dict.fromkeys([study.reference, *map(study.reference_of, methods), *study.bars])
     for metric in study.all_metrics:
         for reference in references:
-            own = [method for method in methods if reference in (study.reference_of(method), *bars)]
+            own = [method for method in methods if reference in (study.reference_of(method), *study.bars)]
             rows += _family(scores, metric, reference, own, study.matters)
     columns = ["metric", "reference", "method", "client", *flat(estimate([])), "p", "p_holm", "verdict"]
     return pd.DataFrame(rows, columns=columns)

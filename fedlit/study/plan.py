@@ -249,14 +249,13 @@ def jobs_of(
     """
 
     def job(own: Planned, seed: int) -> Job:
-        explain = study.explain and own.left_out is None
         choose = study.choose if isinstance(own.work, FitAlone) or study.checkpoint == "best" else ""
         kept = {key: value for key, value in vars(own.work).items() if key not in ("config", "overrides", "test")}
-        made_of = [FORMAT, own.method, seed, study.bootstrap, data, own.made_of, kept, choose, explain]
+        made_of = [FORMAT, own.method, seed, study.bootstrap, data, own.made_of, kept, choose]
         folder = out / "runs" / variant_name(own.method, own.settings, own.left_out) / f"seed_{seed}"
         return Job(
             own.method, seed, str(folder), digest_of(made_of), own.work, study.choose or "", study.bootstrap,
-            own.settings, own.left_out, explain,
+            own.settings, own.left_out,
         )  # fmt: skip
 
     jobs = []

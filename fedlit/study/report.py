@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
-import pandas as pd
-
 from fedlit.study import figures
-from fedlit.study.answer import Answer, summary
-from fedlit.study.explained import CALIBRATION, IMPORTANCE
+from fedlit.study.answer import summary
 from fedlit.study.findings import MANY, Findings
-from fedlit.study.importance import MOST_COLUMNS, MOST_ROWS, REPEATS
 from fedlit.study.lift import WORST, client_label
 from fedlit.study.sections import Section
 from fedlit.study.seeds import seed_words
@@ -19,12 +15,9 @@ from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
 from fedlit.study.tables import chosen_table, cluster_table, joining_tables, lift_table, score_table, tuned_lines
 from fedlit.study.units import choice_words, in_percent, in_unit, lift_unit
 from fedlit.study.words import about_joining, clients_table, glossary, paper_notes, provenance, times
-from fedlit.tasks import COMPARED, Score
+from fedlit.tasks import Score
 
-__all__ = ["LEAST_ROWS", "sections", "title_of_report"]
-
-LEAST_ROWS = 30  # below, neither columns nor probabilities are judged
-_MOST_DRAWN = 8  # columns in a picture
+__all__ = ["sections", "title_of_report"]
 
 
 def title_of_report(found: Findings) -> str:
@@ -116,73 +109,6 @@ def _choices(found: Findings) -> Iterator[Section]:
         yield Section("How often each setting was a client's best", about, items=tuned)
 
 
-def _explained(found: Findings) -> Iterator[Section]:
-    """Of each client that is shown, what its best federated method's predictions rest on."""
-    best = {name: found.collected.of_best(own, BEST_FEDERATED) for name, own in found.collected.explained.items()}
-    told = [
-        _of_client(found, answer, {name: own[own["client"] == answer.client] for name, own in best.items()})
-        for answer in found.answers
-        if best and answer.client in found.extremes and answer.usual[0] is not None
-    ]
-    if told:
-        yield Section("Feature importance and calibration", [
-            "Of the federated method that is best for a client on its validation rows, seed by seed.",
-            "**Feature importance**: by how much the score falls on validation rows when the values of one column "
-            f"are shuffled among rows (permutation importance: {REPEATS} shuffles a seed of at most {MOST_ROWS} rows, "
-            f"the first {MOST_COLUMNS} columns at most; line: ± standard deviation). If columns are redundant, each of "
-            "them looks unimportant.",
-            "**Calibration**: of the test rows with about the same predicted probability, the share for which the "
-            "prediction was true, with the number of rows (mean over seeds); the dashed line is perfect calibration. "
-            "With more than two classes, the probability is that of the predicted class; for numbers, true values are "
-            "shown against predicted ones.",
-        ])  # fmt: skip
-    yield from told
-
-
-def _of_client(found: Findings, answer: Answer, frames: Mapping[str, pd.DataFrame]) -> Section:
-    items, draw = list[str](), dict[str, Callable[[], str]]()
-    columns, bins = frames.get(IMPORTANCE), frames.get(CALIBRATION)
-    if columns is not None:
-        rows = columns["rows"].iloc[0] if len(columns) else 0
-        if rows < LEAST_ROWS:
-            items.append(f"Feature importance: too few rows, or no score ({rows} validation rows).")
-        else:
-            score, top, line = _columns(columns)
-            items.append(line)
-            draw["Feature importance"] = partial(figures.importance_figure, top, score, answer.client)
-    if bins is not None and len(bins):
-        rows, what, label = bins.groupby("seed")["rows"].sum().mean(), bins["of"].iloc[0], bins["label"].iloc[0]
-        title = "Predicted and true" if what == "number" else "Calibration"
-        if rows < LEAST_ROWS:
-            items.append(f"{title}: too few rows ({rows:.0f} test rows).")
-        else:
-            named = f": {label}" if what == "class" else ", of the predicted class" if what == "confidence" else ""
-            draw[f"{title}{named}"] = partial(figures.calibration_figure, _mean_bins(bins), answer.client)
-    title = f"{answer.client}: {'mostly ' * answer.varied[0]}{found.study.labels[str(answer.usual[0])]}"
-    return Section(title, items=items, draw=lambda: {caption: own() for caption, own in draw.items()}, below=True)
-
-
-def _columns(frame: pd.DataFrame) -> tuple[Score, pd.DataFrame, str]:
-    """By which score, the columns that count most, and a sentence about them."""
-    first = frame.iloc[0]
-    score, by_column, several = COMPARED[str(first["metric"])], frame.groupby("column"), frame["seed"].nunique() > 1
-    sd = by_column["mean"].std() if several else by_column["sd"].mean()
-    means = pd.DataFrame({"mean": by_column["mean"].mean(), "sd": sd}).reset_index()
-    top = means.sort_values("mean", ascending=False, kind="stable").head(_MOST_DRAWN)
-    told = f"Columns: {len(top)} of {first['of_columns']}, by {score.label} on {first['rows']} of {first['of_rows']} "
-    told += f"validation rows, ± over {'seeds' if several else 'shuffles'}"
-    unseen = first["of_columns"] - first["columns"]
-    return score, top, told + (f"; the last {unseen} were not looked at." if unseen else ".")
-
-
-def _mean_bins(frame: pd.DataFrame) -> pd.DataFrame:
-    """Over seeds, weighted by rows."""
-    weighted = frame.assign(predicted=frame["predicted"] * frame["rows"], true=frame["true"] * frame["rows"])
-    sums = weighted.groupby("bin")[["predicted", "true", "rows"]].sum()
-    means = sums[["predicted", "true"]].div(sums["rows"], axis=0)
-    return means.assign(rows=sums["rows"] / frame["seed"].nunique(), of=frame["of"].iloc[0])
-
-
 def _together(found: Findings) -> Iterator[Section]:
     table = cluster_table(found.study, found.collected)
     if table is not None:
@@ -199,4 +125,4 @@ def _closing(found: Findings) -> Iterator[Section]:
     yield Section("How this was made", [about], provenance(found), times(found))
 
 
-_PARTS = (_opening, _answers, _scores, _choices, _explained, _together, _closing)
+_PARTS = (_opening, _answers, _scores, _choices, _together, _closing)

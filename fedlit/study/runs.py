@@ -28,10 +28,8 @@ from fedlit.run.load import load
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
 from fedlit.study.baselines import fit_baseline
-from fedlit.study.bootstrap import bootstrap_scores
-from fedlit.study.explained import CALIBRATION, IMPORTANCE, calibration, read_tested
+from fedlit.study.bootstrap import bootstrap_scores, read_tested
 from fedlit.study.frames import Frames
-from fedlit.study.importance import column_importance
 from fedlit.study.job import BESIDE, BOOTSTRAP, DONE, FORMAT, Combine, Job, Train, is_free
 from fedlit.study.mixtures import combined, train_mixture
 from fedlit.tasks import COMPARED
@@ -80,11 +78,8 @@ def _write(job: Job, folder: Path, frames: Frames, details: Mapping[str, Any]) -
     """All that a job leaves, the mark of its end last."""
     frames.write(folder)
     predictions = frames.predictions
-    tested = read_tested(predictions) if job.explain or job.bootstrap else {}
-    if job.explain:
-        calibration(tested).to_csv(folder / CALIBRATION, index=False)
     if job.bootstrap:
-        bootstrap_scores(tested, job.bootstrap).to_parquet(folder / BOOTSTRAP)
+        bootstrap_scores(read_tested(predictions), job.bootstrap).to_parquet(folder / BOOTSTRAP)
     write_text(json.dumps({**_record(job, folder, predictions), **details}, indent=2) + "\n", folder / DONE)
     for checkpoints in folder.glob("version_*/checkpoints"):
         shutil.rmtree(checkpoints)
@@ -162,8 +157,6 @@ def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> tuple[Fra
         for client, own in results.scores.items():
             known = {metric: own[metric] for metric in own if metric in COMPARED or metric in BESIDE}
             frames.add(client, results.split, made[client], known)
-    if job.explain:
-        column_importance(run, job.choose).to_csv(folder / IMPORTANCE, index=False)
     _keep(run, folder)
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
     exchange = run.exchange

@@ -60,8 +60,6 @@ class Study:
         leave_one_out: whether every federation is also trained without each of its clients in turn, with the same
             seeds and settings: what the others gain or lose by that client. Training takes as many times longer as
             there are clients.
-        explain: whether each run also computes on which columns its predictions rest, whether its probabilities come
-            true, and for two classes a threshold. It costs a few tenths of a second for each client and run.
         paper: published figures.
         search: what ``fedlit search`` varies.
         tune: what every method that is trained tunes; what it says itself, in its ``set`` or ``tune``, counts more.
@@ -88,7 +86,6 @@ class Study:
     bootstrap: int = 300
     matters: float = MATTERS
     leave_one_out: bool = False
-    explain: bool = True
     paper: Paper | None = None
     search: Search | None = None
     tune: dict[str, list[Any]] = field(default_factory=dict)

@@ -47,9 +47,9 @@ def test_a_client_joins_and_predicts(here: Path, capsys: pytest.CaptureFixture[s
     assert main(["add-client", "--run", "mine", "--config", "two.yaml", *more]) == 0
     captured = capsys.readouterr()
     assert "nothing is exchanged" in captured.err and "Training Local, seed 5" in captured.err
-    assert "Should west join?" in captured.out and "numbers of the run as they are: core." in captured.out
+    assert "west: Not enough data" in captured.out and "numbers of the run as they are: core." in captured.out
     run = "lightning_logs/mine+west/version_0"
-    assert pd.read_csv(f"{run}/join.csv")["model"].nunique() == 4
+    assert pd.read_csv(f"{run}/alone/lift.csv")["method"].nunique() == 2
     assert f"Next: fedlit predict --run {run} --client west" in captured.out
     asked = ["predict", "--run", "mine+west", "--client", "west", "--data", "west.csv", "--out", "scores.csv"]
     assert main(asked) == 0 and len(pd.read_csv("scores.csv")) == len(pd.read_csv("west.csv"))

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from fedlit.study.bootstrap import bootstrap_scores
-from fedlit.study.explained import Tested, read_tested
+from fedlit.study.bootstrap import Tested, bootstrap_scores, read_tested
 from fedlit.tasks import Classification
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,7 @@ from fedlit.run.joining import prepare
 from fedlit.run.load import load
 from fedlit.score import load as load_folder
 from fedlit.score import load_run
-from fedlit.study.joined import Joined
-from fedlit.study.joining import add_client
+from fedlit.study.joining import Joined, add_client
 
 SMALL: dict[str, Any] = {
     "seed": 1,
@@ -112,11 +110,10 @@ def test_alone_is_a_fit_of_the_same_configuration_without_exchange(joined: Any) 
     run = load(str(write("by_hand.yaml", content)))
     run.fit(quiet=True)
     expected = run.test(quiet=True).scores["cedar"]
-    own = joined[0].table.set_index(["model", "metric"])["mean"]
-    assert {m: own["local", m] for m in ("auroc", "balanced_accuracy", "auprc")} == {
-        m: pytest.approx(expected[m], abs=1e-7) for m in ("auroc", "balanced_accuracy", "auprc")
-    }
-    assert own["joined", "auroc"] != own["local", "auroc"]
+    own = joined[0].found.estimates.set_index(["metric", "method", "client"])["mean"]
+    for metric in ("auroc", "balanced_accuracy", "auprc"):
+        assert own[metric, "local", "cedar"] == pytest.approx(expected[metric], abs=1e-7)
+    assert own["auroc", "joined", "cedar"] != own["auroc", "local", "cedar"]
 
 
 def test_its_predictions_are_those_that_were_scored_and_exported(joined: Any) -> None:
@@ -133,25 +130,27 @@ def test_its_predictions_are_those_that_were_scored_and_exported(joined: Any) ->
     np.testing.assert_allclose(scored.filter(like="probability_").to_numpy(), mine, atol=1e-6)
 
 
-def test_what_it_gains_is_written_and_said(joined: Any) -> None:
+def test_what_it_gains_is_a_study_of_its_own_rows(joined: Any) -> None:
     found: Joined = joined[0]
-    table = pd.read_csv(found.folder / "join.csv")
-    own = table[table["metric"] == "auroc"].set_index("model")
-    assert list(own.index) == ["joined", "local", "logistic_regression", "best_alone"]
-    gains = own.loc["joined", "mean"] - own["mean"]
-    assert own["gain"].drop("joined").tolist() == pytest.approx(gains.drop("joined").tolist())
-    best = json.loads((found.folder / "join.json").read_text())["best_alone"]
-    assert own.loc["best_alone", "mean"] == own.loc[best["model"], "mean"] == best["score"]
-    # the interval is that of paired resamples of the test rows
+    results = pd.read_csv(found.folder / "alone" / "results.csv")
+    assert set(results["client"]) == {"cedar"} and "logistic_regression" in set(results["method"])
+    own = results.query("split == 'test' and metric == 'auroc'").set_index("method")["value"]
+    lift = pd.read_csv(found.folder / "alone" / "lift.csv").query("metric == 'auroc' and client == 'cedar'")
+    lift = lift.set_index(["reference", "method"])
+    for reference in ("local", "best_alone"):
+        assert lift.loc[(reference, "joined"), "mean"] == pytest.approx(own["joined"] - own[reference])
+    assert own["best_alone"] == own[str(found.answer.usual[1])] == found.answer.alone
+    # of one seed, the interval is that of paired resamples of the test rows
     drawn = [
         pd.read_parquet(found.folder / "alone" / "runs" / name / "seed_1" / "bootstrap.parquet")["cedar", "auroc"]
-        for name in ("joined", best["model"])
+        for name in ("joined", found.answer.usual[1])
     ]
-    assert own.loc["best_alone", ["gain_low", "gain_high"]].tolist() == pytest.approx(
+    assert lift.loc[("best_alone", "joined"), ["rows_low", "rows_high"]].tolist() == pytest.approx(
         np.quantile(drawn[0] - drawn[1], [0.025, 0.975]).tolist()
     )
     told = str(found)
-    assert "Should cedar join?" in told and found.answer.verdict == "not enough data" and "--seeds" in told
+    assert "cedar: Not enough data: 1 seed; a verdict needs 3 or more" in told and "Next: fedlit predict" in told
+    assert "cedar joins" in (found.folder / "alone" / "report.html").read_text(encoding="utf-8")
 
 
 def test_all_go_on_together(inside: Path) -> None:
@@ -166,7 +165,9 @@ def test_all_go_on_together(inside: Path) -> None:
     found = add_client("mine", CEDAR, federated=True, baselines=[], bootstrap=5, quiet=True)
     ends = [tensors(found.folder, name)["core.0.weight"] for name in ("ash", "birch", "cedar")]
     assert torch.equal(ends[0], ends[2]) and not torch.equal(ends[0], tensors(inside, "ash")["core.0.weight"])
-    assert set(found.table["model"]) == {"joined", "local"} and found.federated
+    assert set(found.found.collected.results["method"]) == {"joined", "local"} and found.found.collected.clients == [
+        "cedar"
+    ]
     with pytest.raises(ConfigError, match="expected the run's seed, 1, with --federated"):
         add_client("mine", CEDAR, federated=True, seeds=[4], quiet=True)
 

@@ -33,7 +33,6 @@ STUDY = {
     "seeds": "1:2",
     "baselines": {"logistic_regression": {"C": [1.0]}},
     "bootstrap": 0,
-    "explain": False,
     "methods": {
         "local": {"config": "quickstart.yaml", "set": SMALL},
         "dies": {"config": "quickstart.yaml", "alone": True, "set": {**SMALL, "model.client.class_path": "dies.Dies"}},

@@ -7,13 +7,14 @@ import json
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from scipy.stats import rankdata
+from scipy.stats import friedmanchisquare, rankdata
 from study.conftest import LR, METHODS, RATES, write_study
 
 from fedlit.__main__ import main
@@ -22,11 +23,14 @@ from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import Job
 from fedlit.study.lift import Scores
+from fedlit.study.method import Method
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, plan_jobs
+from fedlit.study.ranks import Ranks, rank_table
 from fedlit.study.runner import run_jobs
 from fedlit.study.study import BEST_FEDERATED
 from fedlit.study.tune import TUNED, TUNING
+from fedlit.tasks import SCORES
 
 RATE = "exchange.rate"
 
@@ -181,7 +185,6 @@ CONTENT: dict[str, Any] = {
     },
     "metrics": ["auroc", "balanced_accuracy"],
     "bootstrap": 0,
-    "explain": False,
 }
 
 
@@ -240,3 +243,31 @@ def test_scenarios_are_ranked_together(command: tuple[Path, str]) -> None:
         values.append(own.groupby(["client", "method"])["value"].mean().unstack())
     wide = pd.concat(values)[list(ranks.index)]
     assert np.allclose(ranks["rank"], rankdata(-wide.to_numpy(), axis=1).mean(0))
+    assert (
+        "local" in ranks.index
+        and "Not ranked, for they lack a client's score, or that of a seed: Broken." in command[1]
+    )
+
+
+def test_equals_share_a_rank_and_friedman_is_scipys(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    values = pd.DataFrame(rng.normal(size=(12, 4)), columns=list("abcd"))
+    values["d"] = values["a"]
+    found = rank_table(values, higher_is_better=False, resamples=200)
+    assert np.allclose(found["rank"].sort_index(), rankdata(values.to_numpy(), axis=1).mean(0))
+    assert rank_table(pd.DataFrame({"a": [1.0] * 5, "b": [0.0] * 5})).loc["a"].tolist() == [1.0, 1.0, 1.0]
+    monkeypatch.setattr(Ranks, "values", values)
+    assert Ranks({}).p == pytest.approx(friedmanchisquare(*values.to_numpy().T).pvalue)
+
+
+def test_a_method_that_lacks_a_seed_is_not_ranked() -> None:
+    columns = pd.MultiIndex.from_product([["a", "b", "c"], ["x", "y"]], names=["method", "client"])
+    values = pd.DataFrame(np.random.default_rng(1).random((3, 6)), index=[1, 2, 3], columns=columns)
+    values.loc[2, "b"] = np.nan  # it failed
+    values.loc[3, (slice(None), "y")] = np.nan  # what nobody has, such as an AUROC of one class
+    collected = SimpleNamespace(values=lambda metric: values, clients_of=lambda metric: ["x", "y"])
+    study = SimpleNamespace(methods=dict.fromkeys("abc", Method("quickstart")), labels={name: name for name in "abc"})
+    own = SimpleNamespace(scores=[SCORES["auroc"]], collected=collected, study=study)
+    found = Ranks({"one": own}).values  # type: ignore[dict-item]
+    assert found["b"].isna().all() and found[["a", "c"]].notna().all(axis=None)
+    assert found.loc[("one", "y"), "c"] == values.loc[[1, 2], ("c", "y")].mean()

@@ -24,9 +24,8 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.nn import MLP
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
-from fedlit.study.bootstrap import bootstrap_scores
+from fedlit.study.bootstrap import bootstrap_scores, read_tested
 from fedlit.study.compare import compare
-from fedlit.study.explained import read_tested
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop

@@ -1,0 +1,110 @@
+"""Methods ranked over the clients of all scenarios of a study, as ``<study>/ranks.csv`` has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fedlit.seeding import derive_seed
+from fedlit.show.shown import Grid, Shown
+from fedlit.study.findings import Findings
+from fedlit.study.study import BEST_ALONE
+from fedlit.tasks import Score
+
+__all__ = ["Ranks", "rank_table"]
+
+RESAMPLES, FEWEST = 2000, 3
+
+
+def rank_table(values: pd.DataFrame, *, higher_is_better: bool = True, resamples: int = RESAMPLES) -> pd.DataFrame:
+    """Mean ranks of methods over clients, 1 the best, equals sharing theirs.
+
+    Args:
+        values: a row a client, a column a method, all known.
+        higher_is_better: whether a larger value is better.
+        resamples: of clients, for the interval.
+
+    Returns:
+        Index: method, the best first; columns rank, low, high: the mean over clients and its 95 % interval by a
+        bootstrap over clients.
+
+    Example:
+        >>> rank_table(pd.DataFrame({"a": [0.9, 0.8], "b": [0.7, 0.6]}))[["rank"]].to_dict()
+        {'rank': {'a': 1.0, 'b': 2.0}}
+    """
+    ranks = values.rank(axis=1, ascending=not higher_is_better).to_numpy(float)
+    generator = np.random.default_rng(derive_seed(0, "ranks"))
+    drawn = ranks[generator.integers(0, len(ranks), (resamples, len(ranks)))].mean(1)
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    found = pd.DataFrame({"rank": ranks.mean(0), "low": low, "high": high}, index=values.columns.rename("method"))
+    return found.sort_values("rank", kind="stable")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ranks(Shown):
+    """The methods of several scenarios of one study, ranked by its main score.
+
+    Attributes:
+        found: scenario → what was found.
+    """
+
+    found: Mapping[str, Findings]
+
+    @property
+    def score(self) -> Score:
+        """By which methods are ranked."""
+        return next(iter(self.found.values())).scores[0]
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Method → label: what is trained, and what a client would do alone."""
+        study = next(iter(self.found.values())).study
+        names = [*(name for name in study.methods if not study.methods[name].pooled), BEST_ALONE]
+        return {name: study.labels[name] for name in names if name in study.labels}
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """The mean test score over seeds: a row a client, (scenario, client), a column a method.
+
+        NaN where a method lacks a seed that another has: its mean would be of those that went well.
+        """
+        parts = {}
+        for scenario, own in self.found.items():
+            known = own.collected.values(self.score.name)
+            means, seeds = (each.unstack("method").loc[own.collected.clients_of(self.score.name)]
+                            for each in (known.mean(), known.notna().sum()))  # fmt: skip
+            parts[scenario] = means.where(seeds.eq(seeds.max(axis=1), axis=0))
+        return pd.concat(parts, names=["scenario", "client"]).reindex(columns=list(self.labels))
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Of the methods that every client has, see :func:`rank_table`."""
+        return rank_table(self.values.dropna(axis=1), higher_is_better=self.score.higher_is_better)
+
+    @property
+    def p(self) -> float:
+        """Of Friedman's test that all methods are alike; NaN for fewer than three methods or clients."""
+        values = self.values.dropna(axis=1)
+        if min(values.shape) < FEWEST:
+            return math.nan
+        return float(stats.friedmanchisquare(*values.to_numpy(float).T).pvalue)
+
+    def parts(self) -> Iterable[str | Grid]:
+        """What is ranked, and the ranks."""
+        alike = "" if math.isnan(self.p) else f" That all are alike has p = {self.p:.2g} (Friedman)."
+        yield (
+            f"Mean rank of {len(self.table)} methods over {len(self.values)} clients by {self.score.label}, with a "
+            "95 % interval from a bootstrap over clients; clients of one scenario are not independent of each "
+            f"other.{alike}"
+        )
+        if unranked := [label for name, label in self.labels.items() if name not in self.table.index]:
+            yield f"Not ranked, for they lack a client's score, or that of a seed: {', '.join(unranked)}."
+        rows = [[self.labels[str(name)], f"{rank:.1f} [{low:.1f}, {high:.1f}]"]
+                for name, rank, low, high in self.table.itertuples()]  # fmt: skip
+        yield Grid(["", "mean rank"], rows)
