@@ -47,7 +47,6 @@ def compare(
     loaded = _checked(study, seeds, {"jobs": jobs})  # refused before torch is imported
     for key, names in named.items():
         must_be_known(f"--{key}", names or (), getattr(loaded, key) or names or ())
-    from fedlit.files import write_frames
     from fedlit.study import compare as work
     from fedlit.study.ranks import Ranks
 
@@ -71,10 +70,9 @@ def compare(
             failed |= bool(found.failures)
             compared[each or ""] = found
         if len(compared) > 1:
-            ranks, path = Ranks(compared), next(iter(compared.values())).folder.parent / "ranks.csv"
+            ranks = Ranks(compared)
             print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(ranks)}\n")
-            write_frames({path: ranks.table.reset_index()})
-            print(f"Ranks: {path}")
+            print(f"Ranks: {ranks.write(next(iter(compared.values())).folder.parent)}")
     return int(failed)
 
 

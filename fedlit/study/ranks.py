@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from fedlit.files import write_frames
 from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown
 from fedlit.study.findings import Findings
@@ -108,3 +110,8 @@ class Ranks(Shown):
         rows = [[self.labels[str(name)], f"{rank:.1f} [{low:.1f}, {high:.1f}]"]
                 for name, rank, low, high in self.table.itertuples()]  # fmt: skip
         yield Grid(["", "mean rank"], rows)
+
+    def write(self, folder: Path) -> Path:
+        """Write ``ranks.csv`` into the study's folder."""
+        write_frames({folder / "ranks.csv": self.table.reset_index()})
+        return folder / "ranks.csv"
