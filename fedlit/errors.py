@@ -20,6 +20,7 @@ __all__ = [
     "LeftOutError",
     "RunError",
     "closest",
+    "described",
     "did_you_mean",
     "expect",
     "failed_in",
@@ -127,10 +128,21 @@ def failed_in(where: str) -> AbstractContextManager[None]:
         ...
         fedlit.errors.RunError: north: publish: expected an answer, found ValueError: no counts (<doctest ...
     """
+    return told_as(lambda error: RunError(f"{where}: expected an answer, found {described(error)}; mend it"))
 
-    def tell(error: Exception) -> RunError:
+
+def described(error: BaseException) -> str:
+    """What somebody else's code raised: the kind of error, its first line, file and line.
+
+    Example:
+        >>> try:
+        ...     compile("def f(:", "mine.py", "exec")
+        ... except SyntaxError as error:
+        ...     described(error)
+        'SyntaxError: invalid syntax (mine.py, line 1)'
+    """
+    told = next(iter(str(error).splitlines()), "nothing said")
+    if not isinstance(error, SyntaxError):  # which says it itself
         at = traceback.extract_tb(error.__traceback__)[-1]
-        line = f"({Path(at.filename).name}, line {at.lineno})"
-        return RunError(f"{where}: expected an answer, found {type(error).__name__}: {error} {line}; mend it")
-
-    return told_as(tell)
+        told += f" ({Path(at.filename).name}, line {at.lineno})"
+    return f"{type(error).__name__}: {told}"

@@ -35,9 +35,6 @@ _GROUPS = {
     "Your tables": {
         "init": Command("init:init", "FOLDER", "write a configuration for the tables in a folder"),
         "check": Command("check:check", "--config NAME", "find problems in the tables, and what fixes them"),
-        "partition describe": Command(
-            "partition:describe", "--config NAME", "show how clients' rows and classes differ"
-        ),
         "recommend": Command("recommend:recommend", "--config NAME", "find out who should join, and with which method"),
     },
     "A federation": {

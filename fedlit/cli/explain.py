@@ -19,13 +19,12 @@ def explain(
 ) -> None:
     """Show what the private layers of a run's clients correct: heatmaps, findings.csv, and in words.
 
-    It needs no data; with --client it also shows that client's own columns by class, from its own table. Of FedGMCC it
-    shows the loss along paths between clients' models; of a mixed model, effects with intervals, variance components
-    and sites' own effects.
+    It needs no data. Of FedGMCC it shows the loss along paths between clients' models; of a mixed model, effects with
+    intervals, variance components and sites' own effects.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
-        client: draw this client's marked columns by class, from its own table
+        client: of a mixed model, show this client's own effects alone
         epoch: after this epoch, one that was recorded (default: the last)
         threshold: standard deviations of a mark
         out: where to write (default: explain/ in the run's folder)

@@ -14,12 +14,12 @@ from fedlit.data.table import check_client
 from fedlit.errors import ConfigError
 from fedlit.explain import EFFECTS, PATHS
 from fedlit.explain.effects import intraclass
-from fedlit.explain.judge import CORRECTIONS, Judgement, judge
+from fedlit.explain.judge import CORRECTIONS, judge
 from fedlit.explain.words import ABOUT
 from fedlit.files import read_named, write_frames, write_text
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
-from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
+from fedlit.show.corrections import heatmap_figure
 from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more
@@ -63,8 +63,7 @@ def explain(
 
     Args:
         run: the folder of a trained run.
-        client: show this client's own effects alone; or also draw its marked features by class, from its own table and
-            no one else's.
+        client: of a mixed model, show this client's own effects alone.
         epoch: one after which corrections were recorded; the last one if None.
         threshold: standard deviations from which a correction is marked.
         out: where to; ``explain`` in the run's folder if None.
@@ -76,9 +75,11 @@ def explain(
     target = Path(out) if out is not None else folder / "explain"
     if (folder / EFFECTS).is_file():
         return _effects(folder, client, target)
+    if client is not None:
+        raise ConfigError(f"--client: expected a run of a mixed model, whose clients have effects, found {folder}")
     if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
         return _paths(folder, target)
-    return _corrections(folder, client, epoch, threshold, target)
+    return _corrections(folder, epoch, threshold, target)
 
 
 def _paths(run: Path, target: Path) -> Explanation:
@@ -119,12 +120,9 @@ def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame,
     return values[values["epoch"] == chosen].drop(columns="epoch").reset_index(drop=True), chosen
 
 
-def _corrections(run: Path, client: str | None, epoch: int | None, threshold: float, target: Path) -> Explanation:
+def _corrections(run: Path, epoch: int | None, threshold: float, target: Path) -> Explanation:
     values, epoch = read_corrections(run, epoch)
-    if client is not None:
-        check_client("--client", client, list(dict.fromkeys(values["client"])))
     judged = judge(values, threshold=threshold)
-    drawn = _histograms(run, client, judged, target) if client is not None else []
     files = [target / "findings.csv", target / "findings.md"]
     keys = ["client", "part", "feature"]
     cells = judged.cells.join(judged.findings.set_index(keys)["words"], on=keys)
@@ -139,28 +137,7 @@ def _corrections(run: Path, client: str | None, epoch: int | None, threshold: fl
     told: list[str | Grid] = [ABOUT, "", f"After epoch {epoch}:", *lines[:MOST_ROWS]]
     told += [*more(lines, "findings: findings.csv"), "", Grid(["client", "marked", "findings"], rows)]
     told += ["Marked: corrections that lie unusually far from the other clients'."]
-    if client is not None and not drawn:
-        told += ["", f"Note: no input of {client} is marked, so there are no histograms"]
-    return Explanation(cells, files + drawn, told)
-
-
-def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list[Path]:
-    """The client's own rows by class: its marked inputs, findings and the farthest off first."""
-    own = judged.cells[(judged.cells["client"] == client) & judged.cells["part"].str.startswith("input")]
-    own = own[own["marked"] | own["finding"]].assign(far=own["apart"].abs())
-    if not len(own):
-        return []
-    own = own.sort_values(["finding", "far"], ascending=False).drop_duplicates("feature")
-    from fedlit.run.load import run_of
-
-    table = run_of(run).data.table(client)
-    features = own["feature"].tolist()[:MOST_HISTOGRAMS]
-    notes = [f"{part} {value:.3g}" for part, value in zip(own["part"], own["value"], strict=True)]
-    train = table.splits["train"]
-    rows, labels = table.features.iloc[train], table.target.iloc[train]
-    figure = histogram_figure(client, rows, labels, features, notes, table.categorical)
-    target.mkdir(parents=True, exist_ok=True)
-    return save_figure(figure, target / f"histograms_{client}")
+    return Explanation(cells, files, told)
 
 
 def _effects(run: Path, client: str | None, target: Path) -> Explanation:

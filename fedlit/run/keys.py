@@ -85,12 +85,9 @@ def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
     )
 
 
-_NAMES = ("name", "target", "files", "drop", "positive", "columns", "categorical", "client_column")
-"""Keys whose values are other people's names, whatever they look like."""
-
-
 def check_classes(key: str, value: Any, where: str = "") -> None:
-    """Refuse a class that fedlit does not have, wherever it stands in a value.
+    """Refuse a class that fedlit does not have: a key's own text, or a ``class_path`` inside. Other text inside may be
+    anybody's name, and is left to the parser.
 
     Args:
         key: the key of the value.
@@ -102,12 +99,12 @@ def check_classes(key: str, value: Any, where: str = "") -> None:
     """
     if isinstance(value, Mapping):
         for name, own in value.items():
-            if name in _NAMES:
-                continue
-            check_classes(key if name in ("class_path", "init_args") else f"{key}.{name}".strip("."), own, where)
+            if name == "class_path" or not isinstance(own, str):
+                check_classes(key if name in ("class_path", "init_args") else f"{key}.{name}".strip("."), own, where)
     elif isinstance(value, list):
         for own in value:
-            check_classes(key, own, where)
+            if not isinstance(own, str):
+                check_classes(key, own, where)
     elif isinstance(value, str) and re.fullmatch(r"fedlit\.[A-Z]\w*", value) and value[7:] not in dir(fedlit):
         hint = did_you_mean(value[7:], [own for own in dir(fedlit) if own[0].isupper()], "fedlit.")
         raise ConfigError(f"{_shown(key, where)}: expected a class, found {value}, which fedlit does not have.{hint}")

@@ -132,9 +132,8 @@ def _spec(value: Any) -> dict[str, dict[str, Any]]:
 def _still_taken(args: Mapping[str, Any], path: str, key: str) -> Mapping[str, Any]:
     if key in _RESET or not args:
         return {}
-    if not inspect.isclass(find_class(path)):
-        return args
-    return {name: value for name, value in args.items() if name in parameters_of(path)}
+    taken = parameters_of(path)
+    return args if taken is None else {name: value for name, value in args.items() if name in taken}
 
 
 def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) -> Any:
@@ -147,23 +146,27 @@ def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) ->
 
 
 @cache
-def parameters_of(path: Any) -> list[str]:
-    """The arguments of a class, with those that it hands on to its bases; none if it cannot be imported."""
+def parameters_of(path: Any) -> list[str] | None:
+    """The arguments of a class, with those that it hands on to its bases; None if it cannot be imported."""
     from jsonargparse import ArgumentParser
 
-    found = find_class(path)
-    return ArgumentParser().add_class_arguments(found, fail_untyped=False) if inspect.isclass(found) else []
+    try:
+        found = find_class(path)
+    except ErrorDuringImport:
+        found = None
+    return ArgumentParser().add_class_arguments(found, fail_untyped=False) if inspect.isclass(found) else None
 
 
 def find_class(path: Any) -> Any:
-    """The class of a path, or of a bare name among Lightning's callbacks and loggers; None if there is none."""
+    """The class of a path, or of a bare name among Lightning's callbacks and loggers; None if there is none.
+
+    Raises:
+        ErrorDuringImport: its module raises when it is imported.
+    """
     if not isinstance(path, str) or not _CLASS.fullmatch(path):
         return None
     if "." in path:
-        try:
-            return locate(path)
-        except ErrorDuringImport:
-            return None
+        return locate(path)
     from lightning.pytorch import callbacks, loggers
 
     return getattr(callbacks, path, getattr(loggers, path, None))

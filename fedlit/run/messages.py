@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from copy import deepcopy
 from itertools import takewhile
 from pathlib import Path
+from pydoc import ErrorDuringImport
 from typing import Any
 
 import fedlit
-from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.errors import ConfigError, FedlitError, described, did_you_mean
 from fedlit.run.config import shown
 from fedlit.run.layers import Given, Layer, find_class, given_in, parameters_of
 
@@ -63,29 +64,31 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
         IFCA: clusters: expected at least 1
     """
     if isinstance(error, ArgumentError):
-        return ConfigError(_in_one_line(str(error), given))
+        key = _full(".".join(dict.fromkeys(re.findall(r'Parser key "([^"]+)"', str(error)))), given)
+        try:
+            find_class(given.get(key, [""])[0])
+        except ErrorDuringImport as failed:
+            return _failed(key, failed.value, given)
+        return ConfigError(_in_one_line(key, str(error), given))
     cause: BaseException = error
     while cause.__cause__ is not None and not isinstance(cause, FedlitError):
         cause = cause.__cause__
-    codes = [(frame.f_code, line) for frame, line in traceback.walk_tb(cause.__traceback__)]
-    file, line = (codes[-1][0].co_filename, codes[-1][1]) if codes else ("", 0)
-    if isinstance(cause, SyntaxError):
-        file, line = cause.filename or "", cause.lineno or 0
-    made = [code.co_qualname.rpartition(".")[0] for code, _ in codes if code.co_name in ("__init__", "__post_init__")]
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(cause.__traceback__)]
+    file = cause.filename or "" if isinstance(cause, SyntaxError) else codes[-1].co_filename if codes else ""
+    made = [code.co_qualname.rpartition(".")[0] for code in codes if code.co_name in ("__init__", "__post_init__")]
     names = [*made, Path(file).stem]
     key = next((key for key, (value, _) in given.items() for name in names if name and name in str(value)), "")
     if isinstance(cause, FedlitError):
         return cause if not key or key in str(cause) else type(cause)(f"{key}: {cause}")
-    told = next(iter(str(cause).splitlines()), "nothing said")
-    return ConfigError(
-        f"{_shown(key, given)}: expected what its class accepts, found {type(cause).__name__}: {told} "
-        f"({Path(file).name}, line {line})"
-    )
+    return _failed(key, cause, given)
 
 
-def _in_one_line(message: str, given: Given) -> str:
+def _failed(key: str, error: BaseException, given: Given) -> ConfigError:
+    return ConfigError(f"{_shown(key, given)}: expected what its class accepts, found {described(error)}")
+
+
+def _in_one_line(key: str, message: str, given: Given) -> str:
     """What the parser says of the innermost key, without the alternatives around it."""
-    key = _full(".".join(dict.fromkeys(re.findall(r'Parser key "([^"]+)"', message))), given)
     lines = [line for line in message.rpartition('Parser key "')[2].splitlines()[1:] if line.strip()]
     deep = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     inner = list(takewhile(lambda line: line.startswith(" " * deep), lines)) or [message]
@@ -94,7 +97,7 @@ def _in_one_line(message: str, given: Given) -> str:
     value = given[key][0] if key in given else (values or [""])[0]
     if option := re.search(r"Option '([^']+)' is not accepted", text):
         named = re.search(r"class_path[' =]+([\w.]+)", text)
-        taken = parameters_of(value) or parameters_of(named and named[1])
+        taken = parameters_of(value) or parameters_of(named and named[1]) or []
         key, value, reasons = _full(f"{key}.{option[1]}", given), option[1], ["expected one of " + ", ".join(taken)]
         hint = did_you_mean(option[1].partition(".")[0], taken)
     else:

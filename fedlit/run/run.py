@@ -11,7 +11,6 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
@@ -115,9 +114,8 @@ class Run(Shown):
         check_name(name, "name")
         self.loop, self.data, self.settings = loop, data, settings
         exchange = exchange if exchange is not None else Exchange()
-        self._transport: Transport = transport or _everywhere()
         self._untouched_exchange = deepcopy(exchange)
-        self.exchange = exchange
+        self._take(exchange, transport or _everywhere())
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.board = board if board is not None else BoardSettings()
@@ -146,7 +144,10 @@ class Run(Shown):
 
     @exchange.setter
     def exchange(self, exchange: Exchange) -> None:
-        exchange.transport = self._transport
+        self._take(exchange, self.exchange.transport)
+
+    def _take(self, exchange: Exchange, transport: Transport) -> None:
+        exchange.transport = transport
         self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
 
     def with_seed(self, seed: int) -> Run:
@@ -240,15 +241,11 @@ class Run(Shown):
         """
         check_alike(self, "fit", ckpt_path)
         if self.trainer is not None:
-            self._transport = self.exchange.transport
-            self.loop, self.exchange = FederatedLoop(**self.loop.arguments), deepcopy(self._untouched_exchange)
+            transport, self.loop = self.exchange.transport, FederatedLoop(**self.loop.arguments)
+            self._take(deepcopy(self._untouched_exchange), transport)
         check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         with ExitStack() as held:
-            root = self.root
-            if self.trainer_options.get("fast_dev_run"):  # as the newest run it would be scored like a trained one
-                root, folder = Path(held.enter_context(TemporaryDirectory(prefix="fedlit-"))), None
-                held.callback(setattr, self, "folder", None)
             if folder is not None:  # before the checkpoint is read: whoever writes there may be about to change it
                 self._write_to(folder, held)
             header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
@@ -256,7 +253,7 @@ class Run(Shown):
             if checkpoint is not None:
                 Manifest.read(header).refuse(self.loop.manifest, resume=True)
                 check_rule(header, self.exchange)
-            self.folder = self._one_folder(folder, root)
+            self.folder = self._one_folder(folder)
             if folder is None:
                 self._write_to(self.folder, held)
             held.callback(self.loop.release)
@@ -268,10 +265,10 @@ class Run(Shown):
             held.callback(setattr, self, "_written", None)
             held.callback(self._written.release)
 
-    def _one_folder(self, known: Path | None, root: Path) -> Path:
+    def _one_folder(self, known: Path | None) -> Path:
         """The run's folder, a new one if None; one of several processes makes it for all."""
         if known is None and self.group.rank == 0:
-            known = new_folder(root, self.name)
+            known = new_folder(self.root, self.name)
         return Path(self.group.first("the folder of the run", str(known)))
 
     @property
@@ -472,16 +469,12 @@ class Run(Shown):
 
         Sets the folder to write to, and the encoders that the run was trained with.
         """
-        if self.trainer_options.get("fast_dev_run"):
-            raise ConfigError(
-                "trainer.fast_dev_run is a trial of training and would score a part as the whole; leave it out"
-            )
         check_accelerator(self.trainer_options.get("accelerator"))
         check_alike(self, purpose, ckpt_path)
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
         header = read_checkpoint(checkpoint, resumable=False)
         use_encoders(self.data, header)
-        self.folder = self._one_folder(folder, self.root)
+        self.folder = self._one_folder(folder)
         if not quiet:
             say(used(checkpoint))
         return checkpoint, header

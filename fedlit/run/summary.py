@@ -69,8 +69,7 @@ def opening(
         places: of each rank its clients, host and device.
     """
     source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
-    kept = "none, for a trial (trainer.fast_dev_run) is not kept" if options.get("fast_dev_run") else folder
-    lines = [f"\nRun folder: {kept}{source}"]
+    lines = [f"\nRun folder: {folder}{source}"]
     if len(places) > 1:
         lines.append(f"{len(places)} ranks: {'; '.join(places)}. Tensors travel between them by the CPU.")
     for key, what in (

@@ -1,25 +1,21 @@
-"""Corrections and distributions as pictures."""
+"""Corrections as pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from fedlit.explain.judge import IDENTITY, Judgement
 from fedlit.show.canvas import canvas
 from fedlit.show.heatmap import TEXT, draw_heatmap
-from fedlit.show.palette import CLASSES, FINDING, INK, SIGNED_SCALE, class_colours
+from fedlit.show.palette import FINDING, INK, SIGNED_SCALE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MOST_HISTOGRAMS", "heatmap_figure", "histogram_figure"]
-
-MOST_HISTOGRAMS = 12
+__all__ = ["heatmap_figure"]
 
 _LEGIBLE = 900  # cells, beyond which numbers in them are left out
 
@@ -82,84 +78,3 @@ def _panel(axes: Axes, judged: Judgement, part: str) -> None:
 
 def _number(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}" if abs(value) < 10 else f"{value:.3g}"  # 0.00, not -0.00
-
-
-def histogram_figure(
-    client: str,
-    rows: pd.DataFrame,
-    target: pd.Series,
-    features: Sequence[str],
-    notes: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-) -> Figure:
-    """Distributions of a client's own columns by class, in the table's own units, each class with the number of its
-    rows that have a value; of all rows together where the target is a number of many values, or several
-    labels.
-
-    Args:
-        client: its name.
-        rows: its training rows.
-        target: their labels.
-        features: names of inputs: a column, or ``column=category``.
-        notes: a line above each.
-        categorical: columns that hold categories.
-
-    Raises:
-        ValueError: no feature that the table has.
-    """
-    numeric = pd.api.types.is_float_dtype(target) and target.nunique() > len(CLASSES)
-    if together := isinstance(target.name, tuple) or numeric:
-        target = pd.Series("all rows", target.index, name="")
-    colours = class_colours(sorted(target.unique().tolist()))
-    chosen: dict[str, str] = {}
-    for place, feature in enumerate(features):
-        if column := _column_of(feature, [str(name) for name in rows]):
-            chosen.setdefault(column, notes[place] if place < len(notes) else "")
-    if not chosen:
-        raise ValueError(f"expected columns of client {client!r}, found {list(features)}")
-    shown = list(chosen)[:MOST_HISTOGRAMS]
-    across = min(3, len(shown))
-    down = -(-len(shown) // across)
-    with canvas(3.6 * across, 2.9 * down + 0.3) as figure:
-        for position, column in enumerate(shown, 1):
-            axes, own = figure.add_subplot(down, across, position), rows[column]
-            draw = _bars if column in categorical or own.nunique() <= 6 else _curves
-            draw(axes, own, target, colours)
-            missing = int(own.isna().sum())
-            lost = f" ({missing} of {len(own)} missing)" if missing else ""
-            axes.set_title(f"{column}{lost}\n{chosen[column]}".strip(), fontsize=TEXT)
-            axes.set_ylabel("share of the class", fontsize=TEXT)
-            axes.tick_params(labelsize=TEXT)
-            if len(colours) <= len(CLASSES):
-                axes.legend(fontsize=8, title=str(target.name), title_fontsize=8)
-        by_class = "" if together else ", by class"
-        figure.suptitle(f"{client}: its own {len(target):,} training rows{by_class}", fontsize=10)
-    return figure
-
-
-def _column_of(feature: str, columns: Sequence[str]) -> str | None:
-    """The table's column that an input was made of: of that name, or the longest one before ``=category``."""
-    if feature in columns:
-        return feature
-    return max((name for name in columns if feature.startswith(f"{name}=")), key=len, default=None)
-
-
-def _curves(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[Any, Any]) -> None:
-    numbers = values.to_numpy(np.float64, na_value=np.nan)
-    edges = np.histogram_bin_edges(numbers[~np.isnan(numbers)], bins=24)
-    for label, colour in colours.items():
-        own = numbers[(target == label).to_numpy() & ~np.isnan(numbers)]
-        if len(own):
-            shares, called = np.full(len(own), 1 / len(own)), f"{label} (n = {len(own):,})"
-            axes.hist(own, bins=edges.tolist(), weights=shares, alpha=0.6, color=colour, label=called)
-
-
-def _bars(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[Any, Any]) -> None:
-    names = [*sorted(values.dropna().unique().tolist()), *(["missing"] if values.isna().any() else [])]
-    for position, (label, colour) in enumerate(colours.items()):
-        own = values[(target == label).to_numpy()]
-        shares = [(own.isna() if name == "missing" else own == name).mean() for name in names]
-        width = 0.8 / len(colours)
-        places = np.arange(len(names)) + (position - (len(colours) - 1) / 2) * width
-        axes.bar(places, shares, width, color=colour, label=f"{label} (n = {len(own):,})")
-    axes.set_xticks(range(len(names)), [f"{name:g}" if isinstance(name, float) else str(name) for name in names])

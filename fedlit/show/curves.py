@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedlit.show.canvas import canvas
-from fedlit.show.palette import CLASSES, INK, SOFT, class_colours
+from fedlit.show.palette import CLASSES, INK, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,11 +70,10 @@ def _draw(axes: Any, panel: Panel) -> list[Any]:
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xticks=ticks, yticks=ticks)
     if panel.diagonal:
         axes.axline((0, 0) if panel.unit else _middle(panel), slope=1, color=SOFT, linewidth=0.8, linestyle="--")
-    colours = class_colours(list(panel.lines)) if len(panel.lines) > 1 else dict.fromkeys(panel.lines, INK)
+    colours = CLASSES if len(panel.lines) > 1 else (INK,)
     drawn = []
     style = "-" if panel.joined else "none"
-    for label, (x, y) in panel.lines.items():
-        colour = colours[label]
+    for (x, y), colour in zip(panel.lines.values(), colours, strict=False):
         drawn += axes.plot(x, y, color=colour, linestyle=style, linewidth=1.2, marker=panel.marker, markersize=3)
     axes.set_title(panel.title, fontsize=9, y=1)
     axes.set_xlabel(panel.x, fontsize=8)

@@ -6,12 +6,11 @@ Colours of a scale (corrections, distances, shares) are no names: they are read 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
     "ALONE", "BEST", "CLASSES", "CLUSTERS", "FINDING", "INK", "LINE", "LOCAL", "METHODS", "PAPER", "SCALE",
-    "SIGNED_SCALE", "SOFT", "THEME", "class_colours", "text_on",
+    "SIGNED_SCALE", "SOFT", "THEME", "text_on",
 ]  # fmt: skip
 
 # Name → on light paper, on dark. A page has them as CSS variables; in a picture the first stands, and a page that shows
@@ -48,21 +47,6 @@ CLASSES = (
     "#332288", "#88ccee", "#44aa99", "#117733", "#999933", "#ddcc77", "#cc6677", "#882255", "#aa4499", "#bbbbbb",
 )  # fmt: skip
 SCALE, SIGNED_SCALE = "cividis_r", "PRGn"  # of what has no sign, and of what has one
-
-
-def class_colours(labels: Sequence[Any]) -> dict[Any, Any]:
-    """Label → colour, by its place; beyond :data:`CLASSES` neighbours on a scale.
-
-    Example:
-        >>> class_colours(["benign", "malignant"])
-        {'benign': '#332288', 'malignant': '#88ccee'}
-    """
-    if len(labels) <= len(CLASSES):
-        return dict(zip(labels, CLASSES, strict=False))
-    import matplotlib
-
-    scale = matplotlib.colormaps["viridis"]
-    return {label: scale(place / (len(labels) - 1)) for place, label in enumerate(labels)}
 
 
 def text_on(colour: Any) -> str:

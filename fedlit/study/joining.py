@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from fedlit.errors import ConfigError, RunError, expect
+from fedlit.errors import RunError, expect
 from fedlit.run.config import shown
 from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.joining import Joining, prepare
@@ -115,8 +115,6 @@ def add_client(
     tell(_what(joining))
     for note in joining.notes:
         tell(f"Note: {note}")
-    if joined.trainer_options.get("fast_dev_run"):
-        raise ConfigError("trainer.fast_dev_run keeps nothing of a trial, so there is nothing to compare; leave it out")
     trained = joined.fit(quiet=quiet)
     assert joined.folder is not None
     if not federated:

@@ -428,16 +428,15 @@ class FederatedLoop(LightningModule):
 
     def on_train_start(self) -> None:
         """Forwarded to the clients."""
-        trial = bool(getattr(self.trainer, "fast_dev_run", False))
         epochs = self.trainer.max_epochs
         for federation in self.federations:
             takes_steps = any(client.takes_steps for client in federation.values())
-            if takes_steps and not trial and epochs == 1 == federation.data.aligned_steps:
+            if takes_steps and epochs == 1 == federation.data.aligned_steps:
                 _log.warning(
                     "clients take one step in all: one batch in one epoch; set trainer.max_epochs and data.batches, "
                     "which may be of a method that takes no steps"
                 )
-            federation.personal.start(federation, None if trial else self.trainer.max_epochs)
+            federation.personal.start(federation, epochs)
             if federation.personal.wanted and federation.personal.ended < self.trainer.current_epoch:
                 self._catch_up(federation)
         self._forward("on_train_start")

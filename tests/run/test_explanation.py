@@ -12,11 +12,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedlit.__main__ import main
-from fedlit.errors import ConfigError
 from fedlit.explain.judge import judge
-from fedlit.run.explanation import explain, read_corrections
-from fedlit.run.load import run_of
-from fedlit.show.corrections import histogram_figure
+from fedlit.run.explanation import read_corrections
 from fedlit.study.compare import compare
 from fedlit.study.method import Method
 from fedlit.study.study import Study
@@ -83,8 +80,6 @@ def test_the_command_writes_pictures_a_table_and_words_from_corrections_alone(
     copy = tmp_path / "version_0"
     copy.mkdir()
     (copy / "corrections.csv").write_bytes((run / "corrections.csv").read_bytes())
-    with pytest.raises(ConfigError, match=r"config.yaml"):
-        explain(copy, client="site3", threshold=1e-9)
     assert main(["explain", "--run", str(copy)]) == 0
     told = capsys.readouterr().out
     assert "After epoch 5:" in told and "marked  findings" in told
@@ -100,40 +95,11 @@ def test_the_command_writes_pictures_a_table_and_words_from_corrections_alone(
     assert (copy / "explain" / "corrections_inputs.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_client_needs_its_own_file_and_nobody_else_any(run: Path, tmp_path: Path) -> None:
-    """Others' files are not opened: they are gone."""
-    hidden = [path for path in run.parents[2].glob("site*.csv") if path.name != "site3.csv"]
-    moved = [path.rename(path.with_suffix(".hidden")) for path in hidden]
-    try:
-        files = explain(run, client="site3", threshold=1e-9, out=tmp_path / "out").files
-        assert {path.name for path in files} >= {"histograms_site3.png", "histograms_site3.svg"}
-    finally:
-        for path in moved:
-            path.rename(path.with_suffix(".csv"))
-
-
-def test_histograms_are_of_the_clients_rows_by_class(run: Path) -> None:
-    table = run_of(run).data.table("site3")
-    rows, labels = (values.iloc[table.splits["train"]] for values in (table.features, table.target))
-    notes = ["one", "two", "three"]
-    figure = histogram_figure("site3", rows, labels, ["b", "ward=north", "ward=west"], notes, table.categorical)
-    assert [axes.get_title().splitlines() for axes in figure.axes] == [["b", "one"], ["ward", "two"]]
-    counted = [f"{label} (n = {(labels == label).sum()})" for label in (0, 1)]
-    for axes in figure.axes:
-        legend = axes.get_legend()
-        assert legend is not None and [text.get_text() for text in legend.get_texts()] == counted
-    bars: Any = figure.axes[0].containers
-    assert [sum(patch.get_height() for patch in own) for own in bars] == pytest.approx([1.0, 1.0])
-    assert min(patch.get_x() for own in bars for patch in own) == pytest.approx(rows["b"].min())
-    with pytest.raises(ValueError, match="expected columns of client 'site3'"):
-        histogram_figure("site3", rows, labels, ["age"])
-
-
 def test_what_is_refused(run: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     for words, found in (
         ("--run nowhere", "--run:"),
         (f"--run {tmp_path}", "corrections.csv"),
-        (f"--run {run} --client site9", "--client: expected one of the clients site0, site1"),
+        (f"--run {run} --client site3", "--client: expected a run of a mixed model"),
         (f"--run {run} --epoch 3", "--epoch: expected one of 2, 4, 5, found 3"),
         (f"--run {run} --threshold 0", "standard deviations"),
     ):

@@ -13,7 +13,6 @@ from scipy.stats import shapiro
 
 from fedlit.data.shaping.by_distance import Distance, Features, Space, emd
 from fedlit.data.shaping.dealing import Whole
-from fedlit.data.shaping.describe import describe
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Bundled
 from fedlit.data.table import Split
@@ -68,9 +67,13 @@ def distance_of(emd: Any, seed: int = 1, sample: int = 60, features: Features = 
     deal = Distance(emd, features, sample)
     tables = Partition(Bundled(clients=["digits"]), 5, deal=deal).tables(seed)
     assert min(len(table.splits["train"]) for table in tables) >= 20
-    found = describe(tables, seed, features, sample).distances
-    assert found is not None
-    return found.mean
+    parts = [table.splits["train"] for table in tables]
+    rows = pd.concat([table.features.iloc[part] for table, part in zip(tables, parts, strict=True)])
+    labels = pd.concat([table.target.iloc[part] for table, part in zip(tables, parts, strict=True)])
+    every = np.arange(len(rows))
+    space = Space(rows, labels, every, tables[0].categorical, seed, features, sample)
+    own = np.split(every, np.cumsum([len(part) for part in parts])[:-1])
+    return space.between({table.name: part for table, part in zip(tables, own, strict=True)}).mean
 
 
 @pytest.mark.parametrize("features", ["standardised", "raw"])
