@@ -50,17 +50,13 @@ class Lock:
     def __init__(self, path: Path, expected: str, do: str) -> None:
         self.path, self.expected, self.do = path, expected, do
         self._lock = FileLock(path, timeout=0, mode=0o644, thread_local=False, fallback_to_soft=False)
-        self._file: tuple[int, int] | None = None
 
     def acquire(self) -> None:
-        """Hold it; where its file was removed meanwhile, hold a new one.
+        """Hold it.
 
         Raises:
             ConfigError: another process holds it; says which. Or its folder cannot be written to.
         """
-        if self.held:
-            return
-        self._lock.release(force=True)
         try:
             self._lock.acquire()
         except Timeout:
@@ -76,16 +72,10 @@ class Lock:
         own = {"pid": os.getpid(), "host": socket.gethostname(), "began": began, "command": command}
         with suppress(OSError):  # a full disk does not keep it from being held
             self.path.write_text(json.dumps(own), encoding="utf-8")  # the file itself: a new one would not be locked
-        self._file = _file_at(self.path)
-
-    @property
-    def held(self) -> bool:
-        """Whether this process holds the lock, and its file is still there."""
-        return self._lock.is_locked and self._file == _file_at(self.path)
 
     def release(self) -> None:
         """Give it back."""
-        if self.held:
+        if self._lock.is_locked:
             with suppress(OSError):
                 self.path.unlink()
         self._lock.release(force=True)
@@ -100,13 +90,6 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[Lock]:
         yield lock
     finally:
         lock.release()
-
-
-def _file_at(path: Path) -> tuple[int, int] | None:
-    with suppress(OSError):
-        found = path.stat()
-        return found.st_dev, found.st_ino
-    return None
 
 
 def _holder(path: Path) -> str:

@@ -323,22 +323,6 @@ class WrittenFolder:
                 f"training could be kept; {advice(error)}, or set trainer.default_root_dir"
             ) from error
 
-    def make_again(self) -> bool:
-        """Make the folder again where somebody removed it; whether it was.
-
-        Raises:
-            ConfigError: another process writes there now.
-        """
-        if self._lock.held:
-            return False
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock.acquire()
-        if (self.path / CHECKPOINTS).is_dir():
-            return False
-        say(f"{self.path} was removed while it was written to; it is made again, with what is kept from now on")
-        self.begin(0)
-        return True
-
     def release(self) -> None:
         """Let others write; the folder goes if nothing was written."""
         self._lock.release()

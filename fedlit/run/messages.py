@@ -68,7 +68,7 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
         try:
             find_class(given.get(key, [""])[0])
         except ErrorDuringImport as failed:
-            return _failed(key, failed.value, given)
+            return _failed(key, failed.value or failed, given)
         return ConfigError(_in_one_line(key, str(error), given))
     cause: BaseException = error
     while cause.__cause__ is not None and not isinstance(cause, FedlitError):

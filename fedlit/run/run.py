@@ -42,7 +42,7 @@ from fedlit.run.trainer import (
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
-from fedlit.train.logger import BoardSettings, boards
+from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST, Manifest, check_rule, read_checkpoint
 from fedlit.train.results import Results
@@ -324,11 +324,6 @@ class Run(Shown):
         if self._written is not None:
             self._written.begin(trainer.global_step)
 
-    def _make_again(self) -> None:
-        if self._written is not None and self._written.make_again() and self.trainer is not None:
-            for logger in boards(self.trainer):
-                logger.finalize("")  # it would go on writing to files without a name
-
     def _train(self, trainer: Trainer, checkpoint: Path | None) -> None:
         try:
             trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
@@ -457,7 +452,7 @@ class Run(Shown):
         asked = self.trainer_options.get("logger")
         loggers = make_loggers(asked, self.folder, self.board, purge_step) if log and self.group.rank == 0 else []
         own = None if self.group.size == 1 else lambda: set(self.loop.federation.clients)
-        self._io = AtomicCheckpointIO(self.group, own, self._make_again)
+        self._io = AtomicCheckpointIO(self.group, own)
         if self.group.size > 1:
             check_clocks(self.trainer_options)
             self.loop.build(self.data)  # before Lightning reads all tables

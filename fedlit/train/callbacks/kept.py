@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -50,20 +51,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     Args:
         group: the processes that write a checkpoint together; one if None.
         clients: whose part is read; all if None.
-        prepare: called before the last one is written, say to see that its folder is still there.
 
     Attributes:
         missed: whether the latest checkpoint besides the last one could not be written. What it was to replace stays.
     """
 
-    def __init__(
-        self,
-        group: Group | None = None,
-        clients: Callable[[], Collection[str]] | None = None,
-        prepare: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, group: Group | None = None, clients: Callable[[], Collection[str]] | None = None) -> None:
         super().__init__()
-        self.group, self.clients, self.prepare = group or Group(), clients, prepare
+        self.group, self.clients = group or Group(), clients
         self.missed = False
         self._lost: dict[bool, str] = {}  # whether it is the last one → what there is not, and why
         self._named: frozenset[str] = frozenset()
@@ -82,8 +77,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def _keep(self, checkpoint: Mapping[str, Any], target: Path) -> bool:
         """Write, where clients' parts have come together; see :attr:`missed`."""
         try:
-            if self.prepare is not None:
-                self.prepare()
+            if not target.parent.is_dir():  # somebody removed it: a new one would not be a run's
+                raise FileNotFoundError(errno.ENOENT, "its folder was removed")
             write_archive(checkpoint, target, target.with_name(PREVIOUS) if target.name == LAST else None)
         except OSError as error:
             self._miss(target, error)
