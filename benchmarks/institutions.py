@@ -306,9 +306,8 @@ def children(process: int) -> dict[str, list[int]]:
         with suppress(OSError):
             words = (path / "cmdline").read_bytes().split(b"\0")
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            modules = [word.decode().rpartition(".")[2] for word in words if word.startswith(b"fedlit.institutions")]
-            module = modules[-1] if modules else ""
-            if parent == process and module:
+            if parent == process and b"fedlit.institutions.child" in words:
+                module = words[words.index(b"fedlit.institutions.child") + 2].decode()
                 found.setdefault(module, []).append(int(path.name))
     return found
 
@@ -355,9 +354,9 @@ def kills(folder: Path, times: int, seed: int, federations: int = 2) -> int:
 
 def _kill_one(federation: Federation, drawn: random.Random, wrong: list[str]) -> str:
     """Kill a process, and start it again where nobody else does; what was killed, empty if it was not there."""
-    what = drawn.choice(["site", "coordinator", "coordinator", "speaker", "serverapp", "superlink"])
+    what = drawn.choice(["site", "coordinator", "coordinator", "speaker", "superlink"])
     site = drawn.choice(list(federation.sources))
-    owner = "coordinator" if what in ("coordinator", "serverapp", "superlink") else site
+    owner = "coordinator" if what in ("coordinator", "superlink") else site
     process = federation.processes[owner]
     below = children(process.pid)
     victim = process.pid if what in ("site", "coordinator") else next(iter(below.get(what, [])), 0)

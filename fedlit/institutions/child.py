@@ -1,62 +1,199 @@
-"""A process that ends when its parent does: ``python -m fedlit.institutions.child MODULE ARGUMENT …``.
+"""A process that ends when its parent does, and the pipe between the two.
 
-The parent holds the other end of the child's standard input, and that end is closed when the parent ends, even by
-SIGKILL. The child reads its standard input before it imports anything large, so a parent that dies during these imports
-leaves no orphan. A closed pipe stays closed: there is no moment at which the end could be missed.
+The child reads the pipe before it imports anything large, so a parent that dies during these imports leaves no orphan:
+the pipe is closed when the parent ends, even by SIGKILL, and a closed pipe stays closed. Messages are bytes that nobody
+unpickles. The pipe has no name, so no other process can reach it.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["AGAIN", "Parent", "command", "main"]
+from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.institutions.extra import QUIET
 
-AGAIN = 75
-"""Exit status where the parent or the SuperLink was lost: starting again may help."""
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-_GRACE = 5.0
+__all__ = ["MOST", "Child", "Gone", "Parent", "main"]
+
+MOST = 2**30
+"""The bytes of one message, where nobody sets another limit."""
+
+_AGAIN = 75
+_GRACE, _PATIENCE = 5.0, 10.0
+_DEATHS, _WITHIN = 8, 120.0
+_MESSAGE, _NOTE = 0, 3  # between them the exit statuses of errors
+_ERRORS: dict[int, type[FedlitError]] = {own.exit_status: own for own in (RunError, ConfigError)}
+
+
+class Gone(Exception):
+    """The child has ended."""
 
 
 class Parent:
-    """The parent process: what it says, and whether it still runs.
+    """The parent process, as its child sees it.
+
+    Args:
+        pipe: to the parent.
 
     Attributes:
-        lines: that the parent has said.
+        said: the messages of the parent that nobody has taken yet.
         gone: called when the parent is gone. The process ends 5 s later, whatever this function does.
     """
 
-    def __init__(self) -> None:
-        self.lines: SimpleQueue[str] = SimpleQueue()
-        self.gone: Callable[[], object] = partial(os._exit, AGAIN)
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self.said: SimpleQueue[bytes] = SimpleQueue()
+        self.gone: Callable[[], object] = partial(os._exit, _AGAIN)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         try:
-            with open(0, encoding="utf-8", closefd=False) as heard:
-                for line in heard:
-                    self.lines.put(line)
+            with suppress(EOFError, OSError):
+                while True:
+                    self.said.put(self._pipe.recv_bytes())
             self.gone()
             time.sleep(_GRACE)
         finally:
-            os._exit(AGAIN)
+            os._exit(_AGAIN)
+
+    def tell(self, content: bytes) -> None:
+        """Send a message."""
+        self._send(_MESSAGE, content)
+
+    def note(self, text: str) -> None:
+        """Let the parent print a line."""
+        self._send(_NOTE, text.encode())
+
+    def fail(self, error: FedlitError) -> int:
+        """Let the parent raise an error; returns the exit status."""
+        kind = ConfigError if isinstance(error, ConfigError) else RunError
+        self._send(kind.exit_status, str(error).encode())
+        return kind.exit_status
+
+    def _send(self, kind: int, content: bytes) -> None:
+        with suppress(OSError):  # the parent is gone, which the other thread notices
+            self._pipe.send_bytes(bytes([kind]) + content)
 
 
-def command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module's ``main(arguments, parent)`` in a child; its standard input must be a pipe."""
-    return [sys.executable, "-m", __name__, module, *arguments]
+class Child:
+    """A process that runs a module's ``main(arguments, parent)``, started again where it is killed.
+
+    Args:
+        what: its name, for messages.
+        module: of the package.
+        log: the file that its standard output and error are appended to.
+        most: the bytes of a message; an option of the module, too.
+        **arguments: option → value.
+    """
+
+    def __init__(self, what: str, module: str, log: Path, most: int = MOST, **arguments: Any) -> None:
+        self.what, self._log, self._most = what, log, most
+        self._words = [module, *(f"--{key}={value}" for key, value in {**arguments, "most": most}.items())]
+        self._deaths: deque[float] = deque(maxlen=_DEATHS)
+        self._start()
+
+    def _start(self) -> None:
+        self._pipe, theirs = Pipe()
+        with theirs, self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno()), *self._words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **QUIET},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is for the parent, which ends it
+            )
+
+    def tell(self, content: bytes) -> bool:
+        """Send a message; returns False where nobody is there to take it."""
+        try:
+            self._pipe.send_bytes(content)
+        except OSError:
+            return False
+        return True
+
+    def hear(self, seconds: float) -> bytes | None:
+        """Wait for a message; returns None where none came in time.
+
+        Raises:
+            Gone: the child has ended.
+            FedlitError: the child cannot go on, or sent a message that is too long.
+        """
+        from fedlit.show.shown import say
+
+        try:
+            if not self._pipe.poll(seconds):
+                return None
+            content = self._pipe.recv_bytes(self._most + 1)
+        except (EOFError, ConnectionError) as error:
+            raise Gone from error
+        except OSError as error:
+            raise RunError(
+                f"{self.what}: expected a message of at most {self._most:,} bytes, found a longer one; raise `most` at "
+                "both ends"
+            ) from error
+        kind, content = content[0], content[1:]
+        if kind == _MESSAGE:
+            return content
+        text = content.decode(errors="replace")
+        if kind in _ERRORS:
+            raise _ERRORS[kind](text)
+        say(text)
+        return None
+
+    def again(self) -> None:
+        """Start it again, after a pause that grows.
+
+        Raises:
+            RunError: it failed by itself, or was killed again and again.
+        """
+        from fedlit.show.shown import say
+
+        code = self.end()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
+        self._deaths.append(time.monotonic())
+        often = len(self._deaths) == _DEATHS and self._deaths[-1] - self._deaths[0] < _WITHIN
+        if often or 0 < code != _AGAIN:
+            times = f", the {_DEATHS}th time within {_WITHIN:.0f} s" if often else ""
+            raise RunError(f"{self.what} {how}{times}; look at {self._log}, then start again to go on")
+        say(f"{self.what} {how}; started again")
+        time.sleep(0.1 * 2 ** len(self._deaths))
+        self._start()
+
+    def end(self) -> int:
+        """End it, at last by force; returns its exit status."""
+        self._pipe.close()
+        for send in (None, self.process.terminate, self.process.kill):
+            if send is not None:
+                send()
+            with suppress(subprocess.TimeoutExpired):
+                return self.process.wait(_PATIENCE)
+        return self.process.wait()
 
 
 def main() -> int:
-    """Run the module that the first argument names; the exit status is the module's."""
-    parent = Parent()
-    status: int = import_module(sys.argv[1]).main(sys.argv[2:], parent)
+    """Run the module that the second argument names; the first is the pipe. Returns the module's exit status."""
+    parent = Parent(Connection(int(sys.argv[1])))
+    try:
+        status: int = import_module(f"fedlit.institutions.{sys.argv[2]}").main(sys.argv[3:], parent)
+    except FedlitError as error:
+        return parent.fail(error)
     return status
 
 

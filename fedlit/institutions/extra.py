@@ -1,4 +1,4 @@
-"""What the extra ``fedlit[flower]`` brings, imported where it is needed, and how speaking over it fails."""
+"""What the extra ``fedlit[flower]`` brings, imported where it is needed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fedlit.errors import ConfigError, FedlitError
+from fedlit.errors import ConfigError
 
-__all__ = ["EXITS", "FLOWER", "QUIET", "Lost", "Refusal", "needs_flower", "quiet"]
+__all__ = ["FLOWER", "QUIET", "Lost", "needs_flower"]
 
 FLOWER = "1.41.0"
 """Flower's version: its interface for sites is not a public one, so another must be tested first."""
@@ -19,30 +19,10 @@ QUIET = {
     "GRPC_VERBOSITY": "NONE",
 }
 """Environment in which Flower tells nobody that it is used."""
-EXITS = {"settings": 2, "key": 3, "expired": 4, "authority": 5, "unreachable": 6, "limit": 7, "site": 8, "clock": 9}
-"""Why it ended → exit status. 0: it was told to."""
-
-
-class Refusal(FedlitError):
-    """Speaking makes no sense.
-
-    Args:
-        why: a key of :data:`EXITS`.
-        message: for people.
-    """
-
-    def __init__(self, why: str, message: str) -> None:
-        super().__init__(message)
-        self.why, self.exit_status = why, EXITS[why]
 
 
 class Lost(Exception):
     """The coordinator is away, or has forgotten this node: connect again."""
-
-
-def quiet() -> None:
-    """Switch off Flower's telemetry and update checks; before its first import, which reads the environment."""
-    os.environ.update(QUIET)
 
 
 @contextmanager
@@ -52,7 +32,7 @@ def needs_flower() -> Iterator[None]:
     Raises:
         ConfigError: they are not installed, or in another version.
     """
-    quiet()
+    os.environ.update(QUIET)  # before the first import of Flower, which reads it
     try:
         from importlib.metadata import version
 

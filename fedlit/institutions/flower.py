@@ -44,9 +44,8 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedlit.errors import ConfigError, FedlitError, RunError
-from fedlit.institutions.extra import Lost, Refusal
+from fedlit.institutions.extra import Lost
 from fedlit.institutions.gate import LARGEST
-from fedlit.institutions.socket_line import MOST, Courier
 
 __all__ = [
     "LOST",
@@ -61,7 +60,7 @@ __all__ = [
 ]
 
 LOST = (RunNotRunningException, httpx.HTTPError, httpx.StreamError)
-"""What the ServerApp raises where the SuperLink or its run is gone; starting again may help."""
+"""What the coordinator gets where the SuperLink or its run is gone; starting again may help."""
 
 SLACK = 2**20
 """Bytes that a message may have beyond its content."""
@@ -101,23 +100,21 @@ class Speaker:
         address: ``HOST:PORT`` of the coordinator.
         certificate: of the authority that signed the coordinator's certificate, PEM.
         key: the site's private key, as OpenSSH writes it.
-        courier: to the site's process.
         most: bytes of a question.
     """
 
-    def __init__(self, address: str, certificate: bytes, key: bytes, courier: Courier, most: int = MOST) -> None:
-
-        self.address, self.courier, self.most = address, courier, most
+    def __init__(self, address: str, certificate: bytes, key: bytes, most: int) -> None:
+        self.address, self.most = address, most
         try:
             private: Any = load_ssh_private_key(key, None)
             self._public = public_key_to_bytes(private.public_key())
             signer = NodeAuthHttpInterceptor(private, private.public_key())
         except (ValueError, TypeError, AttributeError) as error:
-            raise Refusal("key", "expected a key made by fedlit site keys, found another file") from error
+            raise ConfigError("expected a key made by fedlit site keys, found another file") from error
         try:
             self._client = FleetHttpClient.from_server_address(address, False, certificate, interceptors=[signer])
         except (ValueError, ssl.SSLError) as error:
-            raise Refusal("authority", "expected the coordinator's ca.crt, found no certificate") from error
+            raise ConfigError("expected the coordinator's ca.crt, found no certificate") from error
         http = self._client._client
         http.follow_redirects = False  # what is meant for the coordinator goes nowhere else
         http.event_hooks = {"response": [self._bounded]}
@@ -130,20 +127,20 @@ class Speaker:
         if not length.isdecimal():
             raise Lost("an answer of no length")  # of a coordinator that is ending; nothing of it is read
         if int(length) > LARGEST:
-            raise Refusal("limit", f"{self.address}: expected pieces of at most {LARGEST} bytes, found a longer one")
+            raise RunError(f"{self.address}: expected pieces of at most {LARGEST} bytes, found a longer one")
 
     def _say(self, method: Callable[[Any], Any], request: Any) -> Any:
         """Send one request; an error says its cause.
 
         Raises:
             Lost: it may work later.
-            Refusal: it will not.
+            RunError: it will not.
         """
         try:
             return method(request)
         except httpx.HTTPStatusError as error:
             if _UNKNOWN_KEY in error.response.text:
-                raise Refusal("key", self._wrong_key()) from error
+                raise RunError(self._wrong_key()) from error
             raise Lost(f"{error.response.status_code}") from error
         except httpx.TransportError as error:
             raise (self._of_certificate(str(error)) or Lost(str(error))) from error
@@ -156,23 +153,20 @@ class Speaker:
             "made, and let it start again"
         )
 
-    def _of_certificate(self, told: str) -> Refusal | None:
+    def _of_certificate(self, told: str) -> RunError | None:
         if "CERTIFICATE_VERIFY_FAILED" not in told:
             return None
         if "expired" in told or "not yet valid" in told:
-            return Refusal(
-                "expired",
+            return RunError(
                 f"{self.address}: expected a certificate that is valid now, found one that is not; the coordinator "
                 "makes a new one by fedlit coordinate renew. Is this machine's clock right?",
             )
         if "mismatch" in told or "doesn't match" in told:
-            return Refusal(
-                "authority",
+            return RunError(
                 f"{self.address}: expected a certificate for this address, found one for another; write the address "
                 "that the coordinator gave",
             )
-        return Refusal(
-            "authority",
+        return RunError(
             f"{self.address}: expected a certificate signed by the authority of ca.crt, found another; compare its "
             "fingerprint with the coordinator's by telephone",
         )
@@ -225,8 +219,7 @@ class Speaker:
             pieces[piece.object_id] = found.object_content
             size += len(found.object_content)
             if size > self.most + SLACK:
-                raise Refusal(
-                    "limit",
+                raise RunError(
                     f"{self.address}: expected a question of at most {self.most} bytes, found a longer one; nothing "
                     "of it was used",
                 )
@@ -274,7 +267,7 @@ class Speaker:
             self._client._client.timeout = 2.0  # whoever ends this process waits
             try:
                 self._say(self._client.DeactivateNode, DeactivateNodeRequest(node_id=self._node.node_id))
-            except (Lost, Refusal):
+            except (Lost, FedlitError):
                 return
 
 
@@ -288,7 +281,7 @@ class FlowerLine:
         most: bytes of an answer.
     """
 
-    def __init__(self, grid: Grid, most: int = MOST) -> None:
+    def __init__(self, grid: Grid, most: int) -> None:
         self._grid, self._most = grid, most
         self._asked: dict[str, bytes] = {}  # questions under way
         self._sent: dict[str, tuple[str, str]] = {}  # site → (message, since when its node is there)
@@ -401,7 +394,7 @@ class Link:
     """
 
     def __init__(self, state: Any, sites: dict[str, Any]) -> None:
-        self._state, self._task, self._run = state, 0, 0
+        self._state, self._task = state, 0
         activate = state.activate_node
 
         def anew(node: int, interval: float) -> bool:
@@ -418,33 +411,20 @@ class Link:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def begin(self) -> dict[str, Any]:
-        """A new run, and the token with which a ServerApp may ask for it."""
+        """Begin the run; returns its number, and the token with which the coordinator may ask for it."""
         from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 
         app = TaskType.SERVER_APP
-        self._run = self._state.create_run("fedlit/fedlit", "0", None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, app)
-        (run,) = self._state.get_run_info(run_ids=[self._run])
+        number = self._state.create_run("fedlit/fedlit", "0", None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, app)
+        (run,) = self._state.get_run_info(run_ids=[number])
         self._task = run.primary_task_id
         token = self._state.claim_task(self._task)
         if token is None or not self._state.activate_task(self._task):
             raise RunError("expected Flower's SuperLink to begin a run, found that it did not; start again")
-        return {"run": self._run, "token": token}
-
-    def end(self, kind: str, details: str) -> dict[str, Any]:
-        """End the run; what Flower says of it."""
-        self._state.finish_task(self._task, kind, details)
-        status = self._state.get_run_status({self._run})[self._run]
-        (run,) = self._state.get_run_info(run_ids=[self._run])
-        return {
-            "status": status.status,
-            "sub_status": status.sub_status,
-            "details": status.details,
-            "sent": run.bytes_sent,
-            "received": run.bytes_recv,
-        }
+        return {"run": number, "token": token}
 
     def _beat(self) -> None:
-        """The parent knows whether the ServerApp lives."""
+        """The coordinator lives for as long as this process does."""
         while True:
             time.sleep(10)
             if self._task:
@@ -455,7 +435,7 @@ def make_link(port: int, sites: dict[str, Any]) -> tuple[Any, Link]:
     """Make Flower's SuperLink, which keeps everything in memory.
 
     Args:
-        port: of this machine, where the ServerApp reaches it.
+        port: of this machine, where the coordinator reaches it.
         sites: site → public key.
 
     Returns:
@@ -497,7 +477,7 @@ def make_link(port: int, sites: dict[str, Any]) -> tuple[Any, Link]:
 
 
 def open_grid(address: str, run: int, token: str) -> Grid:
-    """The ServerApp's way to the SuperLink.
+    """The coordinator's way to the SuperLink, in place of Flower's ServerApp.
 
     Args:
         address: ``HOST:PORT`` of the SuperLink on this machine.
@@ -513,5 +493,6 @@ def open_grid(address: str, run: int, token: str) -> Grid:
     # an answer is announced before its pieces are there: Flower would wait a second in each round
     http_grid.pull_objects = partial(http_grid.pull_objects, initial_backoff=0.02)  # type: ignore[attr-defined]
     grid = HttpGrid(address, insecure=True, token=token)
+    grid._retry_invoker.max_time = 3.0  # it is on this machine, and started again where it is killed
     grid.set_run(Run.create_empty(run))
     return grid

@@ -42,7 +42,7 @@ RUNTIME = frozenset(
         "confirm-message-received",
     )
 )
-"""What the ServerApp may ask."""
+"""What the coordinator may ask."""
 
 _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Scope]]

@@ -2,98 +2,90 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.institutions.child import command
+from fedlit.institutions.child import Child, Gone
 from fedlit.institutions.consent import Terms, at_stake
-from fedlit.institutions.extra import QUIET
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, accept, is_accepted, join, write_terms
-from fedlit.institutions.socket_line import SocketLine
 from fedlit.locks import exclusive
-from fedlit.show.shown import print_notice, say
 from fedlit.train.results import Results
 
-__all__ = ["consent", "take_part"]
+__all__ = ["Speaking", "consent", "take_part"]
 
-_ERROR = "fedlit: error: "
+QUIET = 120.0
+"""Seconds of silence after which a site says so, and again after as many."""
+
+_log = logging.getLogger(__name__)
 
 
-class _Speaking:
-    """The speaking process, started again where it was killed."""
+class Speaking:
+    """See :class:`~fedlit.institutions.transport.Answering`: by a child that alone speaks to the network.
 
-    def __init__(self, settings: SiteSettings, socket: Path) -> None:
-        self._log = settings.folder / "speaker.log"
-        own = {
-            "--address": settings.coordinator,
-            "--certificate": str(settings.certificate),
-            "--key": str(settings.key),
-            "--socket": str(socket),
-            "--most": str(settings.most),
-            **({"--user": settings.user} if settings.user else {}),
-        }
-        self._arguments = [word for pair in own.items() for word in pair]
-        self._process: subprocess.Popen[bytes] | None = None
-        self._deaths, self._read, self._told = 0, 0, 0
-        self._lines: list[str] = []
+    Args:
+        settings: of the site.
+    """
 
-    def start(self) -> None:
-        """Start it."""
-        with self._log.open("ab") as log:
-            self._read, self._told = log.tell(), 0
-            self._process = subprocess.Popen(
-                command("fedlit.institutions.speaker", *self._arguments),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **QUIET},
-                start_new_session=True,
+    def __init__(self, settings: SiteSettings) -> None:
+        self._most, self._asked = settings.most, False
+        self._child = Child(
+            "The process that speaks to the coordinator",
+            "speaker",
+            settings.folder / "speaker.log",
+            address=settings.coordinator,
+            certificate=settings.certificate,
+            key=settings.key,
+            most=settings.most,
+            **({"user": settings.user} if settings.user else {}),
+        )
+
+    def hear(self, seconds: float | None = None) -> bytes:
+        """Wait for what the coordinator says.
+
+        Raises:
+            RunError: speaking makes no sense, or the message is longer than allowed.
+            TimeoutError: none came.
+        """
+        since = told = time.monotonic()
+        while seconds is None or time.monotonic() < since + seconds:
+            try:
+                found = self._child.hear(1.0)
+            except Gone:
+                self._asked = False
+                self._child.again()
+                continue
+            if found is not None:
+                self._asked = True
+                return found
+            if time.monotonic() > told + QUIET:
+                told = time.monotonic()
+                _log.warning(
+                    "hears nothing of the coordinator for %.0f seconds: it waits for other sites, or is away",
+                    told - since,
+                )
+        raise TimeoutError
+
+    def answer(self, content: bytes) -> bool:
+        """Say something, once for each time that the coordinator was heard; False where nobody takes it.
+
+        Raises:
+            RunError: it is longer than allowed.
+        """
+        if len(content) > self._most:
+            raise RunError(
+                f"expected a message of at most {self._most:,} bytes, found one of {len(content):,}; raise `most` at "
+                "both ends"
             )
-
-    def watch(self) -> None:
-        """Start it again where it was killed; say what it says; fail where it says that speaking makes no sense."""
-        assert self._process is not None
-        self._repeat()
-        code = self._process.poll()
-        if code is None:
-            return
-        if code > 0:
-            lines = [line.partition(_ERROR)[2] for line in self._lines if _ERROR in line]
-            told = lines[-1] if lines else f"exit status {code}; see {self._log}"
-            raise RunError(f"speaking to the coordinator failed: {told}")
-        self._deaths += 1
-        if self._deaths > 20:
-            raise RunError(f"the speaking process was killed {self._deaths} times; see {self._log}")
-        say(f"The process that speaks to the coordinator ended (status {code}); started again")
-        time.sleep(min(self._deaths, 5))
-        self.start()
-
-    def _repeat(self) -> None:
-        with self._log.open("rb") as log:
-            log.seek(self._read)
-            content = log.read()
-        self._lines = content.decode(errors="replace").splitlines()
-        new = [line for line in self._lines[self._told :] if line.strip() and _ERROR not in line]
-        self._told = len(self._lines)
-        for line in new:
-            print_notice(line)  # it has its time already
+        asked, self._asked = self._asked, False
+        return asked and self._child.tell(content)
 
     def end(self) -> None:
-        """End it."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
-        self._process.kill()
-        self._process.wait()
+        """Speak no more."""
+        self._child.end()
 
 
 def consent(
@@ -136,19 +128,6 @@ def consent(
     accept(site, terms)
 
 
-@contextmanager
-def _speaking(settings: SiteSettings) -> Iterator[SocketLine]:
-    path = Path(settings.socket) if settings.socket else settings.folder.absolute() / "site.sock"
-    speaking = _Speaking(settings, path)
-    line = SocketLine(path, settings.most, speaking.watch, settings.user)
-    try:
-        speaking.start()
-        yield line
-    finally:
-        speaking.end()
-        line.close()
-
-
 def take_part(
     settings: SiteSettings, hashes: Sequence[str], show: Callable[[list[str]], None], *, quiet: bool = False
 ) -> tuple[Site, Results]:
@@ -179,6 +158,9 @@ def _take_part(
         )
     terms = site.terms()
     consent(site, terms, hashes, show)
-    with _speaking(settings) as line:
+    line = Speaking(settings)
+    try:
         results = join(site, line, terms, renew=lambda new: consent(site, new, hashes, show, again=True), quiet=quiet)
+    finally:
+        line.end()
     return site, results

@@ -12,7 +12,7 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import NonNegativeFloat, NotEmptyStr, restricted_number_type, restricted_string_type
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.institutions.socket_line import MOST
+from fedlit.institutions.child import MOST
 from fedlit.run.config import read_yaml, shown
 
 __all__ = ["CoordinatorSettings", "SiteSettings", "check_init", "read_coordinator", "read_site"]
@@ -109,7 +109,6 @@ class SiteSettings:
         trust: installed modules whose classes ``federation`` may name, beside those that are always allowed.
         tell: what this site tells of its results: ``scores`` of validation rows, or ``nothing``.
         peers: site → fingerprint of its registered key, known by telephone; for masked sums.
-        socket: between its two processes; None for a file beside the configuration.
         user: whom the process that speaks to the network runs as; None for whoever starts it.
         most: bytes of a message.
     """
@@ -125,7 +124,6 @@ class SiteSettings:
     tell: Literal["nothing", "scores"] = "nothing"
     trust: tuple[Module, ...] = ()
     peers: dict[str, str] = field(default_factory=dict)
-    socket: NotEmptyStr | None = None
     user: NotEmptyStr | None = None
     most: Limit = MOST
 

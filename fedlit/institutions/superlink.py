@@ -1,10 +1,10 @@
 """Flower's SuperLink in a process of its own (see :mod:`fedlit.institutions.child`).
 
-It serves two addresses. The open one has TLS and passes only what a site's node needs; the one for the ServerApp is
+It serves two addresses. The open one has TLS and passes only what a site's node needs; the one for the coordinator is
 bound to this machine and passes only what that needs, with a token. Flower's control interface, through which whoever
 reaches it may start programs, is served by neither. What it holds is in memory: a coordinator asks again.
 
-Its parent speaks to it in lines of JSON.
+It tells its parent where the coordinator reaches it, which run it has begun, and the token for that run.
 """
 
 from __future__ import annotations
@@ -14,20 +14,15 @@ import asyncio
 import errno
 import json
 import socket
-import sys
-import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.certificates import read_public_key
 from fedlit.institutions.child import Parent
 from fedlit.institutions.extra import needs_flower
 from fedlit.institutions.gate import FLEET, RUNTIME, SECONDS, Gate
-
-if TYPE_CHECKING:
-    from fedlit.institutions.flower import Link
 
 __all__ = ["main"]
 
@@ -55,7 +50,8 @@ def _listen(host: str, port: int) -> socket.socket:
     until = time.monotonic() + _BUSY
     while True:
         try:
-            return _bound(host, port)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            line = socket.create_server(found[0][4][:2], family=found[0][0], backlog=128)
         except OSError as error:
             if error.errno == errno.EADDRINUSE and time.monotonic() < until:
                 time.sleep(0.2)
@@ -65,40 +61,25 @@ def _listen(host: str, port: int) -> socket.socket:
                 f"expected to listen at {host}:{port}, found: {error.strerror or error}; is another coordinator "
                 "running? Else change `listen` or `port` in coordinator.yaml"
             ) from error
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    line = socket.socket(infos[0][0], socket.SOCK_STREAM)
-    try:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # connections inherit it; without it each response would wait for an acknowledgement, 40 ms
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line.bind(infos[0][4])
-        line.listen(128)
-    except OSError:
-        line.close()
-        raise
-    return line
+        return line
 
 
 def main(argv: list[str], parent: Parent) -> int:
-    """Serve until the parent is gone; the exit status is 2 for what cannot be served, 1 where the port is in use."""
+    """Serve until the parent is gone.
+
+    Raises:
+        ConfigError: what cannot be served.
+        RunError: the port is in use.
+    """
     parser = argparse.ArgumentParser(prog="fedlit.institutions.superlink")
-    for name in ("--listen", "--certificates", "--keys"):
+    for name in ("--listen", "--certificates", "--keys", "--sites"):
         parser.add_argument(name, required=True)
     for name in ("--port", "--most"):
         parser.add_argument(name, type=int, required=True)
-    parser.add_argument("--sites", required=True)
-    arguments = parser.parse_args(argv)
-    try:
-        with needs_flower():
-            asyncio.run(_serve(arguments, parent))
-    except FedlitError as error:
-        print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
-        return error.exit_status
-    except KeyboardInterrupt:
-        return 130
+    with needs_flower():
+        asyncio.run(_serve(parser.parse_args(argv), parent))
     return 0
 
 
@@ -110,7 +91,7 @@ async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
     certificates = Path(arguments.certificates)
     opened, local = _listen(arguments.listen, arguments.port), _listen("127.0.0.1", 0)
     keys = {site: read_public_key(Path(arguments.keys) / f"{site}.pub") for site in arguments.sites.split(",")}
-    app, state = make_link(local.getsockname()[1], keys)
+    app, link = make_link(local.getsockname()[1], keys)
     common: dict[str, Any] = {
         "log_level": "warning",
         "access_log": False,
@@ -136,26 +117,5 @@ async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
             server.should_exit = True
 
     parent.gone = stop
-    threading.Thread(target=_obey, args=(state, local.getsockname()[1], parent), daemon=True).start()
+    parent.tell(json.dumps({"address": f"127.0.0.1:{local.getsockname()[1]}", **link.begin()}).encode())
     await asyncio.gather(servers[0].serve([opened]), servers[1].serve([local]))
-
-
-def _obey(state: Link, port: int, parent: Parent) -> None:
-    """Do what the parent says, line by line."""
-
-    def say(message: dict[str, Any]) -> None:
-        print(json.dumps(message), flush=True)
-
-    try:
-        say({"runtime": f"127.0.0.1:{port}"})
-        while True:
-            asked = json.loads(parent.lines.get())
-            if asked["do"] == "begin":
-                say(state.begin())
-            elif asked["do"] == "end":
-                say(state.end(asked["kind"], asked["details"]))
-    except BrokenPipeError:
-        return  # the parent is gone
-    except Exception as error:
-        print(f"fedlit: error: the SuperLink cannot go on: {error}", file=sys.stderr, flush=True)
-        parent.gone()

@@ -1,29 +1,35 @@
-"""Real processes on this machine: Flower's SuperLink with TLS, a ServerApp, and what speaks at two sites."""
+"""Real processes on this machine: a coordinator, Flower's SuperLink with TLS, and what speaks at two sites."""
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import carrying
 import pytest
-from carrying import ROUNDS, Site
 
+from fedlit.errors import RunError
 from fedlit.institutions.certificates import make_authority, make_site_keys
-from fedlit.institutions.extra import EXITS
 from fedlit.institutions.folder import add, init
 from fedlit.institutions.gate import LARGEST
-from fedlit.institutions.settings import read_coordinator
+from fedlit.institutions.joining import Speaking
+from fedlit.institutions.settings import SiteSettings, read_coordinator
+from fedlit.institutions.speaker import speak
+from fedlit.institutions.start import start
 
 pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
 TESTS = Path(__file__).parents[1]
@@ -45,79 +51,78 @@ class World:
         for site in ("north", "south"):
             make_site_keys(folder / "invitations" / site, site)
             add(self.settings, site, folder / "invitations" / site / f"{site}.pub")
-        self.started: list[subprocess.Popen[str]] = []
-        self.heard, self.told = os.pipe()  # open for as long as this process lives
+        self.ends: list[Callable[[], object]] = []
 
-    def run(self, *arguments: str) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+    def coordinator(self) -> subprocess.Popen[str]:
+        code = (
+            "import sys; from pathlib import Path; from carrying import rounds; "
+            "from fedlit.institutions.start import start; sys.exit(start(Path(sys.argv[1]), rounds))"
+        )
         process = subprocess.Popen(
-            [sys.executable, *arguments],
-            stdin=self.heard,
+            [sys.executable, "-c", code, str(self.folder)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=environment,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
         )
-        self.started.append(process)
+        self.ends.append(lambda: (process.kill(), process.communicate()))
         return process
 
-    def coordinator(self, serve: str) -> subprocess.Popen[str]:
-        code = (
-            "import sys; from pathlib import Path; from fedlit.institutions.start import start; "
-            "from fedlit.errors import FedlitError\n"
-            f"try: sys.exit(start(Path({str(self.folder)!r}), 'carrying:{serve}'))\n"
-            "except FedlitError as error: print(error); sys.exit(error.exit_status)"
-        )
-        return self.run("-c", code)
-
-    def speaker(self, site: str, *more: str, **changed: Path | str) -> subprocess.Popen[str]:
-        given = {
-            "address": f"localhost:{self.port}",
+    def speaking(self, site: str, **changed: Any) -> Speaking:
+        own = {
+            "file": self.folder / site / "site.yaml",
+            "site": site,
+            "coordinator": f"localhost:{self.port}",
+            "data": {"source": ""},
             "certificate": self.settings.certificates / "ca.crt",
             "key": self.folder / "invitations" / site / "site.key",
-            "socket": self.folder / f"{site}.sock",
-            **changed,
         }
-        flags = [text for key, value in given.items() for text in (f"--{key}", str(value))]
-        return self.run("-m", "fedlit.institutions.child", "fedlit.institutions.speaker", *flags, *more)
+        (self.folder / site).mkdir(exist_ok=True)
+        made = Speaking(SiteSettings(**{**own, **changed}))
+        self.ends.append(made.end)
+        return made
 
-    def noted(self) -> list[dict[str, object]]:
+    def answering(self, site: str) -> Speaking:
+        """Answers each question by the site's name and the question backwards."""
+        line, over = self.speaking(site), threading.Event()
+
+        def live() -> None:
+            while not over.is_set():
+                try:
+                    asked = line.hear(0.2)
+                except TimeoutError:
+                    continue
+                line.answer(site.encode() + asked[::-1])
+
+        thread = threading.Thread(target=live)
+        thread.start()
+        self.ends[-1:] = [line.end, thread.join, over.set]
+        return line
+
+    def noted(self) -> list[dict[str, Any]]:
         path = self.folder / "state" / "rounds.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
-    def wait(self, condition: Callable[[], object], seconds: float = 120) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > end:
-                for process in self.started:
-                    process.kill()
-                pytest.fail("\n".join(process.communicate()[0] for process in self.started))
+    def wait(self, rounds: int) -> None:
+        end = time.monotonic() + 120
+        while len(self.noted()) < rounds:
+            assert time.monotonic() < end
             time.sleep(0.05)
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with TemporaryDirectory() as folder:  # a path short enough for a Unix socket
-        made = World(Path(folder))
-        yield made
-        for process in made.started:
-            process.kill()
-            process.communicate()
-        os.close(made.heard)
-        os.close(made.told)
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path / "world")
+    yield made
+    while made.ends:
+        made.ends.pop()()
 
 
-def children(parent: int) -> dict[str, int]:
-    """Module → process, of the processes that another started."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if int((path / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
-                words = (path / "cmdline").read_text().split("\0")
-                found[words[words.index("-m") + 2].rpartition(".")[2]] = int(path.name)
-        except (OSError, ValueError):
-            continue
-    return found
+def superlink_of(parent: int) -> int:
+    """The one process that another started."""
+    (own,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    assert "superlink" in Path(f"/proc/{own}/cmdline").read_text().split("\0")
+    return int(own)
 
 
 def connections(process: int) -> set[tuple[str, str, str]]:
@@ -150,15 +155,10 @@ def status(world: World, path: str, body: bytes = b"", port: int | None = None) 
         return error.code
 
 
-def named(site: str) -> Callable[[bytes], bytes]:
-    return lambda asked: site.encode() + asked[::-1]
-
-
 def test_whatever_is_killed_is_started_again_and_loses_nothing(world: World) -> None:
-    homes = [Site(world.folder / f"{name}.sock", named(name)) for name in ("north", "south")]
-    north, _ = world.speaker("north"), world.speaker("south")
-    coordinator = world.coordinator("rounds")
-    world.wait(lambda: len(world.noted()) == 4)  # it waits: time to look at it
+    north, _ = world.answering("north"), world.answering("south")
+    coordinator = world.coordinator()
+    world.wait(4)  # it waits: time to look at it
 
     # the open address has what a node needs, and nothing else
     assert status(world, "/v1/fleet/pull-messages") == 401
@@ -168,47 +168,83 @@ def test_whatever_is_killed_is_started_again_and_loses_nothing(world: World) -> 
     assert status(world, "/v1/fleet/push-object", b"x" * (LARGEST + 1)) == 413
 
     # what listens, and that nobody speaks to another machine
-    running = children(coordinator.pid)
-    assert set(running) == {"superlink", "serverapp"}
-    everything = {process: connections(process) for process in (*running.values(), north.pid)}
+    speaker, link = north._child.process.pid, superlink_of(coordinator.pid)
+    everything = {process: connections(process) for process in (coordinator.pid, link, speaker)}
     listening = {process: {own[0] for own in found if own[2] == "0A"} for process, found in everything.items()}
-    assert listening[running["serverapp"]] == set() and listening[north.pid] == set()
-    opened = {own for own in listening[running["superlink"]] if not own.startswith("0100007F:")}
-    assert opened == {f"00000000:{world.port:04X}"}
-    assert len(listening[running["superlink"]]) == 2
+    assert listening[coordinator.pid] == set() and listening[speaker] == set()
+    opened = {own for own in listening[link] if not own.startswith("0100007F:")}
+    assert opened == {f"00000000:{world.port:04X}"} and len(listening[link]) == 2
     local = ("0100007F:", "00000000000000000000000001000000:", "0000000000000000FFFF00000100007F:")
     for found in everything.values():
         assert all(remote.startswith(local) for _, remote, state in found if state != "0A")
 
     # whose key is not known, or who has another authority, is not let in; the others go on
-    (world.folder / "stranger").mkdir()
-    make_site_keys(world.folder / "stranger", "north")
-    stranger = world.speaker("north", key=world.folder / "stranger" / "site.key")
-    make_authority(world.folder / "stranger", "another")
-    misled = world.speaker("north", certificate=world.folder / "stranger" / "ca.crt")
-    told = stranger.communicate(timeout=120)[0]
-    assert stranger.returncode == EXITS["key"] and "does not know this site's key" in told and "\n" not in told.strip()
-    told = misled.communicate(timeout=120)[0]
-    assert misled.returncode == EXITS["authority"] and "signed by the authority of ca.crt, found another" in told
+    stranger = world.folder / "stranger"
+    stranger.mkdir()
+    make_site_keys(stranger, "north")
+    make_authority(stranger, "another")
+    with pytest.raises(RunError, match="does not know this site's key"):
+        world.speaking("stranger", key=stranger / "site.key").hear(60)
+    with pytest.raises(RunError, match=r"signed by the authority of ca.crt, found another"):
+        world.speaking("north", certificate=stranger / "ca.crt").hear(60)
 
-    # kill a site, then the SuperLink, which takes the ServerApp with it, while rounds go on
+    # kill what speaks at a site, then the SuperLink, while rounds go on; then stop the coordinator
     (world.folder / "state" / "go").touch()
-    north.kill()
-    world.speaker("north")
-    world.wait(lambda: len(world.noted()) >= 5)
-    os.kill(children(coordinator.pid)["superlink"], signal.SIGKILL)
-    world.wait(lambda: len(world.noted()) >= 7)
+    os.kill(speaker, signal.SIGKILL)
+    world.wait(5)
+    os.kill(link, signal.SIGKILL)
+    world.wait(7)
+    assert north._child.process.pid != speaker
     coordinator.terminate()
     told = coordinator.communicate(timeout=120)[0]
     assert coordinator.returncode == 143 and "goes on where it was" in told, told
-    assert "SuperLink was killed by signal 9" in told
-    coordinator = world.coordinator("rounds")
+    assert "Flower's SuperLink was killed by signal 9; started again" in told
+    coordinator = world.coordinator()
     told = coordinator.communicate(timeout=120)[0]
     assert coordinator.returncode == 0, told
-    assert [own["round"] for own in world.noted()] == list(range(ROUNDS))
-    assert len({own["pid"] for own in world.noted()}) >= 3
-    for home in homes:
-        home.end()
+    assert [own["round"] for own in world.noted()] == list(range(carrying.ROUNDS))
+    assert len({own["pid"] for own in world.noted()}) == 2
+
+
+def test_a_site_that_is_busy_gets_the_newest_question_and_its_answer_to_the_old_one_goes_nowhere() -> None:
+    ended = threading.Event()
+    coming, answered = [("first", b"1"), ("second", b"2"), ("third", b"3")], list[Any]()
+
+    class Stub:
+        def __init__(self) -> None:
+            self.address, self.said, self.told = "here", queue.SimpleQueue[bytes](), list[bytes]()
+
+        def tell(self, content: bytes) -> None:
+            self.told.append(content)
+
+        def hear(self) -> Any:
+            if len(coming) == 1 and self.told == [b"1"]:
+                self.said.put(b"answer to 1")
+            if self.told == [b"1", b"3"]:
+                self.said.put(b"answer to 3")
+            return coming.pop(0) if coming else None
+
+        def answer(self, message: Any, content: bytes) -> None:
+            answered.append((message, content))
+            ended.set()
+
+        connect = beat = note = lambda *_: None
+
+    stub: Any = Stub()
+    speak(stub, stub, ended)
+    assert stub.told == [b"1", b"3"] and answered == [("third", b"answer to 3")]
+
+
+def test_messages_are_bounded_at_both_ends(world: World) -> None:
+    line = world.speaking("north", most=2**16)
+    with pytest.raises(RunError, match="at most 65,536 bytes, found one of 65,537"):
+        line.answer(bytes(2**16 + 1))
+    here, there = Pipe()
+    line._child._pipe.close()
+    line._child._pipe = here
+    there.send_bytes(bytes(2**16 + 2))
+    with pytest.raises(RunError, match="at most 65,536 bytes, found a longer one"):
+        line.hear()
 
 
 def test_what_speaks_knows_neither_tables_nor_models() -> None:
@@ -248,19 +284,19 @@ def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.5])
-def test_no_child_outlives_its_parent(seconds: float, tmp_path: Path) -> None:
-    """The parent is killed so many seconds after it has started a child, which would live for a minute."""
-    (tmp_path / "stays.py").write_text("import time\ntime.sleep(1)\ndef main(argv, parent): time.sleep(60)\n")
+def test_no_child_outlives_its_parent(seconds: float, world: World) -> None:
+    """The parent is killed so many seconds after it has started a child, which looks for a coordinator for ever."""
     code = (
-        "import subprocess, time; from fedlit.institutions.child import command\n"
-        "child = subprocess.Popen(command('stays'), stdin=subprocess.PIPE)\n"
-        "print(child.pid, flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from fedlit.institutions.child import Child\n"
+        "log, certificate, key = sys.argv[1:]\n"
+        "own = Child('it', 'speaker', Path(log), address='localhost:1', certificate=certificate, key=key)\n"
+        "print(own.process.pid, flush=True); time.sleep(60)"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(TESTS.parent)])}
-    with (tmp_path / "log").open("w") as log:
-        parent = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-        )
+    files = [world.folder / "log", world.settings.certificates / "ca.crt", world.folder / "invitations/north/site.key"]
+    words = [sys.executable, "-c", code, *map(str, files)]
+    parent = subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    )
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     time.sleep(seconds)
@@ -271,7 +307,7 @@ def test_no_child_outlives_its_parent(seconds: float, tmp_path: Path) -> None:
     while _lives(child):
         assert time.monotonic() < until
         time.sleep(0.05)
-    assert (tmp_path / "log").read_text() == ""
+    assert files[0].read_text() == ""
 
 
 def _lives(process: int) -> bool:
@@ -281,21 +317,11 @@ def _lives(process: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    ("serve", "message"),
-    [
-        ("refuses", "fedlit: error: north: exchange.rate: expected 1.0, found 0.5"),
-        pytest.param("forgets", "expected the federation to have finished, found 'nothing'", marks=pytest.mark.full),
-    ],
-)
-def test_a_failure_is_one_message_and_an_exit_status_that_is_true(serve: str, message: str, world: World) -> None:
-    failed = world.coordinator(serve)
-    told = failed.communicate(timeout=120)[0]
-    assert failed.returncode == 1 and message in told and "Traceback" not in told, told
-
-
-def test_a_port_that_is_taken_is_named(world: World) -> None:
-    with socket.create_server(("", world.port)):
-        taken = world.coordinator("rounds")
-        told = taken.communicate(timeout=120)[0]
-    assert taken.returncode == 1 and f"expected to listen at 0.0.0.0:{world.port}, found: Address already" in told, told
+def test_a_failure_and_a_port_that_is_taken_are_one_message(world: World) -> None:
+    with pytest.raises(RunError, match=r"^north: exchange.rate: expected 1.0, found 0.5$"):
+        start(world.folder, carrying.refuses)
+    with (
+        socket.create_server(("", world.port)),
+        pytest.raises(RunError, match=f"expected to listen at 0.0.0.0:{world.port}, found: Address already"),
+    ):
+        start(world.folder, carrying.rounds)
