@@ -260,7 +260,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "local": {},
     "global layers": of(),
     "global layers, every step": of(every="step"),
-    "global layers, rate 0.5, every 3 steps": of(rate=0.5, optimizer_state="average", **THREE),
+    "global layers, rate 0.5, every 3 steps": of(rate=0.5, **THREE),
     "fedavg": of(buffers="average", **BOTH),
     "centralized": {"align": "both", "pool": True},
     "fedprox": of(small(FedProx, mu=0.1), every={"epochs": 2}),
@@ -268,8 +268,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "centered clipping, one client replays": of(
         rule=CenteredClipping, attacks=[Attack("replay", client="birch")], **THREE
     ),
-    "multi-krum, statistics and moments too, one client is noisy": of(
-        rule=partial(MultiKrum, 0.2), buffers="average", optimizer_state="average",
+    "multi-krum, statistics too, one client is noisy": of(
+        rule=partial(MultiKrum, 0.2), buffers="average",
         attacks=[Attack("noise", share=0.3, by=0.1)], **BOTH,
     ),
     "averages, then fine-tuned": of(loop={"average": 0.5, "keep": "auroc", "then": TUNED}),
@@ -280,7 +280,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "apfl, alpha learnt": of(small(APFL, learn_alpha=True), loop=MOMENTUM),
     "chfl": of(partial(CHFL, hidden=[8, 6]), COMMON, data={"common": "all", **POOLED}),
     "chfl, concatenation, groups": of(
-        partial(CHFL, hidden=[8], unique="concatenation"), COMMON, data={"common": "groups"}, optimizer_state="average"
+        partial(CHFL, hidden=[8], unique="concatenation"), COMMON, data={"common": "groups"}
     ),
     "tabm": of(partial(FederatedClient, network=SMALL_TABM), data={"num_bins": 4}),
     "forest": of(
@@ -291,11 +291,11 @@ METHODS: dict[str, dict[str, Any]] = {
     "global layers, another number of steps in each round": of(data=UNEVEN),
     "ditto": of(Ditto, **BOTH),
     "fedrep": of(small(Alternating, private_first={"steps": 2}), "encoder core", "both", loop=MOMENTUM),
-    "fedalt, an epoch each": of(Alternating, every={"epochs": 2}, optimizer_state="average"),
+    "fedalt, an epoch each": of(Alternating, every={"epochs": 2}),
     "fedbabu": of(small(FedBABU), loop={"then": Then(FineTune(epochs=1, lr=0.005))}),
     "fedadam at the server, by rows": of(rule=partial(FedAdam, 0.05, weights="rows"), buffers="average"),
     "fedyogi at the server, rate 0.5": of(rule=partial(FedYogi, 0.05), rate=0.5, **BOTH),
-    "fedadagrad at the server, moments too": of(rule=partial(FedAdagrad, 0.05), optimizer_state="average", **THREE),
+    "fedadagrad at the server, every 3 steps": of(rule=partial(FedAdagrad, 0.05), **THREE),
     "fednova, other steps in each round": of(rule=partial(FedNova, weights="rows"), data=UNEVEN),
     "scaffold": of(small(Scaffold), loop=PLAIN, rule=ScaffoldMean),
     "scaffold, by name, some take part, rate 0.5, every 3 steps": of(

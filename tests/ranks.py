@@ -17,7 +17,6 @@ DRAWN = {"federated": ["core"], "participation": 0.5}
 MORE: dict[str, dict[str, Any]] = {
     "half take part, every 3 steps": {"exchange": {**DRAWN, "every": {"steps": 3}}},
     "half take part, half the rate, by rows": {"exchange": {**DRAWN, "rate": 0.5, "rule": "rows"}},
-    "optimizers averaged, by rows": {"exchange": {"federated": ["core"], "optimizer_state": "average", "rule": "rows"}},
     "reset every step": {"exchange": {"federated": ["core"], "optimizer_state": "reset", "every": "step"}},
     "pooled scaling": {"exchange": {"federated": ["*"]}, "align": "both", "data": {"scaling": "pooled"}},
     "one is not finite": {"exchange": {"federated": ["core"]}, "client": "explodes"},

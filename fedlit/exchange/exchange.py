@@ -29,7 +29,7 @@ from fedlit.exchange.questions import Answerer, Blueprint, Question
 from fedlit.exchange.rule import Rule, Update, settings_of
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
-from fedlit.exchange.sending import collect, federated_tensors, planned, recover
+from fedlit.exchange.sending import collect, planned, recover
 from fedlit.exchange.server import Server
 from fedlit.exchange.transport import InProcess, Transport, group_of
 from fedlit.names import Clustering
@@ -39,7 +39,7 @@ from fedlit.spec import ClientSpec
 
 __all__ = ["Every", "Exchange", "OptimizerState"]
 
-OptimizerState = Literal["keep", "average", "reset"]
+OptimizerState = Literal["keep", "reset"]
 
 
 class Exchange(Callback):
@@ -57,8 +57,8 @@ class Exchange(Callback):
         rate: the share r that a client takes from what it receives; 1 replaces its own values.
         buffers: whether BatchNorm statistics that the patterns match stay ``private`` or are averaged too
             (``average``).
-        optimizer_state: each client keeps its optimizer's state (``keep``), the state of federated parameters is sent
-            and aggregated like the parameters (``average``), or each round begins without state (``reset``).
+        optimizer_state: each client keeps its optimizer's state (``keep``), or each round begins without state
+            (``reset``). It never leaves the client.
         participation: the share of the clients that take part in a round, drawn by (seed, round) after each exchange.
             The others are not stepped and send nothing; they receive what the exchange gives, as they would when they
             are drawn next.
@@ -356,13 +356,13 @@ class Exchange(Callback):
     def collect(self, members: Members, client: FederatedClient, *, begin: bool = False) -> Update:
         """Collect what a client sends (see :func:`fedlit.exchange.sending.collect`)."""
         name = client.spec.name
-        seed, optimizer = derive_seed(members.seed, "send", name, self.rounds), self.optimizer_state == "average"
-        return collect(client, self.sharing, self.published[name], seed, optimizer=optimizer, begin=begin)
+        seed = derive_seed(members.seed, "send", name, self.rounds)
+        return collect(client, self.sharing, self.published[name], seed, begin=begin)
 
     @torch.no_grad()
     def _write_back(self, client: FederatedClient, received: State, rate: float) -> None:
         """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on."""
-        federated = federated_tensors(client, self.sharing, optimizer=self.optimizer_state == "average")
+        federated = client.federated
         names = [name for name in received if name in federated]
         mine, theirs = [federated[name] for name in names], [received[name].to(federated[name].dtype) for name in names]
         if not names:

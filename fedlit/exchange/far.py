@@ -27,7 +27,7 @@ update is far, however alike clients are, and from 21 times on however they diff
 STILL = math.log(30.0)
 """By how much less than the median one a client moves that says nothing of how clients differ."""
 
-NEVER_NEGATIVE = ("running_var", "@exp_avg_sq", "@max_exp_avg_sq", "@square_avg")
+NEVER_NEGATIVE = "running_var"
 """How names of tensors end of which a negative number makes all that is computed with it NaN."""
 
 ABSURD, LARGER = math.log(100.0), math.log(30.0)
@@ -119,8 +119,7 @@ def find_far(
     """Find clients whose update is far from the others', or from their own earlier updates.
 
     Parameters are compared by what they changed by. A client that takes more steps than the median one may move as much
-    further. Statistics of normalisations and an optimizer's moments are squares of what parameters are made of, so the
-    root of their ratio counts.
+    further. Statistics of normalisations are squares of what parameters are made of, so the root of their ratio counts.
 
     Args:
         norms: (2, K, T) as :func:`norms_of` gives them; NaN where a client has no such tensor, or is not to be looked

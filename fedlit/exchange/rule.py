@@ -33,7 +33,7 @@ class Update:
         state: its federated tensors by name (live: a rule must not change them in place).
         rows: number of its training rows; 0 where the rule does not need them and the client is elsewhere.
         published: what the client's ``publish`` returned.
-        parameters: those names of ``state`` that are parameters; others are buffers, or an optimizer's.
+        parameters: those names of ``state`` that are parameters; others are buffers.
         steps: optimizer steps that the client has taken since the last exchange; 0 like ``rows``.
     """
 

@@ -12,27 +12,7 @@ from fedlit.exchange.rule import Update
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Sharing, State, form_of, named_tensors
 
-__all__ = ["collect", "federated_tensors", "planned", "recover"]
-
-
-def federated_tensors(client: FederatedClient, sharing: Sharing, *, optimizer: bool) -> dict[str, Tensor]:
-    """A client's federated tensors by name (live).
-
-    Args:
-        client: whose.
-        sharing: which these are.
-        optimizer: whether those of its optimizers that belong to federated parameters and have their shape come too, as
-            ``<parameter>@<name>``.
-    """
-    found, live = dict(client.federated), client._federated
-    parameters = dict(client.named_parameters()) if optimizer else {}
-    for name in sharing.parameters[client.spec.name] if optimizer else ():
-        parameter = parameters[live.tensor_of(name)]
-        for optimizer_of_client in client._optimizers:
-            for key, value in optimizer_of_client.state.get(parameter, {}).items():
-                if isinstance(value, Tensor) and value.shape == parameter.shape:
-                    found[f"{name}@{key}"] = live.pick({live.tensor_of(name): value}, name)
-    return found
+__all__ = ["collect", "planned", "recover"]
 
 
 def planned(client: FederatedClient, seed: int) -> dict[str, Tensor]:
@@ -52,9 +32,7 @@ def planned(client: FederatedClient, seed: int) -> dict[str, Tensor]:
     return published
 
 
-def collect(
-    client: FederatedClient, sharing: Sharing, expected: State, seed: int, *, optimizer: bool, begin: bool
-) -> Update:
+def collect(client: FederatedClient, sharing: Sharing, expected: State, seed: int, *, begin: bool) -> Update:
     """Collect what a client sends, and check it against the plan.
 
     Args:
@@ -62,7 +40,6 @@ def collect(
         sharing: what of it is federated.
         expected: what it publishes, as the plan has it.
         seed: of what its hooks may draw.
-        optimizer: whether its optimizers' state travels.
         begin: whether training has not begun.
 
     Raises:
@@ -75,9 +52,8 @@ def collect(
                 client.on_send(client.steps_taken)
         with hook_of(client, "publish"):
             published = client.publish()
-    state = federated_tensors(client, sharing, optimizer=optimizer)
-    allowed = set(sharing.names[name])
-    private = [key for key in state if key.partition("@")[0] not in allowed]
+    state = dict(client.federated)
+    private = [key for key in state if key not in set(sharing.names[name])]
     if private:
         raise RunError(
             f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a "

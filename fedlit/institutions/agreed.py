@@ -80,7 +80,7 @@ def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], wh
 
     Args:
         state: what came.
-        forms: name → (dtype, shape) of those that may come; a name with ``@`` has the shape of what stands before it.
+        forms: name → (dtype, shape) of those that may come.
         what: for the message.
 
     Raises:
@@ -89,13 +89,13 @@ def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], wh
     if not isinstance(state, dict):
         raise RunError(f"{what}: expected named tensors, found {type(state).__name__}")
     for name, value in state.items():
-        planned = forms.get(name) or forms.get(name.partition("@")[0])
+        planned = forms.get(name)
         if planned is None:
             raise RunError(f"{what}: expected only tensors of the plan, found {name!r}, which is not in it")
         if not isinstance(value, Tensor):
             raise RunError(f"{what}: {name}: expected a tensor, found {type(value).__name__}")
         dtype, shape = form_of(value)
-        if shape != tuple(planned[1]) or ("@" not in name and dtype != planned[0]):
+        if shape != tuple(planned[1]) or dtype != planned[0]:
             raise RunError(
                 f"{what}: {name}: expected {planned[0]} of shape {tuple(planned[1])}, as in the plan, found {dtype} of "
                 f"shape {shape}"

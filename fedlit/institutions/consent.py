@@ -48,7 +48,6 @@ class Terms:
         rows: the number of training rows, where the rule needs it.
         asks: what the rule asks in a round, in words.
         questions: kinds and topics of questions that are answered.
-        optimizer: whether the optimizer's state of these tensors is sent, too.
         sends: what comes back beside tensors, in words.
         peers: site → fingerprint of its key, as this site knows it.
         masked: whether numbers travel under masks, 8 bytes each.
@@ -73,7 +72,6 @@ class Terms:
     rounds: int = 0
     protection: tuple[str, ...] = ()
     aligned: bool = False
-    optimizer: bool = False
     sends: str = ""
     peers: Mapping[str, str] = field(default_factory=dict)
     masked: bool = False
@@ -116,7 +114,6 @@ class Terms:
             "",
             f"What leaves this site in each of at most {self.rounds:,} rounds (every {_when(self.every)}):",
             f"  {len(self.tensors)} tensors, {numbers:,} numbers, {self.bytes_a_round:,} bytes"
-            + (" (and their optimizer's state, up to twice as much)" if self.optimizer else "")
             + (f" and {bytes_of_forms(self.tensors):,} come back" if self.tensors else ""),
             "  their names, the round, and which round the site's newest checkpoint is at: some 2,000 bytes",
             *(f"    {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.tensors.items()),
@@ -202,14 +199,10 @@ class Consent:
             raise RunError(f"expected to send what was agreed to, found {shorten(strange)} too: nothing was sent")
 
     def _fits(self, name: str, form: tuple[str, tuple[int, ...]], *, masked: bool) -> bool:
-        own, _, of_optimizer = name.partition("@")
         if masked and name.startswith("sum/"):
             return len(form[1]) <= 1
-        planned = self.terms.tensors.get(own)
-        if planned is None or (of_optimizer and not self.terms.optimizer):
-            return False
-        dtype = "int64" if masked else form[0] if of_optimizer else planned[0]
-        return _alike(form, (dtype, planned[1]))
+        planned = self.terms.tensors.get(name)
+        return planned is not None and _alike(form, ("int64" if masked else planned[0], planned[1]))
 
     def check_question(self, question: Question) -> None:
         """Refuse a question of a kind that was not agreed to.

@@ -57,7 +57,7 @@ def shielded(federation: Federation, settings: SiteSettings, run: Run, transport
             f"{', '.join(sharing.names)} take part; ask the coordinator for the federation.yaml of these sites"
         )
     taking_part = cohort_size(exchange.participation, len(federation.sites))
-    refuse(privacy, exchange.rule, sharing, taking_part, exchange.optimizer_state, exchange.published[name])
+    refuse(privacy, exchange.rule, sharing, taking_part, exchange.published[name])
     registered, peers = None, dict(settings.peers)
     if privacy.masked is not None:
         registered = registered_key(settings.key)

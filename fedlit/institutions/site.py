@@ -89,7 +89,7 @@ class Site:
         published = {key: form_of(value) for key, value in exchange.published[name].items()}
         _say_meaning(run, name, alone.share)
         sharing, rule = exchange.sharing, exchange.rule
-        refuse(self.privacy, rule, sharing, len(sharing.names), exchange.optimizer_state, exchange.published[name])
+        refuse(self.privacy, rule, sharing, len(sharing.names), exchange.published[name])
         protection = protected(self.privacy, rule, sharing, name, _rounds(run))
         return Terms(
             name,
@@ -105,7 +105,6 @@ class Site:
             _rounds(run),
             protection,
             run.data.align != "none" or bool(exchange.by_name) or run.data.common is not None,
-            exchange.optimizer_state == "average",
             rule.sends,
             dict(own.peers),
             self.privacy.masked is not None,

@@ -20,7 +20,6 @@ def refuse(
     rule: Rule,
     sharing: Sharing,
     taking_part: int,
-    optimizer_state: str = "keep",
     published: Mapping[str, Any] | None = None,
 ) -> None:
     """Refuse what privacy cannot be had with.
@@ -30,7 +29,6 @@ def refuse(
         rule: of the exchange.
         sharing: what of each site's client is federated.
         taking_part: sites in a round.
-        optimizer_state: of the exchange.
         published: what the client here publishes beside its federated tensors.
 
     Raises:
@@ -56,8 +54,6 @@ def refuse(
     refuse_if(missing, f"privacy: expected fedlit[privacy], found no {found}; run: pip install 'fedlit[privacy]'")
     found = ", ".join(sorted(published or ()))
     refuse_if(published, f"{what}: expected federated tensors alone, found that {found} would travel too (publish)")
-    found = f"{what}: exchange.optimizer_state: expected keep or reset, found average: that state would travel too"
-    refuse_if(optimizer_state == "average", found)
     if masked:
         refuse_if(
             not (rule.facts.by_mean or rule.facts.adds_answers),

@@ -204,8 +204,6 @@ def _described(federation: Federation, exchange: Exchange, name: str) -> dict[st
     state, loader = client.federated, federation.data.train_loaders[name]
     parameters = {key: state[key] for key in sharing.parameters[name]}
     sent = bytes_of({key: state[key] for key in sharing.names[name]}) + bytes_of(published)
-    if exchange.optimizer_state == "average":
-        sent += bytes_of(parameters) * _moments(client.optimizer_factory)
     return {
         "rows": dict(client.spec.rows),
         "features": client.spec.num_features,
@@ -227,16 +225,6 @@ def _optimizer(factory: Any) -> dict[str, Any]:
         return {}
     shown = ("lr", "momentum", "betas", "weight_decay")
     return {"class": type(made).__name__, **{key: made.defaults[key] for key in shown if key in made.defaults}}
-
-
-def _moments(factory: Any) -> int:
-    """How many tensors of a parameter's shape an optimizer keeps, as a fresh one's step on a copy shows."""
-    probe = torch.nn.Parameter(torch.zeros(2, 3))
-    probe.grad = torch.ones_like(probe)
-    optimizer = factory([probe])
-    optimizer.step()
-    values = optimizer.state[probe].values()
-    return sum(isinstance(value, torch.Tensor) and value.shape == probe.shape for value in values)
 
 
 def _shown(rule: Any) -> str:

@@ -26,9 +26,7 @@ from fedlit.spec import ClientSpec
 METHODS: dict[str, dict[str, Any]] = {
     "local": {},
     "every step": {"exchange": {"federated": ["core"], "every": "step"}},
-    "averaged optimizer state, buffers": {
-        "exchange": {"federated": ["core"], "every": {"steps": 3}, "optimizer_state": "average", "buffers": "average"}
-    },
+    "buffers": {"exchange": {"federated": ["core"], "every": {"steps": 3}, "buffers": "average"}},
     "clipped": {"loop": {"gradient_clip_val": 0.05}},
     "accumulated": {"loop": {"accumulate": 3}},
     "schedule": {"loop": {"scheduler": partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)}},

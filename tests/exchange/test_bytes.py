@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,12 +22,8 @@ class Publishes(FederatedClient):
 
 
 RUNS: dict[str, dict[str, Any]] = {
-    "moments": METHODS["global layers, rate 0.5, every 3 steps"],
+    "rate 0.5": METHODS["global layers, rate 0.5, every 3 steps"],
     "published": {"client": Publishes, "exchange": {"federated": ["core"]}},
-    "without moments": {
-        "exchange": {"federated": ["core"], "optimizer_state": "average"},
-        "loop": {"optimizer": partial(torch.optim.SGD, lr=0.1)},
-    },
 }
 """Of all methods: contract/test_contract.py."""
 

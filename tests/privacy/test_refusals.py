@@ -62,7 +62,6 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     *((partial(ask, MASKED, rule), type(rule).__name__) for rule in (IFCA(2), CFL(), GrowForest(), Newton("others"))),
     (partial(ask, MASKED, fedlit.Mean(), taking_part=2), "exchange.part"),
     (partial(ask, MASKED, fedlit.Mean("rows")), "the same tensors"),
-    (partial(ask, MASKED, fedlit.Mean(), optimizer_state="average"), "exchange.optimizer_state"),
     (partial(ask, MASKED, fedlit.Mean(), published={"p": 1}), "p would travel"),
     (partial(ask, LEVEL, Newton()), "Newton"),
     (partial(ask, LEVEL, fedlit.Mean(), shares({"w": ("int64", (3,)), "b": ("float32", ())})), "w"),

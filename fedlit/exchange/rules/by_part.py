@@ -83,10 +83,10 @@ class ByPart(Rule):
         """The pattern that has a tensor; None where none matches it.
 
         Args:
-            name: of a tensor, of a slice (``head.weight[Spruce]``), or of an optimizer's (``core.weight@exp_avg``).
+            name: of a tensor, or of a slice (``head.weight[Spruce]``).
         """
         if name not in self._known:
-            tensor = name.partition("[")[0].partition("@")[0]
+            tensor = name.partition("[")[0]
             matching = [pattern for pattern in self._rules if select([tensor], [pattern])]
             self._known[name] = matching[-1] if matching else None
         return self._known[name]

@@ -269,7 +269,7 @@ class FedGMCC(Clustered):
         for cluster in found:
             means = [mean for client, mean in curves if client in cluster]
             joined = {name: torch.stack([mean[name] for mean in means]).mean(0) for name in means[0]} if means else {}
-            # what the function does not depend on has no curve: buffers, an optimizer's state
+            # what the function does not depend on has no curve: buffers
             states.append({**self.mean_of(updates, cluster), **joined})
         scalars = {"epsilon": epsilon, "percentile": self._percentile} if pairs else {}
         self._advance(found)

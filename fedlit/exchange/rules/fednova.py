@@ -33,8 +33,7 @@ class FedNova(ServerOptimizer):
     each round's momentum begins with 0 (``exchange.optimizer_state: reset``).
 
     Of each tensor, Σ is over those that have it, and p sums to 1 over them. A client that took no step of its own has
-    no direction, and does not count. What is no parameter (statistics of normalisations, an optimizer's moments) is
-    averaged.
+    no direction, and does not count. What is no parameter (statistics of normalisations) is averaged.
 
     Args:
         momentum: ρ of the clients' SGD, in [0, 1); 0 for plain SGD.

@@ -41,8 +41,8 @@ class Robust(Rule):
 
     Tensors that the same clients have are taken together, as one vector a client. So a part that only some clients
     have is decided among those, and must be theirs in sufficient number. What a single client has goes back to it.
-    What is no parameter (statistics of normalisations, an optimizer's moments) is not in these vectors, for it has
-    other units: of it every client receives the median of each number.
+    What is no parameter (statistics of normalisations) is not in these vectors, for it has other units: of it every
+    client receives the median of each number.
 
     Where a round has too few clients (some were left out), the rule tolerates as many attackers as these allow, warns,
     and logs it as ``exchange/bears``.

@@ -21,8 +21,8 @@ class ServerOptimizer(Mean):
     the pseudo-gradient with the other sign; w̄ is the mean of what clients send.
 
     Of each tensor it is the mean over those that have it, as with :class:`~fedlit.exchange.rules.mean.Mean`; one that
-    nobody sent stays as it is, with its moments. What is no parameter (statistics of normalisations, an optimizer's
-    moments) is averaged: carried on, a variance could fall below 0.
+    nobody sent stays as it is, with its moments. What is no parameter (statistics of normalisations) is
+    averaged: carried on, a variance could fall below 0.
 
     A subclass says what a step is, and lists the moments that it keeps of each tensor.
 
