@@ -194,7 +194,7 @@ def make_run(
         exchange = Exchange(**exchange)
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
     # pictures take longer than these trainings
-    options.setdefault("board", BoardSettings(corrections=0, confusion_matrices=0, curves=False))
+    options.setdefault("board", BoardSettings(corrections=0, confusion_matrices=0))
     return Run(module, rows, exchange, root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
 
 
@@ -324,7 +324,6 @@ ASKING: dict[str, dict[str, Any]] = {
 # whom the guard leaves out
 FAULTY: dict[str, dict[str, Any]] = {
     "one is far from the others": of(Faulty, **THREE),
-    "one is far, and made smaller": of(Faulty, guard="clip", rate=0.5, rule=FedAvgM, **BOTH),
 }
 FEDERATED = [name for name, method in METHODS.items() if "federated" in method.get("exchange", {})]
 
@@ -406,14 +405,20 @@ class Killed(Exception):
 
 
 class StopAfter(Callback):
-    """Save a checkpoint after an aligned step and stop there, as a kill would; a relative path is the run folder's."""
+    """Save a checkpoint after an aligned step and stop there, as a kill would; a relative path is the run folder's.
+    Behind an epoch's last step it stops before the next epoch: what the end of an epoch writes is there.
+    """
 
     def __init__(self, step: int, path: Path, by: type[BaseException] = KeyboardInterrupt) -> None:
         self.step, self.path, self.by = step, path, by
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        if trainer.global_step == self.step:
+        if trainer.global_step == self.step and not trainer.is_last_batch:
             trainer.save_checkpoint(Path(trainer.default_root_dir) / self.path)
+            raise self.by
+
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
             raise self.by
 
 

@@ -67,8 +67,8 @@ class FederatedClient(LightningModule):
             then does not warn that its steps change nothing.
         compares_inputs: set it to True in a class whose exchange compares single inputs between clients: the plan then
             warns if ``data.scaling`` makes these mean different things.
-        requires: settings without which the class does not work: key (``data.align``, …, ``exchange.guard``, or
-            ``exchange.rule``, by the name of its class) → the values that will do, the first of which a message
+        requires: settings without which the class does not work: key (``data.align``, …, or ``exchange.rule``,
+            by the name of its class) → the values that will do, the first of which a message
             recommends.
         side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
             what clients share: its federation is then stepped one client after another.

@@ -65,8 +65,8 @@ class Exchange(Callback):
         minimum: the run fails if fewer clients than this have a usable update: a number, or a share of those that take
             part in a round, such as 0.5; more than half of them if None (one, if there are two clients).
         guard: what is done about a client whose update is far from those of the others (see
-            :class:`~fedlit.exchange.guard.Guard`): it is left out and named (``leave_out``, or ``true``), made smaller
-            (``clip``), or named only (``watch``); ``false`` for no guard.
+            :class:`~fedlit.exchange.guard.Guard`): it is left out and named (``leave_out``, or ``true``), or named only
+            (``watch``); ``false`` for no guard.
         by_name: patterns of federated tensors that are shared slice by slice: embeddings among the clients that have
             the column or category, outputs among those that have the class (see :mod:`fedlit.by_name`). Networks that
             name their slices are ``fedlit.TabM``, ``GlobalLayers`` and ``MLP``; none by default.

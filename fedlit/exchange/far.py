@@ -6,7 +6,7 @@ All of it is done where the tensors are, so that on an accelerator nothing is re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from fedlit.exchange.rule import Update
 from fedlit.sharing import State
 
-__all__ = ["REMEMBERED", "Far", "clipped", "find_far", "norms_of", "relative_sizes"]
+__all__ = ["REMEMBERED", "Far", "find_far", "norms_of", "relative_sizes"]
 
 SUSPICIOUS, FAR = 4.0, 6.0
 """Robust z-scores of the logarithm of an update's relative size: from which on a client is named, and left out."""
@@ -50,7 +50,6 @@ class Far:
         suspicious: (K,) bool, to be named; those that are far too.
         far: (K,) bool, to be left out.
         grown: (K,) bool, those of the far against whom their own history speaks, and not the others.
-        limit: (K,) float32, the size that is just not suspicious.
         level: (K,) float32, log of the root mean square of parameters.
         change: (K,) float32, log of the norm of what parameters changed by.
     """
@@ -59,7 +58,6 @@ class Far:
     suspicious: Tensor
     far: Tensor
     grown: Tensor
-    limit: Tensor
     level: Tensor
     change: Tensor
 
@@ -158,7 +156,6 @@ def find_far(
         (suspicious & ~(pair & decided.any())) | far | decided,
         far | decided,
         grown,
-        torch.where(there, (SUSPICIOUS * spread).exp(), torch.nan),
         level,
         change,
     )
@@ -188,23 +185,3 @@ def _by_history(
     calm = jump.nan_to_num(-math.inf).sort().values[-2:-1].le(FAR * FLOOR / 2).all()  # the other one's
     jumped = pair & calm & (jump > FAR * FLOOR)
     return grown | jumped, torch.where(grown, growth, jump)
-
-
-def clipped(update: Mapping[str, Tensor], given: State, factor: Tensor) -> dict[str, Tensor]:
-    """An update made smaller: given + factor · (what it changed by).
-
-    Args:
-        update: name → tensor.
-        given: name → what the client had been given; 0 for what is missing.
-        factor: scalar, in (0, 1].
-
-    Example:
-        >>> clipped({"w": torch.tensor([9.0])}, {"w": torch.tensor([1.0])}, torch.tensor(0.25))
-        {'w': tensor([3.])}
-    """
-    return {
-        name: torch.lerp(given.get(name, torch.zeros_like(value)).to(value), value, factor.to(value))
-        if value.is_floating_point()
-        else value
-        for name, value in update.items()
-    }

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.far import REMEMBERED, Far, clipped, find_far, norms_of
+from fedlit.exchange.far import REMEMBERED, Far, find_far, norms_of
 from fedlit.exchange.rule import DOWN, Update
 from fedlit.sharing import Sharing, State, all_finite
 
 __all__ = ["DONE", "Guard", "GuardMode", "Verdict", "screen"]
 
-GuardMode = Literal["leave_out", "clip", "watch"]
-DONE = ("left_out", "clipped", "watched")
+GuardMode = Literal["leave_out", "watch"]
+DONE = ("left_out", "watched")
 """What is done about a client whose update is far, or about one that is suspicious."""
 
 
@@ -28,14 +28,12 @@ class Verdict:
 
     Attributes:
         left_out: client → how many times as large as usual its update is, of those that were left out.
-        clipped: the same of those whose update was made smaller.
         watched: the same of those that are named only.
         grown: those against whom their own history speaks: the size is how much they have grown.
         doubt: those of the watched among whom one is wrong, and nobody can tell which.
     """
 
     left_out: Mapping[str, float] = field(default_factory=dict)
-    clipped: Mapping[str, float] = field(default_factory=dict)
     watched: Mapping[str, float] = field(default_factory=dict)
     doubt: Sequence[str] = ()
     grown: Sequence[str] = ()
@@ -58,7 +56,7 @@ class Guard:
 
     Args:
         mode: ``leave_out`` leaves out of the rule whose update is far from the others', and names who is suspicious;
-            ``clip`` makes such an update smaller; ``watch`` names only, which protects nobody.
+            ``watch`` names only, which protects nobody.
 
     Attributes:
         given: client → the tensors it received last.
@@ -118,14 +116,13 @@ class Guard:
         return found
 
     def act(
-        self, updates: Mapping[str, Update], found: Far, table: Sequence[Mapping[str, Any]]
+        self, updates: Mapping[str, Update], table: Sequence[Mapping[str, Any]]
     ) -> tuple[dict[str, Update], Verdict]:
         """Return the updates that the rule may see, and the findings about clients.
 
         Args:
             updates: without those that are not finite.
-            found: by :meth:`judge`.
-            table: client → size, and whether it is suspicious, far and grown, as read from there.
+            table: client → size, and whether it is suspicious, far and grown, as :meth:`judge` found.
         """
         size, *flags = table
         suspicious, is_far, is_grown = ([name for name in size if flag[name]] for flag in flags)
@@ -135,13 +132,8 @@ class Guard:
         verdict = Verdict(doubt=tuple(named) if 2 * len(named) >= looked_at and not far else (), grown=tuple(is_grown))
         if self.mode == "watch":
             return dict(updates), replace(verdict, watched={**named, **far})
-        smaller = {name: value for name, value in far.items() if self.mode == "clip" and math.isfinite(value)}
-        out = {name: value for name, value in far.items() if name not in smaller}
-        kept = {name: update for name, update in updates.items() if name not in out}
-        for name in smaller.keys() & kept.keys():
-            factor = (found.limit / found.size)[list(size).index(name)]
-            kept[name] = replace(kept[name], state=clipped(kept[name].state, self._start(kept[name], name), factor))
-        return kept, replace(verdict, left_out=out, clipped=smaller, watched=named)
+        kept = {name: update for name, update in updates.items() if name not in far}
+        return kept, replace(verdict, left_out=far, watched=named)
 
     def _start(self, update: Update, client: str) -> State:
         """Return the values that a client's parameters are compared with."""
@@ -205,5 +197,5 @@ def screen(
     if guard is None or found is None:
         return kept, lost, Verdict()
     names, rest = sorted(sharing.names), iter(read[len(finite) :])
-    kept, verdict = guard.act(kept, found, [dict(zip(names, rest, strict=False)) for _ in columns])
+    kept, verdict = guard.act(kept, [dict(zip(names, rest, strict=False)) for _ in columns])
     return kept, lost, verdict

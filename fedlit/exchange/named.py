@@ -1,4 +1,4 @@
-"""Counts and reports which clients' updates were left out of exchanges, made smaller or watched."""
+"""Counts and reports which clients' updates were left out of exchanges or watched."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["OUT", "Found", "Named", "check_left_out", "found_in", "too_often", "
 _log = logging.getLogger(__name__)
 
 Found = Mapping[str, Mapping[str, int]]
-"""Client → ``exchanges`` that it took part in, and in how many of them it was ``left_out``, ``clipped``, ``watched`` or
+"""Client → ``exchanges`` that it took part in, and in how many of them it was ``left_out``, ``watched`` or
 ``not_finite``."""
 
-OUT = ("left_out", "clipped", "not_finite")
+OUT = ("left_out", "not_finite")
 """What keeps a client from taking part as the others do; who is only watched does."""
 
 OFTEN = 0.5
@@ -27,7 +27,6 @@ OFTEN = 0.5
 
 _SAID = {
     "left_out": "was left out: {why}",
-    "clipped": "was made smaller: {why}",
     "watched": "is watched, and takes part: {why}",
 }
 _ADVICE = "look at its data, its units and its learning rate"
@@ -81,12 +80,12 @@ class Named:
         Args:
             lost: clients that the message is about.
         """
-        named = {name for name, counts in self._counts.items() if counts["watched"] or counts["clipped"]}
+        named = {name for name, counts in self._counts.items() if counts["watched"]}
         guilty = named.difference(lost)
         return f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}" if guilty else ""
 
     def found(self) -> dict[str, dict[str, int]]:
-        """Client → how often it was left out, clipped, watched or not finite; clients without any are left out."""
+        """Client → how often it was left out, watched or not finite; clients without any are left out."""
         return found_in({"named": self._counts})
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,7 +127,7 @@ def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def too_often(found: Found) -> list[str]:
-    """Clients that were left out of half or more of the exchanges that they took part in, or made smaller.
+    """Clients that were left out of half or more of the exchanges that they took part in.
 
     Example:
         >>> too_often({"north": {"exchanges": 4, "left_out": 2}, "south": {"exchanges": 4, "watched": 4}})
@@ -146,14 +145,14 @@ def check_left_out(found: Found) -> None:
     """
     if out := too_often(found):
         raise LeftOutError(
-            f"training came to its end, and {' and '.join(out)} was left out, or made smaller, in half or more of its "
-            "exchanges: it learns from the others, and they learn next to nothing from it. Look at its data, units and "
-            "learning rate, and train anew"
+            f"training came to its end, and {' and '.join(out)} was left out of half or more of its exchanges: it "
+            "learns from the others, and they learn next to nothing from it. Look at its data, units and learning "
+            "rate, and train anew"
         )
 
 
 def words(found: Found) -> list[str]:
-    """Return one line for each client that was left out, clipped or watched, the worst first.
+    """Return one line for each client that was left out or watched, the worst first.
 
     Example:
         >>> words({"north": {"exchanges": 4, "left_out": 3, "watched": 1}})
@@ -164,6 +163,6 @@ def words(found: Found) -> list[str]:
     for name, counts in sorted(found.items()):
         of = f"of its {counts.get('exchanges', 0)} exchanges"
         parts = [f"left out of {counts[key]} {of} ({why})" for key, why in gone.items() if counts.get(key)]
-        parts += [f"{done} in {counts[done]}" for done in ("clipped", "watched") if counts.get(done)]
+        parts += [f"watched in {counts['watched']}"] if counts.get("watched") else []
         lines.append((-sum(counts.get(key, 0) for key in gone), f"{name}: {', '.join(parts)}"))
     return [line for _, line in sorted(lines)]

@@ -46,11 +46,7 @@ class FedDyn(Anchored):
 
     # NOTE[DIFF]: the paper minimises the sum exactly; here a client takes the steps of the configuration.
     private = ("received", "gradient")
-    # an update that was clipped is not what the client's g_k says
-    requires: Mapping[str, tuple[str, ...]] = {
-        "exchange.rule": ("FedDynMean",),
-        "exchange.guard": ("leave_out", "watch", "off"),
-    }
+    requires: Mapping[str, tuple[str, ...]] = {"exchange.rule": ("FedDynMean",)}
     stackable = True
 
     def __init__(self, spec: ClientSpec, network: NetworkFactory, alpha: float = 0.1, **kwargs: Any) -> None:

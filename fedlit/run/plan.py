@@ -29,7 +29,6 @@ _HEADER = ("client", "train", "validation", "test", "features", "classes", "batc
            "bytes/exchange")  # fmt: skip
 _GUARDS = {
     "leave_out": "A client whose update is far from the others' is left out, and named.",
-    "clip": "An update that is far from the others' is made smaller, and its client named.",
     "watch": "A client whose update is far from the others' is named.",
 }
 _UNGUARDED = {

@@ -41,10 +41,10 @@ from fedlit.run.trainer import (
 )
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
-from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
+from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.manifest import LAST, Manifest, check_rule, read_checkpoint
+from fedlit.train.manifest import LAST, PREVIOUS, Manifest, check_rule, read_checkpoint
 from fedlit.train.results import Results
 from fedlit.train.whole import forget, spared
 
@@ -123,7 +123,6 @@ class Run(Shown):
         self.folder: Path | None = None
         self.trainer: Trainer | None = None
         self._written: WrittenFolder | None = None
-        self._io: AtomicCheckpointIO | None = None
 
     @property
     def seed(self) -> int:
@@ -271,11 +270,6 @@ class Run(Shown):
             known = new_folder(self.root, self.name)
         return Path(self.group.first("the folder of the run", str(known)))
 
-    @property
-    def lost(self) -> str | None:
-        """The last or the best state of training, if it could not be written: its checkpoint, why, and what is kept."""
-        return self._io.lost if self._io is not None else None
-
     def _fit(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
         assert self.folder is not None
         forget()
@@ -287,7 +281,9 @@ class Run(Shown):
         here = f"{number} client{'s' * (number != 1)} on {gethostname()}, {trainer.strategy.root_device}"
         places = self.group.gather("where clients are", here)
         if checkpoint is not None and self.group.rank == 0 and checkpoint.parent == self.folder / CHECKPOINTS:
-            make_consistent(checkpoint, header)
+            last = checkpoint.with_name(LAST)
+            if checkpoint.name == PREVIOUS and last.is_file():  # damaged: it must not take the place of this one
+                os.replace(last, last.with_name("damaged.ckpt"))
         if not quiet:
             lines = opening(self.folder, self.trainer_options, trainer, checkpoint, header, places)
             print(for_terminal(plan), for_terminal("\n".join(lines)), sep="\n", flush=True)
@@ -452,12 +448,12 @@ class Run(Shown):
         asked = self.trainer_options.get("logger")
         loggers = make_loggers(asked, self.folder, self.board, purge_step) if log and self.group.rank == 0 else []
         own = None if self.group.size == 1 else lambda: set(self.loop.federation.clients)
-        self._io = AtomicCheckpointIO(self.group, own)
+        io = AtomicCheckpointIO(self.group, own)
         if self.group.size > 1:
             check_clocks(self.trainer_options)
             self.loop.build(self.data)  # before Lightning reads all tables
         callbacks = [self.exchange, *callbacks]
-        return make_trainer(self.trainer_options, callbacks, loggers, self._io, self.folder, self.loop, self.group)
+        return make_trainer(self.trainer_options, callbacks, loggers, io, self.folder, self.loop, self.group)
 
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> tuple[Path, dict[str, Any]]:
         """The checkpoint to load, and what it says of itself.

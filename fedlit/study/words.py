@@ -73,7 +73,7 @@ def _judged(found: Findings) -> list[str]:
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:
-    """Clients that were left out of exchanges or made smaller, by method and worst first; then one line for each that
+    """Clients that were left out of exchanges, by method and worst first; then one line for each that
     was watched and took part.
     """
     records = collected.records.to_dict("records")

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from fedlit.tasks.curves import Line, Ranked
     from fedlit.tasks.go_alone import GoAlone
 
-__all__ = ["LOSS", "Score", "Scorer", "Task", "balanced", "by_name", "is_target", "of_people", "one_of"]
+__all__ = ["LOSS", "Ranked", "Score", "Scorer", "Task", "balanced", "by_name", "is_target", "of_people", "one_of"]
+
+Ranked = dict[str, "tuple[np.ndarray, np.ndarray]"]
+"""Class → (n,) bool, whether each row is of it; (n,) float in [0, 1], the probability that it was given. Each class has
+rows inside and outside of it."""
 
 Scorer = Callable[[Tensor | None], dict[str, Tensor]]
 """Scores by name of the same predictions, for counts (n,) int64 that say how often each row counts; once if None."""
@@ -291,10 +294,6 @@ class Task(ABC):
     def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
         """Each class against the rest, for curves; none where a number is predicted, or values are not finite."""
         return {}
-
-    def numbers(self, predictions: Tensor, y: Tensor) -> Line | None:
-        """(n,) true and (n,) predicted numbers, in the user's units; None of classes, or where not all are finite."""
-        return None
 
     @abstractmethod
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:

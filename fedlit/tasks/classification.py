@@ -22,8 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import LOSS, Score, Scorer, Task
-from fedlit.tasks.curves import Ranked
+from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task
 from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from fedlit.tasks import SCORES
-from fedlit.tasks.base import Score, Task
+from fedlit.tasks.base import Ranked, Score, Task
 from fedlit.tasks.classification import Classification
-from fedlit.tasks.curves import Line, Ranked
 
 __all__ = ["Site", "SiteMetrics", "lost_sites", "summarise"]
 
@@ -105,10 +104,6 @@ class SiteMetrics(Metric):
     def ranked(self) -> Ranked:
         """Each class against the rest, over all batches."""
         return self.task.ranked(*self._collected())
-
-    def numbers(self) -> Line | None:
-        """True and predicted numbers, over all batches; None where there are classes."""
-        return self.task.numbers(*self._collected())
 
 
 def lost_sites(scores: Mapping[str, Mapping[str, float]], known: Mapping[str, Score] = SCORES) -> list[str]:

@@ -19,9 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import LOSS, Score, Scorer, Task, balanced
+from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task, balanced
 from fedlit.tasks.classification import Classification, plain
-from fedlit.tasks.curves import Ranked
 from fedlit.tasks.go_alone import LABELLERS, GoAlone
 from fedlit.tasks.yes_no import among, check_values, columns_of, ordered, pair_of
 

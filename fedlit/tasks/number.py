@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from fedlit.errors import DataError
 from fedlit.tasks.base import LOSS, Score, Scorer, Task
-from fedlit.tasks.curves import Line
 from fedlit.tasks.go_alone import COUNTERS, REGRESSORS, GoAlone
 
 if TYPE_CHECKING:
@@ -119,11 +118,6 @@ class Number(Task):
             return {name: known[name] for name in names}
 
         return score
-
-    def numbers(self, predictions: Tensor, y: Tensor) -> Line | None:
-        """In the user's units."""
-        true, found = self.true(y).numpy(), predictions[:, 0].cpu().double().numpy()
-        return (true, found) if len(true) and np.isfinite(found).all() else None
 
     @abstractmethod
     def written(self, y: Tensor) -> np.ndarray:

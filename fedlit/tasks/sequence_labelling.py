@@ -19,9 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import LOSS, Score, Scorer, Task
+from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task
 from fedlit.tasks.classification import Classification, log_loss
-from fedlit.tasks.curves import Ranked
 from fedlit.tasks.go_alone import GoAlone
 
 if TYPE_CHECKING:

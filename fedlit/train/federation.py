@@ -213,9 +213,6 @@ class Federation(Mapping[str, FederatedClient]):
             if key == "exchange.rule":
                 kinds = type(self.exchange.rule).__mro__ if self.exchange is not None else ()
                 found = [kind.__name__ for kind in kinds] or ["none"]
-            elif key == "exchange.guard":
-                guard = self.exchange.guard if self.exchange is not None else None
-                found = ["off" if guard is None else guard.mode]
             else:
                 found = [getattr(self.data, key.removeprefix("data."))]
             if not set(found) & set(wanted):

@@ -51,18 +51,14 @@ class BoardSettings:
         chosen: names or patterns of clients that have one in any case.
         corrections: epochs between two pictures of clients' corrections (for methods that have them), with one at the
             end; 0 for none.
-        confusion_matrices: the number of clients whose confusion matrix is drawn at the end of training and of a test;
-            0 for none, which saves 0.1 to 0.5 seconds each.
-        curves: whether each client that has a run gets curves of its last validation, and of a test: precision and
-            recall, ROC and calibration of a classifier, or predicted against true values of a number. Studies draw
-            none.
+        confusion_matrices: the number of clients whose confusion matrix, and precision by recall, are drawn at the end
+            of training and of a test; 0 for none, which saves 0.1 to 0.5 seconds each. Studies draw none.
     """
 
     clients: int = 64
     chosen: list[str] = field(default_factory=list)
     corrections: int = 50
     confusion_matrices: int = 32
-    curves: bool = True
 
     def __post_init__(self) -> None:
         for name in ("clients", "corrections", "confusion_matrices"):

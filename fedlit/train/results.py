@@ -40,7 +40,7 @@ class Results(Shown):
         planted: attacks that were planted in these clients, in words; they are in mean and worst like the others.
         known: the scores of which it is known whether more is better.
         main: by which clients are put in an order where there are too many to print.
-        guarded: clients that were left out of exchanges, made smaller or watched, and how often.
+        guarded: clients that were left out of exchanges or watched, and how often.
         weak: clients whose networks are no better than the simplest models, in words.
         apart: scores that are in other units at other clients, so that no mean and no worst of them is shown.
         shown: the scores to show; all where it is empty. Files have all.

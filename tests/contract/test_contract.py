@@ -85,10 +85,11 @@ def test_1_3_4_6_13_bits_and_what_is_sent(method: str, engine: str, tmp_path: Pa
     if method in HONEST:
         assert whole.exchange.found == {}
         other["exchange"] = {**other["exchange"], "guard": False}
-    # 3: killed in the middle of an epoch
-    stop = StopAfter([3, 4, 6][len(method) % 3], Path("checkpoints", "last.ckpt"))
-    with pytest.raises(KeyboardInterrupt):
-        make_run(tmp_path / "again", callbacks=[stop], **other).fit(quiet=True)
+    # 3: killed behind the end of an epoch, and again in the middle of the next
+    for step, resumed in ((4, None), (6, "last")):
+        stop = StopAfter(step, Path("checkpoints", "last.ckpt"))
+        with pytest.raises(KeyboardInterrupt):
+            make_run(tmp_path / "again", callbacks=[stop], **other).fit(resumed, quiet=True)
     again = make_run(tmp_path / "again", **other)
     scores = again.fit("last", quiet=True).scores
     assert [path.name for path in (tmp_path / "again" / "fedlit").iterdir()] == ["version_0"]

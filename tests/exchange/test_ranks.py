@@ -19,7 +19,7 @@ NAMES = [*(name for name in ALL if name not in ("centralized", "local")), *ranks
 FEW = [
     "averages, then fine-tuned",
     "ifca",
-    "one is far, and made smaller",
+    "one is far from the others",
     "pooled logistic",
     "half take part, half the rate, by rows",
     "one is not finite",

@@ -122,7 +122,6 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     # settings that break what is promised
     *((small(Scaffold, {"rule": ScaffoldMean}, loop={"optimizer": own}), "'ash': .*model.optimizer")
       for own in (torch.optim.AdamW, partial(torch.optim.SGD, lr=0.1, momentum=0.9))),
-    (small(FedDyn, {"rule": FedDynMean, "guard": "clip"}), "exchange.guard"),
     (small(FedDyn, {"rule": FedDynMean, "rate": 0.5}), "exchange.rate"),
     (small(Uneven, {"rule": FedDynMean}), "'birch': .*alpha 0.2"),
     (forest(align="none"), "data.align"),

@@ -86,7 +86,7 @@ def test_the_command_line_takes_a_class_and_says_where_it_writes(
     root = tmp_path / "my runs"
     fast = ["--config", "quickstart.yaml", "--trainer.max_epochs=1", f"--trainer.default_root_dir={root}"]
     loggers = "--trainer.logger=[FederatedTensorBoardLogger,CSVLogger]"
-    assert main(["fit", *fast, loggers, "--data.source.init_args.clients=[wine]", "--board.curves=false"]) == 0
+    assert main(["fit", *fast, loggers, "--data.source.init_args.clients=[wine]"]) == 0
     folder = root / "quickstart" / "version_0"
     told = capsys.readouterr().out
     assert f"Logged by CSVLogger: {folder / BELOW}\n" in told

@@ -47,7 +47,7 @@ def make_run(folder: Path, epochs: int, rule: Any = None, source: Any = None, ne
     exchange = Exchange(federated=["*"], rule=rule or FedGMCC(2, 2, grid=2, inputs="range", outputs="probabilities"))
     return Run(
         loop, rows, exchange, root=folder, checkpoints=Checkpoints(best=0), max_epochs=epochs,
-        board=BoardSettings(corrections=0, confusion_matrices=0, curves=False),
+        board=BoardSettings(corrections=0, confusion_matrices=0),
     )  # fmt: skip
 
 

@@ -140,11 +140,9 @@ def test_each_task_has_its_pictures(pictures: None, tmp_path: Path) -> None:
     run.fit(quiet=True)
     run.test(quiet=True)
     found = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload().Runs()
-    drawn = {name.rpartition("/")[2]: set(tags["images"]) for name, tags in found.items() if tags["images"]}
-    assert drawn.keys() == set(FOUR)
-    both = {"val/curves", "test/curves"}
-    assert all(both <= tags for tags in drawn.values())
+    drawn = {name.rpartition("/")[2]: {*tags["images"], *tags["tensors"]} for name, tags in found.items()}
     assert {name for name, tags in drawn.items() if "test/confusion_matrix" in tags} == {"class"}
+    assert {name for name, tags in drawn.items() if {"val/pr", "test/pr"} <= tags} == {"class", "labels"}
 
 
 @pytest.mark.parametrize(

@@ -218,9 +218,16 @@ def test_a_failed_run_gives_its_threads_back(tmp_path: Path) -> None:
     assert torch.get_num_threads() == before and run.loop._engine is None
 
 
-def test_step_schedules_wait_for_accumulated_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("accumulate", "data", "steps"),
+    [(2, {}, [2, 2, 2]), (1, {"batches": 4, "steps": {"ash": 5, "birch": 2, "*": 3}}, [5, 2, 3])],
+)
+def test_step_schedules_wait_for_accumulated_steps_and_end_with_their_client(
+    accumulate: int, data: dict[str, Any], steps: list[int], tmp_path: Path
+) -> None:
     scheduler = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
-    settings = {"scheduler": scheduler, "scheduler_interval": "step", "accumulate": 2}
-    run = make_run(tmp_path, epochs=1, loop=settings)
+    settings = {"scheduler": scheduler, "scheduler_interval": "step", "accumulate": accumulate}
+    run = make_run(tmp_path, epochs=1, loop=settings, data=data)
     run.fit(quiet=True)
-    assert run.loop.federation["ash"]._optimizers[0].param_groups[0]["lr"] == 0.01 * 0.5**2
+    rates = [client._optimizers[0].param_groups[0]["lr"] for client in run.loop.federation.values()]
+    assert rates == [0.01 * 0.5**number for number in steps]

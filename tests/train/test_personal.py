@@ -10,6 +10,7 @@ import torch
 from federations import METHODS, StopAfter, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 
+from fedlit.train.callbacks import Checkpoints
 from fedlit.train.tuning import FineTune, Then
 
 TUNED = METHODS["averages, then fine-tuned"]
@@ -68,16 +69,16 @@ def test_an_average_over_epochs_is_the_recursion(tmp_path: Path) -> None:
         assert torch.allclose(kept[epoch], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("step", [8, 13])  # 3 epochs of 4 steps, then 2 of fine-tuning
+@pytest.mark.parametrize("step", [12, 13])  # 3 epochs of 4 steps, then 2 of fine-tuning
 def test_a_kill_in_any_phase_changes_no_bit(step: int, tmp_path: Path) -> None:
     options = {**TUNED, "loop": {**TUNED["loop"], "then": Then(FineTune(epochs=2, patience=9, lr=0.005, average=0.3))}}
     whole = make_run(tmp_path / "whole", **options)
     expected = whole.fit(quiet=True)
-    stopped = make_run(tmp_path / "part", callbacks=[StopAfter(step, tmp_path / "middle.ckpt")], **options)
+    stop, each = StopAfter(step, Path("checkpoints", "last.ckpt")), Checkpoints(best=0, seconds=0)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        stopped.fit(quiet=True)
+        make_run(tmp_path / "part", callbacks=[stop], checkpoints=each, **options).fit(quiet=True)
     resumed = make_run(tmp_path / "part", **options)
-    scores = resumed.fit(tmp_path / "middle.ckpt", quiet=True).scores
+    scores = resumed.fit("last", quiet=True).scores
     assert different(weights(whole), weights(resumed)) == [] and scores == expected.scores
     assert whole.exchange.rounds == resumed.exchange.rounds == 3 and whole.exchange.bytes == resumed.exchange.bytes
 

@@ -46,7 +46,7 @@ def test_one_run_per_client_with_equal_tags_and_one_for_the_federation(trained: 
     tags = [{*runs[f"{RUN}/{name}"]["scalars"], *runs[f"{RUN}/{name}"]["images"]} for name in clients]
     assert tags[0] == tags[1] == tags[2]
     metrics = {"loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1"}
-    pictures = {"val/confusion_matrix", "val/curves"}
+    pictures = {"val/confusion_matrix"}
     assert tags[0] == {f"val/{metric}" for metric in metrics} | {"train/loss", "train/lr", "train/drift"} | pictures
     for name in clients:  # of all classes one card
         assert [tag for tag in runs[f"{RUN}/{name}"]["tensors"] if tag.startswith("val/pr")] == ["val/pr"]
@@ -85,7 +85,7 @@ def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path)
     run = alike(
         tmp_path,
         exchange={"federated": ["core"]},
-        board=BoardSettings(clients=3, chosen=["site5"], confusion_matrices=0, curves=False),
+        board=BoardSettings(clients=3, chosen=["site5"], confusion_matrices=0),
     )
     results = run.fit(quiet=True)
     board = read(tmp_path)
@@ -96,7 +96,7 @@ def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path)
     values = [scores["auroc"] for scores in results.scores.values()]
     for percent in (10, 50, 90):
         assert series(board, federation, f"val/auroc/p{percent}")[12] == pytest.approx(np.percentile(values, percent))
-    everyone = alike(tmp_path / "all", board=BoardSettings(clients=7, confusion_matrices=0, curves=False))
+    everyone = alike(tmp_path / "all", board=BoardSettings(clients=7, confusion_matrices=0))
     everyone.fit(quiet=True)
     assert {Path(name).name for name in read(tmp_path / "all").Runs()} == {"federation", *results.scores}
     assert "val/auroc/p10" not in read(tmp_path / "all").Runs()[federation]["scalars"]

@@ -4,10 +4,9 @@ so far, and pictures of the last predictions.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,14 @@ from lightning.pytorch import Callback, Trainer
 
 from fedlit.data.table import Split
 from fedlit.show.confusion import confusion_figure
-from fedlit.show.curves import MOST_LINES, Panel, curves_figure
-from fedlit.tasks.curves import Ranked, largest, precision_recall, reliability, roc
 from fedlit.tasks.metrics import SiteMetrics
-from fedlit.train.logger import FederatedTensorBoardLogger, boards, log_hyperparams, log_scalars, spared_logger
+from fedlit.train.logger import boards, log_hyperparams, log_scalars, spared_logger
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 
 __all__ = ["Board"]
 
-_log = logging.getLogger(__name__)
-
 TAGS: Mapping[Split, str] = {"train": "train", "validation": "val", "test": "test"}
-DOTS = 2000
-"""Of a scatter: more are one blot, and take seconds to draw."""
 
 
 class Board(Callback):
@@ -116,30 +109,20 @@ class Board(Callback):
         tag, federation = TAGS[split], loop.federation
         scoring, step, loggers = federation.evaluations.scoring[split], federation.step, boards(trainer)
         sites = list(dict.fromkeys([*scoring.sites, *(federation.scores_of if federation.group.size > 1 else ())]))
-        shown = [site for site in sites if any(logger.shows(site) for logger in loggers)]
         most = max((logger.shown.confusion_matrices for logger in loggers), default=0)
-        curves = any(logger.shown.curves for logger in loggers)
+        shown = [site for site in sites if any(logger.shows(site) for logger in loggers)][:most]
         # of several processes the first draws what all tell
-        shown, most, curves = federation.group.first("what is drawn", [shown, most, curves])
-        own = {
-            "matrices": {
-                site: [*found] for site, found in (scoring.confusion() if most else {}).items() if site in shown
-            },
-            "lines": {
-                site: _lines(site, scoring.metrics[site]) for site in shown if curves and site in scoring.metrics
-            },
-        }
-        told = federation.group.gather("what is drawn of clients", own)
-        matrices = [(site, found) for one in told for site, found in one["matrices"].items()]
-        lines = {site: found for one in told for site, found in one["lines"].items() if found}
+        shown = federation.group.first("what is drawn", shown)
+        matrices = {site: [*found] for site, found in (scoring.confusion() if shown else {}).items() if site in shown}
+        ranked = {site: _micro(scoring.metrics[site]) for site in shown if site in scoring.metrics}
+        told = federation.group.gather("what is drawn of clients", {"matrices": matrices, "ranked": ranked})
         for logger in loggers:
-            for site, (labels, matrix) in matrices[: logger.shown.confusion_matrices]:
+            for site, (labels, matrix) in (pair for one in told for pair in one["matrices"].items()):
                 logger.draw(f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), step, site)
-            for site, found in lines.items() if logger.shown.curves else ():
-                try:
-                    _write_curves(logger, site, found, tag, step)
-                except Exception as error:  # no picture is worth a training
-                    _log.warning("%s: no curves: %s: %s", site, type(error).__name__, error)
+            for site, rows in (pair for one in told for pair in one["ranked"].items()):
+                if rows:
+                    with spared_logger(logger):
+                        logger.writer(site).add_pr_curve(f"{tag}/pr", rows[0], rows[1], step)
 
 
 def _mean(results: Results) -> float | None:
@@ -148,44 +131,9 @@ def _mean(results: Results) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def _lines(site: str, metrics: Any) -> dict[str, Any]:
-    """What curves of a site's predictions are drawn from, as tensors: they may be drawn elsewhere."""
-    if not isinstance(metrics, SiteMetrics):  # a client's own metric may have collected something else
-        return {}
-    try:
-        ranked, numbers = metrics.ranked(), metrics.numbers()
-        return {
-            "ranked": {label: [torch.from_numpy(own) for own in rows] for label, rows in ranked.items()},
-            "numbers": [] if numbers is None else [torch.as_tensor(own) for own in numbers],
-        }
-    except Exception as error:  # no picture is worth a training
-        _log.warning("%s: no curves: %s: %s", site, type(error).__name__, error)
-        return {}
-
-
-def _write_curves(logger: FederatedTensorBoardLogger, site: str, lines: Mapping[str, Any], tag: str, step: int) -> None:
-    """One picture of a site's predictions; of a classifier also the curves of TensorBoard's own tab."""
-    ranked = {label: (positive.numpy(), own.numpy()) for label, (positive, own) in lines["ranked"].items()}
-    if panels := list(_panels(ranked, [own.numpy() for own in lines["numbers"]])):
-        logger.draw(f"{tag}/curves", curves_figure(site, panels), step, site)
-    if ranked:  # one card a client: of several classes the micro-average
-        positive, probability = (torch.from_numpy(np.concatenate(own)) for own in zip(*ranked.values(), strict=True))
-        logger.writer(site).add_pr_curve(f"{tag}/pr", positive, probability, step)
-
-
-def _panels(ranked: Ranked, numbers: Sequence[Any]) -> Iterator[Panel]:
-    if drawn := largest(ranked, MOST_LINES):
-        some = f", {len(drawn)} of {len(ranked)} classes" if len(drawn) < len(ranked) else ""
-        own = {name: {label: line(*rows) for label, rows in drawn.items()} for name, line in _LINES.items()}
-        yield Panel(f"precision by recall{some}", "recall", "precision", own["pr"], diagonal=False)
-        yield Panel("ROC", "false positive rate", "true positive rate", own["roc"])
-        yield Panel("calibration", "predicted probability", "share of rows", own["calibration"], marker="o")
-    if numbers:
-        true, found = numbers
-        every = slice(None, None, max(1, -(-len(true) // DOTS)))
-        some = f", {len(true[every])} of {len(true)} rows" if len(true) > DOTS else ""
-        lines = {"": (true[every], found[every])}
-        yield Panel(f"predicted by true{some}", "true", "predicted", lines, marker=".", joined=False, unit=False)
-
-
-_LINES = {"pr": precision_recall, "roc": roc, "calibration": reliability}
+def _micro(metrics: Any) -> list[torch.Tensor]:
+    """Whether each row is of each class, and the probability that it was given: of several classes the micro-average;
+    empty for a number, or for a metric of the client's own.
+    """
+    ranked = metrics.ranked() if isinstance(metrics, SiteMetrics) else {}
+    return [torch.from_numpy(np.concatenate(rows)) for rows in zip(*ranked.values(), strict=True)]

@@ -1,38 +1,80 @@
-"""Which checkpoints a run keeps."""
+"""Which checkpoints a run keeps, and how they are written."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
+from fedlit.archives import write_archive
 from fedlit.client.client import main_score
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, RunError, did_you_mean
+from fedlit.exchange.transport import Group
+from fedlit.files import advice, reason
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import LOSS, Score, by_name
-from fedlit.train.callbacks.kept import AtomicCheckpointIO, BestCheckpoint, make_consistent
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.manifest import LAST
+from fedlit.train.manifest import LAST, PREVIOUS
+from fedlit.train.parts import load, save
 
-__all__ = [
-    "AtomicCheckpointIO",
-    "Checkpoints",
-    "LastCheckpoint",
-    "check_monitor",
-    "check_monitors",
-    "make_consistent",
-]
+__all__ = ["AtomicCheckpointIO", "Checkpoints", "LastCheckpoint", "check_monitor", "check_monitors"]
 
 _log = logging.getLogger(__name__)
 
 ScoresOf = Mapping[str, tuple[Score, ...]]
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes beside the target and renames, so that a process killed while writing leaves the previous checkpoint
+    whole.
+
+    (Lightning's own writing goes through the system's temporary folder; across file systems that last move is a copy.)
+
+    Args:
+        group: the processes that write a checkpoint together; one if None.
+        clients: whose part is read; all if None.
+    """
+
+    def __init__(self, group: Group | None = None, clients: Callable[[], Collection[str]] | None = None) -> None:
+        super().__init__()
+        self.group, self.clients = group or Group(), clients
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
+        """See the class.
+
+        Raises:
+            RunError: it cannot be written; says what is left to continue from.
+        """
+        target = Path(path)
+        before = target.with_name(PREVIOUS) if target.name == LAST else None
+        try:
+            if not target.parent.is_dir():  # somebody removed it: a new one would not be a run's
+                raise FileNotFoundError(errno.ENOENT, "its folder was removed")
+            save(checkpoint, self.group, lambda every: write_archive(every, target, before))
+        except OSError as error:
+            kept = target.with_name(LAST).is_file()
+            then = "continue with --ckpt_path last" if kept else "start again, for nothing of this training was kept"
+            raise RunError(
+                f"{target}: expected to write there, found: {reason(error)}; {advice(error)}, then {then}"
+            ) from error
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """See :func:`fedlit.train.parts.load`."""
+        return load(Path(path), None if self.clients is None else self.clients())
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """The first of several processes removes it."""
+        if self.group.rank == 0:
+            Path(path).unlink(missing_ok=True)
 
 
 class LastCheckpoint(Checkpoint):
@@ -112,7 +154,7 @@ class Checkpoints:
         if not self.best:
             return [last]
         monitor, mode = self.watched(scores_of, others)
-        best = BestCheckpoint(
+        best = ModelCheckpoint(
             folder,
             "best-{epoch:04d}",
             monitor=monitor,
