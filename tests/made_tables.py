@@ -107,3 +107,13 @@ class Given(Source):
 
     def tables(self, seed: int) -> list[ClientTable]:
         return self.given
+
+
+def reads_of(own: ClientTable) -> list[str]:
+    """The bases of each row of a table of reads."""
+    return ["".join(row) for row in own.features.astype(object).fillna("").to_numpy().tolist()]
+
+
+def fasta(names: Sequence[str], reads: Sequence[str], labels: Sequence[str]) -> str:
+    """A file of labelled reads."""
+    return "".join(f">{name} labels={y}\n{x}\n" for name, x, y in zip(names, reads, labels, strict=True))

@@ -16,6 +16,7 @@ import pytest
 import torch
 from elsewhere import ROWS, scored_elsewhere
 from federations import METHODS, make_run
+from made_tables import reads_of
 from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
@@ -23,7 +24,6 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.sources import Populations
 from fedlit.data.sources.base import Source
-from fedlit.data.sources.reads import codes_in, texts_of
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, RunError
@@ -64,7 +64,7 @@ def with_network(network: Any, **options: Any) -> dict[str, Any]:
     return {"clients": ("ash",), "loop": {"client": partial(FederatedClient, network=network)}, **options}
 
 
-SEQUENCES = Populations(populations=1, clients=1, reads=40, length=8, reference=500, region=4.0, labels="regions")
+SEQUENCES = Populations(populations=1, clients=1, reads=40, length=8, reference=500, flipped=[1])
 
 
 class LooksAtRows(FederatedClient):
@@ -195,19 +195,21 @@ def test_every_method_is_exported(method: str, tmp_path: Path) -> None:
 def test_reads_are_scored_as_letters_and_as_texts(made: dict[str, Made]) -> None:
     own = made["reads"]
     card = (own.folder / "model_card.md").read_text()
-    assert "one of b, i, r at each position" in card and "Or one column `read`" in card
-    texts = texts_of(codes_in(own.table.features))
+    assert "one of 0, 1 at each position" in card and "Or one column `read`" in card
+    texts = reads_of(own.table)
     letters = pd.DataFrame([list(read) for read in texts], columns=list(own.table.features))
     new, scorer = pd.DataFrame({"read": texts}), load(own.folder)
     expected = own.run.client(own.table.name).predict(own.table.features).reset_index(drop=True)
     for rows in (letters, new):
         assert scorer.predict(rows)["predicted"].tolist() == expected["predicted"].tolist()
-    odd = pd.DataFrame({"read": [texts[0].lower().replace("t", "u"), None, texts[0] + "AA", "ACR"]})
+    place = next(place for place, text in enumerate(texts) if "T" in text)
+    first, same = texts[place], expected["predicted"][place]
+    odd = pd.DataFrame({"read": [first.lower().replace("t", "u"), None, first + "AA", "ACR"]})
     told = scorer.predict(odd)
-    assert told["predicted"][0] == told["predicted"][2] == expected["predicted"][0]
-    assert told["predicted"][1] == "?" * 8 and told["probability_b"].isna().tolist() == [False, True, False, False]
+    assert told["predicted"][0] == told["predicted"][2] == same
+    assert told["predicted"][1] == "?" * 8 and told["probability_1"].isna().tolist() == [False, True, False, False]
     said = " ".join(scorer.notes)
-    for word in (f"u to T ({texts[0].count('T')})", "R to N (1)", "1 reads are shorter", "without any base: 1"):
+    for word in (f"u to T ({first.count('T')})", "R to N (1)", "1 reads are shorter", "without any base: 1"):
         assert word in said
 
 

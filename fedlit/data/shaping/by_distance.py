@@ -4,12 +4,11 @@ al. 2022, Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets
 
 from __future__ import annotations
 
-import warnings
+import math
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args  # noqa: F401  (jsonargparse reads Deal's ClassVar here)
+from dataclasses import dataclass, replace
+from itertools import combinations, islice
+from typing import ClassVar, Literal  # noqa: F401  (jsonargparse reads Deal's ClassVar here)
 
 import numpy as np
 
@@ -18,19 +17,12 @@ from fedlit.data.table import SPLITS
 from fedlit.errors import ConfigError, expect
 from fedlit.seeding import derive_seed
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["SAMPLE", "Distance", "Space", "emd"]
 
-__all__ = ["NORMAL", "SAMPLE", "Distance", "Distances", "Features", "Space", "emd"]
-
-Features = Literal["standardised", "raw"]
-NORMAL = 0.05
-"""The p-value above which distances pass for normally distributed."""
 SAMPLE = 200
-"""Rows of a client that are measured, at most, where nobody says otherwise."""
-_PAIRS = 200  # of clients that are measured, at most
-_SEQUENCES = 5
-_MOVES = 50
+"""Rows of a client that are measured, at most."""
+_NORMAL = 0.05  # the p-value above which distances pass for normally distributed
+_MOVES, _SEQUENCES, _PAIRS = 50, 5, 200
 
 
 def emd(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray, label: float) -> float:
@@ -57,111 +49,70 @@ def emd(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray, 
     return float(ot.emd2([], [], cost, numItermax=1_000_000))
 
 
-@dataclass(frozen=True)
-class Distances:
-    """The distances of clients' rows, by name.
-
-    Attributes:
-        to_whole: client → its earth mover's distance to all rows.
-        mean: their mean, weighted by the clients' rows (Eq. 9).
-        pairwise: between any two clients, in the order of their names; of 200 drawn pairs if there are more.
-        p: of Shapiro and Wilk's test that the pairwise distances are normally distributed; NaN for fewer than three.
-    """
-
-    to_whole: Mapping[str, float]
-    mean: float
-    pairwise: tuple[float, ...]
-    p: float
-
-
 class Space:
-    """Rows as points, for distances between sets of them.
+    """Rows as points, for the distances of clients to the whole: all training rows. At most :data:`SAMPLE` rows of each
+    client, and of the whole, are measured, drawn by the seed.
 
     Args:
-        features: all rows' columns.
-        target: their labels.
-        train: positions of the training rows: by these are features standardised, and these are the whole.
-        categorical: columns that hold categories: each becomes a column of 0 and 1, a missing one is 0 in all.
+        whole: the rows.
+        train: positions of the training rows.
         seed: the run's seed.
-        how: ``standardised`` by the training rows of all clients, or ``raw``.
-        rows: at most so many rows of each client, and of the whole, are measured, drawn by the seed. The distance
-            between samples is larger than that between distributions, the more so the fewer they are: compare only
-            distances of the same number.
+        raw: whether numbers are taken as they are; else they are standardised by the training rows.
 
     Attributes:
-        x: shape (rows, d), float32; a missing number is the training mean.
+        x: shape (rows, d), float32: numbers, of which a missing one is the training mean; then a column of 0 and 1 for
+            each category, all 0 for a missing one.
         y: labels as numbers, shape (rows,).
-
-    Example:
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame({"a": [0.0, 1.0, 0.0, 1.0]})
-        >>> space = Space(rows, pd.Series([0, 0, 1, 1]), np.arange(4), how="raw")
-        >>> round(space.between({"one": np.array([0, 1]), "two": np.array([2, 3])}).mean, 3)
-        0.333
     """
 
-    def __init__(
-        self,
-        features: pd.DataFrame,
-        target: pd.Series,
-        train: np.ndarray,
-        categorical: tuple[str, ...] = (),
-        seed: int = 0,
-        how: Features = "standardised",
-        rows: int = SAMPLE,
-    ) -> None:
+    def __init__(self, whole: Whole, train: np.ndarray, seed: int, raw: bool = False) -> None:
         from scipy.spatial.distance import pdist
 
+        self.x, self.y, self.train = _points(whole, train, raw), whole.target.factorize()[0], train
         # in the order of their numbers, so that it is all the same who has which row, and where it stands
-        train = train[np.argsort(features.index.to_numpy()[train], kind="stable")]
-        drawn = train[np.random.default_rng(derive_seed(seed, "distance")).permutation(len(train))]
-        self.seed, self.rows = seed, rows
-        self.x = _points(features, train, categorical, how != "raw")
-        self.y: np.ndarray = np.unique(target.to_numpy(), return_inverse=True)[1]
+        ordered = train[np.argsort(whole.features.index.to_numpy()[train], kind="stable")]
+        drawn = ordered[np.random.default_rng(derive_seed(seed, "distance")).permutation(len(ordered))]
         self._turn = np.full(len(self.x), -1)  # a row comes in a turn of its own, whoever has it
         self._turn[drawn] = np.arange(len(drawn))
-        self._whole = drawn[:rows]
-        self._label = float(pdist(self.x[self._whole]).mean())  # what another label costs
+        self._label = float(pdist(self.x[drawn[:SAMPLE]]).mean())  # what another label costs
 
-    def emd(self, rows: np.ndarray, others: np.ndarray | None = None) -> float:
-        """Between the samples of two sets of training rows (positions); to the whole if there is no other."""
-        one, two = (
-            own[np.argsort(self._turn[own])][: self.rows] for own in (rows, self._whole if others is None else others)
-        )
+    def away(self, owner: np.ndarray, client: int, other: int | None = None) -> float:
+        """The distance of a client's training rows to another's, or to the whole, given the client of each row."""
+        one, two = (self._sample(owner, own) for own in (client, other))
         return emd(self.x[one], self.y[one], self.x[two], self.y[two], self._label)
 
-    def to_whole(self, clients: Mapping[Any, np.ndarray]) -> tuple[dict[Any, float], float]:
-        """The distance of each client (name → rows) to the whole, and their mean weighted by rows (Eq. 9)."""
-        found = {name: self.emd(rows) for name, rows in clients.items()}
-        total = sum(map(len, clients.values()))
-        return found, sum(len(clients[name]) * distance for name, distance in found.items()) / total
+    def _sample(self, owner: np.ndarray, client: int | None) -> np.ndarray:
+        own = self.train if client is None else self.train[owner[self.train] == client]
+        return own[np.argsort(self._turn[own])][:SAMPLE]
 
-    def between(self, clients: Mapping[Any, np.ndarray]) -> Distances:
-        """Compute all distances of clients (name → rows)."""
+    def mean(self, owner: np.ndarray) -> tuple[float, np.ndarray]:
+        """The mean distance of all clients to the whole, weighted by their training rows (Eq. 9), and each one's."""
+        sizes = np.bincount(owner[self.train])
+        each = np.array([self.away(owner, client) for client in range(len(sizes))])
+        return float(np.average(each, weights=sizes)), each
+
+    def normal(self, owner: np.ndarray) -> float:
+        """The p-value of Shapiro and Wilk's test that the distances between clients are normally distributed; NaN where
+        there are fewer than three.
+        """
         from scipy.stats import shapiro
 
-        pairs = list(combinations(sorted(clients), 2))
-        if len(pairs) > _PAIRS:
-            chosen = np.random.default_rng(derive_seed(self.seed, "pairs")).permutation(len(pairs))[:_PAIRS]
-            pairs = [pairs[place] for place in np.sort(chosen)]
-        pairwise = tuple(self.emd(clients[a], clients[b]) for a, b in pairs)
-        p = float(shapiro(pairwise).pvalue) if len(pairwise) > 2 else float("nan")
-        return Distances(*self.to_whole(clients), pairwise, p)
+        between = [self.away(owner, *pair) for pair in islice(combinations(range(owner.max() + 1), 2), _PAIRS)]
+        return float(shapiro(between).pvalue) if len(between) > 2 else math.nan
 
 
-def _points(features: pd.DataFrame, train: np.ndarray, categorical: tuple[str, ...], standardise: bool) -> np.ndarray:
-    """Columns of numbers, then the indicators of categories, which stay 0 and 1: a rare one is not to count more."""
+def _points(whole: Whole, train: np.ndarray, raw: bool) -> np.ndarray:
     import pandas as pd
 
-    numbers = features.drop(columns=list(categorical)).to_numpy(np.float32, na_value=np.nan)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a column without any number
-        mean = np.nan_to_num(np.nanmean(numbers[train], axis=0, dtype=np.float64)).astype(np.float32)
-        scale = np.nan_to_num(np.nanstd(numbers[train], axis=0, dtype=np.float64)).astype(np.float32)
-    numbers = np.where(np.isnan(numbers), mean, numbers)
-    if standardise:
-        numbers = (numbers - mean) / np.where(scale > 0, scale, 1)
-    coded = [pd.get_dummies(features[name].astype("category"), dtype=np.float32).to_numpy() for name in categorical]
+    categorical = list(whole.categorical)
+    numbers = whole.features.drop(columns=categorical).astype(np.float32)
+    seen = numbers.iloc[train].astype(np.float64)
+    mean, scale = (own.fillna(0).astype(np.float32) for own in (seen.mean(), seen.std(ddof=0)))
+    numbers = numbers.fillna(mean)
+    if not raw:
+        numbers = (numbers - mean) / scale.where(scale > 0, 1)
+    # categories stay 0 and 1: a rare one is not to count more
+    coded = [pd.get_dummies(whole.features[name]) for name in categorical]
     return np.concatenate([numbers, *coded], axis=1)
 
 
@@ -171,11 +122,11 @@ class Distance(Deal):
     Geometric Monte Carlo Clustering to Counter Non-IID Datasets).
 
     k-means cuts the rows into one subset a client: the highest distance. Then rows drawn at random change places
-    between the subset that is farthest from the whole and the others, until the distance (Eq. 9, see
-    ``Space.mean``) is as wanted. Of five such sequences the first is taken after which
-    the distances between clients pass Shapiro and Wilk's test for a normal distribution (p > 0.05), else that with the
-    largest p: ``fedlit partition describe`` tells it. So that training rows decide, only these are measured, and
-    clustered; other rows join the nearest subset.
+    between the subset that is farthest from the whole and the others, until the mean distance (Eq. 9, see
+    ``Space.mean``) is as wanted. Of five such sequences the first is taken after which the distances between clients
+    pass Shapiro and Wilk's test for a normal distribution (p > 0.05), else that with the largest p. So that training
+    rows decide, only these are measured, and clustered; other rows join the nearest subset. Distances are those of
+    samples of 200 rows: larger than those of distributions.
 
     NOTE[DIFF]: in the paper rows leave the farthest subset. Rows drawn from it at random leave its distribution what
     it was, so it would be emptied before it came nearer: here as many rows of the others come in return, and subsets
@@ -186,25 +137,22 @@ class Distance(Deal):
             ``lowest``, that of rows dealt at random; ``middle``, halfway between these two.
         features: whether features are ``standardised`` by the training rows of all clients, or ``raw``. Another label
             costs the mean distance between two rows.
-        sample: rows per client on which distances are measured, at most. It changes them: see :class:`Space`.
         least: training rows that each client has at least (and one of every other split): a smaller subset gets
             rows of the largest.
     """
 
     emd: float | Literal["lowest", "middle", "highest"] = "middle"
-    features: Features = "standardised"
-    sample: int = SAMPLE
+    features: Literal["standardised", "raw"] = "standardised"
     least: int = 20
 
     def __post_init__(self) -> None:
         """Check the arguments."""
         super().__post_init__()
-        number = isinstance(self.emd, int | float) and bool(np.isfinite(self.emd))
-        fits = number or self.emd in ("lowest", "middle", "highest")
+        words = ("lowest", "middle", "highest")
+        fits = self.emd in words if isinstance(self.emd, str) else bool(np.isfinite(self.emd))
         expect(fits, "partition: deal: emd", "a number, lowest, middle or highest", self.emd)
-        kinds = get_args(Features)
-        expect(self.features in kinds, "partition: deal: features", f"one of {', '.join(kinds)}", self.features)
-        expect(self.sample >= 2, "partition: deal: sample", "at least 2 rows", self.sample)
+        known = self.features in ("standardised", "raw")
+        expect(known, "partition: deal: features", "standardised or raw", self.features)
 
     def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
         """See the class."""
@@ -212,50 +160,44 @@ class Distance(Deal):
 
         used = np.sort(np.concatenate(list(whole.splits.values())))  # the others are neither measured nor dealt
         rows = {split: np.searchsorted(used, np.sort(whole.splits[split])) for split in SPLITS if split in whole.splits}
-        features, target = whole.features.iloc[used], whole.target.iloc[used]
+        dealt = replace(whole, features=whole.features.iloc[used], target=whole.target.iloc[used])
         with threadpool_limits(1):  # with more, sums depend on which thread is first
-            space = Space(features, target, rows["train"], whole.categorical, seed, self.features, self.sample)
-            owner = self._choose(space, rows, self._start(space, rows, clients, seed), seed)
+            space = Space(dealt, rows["train"], seed, self.features == "raw")
+            start = self._subsets(space, rows, clients, seed)
+            owner = start if self.emd == "highest" else self._nearer(space, rows, start, seed)
         return {split: owner[own] for split, own in rows.items()}
 
-    def _start(self, space: Space, splits: Hand, clients: int, seed: int) -> np.ndarray:
+    def _subsets(self, space: Space, splits: Hand, clients: int, seed: int) -> np.ndarray:
         """k-means: the subset of each row."""
         from sklearn.cluster import KMeans
 
         rng = np.random.default_rng(derive_seed(seed, "k-means"))
-        means = KMeans(clients, n_init=1, random_state=int(rng.integers(2**31))).fit(space.x[splits["train"]])
+        means = KMeans(clients, n_init=1, random_state=int(rng.integers(2**31))).fit(space.x[space.train])
         owner: np.ndarray = means.predict(space.x)
         for split, rows in splits.items():
             while (sizes := np.bincount(owner[rows], minlength=clients)).min() < self.needs(split):
                 owner[rng.choice(rows[owner[rows] == sizes.argmax()])] = sizes.argmin()
         return owner
 
-    def _choose(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> np.ndarray:
+    def _nearer(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> np.ndarray:
         """Turn the first subsets into clients that are as far from the whole as wanted."""
-        if self.emd == "highest":
-            return start
-        train, made = splits["train"], list[tuple[float, np.ndarray]]()
-        (_, highest), (_, lowest) = (
-            space.to_whole(_sets(train, owner)) for owner in (start, _shuffled(splits, start, seed, 0))
-        )
+        highest, lowest = (space.mean(owner)[0] for owner in (start, _shuffled(splits, start, seed, 0)))
         wanted = (highest + lowest) / 2 if isinstance(self.emd, str) else self.emd
         reachable = f"a distance from {lowest:.4g} (rows dealt at random) to {highest:.4g} (the k-means subsets)"
         advice = "or write lowest, middle or highest"
         expect(lowest <= wanted <= highest, "partition: deal: emd", reachable, wanted, advice)
+        made = list[tuple[float, np.ndarray]]()
         for sequence in range(_SEQUENCES):
             if self.emd == "lowest":
                 owner = _shuffled(splits, start, seed, sequence)
             else:
-                owner = _move(space, splits, start, wanted, np.random.default_rng(derive_seed(seed, "moves", sequence)))
-            made.append((space.between(_sets(train, owner)).p, owner))
-            if not made[-1][0] <= NORMAL:  # nor where there are too few to test
-                return owner
+                owner = _moved(
+                    space, splits, start, wanted, np.random.default_rng(derive_seed(seed, "moves", sequence))
+                )
+            made.append((space.normal(owner), owner))
+            if not made[-1][0] <= _NORMAL:  # nor where there are too few to test
+                break
         return max(made, key=lambda own: own[0])[1]
-
-
-def _sets(train: np.ndarray, owner: np.ndarray) -> dict[int, np.ndarray]:
-    """Client → its training rows."""
-    return {client: train[owner[train] == client] for client in range(int(owner.max()) + 1)}
 
 
 def _shuffled(splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.ndarray:
@@ -266,25 +208,24 @@ def _shuffled(splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.n
     return owner
 
 
-def _move(space: Space, splits: Hand, start: np.ndarray, wanted: float, rng: np.random.Generator) -> np.ndarray:
+def _moved(space: Space, splits: Hand, start: np.ndarray, wanted: float, rng: np.random.Generator) -> np.ndarray:
     """Exchange rows between the subset that is farthest from the whole and the others until it is near enough."""
-    train, clients, path = splits["train"], int(start.max()) + 1, [start]
+    clients, path = int(start.max()) + 1, [start]
     for move in range(_MOVES * clients):
         # one move changes the others little: they are measured again now and then
         if move % clients == 0:
-            away, mean = space.to_whole(_sets(train, path[-1]))
+            mean, each = space.mean(path[-1])
             if mean <= wanted:
-                near = bisect_left(path, True, key=lambda own: space.to_whole(_sets(train, own))[1] <= wanted)
-                return path[near]
+                return path[bisect_left(path, True, key=lambda own: space.mean(own)[0] <= wanted)]
             path = path[-1:]
-        far, owner = max(away, key=away.__getitem__), path[-1].copy()
+        far, owner = int(each.argmax()), path[-1].copy()
         for rows in splits.values():
             own, others = rows[owner[rows] == far], rows[owner[rows] != far]
             count = min(len(others), max(1, min(len(own) // 5, len(rows) // 50)))
             leave, come = rng.choice(own, count, replace=False), rng.choice(others, count, replace=False)
             owner[leave], owner[come] = owner[come], far
         path.append(owner)
-        away[far] = space.emd(train[owner[train] == far])
+        each[far] = space.away(owner, far)
     raise ConfigError(
         f"partition: deal: emd: expected a distance that {_MOVES * clients} moves reach, found {mean:.4g} where "
         f"{wanted:.4g} is wanted; take a larger one, or lowest"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,10 +13,7 @@ from fedlit.data.sources.reads import BASES, table_of
 from fedlit.data.table import ClientTable
 from fedlit.errors import expect
 
-__all__ = ["KINDS", "Populations", "World"]
-
-KINDS = "bir"
-"""The labels of regions: background, island, repeat."""
+__all__ = ["Populations", "World"]
 
 _A, _C, _G, _N, _T = range(len(BASES))
 _CALLED = np.array([_A, _C, _G, _T], np.int8)
@@ -30,6 +27,7 @@ _NEXT = np.array(
     ]
 )
 _SHARE = np.array([0.5, 0.3, 0.2])  # of regions
+_REGION, _UNCALLED = 60.0, 0.001  # mean bases of a region; probability that a base is not read
 _HOT = 10.0  # times as often as others a C before a G, or that G, varies: cytosines there mutate most (Nachman 2000)
 _WORD = 5
 
@@ -40,7 +38,6 @@ class World:
 
     Attributes:
         reference: (R,) codes of its bases.
-        kinds: (R,) position in :data:`KINDS` of the region that each base is in.
         sites: (S,) positions that vary, ascending.
         alternative: (S,) code of the other base.
         ancestral: (S,) its frequency in the population that all descend from.
@@ -49,7 +46,6 @@ class World:
     """
 
     reference: np.ndarray
-    kinds: np.ndarray
     sites: np.ndarray
     alternative: np.ndarray
     ancestral: np.ndarray
@@ -61,18 +57,17 @@ class World:
 class Populations(Source):
     """Clients whose reads come from populations with variants of their own; everything is drawn by the run's seed.
 
-    - A reference is drawn once: regions of three kinds (background ``b``, island ``i``, repeat ``r``; lengths are
-      geometric with mean ``region``), each a Markov chain of order one over A, C, G, T.
+    - A reference is drawn once: regions of three kinds (background, island, repeat; lengths are geometric with mean
+      60), each a Markov chain of order one over A, C, G, T.
     - A share ``variants`` of its positions vary between two bases; C and G of a pair CG do so ten times as often as
       others (Nachman and Crowell 2000, doi:10.1093/genetics/156.1.297). The ancestral frequency p of the second is
       uniform in [0.05, 0.95]; a population's is drawn from Beta(p (1 − F) / F, (1 − p) (1 − F) / F) with F =
       ``divergence`` (Balding and Nichols 1995): its mean is p, its variance F p (1 − p).
     - A read begins anywhere. At each varying position it has the second base with its population's frequency. Then
       each base is read as one of the other three with probability ``errors``, and not at all (N) with probability
-      ``uncalled``.
+      0.001.
     - A position's label is ``1`` if a variant is reported there, that is if it varies in any population, else ``0``, as
-      in Lucchetti et al. (2022, arXiv:2204.11017, appendix B-B). With ``labels: regions`` it is its region's kind. With
-      probability ``unlabelled`` it has none.
+      in Lucchetti et al. (2022, arXiv:2204.11017, appendix B-B).
     - In the populations ``flipped`` the labels of the most recurrent words of five bases are exchanged: a shift of
       concepts.
 
@@ -84,8 +79,7 @@ class Populations(Source):
 
     - Clients: pop1_1, pop1_2, pop2_1, ...: population and number.
     - Columns: p001 to p150, a base each (A, C, G, N, T).
-    - Target: labels, a text of one label for each position: 1 where a variant is reported, else 0 (labels: regions:
-      b, i or r, the kind of region).
+    - Target: labels, a text of one label for each position: 1 where a variant is reported, else 0.
     - Splits: random by the run's seed, 20 % test, then 25 % of the rest validation.
     - Licence: made by fedlit; no data of anybody.
     - Citation: D. J. Balding and R. A. Nichols (1995). A method for quantifying differentiation between populations
@@ -97,13 +91,9 @@ class Populations(Source):
         reads: of each client.
         length: bases of a read.
         reference: bases of the reference.
-        region: mean bases of a region.
         variants: share of positions that vary, in [0, 1].
         divergence: F, in (0, 1): how far populations are from their common ancestor.
         errors: probability that a base is read as another one.
-        uncalled: probability that a base is read as N.
-        unlabelled: probability that a position has no label.
-        labels: of positions: ``variants`` or ``regions``.
         flipped: numbers, from 1, of the populations in which labels of variants are flipped.
         flip: the share of positions at which they are, in [0, 1].
         test: the share of a client's reads that are test rows, in (0, 1).
@@ -123,13 +113,9 @@ class Populations(Source):
     reads: int = 400
     length: int = 150
     reference: int = 20000
-    region: float = 60.0
     variants: float = 0.02
     divergence: float = 0.1
     errors: float = 0.005
-    uncalled: float = 0.001
-    unlabelled: float = 0.0
-    labels: Literal["variants", "regions"] = "variants"
     flipped: Sequence[int] = ()
     flip: float = 0.2
     test: float = 0.2
@@ -138,26 +124,23 @@ class Populations(Source):
     def __post_init__(self) -> None:
         """Check the arguments."""
         super().__post_init__()
-        least = {"populations": 1, "clients": 1, "length": 1, "reads": 3, "reference": self.length, "region": 1}
+        least = {"populations": 1, "clients": 1, "length": 1, "reads": 3, "reference": self.length}
         for key, number in least.items():
             own = getattr(self, key)
             expect(own >= number, f"populations: {key}", f"at least {number}", own)
-        for key in ("variants", "errors", "uncalled", "unlabelled", "flip"):
+        for key in ("variants", "errors", "flip"):
             own = getattr(self, key)
             expect(0 <= own <= 1, f"populations: {key}", "a share in [0, 1]", own)
         expect(0 < self.divergence < 1, "populations: divergence", "a number above 0 and below 1", self.divergence)
         known = set(self.flipped) <= set(range(1, self.populations + 1))
         expect(known, "populations: flipped", f"numbers from 1 to {self.populations}", self.flipped)
-        expect(self.labels in ("variants", "regions"), "populations: labels", "variants or regions", self.labels)
-        fits = not self.flipped or self.labels == "variants"
-        expect(fits, "populations: flipped", "none with labels: regions; use ConceptShift", self.flipped)
 
     def world(self, seed: int) -> World:
         """Reference, regions and variants."""
         rng = _generator(seed, "world")
         kinds = np.empty(0, np.int64)
         while len(kinds) < self.reference:
-            kinds = np.append(kinds, np.repeat(rng.choice(len(KINDS), p=_SHARE), rng.geometric(1 / self.region)))
+            kinds = np.append(kinds, np.repeat(rng.choice(len(_SHARE), p=_SHARE), rng.geometric(1 / _REGION)))
         kinds = kinds[: self.reference]
         steps, drawn, base = _NEXT.cumsum(2), rng.random(self.reference), int(rng.integers(4))
         chain = np.empty(self.reference, np.int64)
@@ -175,7 +158,7 @@ class Populations(Source):
         counts = np.bincount(words)
         order = np.argsort(-counts, kind="stable")
         most = order[counts[order].cumsum() <= self.flip * self.reference]
-        return World(_CALLED[chain], kinds, sites, _CALLED[other], ancestral, own, np.isin(words, most))
+        return World(_CALLED[chain], sites, _CALLED[other], ancestral, own, np.isin(words, most))
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Draw all reads; ``seed`` draws everything."""
@@ -189,8 +172,6 @@ class Populations(Source):
         )
 
     def _table(self, world: World, population: int, client: str, seed: int) -> ClientTable:
-        from fedlit.tasks.sequence_labelling import NO_LABEL
-
         rng = _generator(seed, client)
         places = rng.integers(0, self.reference - self.length + 1, self.reads)[:, None] + np.arange(self.length)
         frequency, other = np.zeros(self.reference), world.reference.copy()
@@ -199,14 +180,10 @@ class Populations(Source):
         wrong = rng.random(codes.shape) < self.errors
         position = np.searchsorted(_CALLED, codes[wrong])
         codes[wrong] = _CALLED[(position + rng.integers(1, 4, len(position))) % 4]
-        codes[rng.random(codes.shape) < self.uncalled] = _N
-        kinds = world.kinds
-        if self.labels == "variants":
-            kinds = np.isin(np.arange(self.reference), world.sites)
-            kinds = kinds ^ world.recurrent if population + 1 in self.flipped else kinds
-        letters = np.array([*(KINDS if self.labels == "regions" else "01"), NO_LABEL])
-        own = np.where(rng.random(codes.shape) < self.unlabelled, len(letters) - 1, kinds[places])
-        labels = ["".join(row) for row in letters[own].tolist()]
+        codes[rng.random(codes.shape) < _UNCALLED] = _N
+        reported = np.isin(np.arange(self.reference), world.sites)
+        reported = reported ^ world.recurrent if population + 1 in self.flipped else reported
+        labels = ["".join(row) for row in np.where(reported[places], "1", "0").tolist()]
         table = table_of(client, codes, labels, seed, self.test, self.validation)
         return replace(table, concept=str(1 + (population + 1 in self.flipped))) if self.flipped else table
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "BASES", "ENDINGS", "Reads", "are_positions", "as_positions", "codes_in", "codes_of", "lengths", "new_reads",
-    "position_names", "records_of", "table_of", "texts_of", "without_bases", "write_reads",
+    "BASES", "ENDINGS", "Reads", "are_positions", "as_positions", "codes_of", "lengths", "new_reads",
+    "position_names", "records_of", "table_of", "without_bases",
 ]  # fmt: skip
 
 BASES = "ACGNT"
@@ -77,21 +77,6 @@ def codes_of(reads: Iterable[str], length: int, where: str) -> tuple[np.ndarray,
     if others[1]:
         notes.append(f"{others[1]:,} reads are longer than {length}: the rest is cut off")
     return np.array(made, dtype=np.int8).reshape(-1, length), notes
-
-
-def texts_of(codes: np.ndarray) -> list[str]:
-    """The reads that have these codes (n, length), without what is behind their ends.
-
-    Example:
-        >>> texts_of(np.array([[0, 1, 2], [3, -1, -1]]))
-        ['ACG', 'N']
-    """
-    return ["".join(own) for own in np.array([*BASES, ""])[codes].tolist()]
-
-
-def codes_in(features: pd.DataFrame) -> np.ndarray:
-    """The codes (n, length) that a table's columns hold."""
-    return np.stack([features[name].cat.codes.to_numpy() for name in features], 1)
 
 
 def position_names(length: int) -> list[str]:
@@ -319,23 +304,3 @@ def table_of(
         task="sequence_labelling",
         notes=tuple(notes),
     )
-
-
-def write_reads(tables: Sequence[ClientTable], folder: str | Path) -> dict[str, Path]:
-    """Write tables of reads as FASTA files, with labels in the headers.
-
-    Args:
-        tables: as :class:`fedlit.Reads` or :class:`fedlit.Populations` make them.
-        folder: made if need be; files of the same name are replaced.
-
-    Returns:
-        Client → its file.
-    """
-    folder, files = Path(folder), dict[str, Path]()
-    folder.mkdir(parents=True, exist_ok=True)
-    for table in tables:
-        files[table.name] = folder / f"{table.name}.fasta"
-        pairs = enumerate(zip(texts_of(codes_in(table.features)), table.target, strict=True))
-        records = [f">{table.name}_{number} labels={own[: len(read)]}\n{read}\n" for number, (read, own) in pairs]
-        files[table.name].write_text("".join(records), encoding="ascii")
-    return files

@@ -34,7 +34,7 @@ def shares(whole: Whole, hands: dict[str, Hand], split: Split = "train") -> np.n
     return (counts.fillna(0).div(counts.sum(axis=1), axis=0)).sort_index().to_numpy().T
 
 
-@pytest.mark.parametrize("deal", [None, Shards(2), Distance("middle", sample=30)])
+@pytest.mark.parametrize("deal", [None, Shards(2), Distance("middle")])
 def test_every_row_goes_to_one_client_in_its_own_split_by_the_seed(deal: Deal | None) -> None:
     (whole,) = DIGITS.tables(seed=3)
     split_of = {row: split for split in SPLITS for row in whole.features.index[whole.splits[split]]}
@@ -81,7 +81,7 @@ def test_shards_have_one_size_and_few_classes_the_same_in_every_split() -> None:
     assert max(len(set(TEN[hand["train"]])) for hand in Shards(2).deal(even, 10, seed=0).values()) == 2
 
 
-@pytest.mark.parametrize("deal", [Dirichlet(1.0, least=1), Shards(2), Distance("middle", sample=30)])
+@pytest.mark.parametrize("deal", [Dirichlet(1.0, least=1), Shards(2), Distance("middle")])
 def test_the_deal_does_not_depend_on_the_order_of_rows_or_splits(deal: Deal) -> None:
     whole = whole_of(np.repeat(["a", "b", "c"], 100))
     turned = replace(whole, splits={split: rows[::-1] for split, rows in [*whole.splits.items()][::-1]})

@@ -6,9 +6,9 @@ import gzip
 from pathlib import Path
 
 import pytest
+from made_tables import reads_of
 
 from fedlit.data.sources import Reads
-from fedlit.data.sources.reads import codes_in, texts_of
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, FedlitError
 
@@ -17,51 +17,44 @@ LABELS = ["aabb", "ab?b", "bbaa", "abab", "bbb?"]
 
 
 def fasta(reads: list[str] = READS, labels: list[str] = LABELS) -> str:
-    pairs = enumerate(zip(reads, labels, strict=True))
-    return "".join(f">r{place} some words labels={own}\n{read}\n" for place, (read, own) in pairs)
+    return "".join(f">r some words labels={y}\n{x}\n" for x, y in zip(reads, labels, strict=True))
 
 
-def fastq(reads: list[str] = READS, labels: list[str] = LABELS) -> str:
-    pairs = enumerate(zip(reads, labels, strict=True))
-    return "".join(f"@r{place} labels={own}\n{read}\n+\n{'#' * len(read)}\n" for place, (read, own) in pairs)
+FASTA = fasta()
+FASTQ = "".join(f"@r labels={y}\n{x}\n+\n{'#' * len(x)}\n" for x, y in zip(READS, LABELS, strict=True))
 
 
-def read(path: Path, length: int = 4) -> ClientTable:
-    (table,) = Reads({"north": str(path)}, length).tables(0)
+def read(path: Path, content: str | bytes) -> ClientTable:
+    own = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(own) if path.suffix == ".gz" and isinstance(content, str) else own)
+    (table,) = Reads({"north": str(path)}, 4).tables(0)
     return table
 
 
 def whole(table: ClientTable) -> tuple[list[str], list[str]]:
-    return texts_of(codes_in(table.features)), table.target.tolist()
-
-
-def written(folder: Path, name: str, content: str | bytes) -> Path:
-    path = folder / name
-    own = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(own) if name.endswith(".gz") else own)
-    return path
+    return reads_of(table), table.target.tolist()
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.fasta", fasta()),
-        ("a.fa.gz", fasta()),
-        ("a.fna", fasta().replace("\n", "\r\n")),
-        ("a.fasta", fasta().replace("ACGT", "AC\nGT")),  # a sequence over two lines
-        ("a.fastq", fastq()),
-        ("a.fq.gz", fastq()),
+        ("a.fasta", FASTA),
+        ("a.fa.gz", FASTA),
+        ("a.fna", FASTA.replace("\n", "\r\n")),
+        ("a.fasta", FASTA.replace("ACGT", "AC\nGT")),  # a sequence over two lines
+        ("a.fastq", FASTQ),
+        ("a.fq.gz", FASTQ),
     ],
 )
 def test_each_format_gives_the_same_table(name: str, content: str, tmp_path: Path) -> None:
-    table = read(written(tmp_path, name, content))
+    table = read(tmp_path / name, content)
     assert whole(table) == (READS, LABELS) and not table.notes
     assert list(table.features) == ["p1", "p2", "p3", "p4"] and table.task == "sequence_labelling"
 
 
 def test_what_is_converted_is_noted(tmp_path: Path) -> None:
     reads, labels = ["acgt", "UUAC", "RYAC", "ACGTA", "AC"], ["abab", "abab", "abab", "ababb", "ba"]
-    table = read(written(tmp_path, "a.fasta", fasta(reads, labels)))
+    table = read(tmp_path / "a.fasta", fasta(reads, labels))
     assert whole(table) == (["ACGT", "TTAC", "NNAC", "ACGT", "AC"], ["abab", "abab", "abab", "abab", "ba??"])
     for word in ("U to T (2)", "R to N (1)", "a to A (1)", "1 reads are shorter than 4", "1 reads are longer than 4"):
         assert any(word in note and note.startswith("north: ") for note in table.notes), word
@@ -70,43 +63,32 @@ def test_what_is_converted_is_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "word"),
     [
-        ("a.fasta", fasta().replace("GGCA", "GG-A"), "read 3: expected bases .*found '-'"),
-        ("a.fasta", "ACGT\n" + fasta(), "expected FASTA or FASTQ"),
+        ("a.fasta", FASTA.replace("GGCA", "GG-A"), "read 3: expected bases .*found '-'"),
+        ("a.fasta", "ACGT\n" + FASTA, "expected FASTA or FASTQ"),
         ("a.fasta", "", "expected reads, found an empty file"),
-        ("a.fastq", fastq()[:-9], "expected FASTA or FASTQ"),
-        ("a.fasta", fasta().replace("aabb", "????"), "read 1: expected a label"),
+        ("a.fastq", FASTQ[:-9], "expected FASTA or FASTQ"),
+        ("a.fasta", FASTA.replace("aabb", "????"), "read 1: expected a label"),
         ("a.fasta", fasta([*READS, "CCCCCC"], [*LABELS, "????bb"]), "read 6: expected a label"),
-        ("a.fastq.gz", gzip.compress((fastq() * 200).encode(), mtime=0)[:-40], "expected|cannot"),
+        ("a.fastq.gz", gzip.compress((FASTQ * 200).encode(), mtime=0)[:-40], "expected|cannot"),
         ("a.fa", b"\x1f\x8b no gzip", "expected FASTA or FASTQ"),
     ],
 )
 def test_a_damaged_file_is_refused(name: str, content: str | bytes, word: str, tmp_path: Path) -> None:
-    path = written(tmp_path, name, content)
-    if isinstance(content, bytes):
-        path.write_bytes(content)
     with pytest.raises(DataError, match=word) as caught:
-        read(path)
+        read(tmp_path / name, content)
     message = str(caught.value)
-    assert message.startswith(f"client 'north', file {path}") and "\n" not in message
+    assert message.startswith(f"client 'north', file {tmp_path / name}") and "\n" not in message
 
 
-@pytest.mark.parametrize(
-    ("files", "length", "word"),
-    [
-        ({"north": 7}, 4, "files: .*found 7"),
-        ({"north": "a.fa"}, 0, "length: expected"),
-        ({"north": "none.fa"}, 4, "client 'north': expected a file"),
-        ("none/*", 4, "reads: files: expected"),
-    ],
-)
-def test_settings_that_cannot_be_meant_are_refused(files: object, length: int, word: str) -> None:
-    with pytest.raises(FedlitError, match=word):
-        Reads(files, length).tables(0)  # type: ignore[arg-type]
+def test_settings_that_cannot_be_meant_are_refused() -> None:
+    for files, length, word in (({"north": "a.fa"}, 0, "length: expected"), ("none/*", 4, "reads: files: expected")):
+        with pytest.raises(FedlitError, match=word):
+            Reads(files, length).tables(0)  # type: ignore[arg-type]
 
 
 def test_a_folder_is_a_client_for_each_of_its_files(tmp_path: Path) -> None:
-    for name, content in (("south.fasta", fasta()), ("north.fq", fastq()), ("README", "?"), (".x.fa", "?")):
-        written(tmp_path, name, content)
+    for name, content in (("south.fasta", FASTA), ("north.fq", FASTQ), ("README", "?"), (".x.fa", "?")):
+        (tmp_path / name).write_text(content)
     north, south = Reads(str(tmp_path), 4).tables(0)
     assert (north.name, south.name) == ("north", "south") and whole(north) == whole(south) == (READS, LABELS)
     assert north.notes[0].endswith("not read: README")
