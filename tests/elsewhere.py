@@ -1,10 +1,11 @@
-"""Scores of exported folders in a process that has numpy, pandas and onnxruntime, and no more of what fedlit needs."""
+"""What other processes do: commands without torch; scores of exported folders without all that fedlit needs."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -49,3 +50,25 @@ def scored_elsewhere(rows: Mapping[Path, pd.DataFrame]) -> dict[Path, list[pd.Da
     done = subprocess.run([sys.executable, "-c", head + CODE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return {folder: [pd.read_parquet(f"{folder}.{count}") for count in ROWS] for folder in rows}
+
+
+LIGHT = """
+import contextlib, io, json, sys
+from fedlit.__main__ import main
+told, (commands, heavy) = [], json.load(sys.stdin)
+for words in commands:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(words)
+    told.append([status, out.getvalue(), err.getvalue()])
+    assert not {*heavy, "torch", "lightning"} & set(sys.modules), words
+json.dump(told, sys.stdout)
+"""
+
+
+def light(commands: Sequence[Sequence[str]], folder: Path, *more: str) -> list[tuple[int, str, str]]:
+    """Exit status, output and messages of commands, none of which imports torch, or more."""
+    asked = json.dumps([commands, more])
+    done = subprocess.run([sys.executable, "-c", LIGHT], cwd=folder, input=asked, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [(status, out, err) for status, out, err in json.loads(done.stdout)]

@@ -52,26 +52,3 @@ def test_what_make_installs_is_within_the_ranges() -> None:
         pin = pins[name]
         version = str(pin.specifier).removeprefix("==")
         assert ranges[name].specifier.contains(version), f"{pin} is not within {ranges[name]}"
-
-
-def test_the_description_needs_no_repository() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    relative = r"\]\((?!https?:|#)[^)\s]+\.(?:md|png)\)"
-    named = {match[2:-1] for match in re.findall(relative, text)}
-    assert named  # there is something to replace
-    for own in PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
-        text = re.sub(own["pattern"], own["replacement"], text)
-    assert not re.findall(relative, text)
-    packed = tuple(own.lstrip("/") for own in PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
-    for path in named:
-        assert f"`{path}`" in text and (ROOT / path).is_file() and path.startswith(packed)
-
-
-def test_the_workflow_runs_what_the_classifiers_say() -> None:
-    job = parsed(".github/workflows/test.yml")["jobs"]["test"]
-    pythons = {own["python"]: own["target"] for own in job["strategy"]["matrix"]["include"]}
-    claimed = [own.split(" :: ")[-1] for own in PROJECT["classifiers"] if "Python :: 3." in own]
-    assert list(pythons) == claimed and f">={claimed[0]}" == PROJECT["requires-python"]
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert pythons[claimed[0]] == "test" and set(pythons.values()) <= set(targets)
-    assert any(step.get("run", "").startswith("make ${{ matrix.target }}") for step in job["steps"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -85,32 +84,6 @@ def test_every_block_runs(page: str, tmp_path: Path, environ: dict[str, str]) ->
         run(block, tmp_path, environ, [*WARM, environ["WARM"]])
     for file, words in LEFT.get(page, {}).items():
         assert words in (tmp_path / file).read_text(encoding="utf-8"), file
-
-
-@pytest.mark.parametrize("argv", [["nonsense"], ["--version"]])
-def test_a_warm_command_does_what_the_real_one_does(argv: list[str], tmp_path: Path, environ: dict[str, str]) -> None:
-    """As a process of its own: the same words, the same exit status."""
-    ways = {"warm": environ, "real": {**environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}}
-    done = {
-        way: subprocess.run(["fedlit", *argv], cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
-        for way, own in ways.items()
-    }
-    assert done["warm"].stdout == done["real"].stdout
-    assert done["warm"].stderr == done["real"].stderr
-    assert done["warm"].returncode == done["real"].returncode == (2 if "nonsense" in argv else 0)
-
-
-def test_commands_of_make_are_the_makefiles_targets() -> None:
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
-    for target, command in {
-        "fit": "fedlit fit --config quickstart.yaml",
-        "test": "pytest",
-        "docs": "zensical build --strict",
-    }.items():
-        done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True)
-        assert command in done.stdout
-    assert re.search(r"^make test$", read("README.md"), re.MULTILINE)
 
 
 def test_the_files_that_the_design_names_are_there() -> None:

@@ -36,9 +36,7 @@ class InTheWay(Callback):
 
 def main(how: str, folder: Path) -> None:
     """As the first word says."""
-    if how == "settings":
-        make_run(folder, loop={"engine": "plain", "gradient_clip_val": [1.0, 2.0][RANK]}, epochs=1 + RANK).fit()
-    elif how == "copies, then topics":
+    if how == "copies, then topics":
         run = make_run(folder, loop={"engine": "plain"}, callbacks=[Remembers()], epochs=1)
         run.fit(quiet=True)
         again = run.with_seed(9)

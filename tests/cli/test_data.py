@@ -1,12 +1,8 @@
-"""``fedlit data``: in a process of its own where imports matter, otherwise in this one."""
+"""``fedlit data``: what is found, what is fetched, and from where."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,40 +10,27 @@ import pytest
 from fedlit.__main__ import main
 from fedlit.data.sources import Heart, HumanActivity, VehicleSensors
 
-PACKAGE = Path(__file__).parents[2] / "fedlit"
 
-
-@pytest.fixture
-def installed(tmp_path: Path, cache: Path) -> dict[str, str]:
-    """The environment of a process that sees a copy of the package outside any checkout, and no data."""
-    shutil.copytree(PACKAGE, tmp_path / "site" / "fedlit", ignore=shutil.ignore_patterns("__pycache__"))
-    return {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-
-
-def run(environment: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:
-    program = (
-        "import sys; from fedlit.__main__ import main\n"
-        f"status = main(['data', *{list(argv)!r}])\n"
-        "print(sorted({'torch', 'pandas'} & set(sys.modules)))\n"
-        "sys.exit(status)"
-    )
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
-
-
-def test_fetch_without_network_tries_every_file_and_fails(installed: dict[str, str], cache: Path) -> None:
+def test_fetch_without_network_tries_every_file_and_fails(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as closed:  # a proxy that refuses every connection: nothing leaves this machine
         closed.bind(("127.0.0.1", 0))
         proxy = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        proxies = {key: proxy for name in ("http_proxy", "https_proxy") for key in (name, name.upper())}
-        done = run({**installed, **proxies, "NO_PROXY": "", "no_proxy": ""}, "fetch", "heart")
-    assert done.returncode == 1
+        for name in ("http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, proxy)
+            monkeypatch.setenv(name.upper(), proxy)
+            monkeypatch.setenv("no_proxy", "")
+            monkeypatch.setenv("NO_PROXY", "")
+        assert main(["data", "fetch", "heart"]) == 1
+    told = capsys.readouterr()
     for file in Heart.known_files():
         if file.url is None:
-            assert f"{file.path}: has no verified public address" in done.stdout
+            assert f"{file.path}: has no verified public address" in told.out
         else:
-            assert f"{file.url} could not be fetched" in done.stderr
+            assert f"{file.url} could not be fetched" in told.err
     assert not [path for path in cache.rglob("*") if path.is_file()]
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in told.err
 
 
 def test_list_and_fetch_say_where_a_file_was_found(

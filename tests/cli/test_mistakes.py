@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from elsewhere import light
 
 from fedlit.__main__ import main
 from fedlit.cli.commands import COMMANDS
@@ -128,23 +129,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_misspelt_is_said_without_torch(tmp_path: Path) -> None:
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
-    code = """
-import contextlib, io, json, sys
-from fedlit.__main__ import main
-told = []
-for words in json.load(sys.stdin):
-    out = io.StringIO()
-    with contextlib.redirect_stderr(out):
-        status = main(words)
-    told.append([status, out.getvalue(), sorted({"torch", "lightning", "pandas", "sklearn"} & set(sys.modules))])
-json.dump(told, sys.stdout)
-"""
     commands = rows_of(LIGHT)
-    asked = json.dumps([words for words, _ in commands])
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, input=asked, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for (words, names), (status, message, heavy) in zip(commands, json.loads(done.stdout), strict=True):
-        assert (status, heavy) == (2, []), (words, message)
+    told = light([words for words, _ in commands], tmp_path, "pandas", "sklearn")
+    for (words, names), (status, _, message) in zip(commands, told, strict=True):
+        assert status == 2, words
         one_message(message, names)
     assert not (tmp_path / "lightning_logs").exists()
 

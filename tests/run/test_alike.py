@@ -25,14 +25,6 @@ def said_by(how: str, folder: Path) -> tuple[int, str, str]:
 
 
 @pytest.mark.full
-def test_ranks_of_different_settings_are_refused_with_each_one_s(tmp_path: Path) -> None:
-    status, said, _ = said_by("settings", tmp_path)
-    assert status != 0
-    assert "- trainer.max_epochs: 1; + trainer.max_epochs: 2; - loop.gradient_clip_val: 1.0; + " in said
-    assert not list(tmp_path.iterdir())  # nothing was begun
-
-
-@pytest.mark.full
 def test_a_run_is_copied_on_ranks_and_ranks_at_different_points_are_told_apart(tmp_path: Path) -> None:
     status, said, printed = said_by("copies, then topics", tmp_path)
     assert status != 0 and printed.count("fitted again") == 2

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedlit.cli.runs import _again
 from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
 from fedlit.run.catalogue import FAMILIES, PLAIN, cards
@@ -160,13 +159,6 @@ def test_what_is_typed_counts_most_wherever_it_stands(base: Path) -> None:
         assert run.exchange.every == "step" and (run.settings or {})["exchange.rule.class_path"] == "fedlit.Mean"
 
 
-def test_a_method_of_ones_own(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text("exchange: {federated: [head], rate: 0.25}\n", encoding="utf-8")
-    run = load(str(base), "--method=mine.yaml")
-    assert (run.exchange.federated, run.exchange.rate) == (["head"], 0.25)
-
-
 @pytest.mark.parametrize(("method", "found"), [("fedavgg", "'fedavg'"), ("mine.yaml", "none"), ("", "nothing")])
 def test_a_method_that_is_not_there(method: str, found: str, base: Path) -> None:
     with pytest.raises(ConfigError, match=f"--method.*{found}"):
@@ -178,10 +170,3 @@ def test_a_method_has_no_say_in_whose_rows_there_are(base: Path, tmp_path: Path)
     mine.write_text("seed: 4\ndata: {source: fedlit.Bundled}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"mine.yaml: expected what makes a method, found seed, data.source"):
         read("describe", ["--config", str(base), f"--method={mine}"])
-
-
-def test_the_next_command_is_about_the_same_run(base: Path) -> None:
-    words = ["--config", str(base), "--method=fedavg", "--seed", "4"]
-    asked = read("fit", words)
-    again = read("describe", _again(words, asked.name))
-    assert (again.name, again.configs) == (asked.name, asked.configs)

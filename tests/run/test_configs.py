@@ -25,7 +25,7 @@ SMALL = {  # no file to be had: a small one, and some of its clients for time's 
 LIKE_OTHERS = ("activity_ifedavg", "aloi_chfl", "covertype_apfl", "covertype_centralized", "covertype_chfl",
                "covertype_fedavg", "covertype_fedgmcc", "covertype_ifedavg", "covertype_local", "covertype_tabm",
                "covertype_tabm_local", "digits_fedgmcc", "heart_centralized", "heart_local",
-               "populations_fedgmcc")  # fmt: skip
+               "populations_fedgmcc", "vehicle_ifedavg")  # fmt: skip
 """Those that take long, and differ in little from others but their data."""
 SHIPPED = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 CONFIGS = [path for path in SHIPPED if "mixture" not in yaml.safe_load(path.read_text())]  # those: tests/mix

@@ -21,7 +21,6 @@ from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient
-from fedlit.data.loader import Batch
 from fedlit.data.sources import Populations
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
@@ -90,23 +89,6 @@ class CountsRows(FederatedClient):
         return super().forward(x) * (1.0 if x.shape[0] == 4 else 2.0)
 
 
-class InPlace(FederatedClient):
-    """Adds to what it has, whose result nobody takes."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits = super().forward(x)
-        logits.add_(x[:, :1].sinh())
-        return logits
-
-
-class Doubtful(FederatedClient):
-    """Predicts by itself, without looking at the target."""
-
-    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        predictions = self.probabilities(self(batch.x)) + 1
-        return predictions / predictions.sum(1, keepdim=True), batch.x.sum() * 0
-
-
 # each network, task and way to predict once
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -120,8 +102,6 @@ CASES: dict[str, dict[str, Any]] = {
     "two networks": {"client": APFL},
     "ifedavg": METHODS["ifedavg"],
     "chfl": METHODS["chfl"],
-    "in place": {"client": InPlace},
-    "doubtful": {"client": Doubtful},
 }
 
 
@@ -175,21 +155,6 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     texts = [name for name in frame if name.startswith("probability") and not is_numeric_dtype(frame[name])]
     each = [frame.pop(name).str.split(" ", expand=True).astype(float).add_prefix(name) for name in texts if len(frame)]
     return pd.concat([frame, *each], axis=1)
-
-
-# what is exported is the same for all that differ in the exchange alone, or was exported above
-ALIKE = [pytest.param(own, marks=pytest.mark.full) for own in METHODS if own not in CASES]
-
-
-@pytest.mark.parametrize("method", ALIKE)
-def test_every_method_is_exported(method: str, tmp_path: Path) -> None:
-    run = trained(tmp_path, **METHODS[method])
-    exported(run, tmp_path / "ash")
-    rows = run.data.table("ash").features
-    read, own = load(tmp_path / "ash"), run.client("ash")
-    for count in ROWS:
-        pd.testing.assert_frame_equal(read.predict(rows[:count]), own.predict(rows[:count]), rtol=1e-6, atol=1e-6)
-    assert read.classes_.tolist() == own.classes_.tolist()
 
 
 def test_reads_are_scored_as_letters_and_as_texts(made: dict[str, Made]) -> None:

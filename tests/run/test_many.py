@@ -32,7 +32,7 @@ def run_of(folder: Path, method: str, seed: int = 8, **options: Any) -> Run:
 ALIKE = {"global layers", "global layers, every step", "global layers, batches of 8", "ifedavg", "apfl", "chfl"}
 
 
-@pytest.mark.parametrize("method", one_in(9, [name for name in METHODS if name not in ALIKE]))
+@pytest.mark.parametrize("method", one_in(16, [name for name in METHODS if name not in ALIKE]))
 def test_each_run_agrees_with_the_one_trained_alone(method: str, tmp_path: Path) -> None:
     seeds = [3, 4, 5, 6]  # as many as make a stack
     together = fit_seeds(run_of(tmp_path, method), seeds)

@@ -68,24 +68,3 @@ def test_a_scheduler_of_another_class_starts_from_its_own_defaults(tmp_path: Pat
         "--model.scheduler.gamma=0.9",
     )  # fmt: skip
     assert (found.settings or {})["model.scheduler.init_args.gamma"] == 0.9
-
-
-def test_the_weights_are_those_of_plain_sgd(tmp_path: Path) -> None:
-    """One client, one step: w - lr * gradient, to the bit."""
-    args = ("--data.source.init_args.clients=[wine]", "--data.batches=1", "--exchange.federated=[]")
-    run = fedlit.load("quickstart.yaml", f"--model.optimizer={SGD}", *args, "--model.engine=plain",
-                      "--trainer.max_epochs=1", f"--trainer.default_root_dir={tmp_path}")  # fmt: skip
-    steps: list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
-    plain = torch.optim.SGD.step
-
-    def step(self: torch.optim.SGD, *given: object) -> object:
-        own = [(value, value.detach().clone(), value.grad.clone()) for value in self.param_groups[0]["params"]]
-        done = plain(self, *given)
-        steps.append(all(torch.equal(value, before - 0.1 * grad) or torch.equal(value, before.add(grad, alpha=-0.1))
-                         for value, before, grad in own))  # fmt: skip
-        return done
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.optim.SGD, "step", step)
-        run.fit(quiet=True)
-    assert steps and all(steps)

@@ -20,10 +20,10 @@ from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
 from fedlit.data.sources import Populations
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import FedGMCC, Mean
-from fedlit.nn import MLP, BiLSTM
+from fedlit.nn import BiLSTM
 from fedlit.run.run import Run
 from fedlit.score import load_run
 from fedlit.score.files import read_rows
@@ -118,11 +118,3 @@ def test_resumed_it_ends_with_the_same_bits(tmp_path: Path) -> None:
     resumed = make_run(tmp_path / "part", 2)
     assert resumed.fit("last", quiet=True).scores == scores
     assert different(weights(whole), weights(resumed)) == []
-
-
-def test_networks_that_take_no_codes_and_wrong_ones_that_do(tmp_path: Path) -> None:
-    run = make_run(tmp_path, 1, Mean(), categories="indicators")
-    with pytest.raises(ConfigError, match=r"outputs or more for each of 120 positions.*data.categories: codes"):
-        run.fit(quiet=True)
-    run = make_run(tmp_path, 1, Mean(), network=MLP)
-    run.fit(quiet=True)  # any network of as many outputs will do

@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import struct
-import subprocess
 import sys
 import termios
 import threading
@@ -23,7 +22,6 @@ from federations import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlit.__main__ import main
 from fedlit.run.plan import Plan
 from fedlit.show.confusion import confusion_figure
 from fedlit.show.shown import Grid, for_terminal
@@ -143,25 +141,6 @@ def test_a_pipe_keeps_whole_lines_and_columns_says_the_width(
     with (tmp_path / "log").open("w") as stream:
         widths.append(terminal_width(stream))
     assert widths == [72, 55, None]
-
-
-def test_commands_keep_to_80_columns_and_training_to_40_with_its_score(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_terminal: Callable[..., list[str]]
-) -> None:
-    env = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    with terminal(80) as (end, printed):
-        with os.fdopen(end, "w") as stream:
-            for arguments in (["--help"], ["data", "show", "heart"]):
-                command = [sys.executable, "-m", "fedlit", *arguments]
-                subprocess.run(command, cwd=tmp_path, env=env, stdout=stream, stderr=stream, check=True)
-        # one word is not broken: an address, a checksum, a path
-        assert all(len(line.split()) <= 2 for line in printed() if len(line) > 80)
-    monkeypatch.chdir(tmp_path)
-    lines = on_terminal(40, lambda: main(["fit", "--config", "quickstart.yaml", "--trainer.max_epochs", "2"]))
-    # paths and commands to copy are not broken
-    kept = r"  ?/|(Reading|Next:|Curves:|To compare all runs:) "
-    assert all(re.match(kept, line) for line in lines if len(line) > 40)
-    assert any(re.match(r"Epoch 1: +\d+%, val auroc=0\.\d{3}", line) for line in lines)
 
 
 class Cells(HTMLParser):
