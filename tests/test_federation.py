@@ -114,7 +114,7 @@ def test_it_recommends(tmp_path: Path) -> None:
     """With no time for a network."""
     fed = fedlit.Federation({"north": "outcome", "south": "state"}, minutes=0.01, folder=tmp_path)
     north = NORTH.assign(outcome=NORTH["outcome"] == "ill")
-    south = SOUTH.assign(state=(SOUTH["outcome"] == "ill").astype(int)).drop(columns="outcome")
+    south = SOUTH.assign(state=SOUTH["outcome"] == "ill").drop(columns="outcome")
     again = pickle.loads(pickle.dumps(fed.fit({"north": north, "south": south})))
     for label, member, new in (("outcome", fed["north"], north), ("state", again["south"], south)):
         expected = roc_auc_score(new[label], member.predict_proba(new)[:, 1])

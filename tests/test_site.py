@@ -35,6 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "site"
 
 
+@pytest.mark.full  # building takes longer than most rooms' tests
 def test_nothing_is_loaded_from_outside_and_docstrings_are_rendered(site: Path) -> None:
     texts = {str(path.relative_to(site)): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     loads = {name: LOADED.findall(text) for name, text in texts.items()}
@@ -44,6 +45,7 @@ def test_nothing_is_loaded_from_outside_and_docstrings_are_rendered(site: Path) 
     assert len(raw) > 5 and not any(raw.values()), raw
 
 
+@pytest.mark.full
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     """By the inventory that the builder writes of what it rendered."""
     head, _, body = (site / "objects.inv").read_bytes().partition(b"using zlib.\n")
@@ -55,8 +57,3 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     named = re.findall(r'"([\w/-]+\.md)"', read("zensical.toml"))
     assert sorted(f"docs/{file}" for file in named) == [page for page in PAGES if page != "README.md"]
-
-
-def test_the_readme_shows_wherever_it_is_read() -> None:
-    """Also where only its text is, as on a package index: a picture has words that stand for it."""
-    assert "![](" not in read("README.md")

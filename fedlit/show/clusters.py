@@ -1,4 +1,4 @@
-"""Who belongs together, and how far clients are apart, as pictures."""
+"""Who belongs together, and losses along paths between clients, as pictures."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ import numpy as np
 import pandas as pd
 
 from fedlit.explain.clusters import concepts_of, stable_numbers
-from fedlit.names import Clusters
 from fedlit.show.canvas import canvas
-from fedlit.show.heatmap import TEXT, draw_heatmap
-from fedlit.show.palette import CLUSTERS, INK, PAPER, SCALE, SIGNED_SCALE
+from fedlit.show.heatmap import TEXT
+from fedlit.show.palette import CLUSTERS, INK, PAPER
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["membership_figure", "pairs_figure", "paths_figure"]
+__all__ = ["membership_figure", "paths_figure"]
 
 
 _BY_ITSELF, _NOTHING = "#c4c8ce", (0.0, 0.0, 0.0, 0.0)
-_FEW = 12  # clients, up to which a pair's number stands in its cell
 _LETTERS = 900  # cells, up to which a cluster's letter stands where a client comes into it
 
 
@@ -67,38 +64,6 @@ def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
     return figure
 
 
-def pairs_figure(pairs: pd.DataFrame, partition: Clusters | None = None, title: str = "") -> Figure:
-    """What a rule measured between clients in its last round, a heatmap for each measure; black is infinite, what
-    has no value is blank. The scale is logarithmic where positive values span more than two decades.
-
-    Args:
-        pairs: of :data:`PAIRS`.
-        partition: clients are in this order, with a line around each cluster; by name if None.
-        title: above it.
-
-    Raises:
-        ValueError: no pairs.
-    """
-    if not len(pairs):
-        raise ValueError("expected at least one pair of clients, found none")
-    own = pairs[pairs["round"] == pairs["round"].max()]
-    place = {name: number for number, group in enumerate(partition or ()) for name in group}
-    names = sorted({*own["first"], *own["second"]}, key=lambda name: (place.get(name, len(place)), name))
-    cuts = [i for i in range(1, len(names)) if place.get(names[i]) != place.get(names[i - 1])]
-    measures = list(dict.fromkeys(own["measure"]))
-    side = max(1.6, (0.52 if len(names) <= _FEW else 0.22) * len(names))
-    margin = 0.085 * max(map(len, names))
-    with canvas((side + 1.0) * len(measures) + margin, side + margin + 0.5) as figure:
-        panels = figure.subplots(1, len(measures), sharey=True, squeeze=False).ravel()
-        for axes, measure in zip(panels, measures, strict=True):
-            _pairs(axes, own[own["measure"] == measure], names, measure)
-            for cut in cuts:
-                axes.axhline(cut - 0.5, color=INK, lw=1.4)
-                axes.axvline(cut - 0.5, color=INK, lw=1.4)
-        figure.suptitle(title, fontsize=10)
-    return figure
-
-
 def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
     """The loss along paths between two clients' models, mean and standard deviation over pairs (Lucchetti et al. 2022,
     Fig. 2).
@@ -125,31 +90,6 @@ def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_title(title, fontsize=10, loc="left")
     return figure
-
-
-def _pairs(axes: Axes, own: pd.DataFrame, names: list[str], measure: str) -> None:
-    from matplotlib.colors import LogNorm, Normalize
-
-    half = own.pivot(index="first", columns="second", values="value").reindex(index=names, columns=names)
-    table = half.fillna(half.T).to_numpy(float)
-    finite = table[np.isfinite(table)]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    colours, scale = SCALE, LogNorm(low, high) if low > 0 and high > 100 * low else Normalize(low, high)
-    if low < 0 < high:
-        colours, scale = SIGNED_SCALE, Normalize(-max(-low, high), max(-low, high))
-    texts = np.array([[_number(value) for value in row] for row in table.tolist()]) if len(names) <= _FEW else None
-    picture = draw_heatmap(axes, table, names, names, colours, scale, texts)
-    bar = axes.figure.colorbar(picture, ax=axes, pad=0.02, fraction=0.05, aspect=20, format="%g")
-    bar.ax.tick_params(labelsize=TEXT)
-    bar.set_label(measure + (" (black: infinite)" if np.isinf(table).any() else ""), fontsize=TEXT)
-
-
-def _number(value: float) -> str:
-    if np.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == 0 or 0.01 <= abs(value) < 100:
-        return f"{value:.2f}"
-    return f"{value:.0f}" if 100 <= abs(value) < 10_000 else f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
 
 
 def _colour(number: float) -> tuple[float, float, float, float]:

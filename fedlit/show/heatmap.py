@@ -29,7 +29,7 @@ def draw_heatmap(
     norm: Any,
     texts: NDArray[Any] | None = None,
 ) -> AxesImage:
-    """Draw a table: black is infinite, what has no value is blank.
+    """Draw a table; what has no value is blank.
 
     Args:
         axes: to draw in.
@@ -42,10 +42,8 @@ def draw_heatmap(
     """
     import matplotlib
 
-    scale = matplotlib.colormaps[colours].with_extremes(over="#000000", under="#000000", bad=(0, 0, 0, 0))
-    # Matplotlib leaves out what is infinite: it is drawn as more than the scale has
-    ends = {"posinf": norm.vmax + abs(norm.vmax) + 1, "neginf": norm.vmin - abs(norm.vmin) - 1}
-    shown = np.ma.array(np.nan_to_num(table, nan=np.nan, **ends), mask=np.isnan(table))
+    scale = matplotlib.colormaps[colours].with_extremes(bad=(0, 0, 0, 0))
+    shown = np.ma.masked_invalid(table)
     picture = axes.imshow(shown, cmap=scale, norm=norm, interpolation="nearest", aspect="auto")
     axes.set_xticks(range(len(columns)), columns, fontsize=TEXT, rotation=90 if max(map(len, columns)) > 4 else 0)
     axes.set_yticks(range(len(rows)), rows, fontsize=TEXT)

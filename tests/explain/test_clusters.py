@@ -9,12 +9,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.colors import LogNorm
 
 from fedlit.explain.clusters import adjusted_rand, judged, stable_numbers
 from fedlit.names import Clusters
 from fedlit.show.canvas import svg_text
-from fedlit.show.clusters import membership_figure, pairs_figure
+from fedlit.show.clusters import membership_figure
 
 SPLIT: Clusters = (("ash", "elm"), ("oak", "yew"))
 OTHER: Clusters = (("ash", "oak"), ("elm", "yew"))
@@ -107,30 +106,3 @@ def test_the_membership_picture_names_clients_and_concepts() -> None:
         assert word in svg, word
     assert svg.index("concept 2 │") < svg.index("concept 10 │")
     assert "│" not in svg_text(membership_figure(frame(ONE, SPLIT)), "who")
-
-
-def measured(values: list[float], names: str = "abc", measure: str = "barrier", number: int = 2) -> pd.DataFrame:
-    pairs = [(first, second) for i, first in enumerate(names) for second in names[i + 1 :]]
-    rows = [(number, *pair, measure, value) for pair, value in zip(pairs, values, strict=True)]
-    return pd.DataFrame(rows, columns=["round", "first", "second", "measure", "value"])
-
-
-def test_the_heatmap_is_symmetric_of_the_last_round_and_ordered_by_cluster() -> None:
-    own = pd.concat([measured([9.0, 9.0, 9.0], number=1), measured([0.5, 0.1, 0.7])])
-    axes = pairs_figure(own, (("a", "c"), ("b",))).axes[0]
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "c", "b"]
-    table = np.ma.filled(axes.images[-1].get_array(), np.nan)
-    np.testing.assert_array_equal(table, [[np.nan, 0.1, 0.5], [0.1, np.nan, 0.7], [0.5, 0.7, np.nan]])
-    assert sorted(text.get_text() for text in axes.texts) == ["0.10", "0.10", "0.50", "0.50", "0.70", "0.70"]
-    assert not isinstance(axes.images[-1].norm, LogNorm)
-    assert [text.get_text() for text in pairs_figure(own).axes[0].get_yticklabels()] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize(
-    ("values", "logarithmic"), [([1e-3, 1.0, 2.0], True), ([0.1, 1.0, 2.0], False), ([-1.0, 1e-3, 1.0], False)]
-)
-def test_the_scale_is_logarithmic_where_values_span_decades(values: list[float], logarithmic: bool) -> None:
-    norm = pairs_figure(measured(values)).axes[0].images[-1].norm
-    assert isinstance(norm, LogNorm) == logarithmic
-    if min(values) < 0:  # similarity: white is zero
-        assert norm.vmin == -norm.vmax

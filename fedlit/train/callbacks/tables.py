@@ -13,11 +13,11 @@ from lightning.pytorch import Callback, Trainer
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import group_of
 from fedlit.explain import EFFECTS, PATHS
-from fedlit.explain.clusters import CLUSTERS, PAIRS, judged
+from fedlit.explain.clusters import CLUSTERS, PAIRS
 from fedlit.explain.effects import effects_frame
 from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge
 from fedlit.files import read_named, write_text
-from fedlit.show.clusters import membership_figure, pairs_figure
+from fedlit.show.clusters import membership_figure
 from fedlit.show.corrections import heatmap_figure
 from fedlit.train.logger import boards
 from fedlit.train.loop import FederatedLoop
@@ -100,14 +100,8 @@ class Tables(Callback):
         if len(effects) and not group_of(self.exchange.transport).rank:
             self._write(EFFECTS, effects.to_csv(index=False))
         if (self.folder / CLUSTERS).is_file():
-            _draw(trainer, "clusters", self._cluster_figures)
-
-    def _cluster_figures(self) -> dict[str, Any]:
-        found = read_named(self.folder / CLUSTERS)
-        figures = {"clusters/membership": membership_figure(found)}
-        if (self.folder / PAIRS).is_file():
-            figures["clusters/pairs"] = pairs_figure(read_named(self.folder / PAIRS), judged(found))
-        return figures
+            found = read_named(self.folder / CLUSTERS)
+            _draw(trainer, "clusters", lambda: {"clusters/membership": membership_figure(found)})
 
     def _gathered(self, topic: str, rows: pd.DataFrame) -> pd.DataFrame:
         """The rows of all processes."""
