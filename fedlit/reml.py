@@ -8,15 +8,15 @@ D = L Lᵀ and W_k = I + Z_k D Z_kᵀ. Given L, all that REML needs is Σ [X y]�
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "PQL_QUESTIONS", "REML_QUESTIONS", "Fit", "Terms", "criterion", "independent", "link_mean", "lower", "minimise",
-    "own_effects", "site_answer", "site_effect", "site_terms", "solve",
-]  # fmt: skip
+__all__ = ["PQL_QUESTIONS", "REML_QUESTIONS", "Fit", "Terms", "lower", "own_effects", "site_answer", "site_terms",
+           "solve"]  # fmt: skip
 
 Array = NDArray[np.float64]
 Terms = Mapping[str, Array]
@@ -27,6 +27,7 @@ Terms = Mapping[str, Array]
 """
 REML_QUESTIONS, PQL_QUESTIONS = 30, 60
 """How often sites are asked at most, for a number, and for classes and counts."""
+_ROUNDING = 1e-12  # of the criterion, within which values differ by rounding alone
 _AT_ONCE, _SMALL = 8, 1e-6  # questions for the same working responses; a change of effects that ends it
 _STEPS = 50  # of a site's own effects, where the outcome is no number
 _ALIASED = 1e-8  # of a column's sum of squares, that the columns before it leave
@@ -53,6 +54,9 @@ class Fit:
     gradient: Array
 
 
+_places = cache(np.tril_indices)  # asked of each site in each question
+
+
 def lower(theta: Array, q: int) -> Array:
     """L (q, q) from its entries.
 
@@ -62,7 +66,7 @@ def lower(theta: Array, q: int) -> Array:
                [2., 3.]])
     """
     made = np.zeros((q, q))
-    made[np.tril_indices(q)] = theta
+    made[_places(q)] = theta
     return made
 
 
@@ -95,7 +99,7 @@ def site_terms(x: Array, y: Array, z: Array, theta: Array) -> dict[str, Array]:
     whitened = own - own @ gain @ own  # Zᵀ W⁻¹ Z
     q = z.shape[1]
     slopes, logdet_slopes = [], []
-    for row, column in zip(*np.tril_indices(q), strict=True):
+    for row, column in zip(*_places(q), strict=True):
         change = np.zeros((q, q))
         change[row] = root[:, column]
         change += change.T  # dD
@@ -154,8 +158,7 @@ def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit
     curvature = curvature + np.diag(np.where(places > 0, ridge, 0.0))
     inverse = np.linalg.inv(curvature)
     found = inverse @ target
-    squares = max(float(sums["cross"][-1, -1] - target @ found), 1e-300)
-    sigma2 = squares / free
+    sigma2 = max(float(sums["cross"][-1, -1] - target @ found), 1e-300) / free
     value = free * np.log(sigma2) + float(sums["logdet"]) + np.linalg.slogdet(curvature)[1]
     gradient = []
     for slope, logdet in zip(sums["slope"], sums["logdet_slope"], strict=True):
@@ -181,31 +184,25 @@ def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float
     asked: list[Fit] = []
 
     def objective(theta: Array) -> tuple[float, Array]:
-        asked.append(ask(np.array(theta)))
-        return asked[-1].value, asked[-1].gradient
+        asked.append(fit := ask(np.array(theta)))
+        last = asked[-2:][0]
+        changes = fit.value - last.value, fit.gradient @ (fit.theta - last.theta)
+        # A line search would compare what differs by rounding alone, and ask on in vain.
+        settled = fit is not last and np.abs(changes).max() <= _ROUNDING * max(1.0, abs(fit.value))
+        if settled or len(asked) == most:
+            raise StopIteration
+        return fit.value, fit.gradient
 
-    options = {"maxfun": most - 1, "ftol": 1e-15, "gtol": enough}
-    minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    with suppress(StopIteration):
+        minimize(objective, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": enough})
     return min(asked, key=lambda own: own.value)
-
-
-def link_mean(eta: Array, family: str) -> tuple[Array, Array]:
-    """Means (n,) and their variances of a linear predictor, for ``logistic`` and ``poisson``.
-
-    Example:
-        >>> link_mean(np.zeros(1), "logistic"), link_mean(np.zeros(1), "poisson")
-        ((array([0.5]), array([0.25])), (array([1.]), array([1.])))
-    """
-    if family == "poisson":
-        mean = np.exp(np.clip(eta, -30, 30))
-        return mean, np.maximum(mean, 1e-10)
-    mean = 1 / (1 + np.exp(-np.clip(eta, -30, 30)))
-    return mean, np.maximum(mean * (1 - mean), 1e-10)
 
 
 def _working(x: Array, y: Array, z: Array, eta: Array, family: str) -> tuple[Array, Array, Array]:
     """X, working response and Z of a linear predictor, weighted (Breslow and Clayton 1993, section 2.1)."""
-    mean, variance = link_mean(eta, family)
+    inside = np.clip(eta, -30, 30)
+    mean = np.exp(inside) if family == "poisson" else 1 / (1 + np.exp(-inside))
+    variance = np.maximum(mean if family == "poisson" else mean * (1 - mean), 1e-10)
     root = np.sqrt(variance)
     return x * root[:, None], (eta + (y - mean) / variance) * root, z * root[:, None]
 
@@ -245,7 +242,7 @@ def site_answer(x: Array, y: Array, z: Array, theta: Array, at: Array, effects: 
 
 def solve(
     ask: Callable[[Array, Array, Array], Terms], columns: int, q: int, family: str, ridge: float = 0.0
-) -> tuple[Fit, int, float]:
+) -> tuple[Fit, int, bool]:
     """REML; or PQL, which is REML of working responses until these change no more.
 
     Args:
@@ -257,12 +254,12 @@ def solve(
         ridge: of classes and counts, see :func:`criterion`.
 
     Returns:
-        The fit, how often sites were asked, and what is left: the largest entry of the gradient, or the last change.
+        The fit, how often sites were asked, and whether that was enough.
 
     Raises:
         ValueError: there are no more rows than columns.
     """
-    start = np.diag([0.5, *[0.3] * (q - 1)])[np.tril_indices(q)]
+    start = np.diag([0.5, *[0.3] * (q - 1)])[_places(q)]
     theta, effects, asked = start, np.zeros(columns), 0
 
     def said(theta: Array, at: Array, effects: Array) -> Terms:
@@ -280,10 +277,10 @@ def solve(
 
     if family == "gaussian":
         fit = fitted(REML_QUESTIONS - 1, 1e-6)
-        return fit, asked, float(np.abs(fit.gradient).max())
+        return fit, asked, asked < REML_QUESTIONS
     change, most = np.inf, _AT_ONCE - 1
     while change > _SMALL and asked < PQL_QUESTIONS - 1:
         fit = fitted(most, max(1e-6, 0.1 * min(1.0, change)))
         change = max(np.abs(fit.effects - effects).max(), np.abs(fit.theta - theta).max())
         theta, effects, most = fit.theta, fit.effects, min(_AT_ONCE, PQL_QUESTIONS - asked)
-    return fit, asked, 0.0 if change <= _SMALL else float(change)
+    return fit, asked, bool(change <= _SMALL)

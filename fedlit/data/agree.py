@@ -143,6 +143,11 @@ class AgreedColumn:
     tail: Tail = ""
     edges: tuple[float, ...] = ()
 
+    @cached_property
+    def members(self) -> frozenset[str]:
+        """The same clients, where one is looked for among many."""
+        return frozenset(self.clients)
+
     def encoder(self, name: str, terms: Terms) -> ColumnEncoder:
         """Return the encoder that all clients with this column use."""
         kind = self.kind or NUMBERS
@@ -173,7 +178,7 @@ class Agreement:
     def shared(self, client: str, column: str) -> AgreedColumn | None:
         """Return what was agreed on a client's column, or None if the client does not share it."""
         agreed = self.columns.get(column)
-        return agreed if agreed is not None and client in agreed.clients else None
+        return agreed if agreed is not None and client in agreed.members else None
 
     def topics(self, column: str) -> list[str]:
         """Return the topics on which the clients that share a column send values: categories, moments or sketches."""
@@ -286,7 +291,7 @@ class Agreement:
                 told.append({"what": "categories", "key": key, "columns": coded})
         for topic, (size, key, what) in _NUMBERS.items():
             own = {column: agreed for column, agreed in self.columns.items() if topic in self.topics(column)}
-            held = {client: size * sum(client in agreed.clients for agreed in own.values()) for client in clients}
+            held = {client: size * sum(client in agreed.members for agreed in own.values()) for client in clients}
             told += [{"what": what, "key": key, "columns": list(own), "numbers": held}] * bool(own)
         return told
 

@@ -102,15 +102,13 @@ class MixedModel(FederatedClient):
         names = [name for name in tensors if name.startswith("effects.")]
         output = names[0].removeprefix("effects.").partition(": ")[0]
         told = {name.removeprefix(f"effects.{output}: "): tensors[name].tolist() for name in names}
-        columns = len(told)
-        zeros = np.zeros((0, columns))
         theta = tensors["theta"].numpy()
-        q = 1 + sum(slope > 0 for _, slope, _ in told.values())
-        if output not in self.outputs:
-            terms = reml.site_terms(zeros, np.zeros(0), np.zeros((0, q)), theta)
-            return {name: torch.from_numpy(np.asarray(own)) for name, own in terms.items()}
-        x, y, z, beta = self._design(rows, self.outputs.index(output), told)
-        terms = reml.site_answer(x, y, z, theta, tensors["at"].numpy(), beta, self.family)
+        if output in self.outputs:
+            x, y, z, beta = self._design(rows, self.outputs.index(output), told)
+            terms = reml.site_answer(x, y, z, theta, tensors["at"].numpy(), beta, self.family)
+        else:
+            slopes = sum(slope > 0 for _, slope, _ in told.values())
+            terms = reml.site_terms(np.zeros((0, len(told))), np.zeros(0), np.zeros((0, 1 + slopes)), theta)
         return {name: torch.from_numpy(np.asarray(own)) for name, own in terms.items()}
 
     def on_receive(self, received: State) -> None:

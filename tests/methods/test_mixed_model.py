@@ -22,7 +22,7 @@ from fedlit.exchange.questions import Own
 from fedlit.exchange.rules import MixedEffects
 from fedlit.explain.effects import intraclass
 from fedlit.methods import MixedModel
-from fedlit.reml import lower
+from fedlit.reml import lower, site_terms, solve
 from fedlit.run.explanation import explain
 from fedlit.run.run import Run
 from fedlit.tasks import Regression
@@ -283,6 +283,20 @@ def test_only_sums_are_used_and_nothing_of_a_site_alone_is_told(tmp_path: Path) 
     first, second = weights(whole), weights(run)
     assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
     assert MixedEffects().facts.adds_answers == {"mixed"}
+
+
+def test_values_that_differ_by_rounding_alone_end_it() -> None:
+    rng = np.random.default_rng(0)
+    sites = [(rng.normal(size=(30, 2)), rng.normal(size=30) + rng.normal(0, 0.5)) for _ in range(160)]
+    theirs = [(np.column_stack([np.ones(len(y)), x]), y) for x, y in sites]
+
+    def ask(theta: np.ndarray, *_: np.ndarray) -> dict[str, Any]:
+        said = [site_terms(x, y, x[:, :1], theta) for x, y in theirs]
+        return {name: np.sum([own[name] for own in said], 0) for name in said[0]}
+
+    fit, asked, enough = solve(ask, 3, 1, "gaussian")
+    assert enough is True and asked <= 12  # a line search that compares rounding asked 44 times
+    assert np.abs(fit.gradient).max() < 1e-4
 
 
 def test_who_took_no_part_is_predicted_by_the_shared_effects(tmp_path: Path) -> None:

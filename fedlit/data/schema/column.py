@@ -219,7 +219,8 @@ class Column:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: the kind, and whatever differs from the default."""
-        return {key: own for key, own in asdict(self).items() if key == "kind" or own != _UNKNOWN[key]}
+        told = {key: own for key, own in vars(self).items() if key == "kind" or own != _UNKNOWN[key]}
+        return {**told, "notation": asdict(self.notation)} if "notation" in told else told
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Column:
@@ -228,7 +229,7 @@ class Column:
         return cls(**{**state, **lists, "notation": Notation(**state.get("notation", {}))})
 
 
-_UNKNOWN = asdict(Column("numeric"))
+_UNKNOWN = dict(vars(Column("numeric")))
 
 
 def type_of(values: pd.Series) -> str:

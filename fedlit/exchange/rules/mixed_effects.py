@@ -101,14 +101,14 @@ class _Problem:
     def solve(self) -> reml.Fit:
         """See :func:`fedlit.reml.solve`."""
         try:
-            fit, self.asked, left = reml.solve(self._ask, len(self.names), self.q, self.family, self.ridge)
+            fit, self.asked, found = reml.solve(self._ask, len(self.names), self.q, self.family, self.ridge)
         except ValueError as error:
             raise DataError(f"MixedEffects: {self.output}: {error}; leave columns out (data.columns)") from error
-        if left > 1e-3:
+        if not found:
             _log.warning(
-                "exchange %d: variances were not found in %d questions (%.1g is left); are there slopes that the rows "
-                "cannot tell apart?",
-                self.round.number + 1, self.asked, left,
+                "exchange %d: variances were not found in %d questions; are there slopes that the rows cannot tell "
+                "apart?",
+                self.round.number + 1, self.asked,
             )  # fmt: skip
         return fit
 
