@@ -1,4 +1,4 @@
-"""Human activity recognition by a phone at the waist: one client a person."""
+"""Human activity recognition with a phone at the waist: one client per person."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ ACTIVITIES = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "S
 class HumanActivity(Source):
     """UCI's Human Activity Recognition Using Smartphones: 30 people are the clients, six activities the classes.
 
-    The file's own training and test rows are of different people, so that no client could be tested by them: they are
-    read together, and each person's rows are split by activity, at random by the run's seed
+    The file's own training and test rows belong to different people, so they cannot be used to test a client. Both are
+    read, and each person's rows are split by activity, at random by the run's seed
     (:func:`~fedlit.data.splitting.random_split`).
 
     - Clients: subject_01 to subject_30.
-    - Columns: 561 numbers, named by features.txt; a name that stands there several times gets the number of its line
+    - Columns: 561 numbers, named in features.txt; the number of its line is added to a name that occurs several times
       (fBodyAcc-bandsEnergy()-1,8 #303).
     - Target: activity, one of WALKING, WALKING_UPSTAIRS, WALKING_DOWNSTAIRS, SITTING, STANDING, LAYING.
     - Splits: both halves of the original together; by activity and the run's seed, 33 % test (100 rows at least),
       then 10 % of the rest validation.
-    - Licence: As its README says, without any warranty, not for commercial use, and publications name Anguita et al.;
-      UCI's page may say otherwise (not verified).
+    - Licence: according to its README, no warranty and no commercial use, and publications cite Anguita et al.; UCI's
+      page may say otherwise (not verified).
     - Citation: D. Anguita, A. Ghio, L. Oneto, X. Parra and J. L. Reyes-Ortiz (2012). Human activity recognition on
       smartphones using a multiclass hardware-friendly support vector machine. IWAAL 2012.
 
     Args:
-        root: a folder in which the unpacked archive is looked for first.
+        root: the folder to look in first for the unpacked archive.
         clients: the people to read, ``subject_01`` to ``subject_30``; all if None.
-        positive: activities that count as 1, all others as 0; the six themselves if None (the iFedAvg paper).
-            ``[SITTING]`` is what MOCHA's paper predicts (Smith et al. 2017).
+        positive: activities that count as 1, all others as 0; all six classes if None (as in the iFedAvg paper).
+            ``[SITTING]`` is what the MOCHA paper predicts (Smith et al. 2017).
         test: the share of a person's rows that are test rows, in (0, 1); 100 rows at least (Roschewitz et al. 2021,
             Section 4), where a person has 200.
         validation: the share of the other rows that are validation rows, in (0, 1).
@@ -58,7 +58,7 @@ class HumanActivity(Source):
     """
 
     name: ClassVar[str] = "activity"
-    about: ClassVar[str] = "what 30 people do, by a phone at their waist; each person is a client"
+    about: ClassVar[str] = "activities of 30 people, recorded by a phone at the waist; each person is a client"
     known: ClassVar[tuple[str, ...]] = tuple(f"subject_{number:02}" for number in range(1, 31))
 
     root: str | None = None
@@ -124,7 +124,7 @@ class HumanActivity(Source):
 
 
 def _numbers(beside: Path, name: str, half: str, columns: int) -> np.ndarray:
-    """A file of numbers that are divided by blanks, (lines, columns)."""
+    """Read a file of numbers separated by blanks, (lines, columns)."""
     import pandas as pd
 
     path = beside.parent / half / f"{name}_{half}.txt"

@@ -1,4 +1,4 @@
-"""What every source is, and the checks that every table passes before it leaves one."""
+"""The base class of sources, and the checks that every table passes before it leaves one."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _MOST_NUMBERS = 30  # that pass for classes where nobody says so
 class Source(ABC):
     """The source of a federation's tables.
 
-    Constructing a source only stores its arguments; files are looked for and read by :meth:`tables`. The docstring of
-    its class says what clients, columns, targets and splits there are, the licence and what to cite.
+    Constructing a source only stores its arguments; :meth:`tables` finds and reads the files. The docstring of its
+    class states the clients, columns, target, splits and licence, and what to cite.
 
     Attributes:
-        name: how the source is called on the command line.
-        about: what it holds, in one line.
-        known: the names of all clients that it can have, where these are fixed; ``clients`` then chooses among them.
+        name: the source's name on the command line.
+        about: its content, in one line.
+        known: the names of all its clients, where these are fixed; ``clients`` then chooses among them.
     """
 
     name: ClassVar[str]
@@ -79,7 +79,7 @@ class Source(ABC):
 
     @classmethod
     def known_files(cls) -> tuple[RemoteFile, ...]:
-        """All published files that the source reads, whether or not this instance does; empty if it needs none."""
+        """All published files that the source can read, whether or not this instance reads them; empty if none."""
         return ()
 
     @abstractmethod
@@ -87,19 +87,19 @@ class Source(ABC):
         """Read every client's table.
 
         Args:
-            seed: the run's seed. Sources with random splits draw them from it; sources with given splits ignore it.
+            seed: the run's seed. Sources draw random splits from it, and ignore it where splits are given.
 
         Returns:
             One table a client, in the order the clients were asked for, as :func:`check_tables` lets them pass.
         """
 
     def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
-        """Some clients' tables. A source that can do so reads no others.
+        """Return the tables of some clients. A source that can do so reads no others.
 
         Args:
             clients: their names.
             seed: see :meth:`tables`.
-            share: tells the others facts, where other processes read the rest; None where nobody else reads.
+            share: sends facts to the other processes that read the rest; None if there are none.
 
         Raises:
             ConfigError: there is no such client.
@@ -113,14 +113,14 @@ class Source(ABC):
         return [tables[client] for client in choose_clients(clients, list(tables), self.name)]
 
     def sizes(self) -> dict[str, int] | None:
-        """Client → the size of its table, by which clients are dealt to the processes of a cluster; None if it is not
-        known before all tables are read. Where it is, :meth:`some` reads no others.
+        """Return the size of each client's table, by which clients are distributed over the processes of a cluster;
+        None if sizes are not known before all tables are read. If they are, :meth:`some` reads no other tables.
         """
         return None
 
 
 def check_client_name(name: object) -> None:
-    """Refuse a client name that could not be a folder's name, or that fedlit uses itself.
+    """Refuse a client name that cannot be a folder name, or that fedlit uses itself.
 
     Raises:
         ConfigError: if the name is not made of letters, digits, ``_`` and ``-``, or is one that logs need for
@@ -134,7 +134,7 @@ def check_client_name(name: object) -> None:
 
 
 def client_name(text: object) -> str:
-    """A name that a client can have, made of any text.
+    """Turn any text into a valid client name.
 
     Example:
         >>> client_name("São Paulo (2024)"), client_name(3.0)
@@ -150,10 +150,10 @@ def client_name(text: object) -> str:
 
 
 def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: str) -> tuple[str, ...]:
-    """The clients to read: those wanted, or all that are known if None.
+    """Return the clients to read: those wanted, or all known ones if None.
 
     Raises:
-        ConfigError: if none is wanted, one is unknown, or one is named twice.
+        ConfigError: no client is wanted, one is unknown, or one is named twice.
     """
     chosen = tuple(known if wanted is None else wanted)
     names = not isinstance(wanted, str) and all(isinstance(own, str) for own in chosen)
@@ -165,11 +165,11 @@ def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: s
 
 
 def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> pd.DataFrame:
-    """Read a published file of comma-separated values whose columns are known.
+    """Read a published CSV file whose columns are known.
 
     Args:
-        path: the file, packed or not.
-        columns: their names; those to read if the file has a header.
+        path: the file, compressed or not.
+        columns: the column names; those to read if the file has a header.
         header: whether the first line names the columns.
         how: further arguments of ``pandas.read_csv``.
 
@@ -187,7 +187,7 @@ def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> 
 
 
 def published(path: Path, what: str = "the published file") -> AbstractContextManager[None]:
-    """Whatever readers raise inside of a damaged file, which are classes of many modules, is a :class:`DataError`.
+    """Turn whatever a reader raises for a damaged file into a :class:`DataError`.
 
     Args:
         path: the file; messages name it.
@@ -207,7 +207,7 @@ def check_fractions(test: float, validation: float) -> None:
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """Let names pass that are each one client's.
+    """Return the names if no two clients have the same one.
 
     Raises:
         ConfigError: two clients have one name.
@@ -220,10 +220,10 @@ def check_names(names: Sequence[str]) -> list[str]:
 
 
 def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
-    """Let tables pass that a run can be built on.
+    """Return the tables if a run can be built on them.
 
-    A constant column, a column without any value and a training split of one class pass: encoders, metrics and the
-    plan have a stated treatment for each.
+    A constant column, a column without values and a training split of a single class are allowed: encoders, metrics and
+    the plan define what happens to each.
 
     Raises:
         ConfigError: for a client name that cannot be used, or two clients of one name.

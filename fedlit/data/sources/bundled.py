@@ -1,4 +1,4 @@
-"""The small tables that scikit-learn carries: no download, no file."""
+"""The small tables that come with scikit-learn: no download, no file."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ __all__ = ["Bundled"]
 
 @dataclass(eq=False)
 class Bundled(Source):
-    """Tables that scikit-learn carries, one client each; they share neither columns nor classes.
+    """Tables that come with scikit-learn, one client each; they share neither columns nor classes.
 
     Splits are random, drawn from the run's seed as :func:`~fedlit.data.splitting.random_split` says.
 
     - Clients: breast_cancer (30 columns, 2 classes), wine (13, 3), digits (64, 10); iris (4, 3) and diabetes (10, a
       number) on request.
-    - Columns: all are numbers, but for diabetes' sex.
-    - Target: the class's name (digits: the digit); malignant is breast_cancer's positive class; diabetes: how far it
-      got in a year.
+    - Columns: all are numbers, except sex in diabetes.
+    - Target: the class's name (digits: the digit); malignant is the positive class of breast_cancer; diabetes: its
+      progression after one year.
     - Splits: random by the run's seed, 25 % test, then 20 % of the rest validation.
-    - Licence: UCI's sets, CC BY 4.0, as scikit-learn (BSD) passes them on.
+    - Licence: UCI's data sets, CC BY 4.0, as distributed with scikit-learn (BSD).
     - Citation: F. Pedregosa et al. (2011). Scikit-learn: machine learning in Python. JMLR 12:2825-2830.
 
     Args:
         clients: the tables to use, among breast_cancer, wine, digits, iris and diabetes.
         test: the share of a table's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
-        task: what is predicted, as :class:`~fedlit.Tables` takes it; if None, a number of diabetes and
-            classes of the others.
+        task: what is predicted, as in :class:`~fedlit.Tables`; if None, regression for diabetes and
+            classification for the others.
 
     Example:
         >>> [(table.name, table.features.shape) for table in Bundled().tables(seed=0)]
@@ -42,7 +42,7 @@ class Bundled(Source):
     """
 
     name: ClassVar[str] = "bundled"
-    about: ClassVar[str] = "small tables that scikit-learn carries; they share neither columns nor classes"
+    about: ClassVar[str] = "small tables that come with scikit-learn; they share neither columns nor classes"
     known: ClassVar[tuple[str, ...]] = ("breast_cancer", "wine", "digits", "iris", "diabetes")
 
     clients: Sequence[str] = ("breast_cancer", "wine", "digits")

@@ -1,4 +1,4 @@
-"""Forest cover types in four wilderness areas: one client an area, other classes in each."""
+"""Forest cover types in four wilderness areas: one client per area, with different classes in each."""
 
 from __future__ import annotations
 
@@ -55,14 +55,15 @@ _CATEGORICAL = ("soil_type", "climatic_zone", "geologic_zone", "wilderness_area"
 class Covertype(Source):
     """UCI Covertype, one client for each wilderness area.
 
-    Rows keep the file's own split: the first 11,340 train, the next 3,780 validate, all others test.
+    Rows keep the file's own split: the first 11,340 are training rows, the next 3,780 validation rows, the rest test
+    rows.
 
     - Clients: rawah, neota, comanche, poudre (one wilderness area each).
     - Columns (derived): elevation, aspect, slope, horizontal and vertical distance to hydrology, horizontal distance
       to roadways and to fire points (numbers); soil_type (ELU code), climatic_zone, geologic_zone, wilderness_area
-      (categories; with columns: numbers, numbers). Columns (raw): the file's 54.
+      (categories; with columns: numbers, numbers). Columns (raw): the 54 of the file.
     - Target: cover_type, 1 to 7.
-    - Splits: the first 11,340 rows train, the next 3,780 validate, the rest test.
+    - Splits: the first 11,340 rows are for training, the next 3,780 for validation, the rest for test.
     - Licence: Reuse is unlimited with retention of the copyright notice for Jock A. Blackard and Colorado State
       University.
     - Citation: J. A. Blackard and D. J. Dean (2000). Comparative accuracies of artificial neural networks and
@@ -70,7 +71,7 @@ class Covertype(Source):
       Agriculture 24(3):131-151.
 
     Args:
-        root: a folder in which the file is looked for first.
+        root: the folder to look in first.
         clients: the areas to read, among rawah, neota, comanche and poudre; all four if null.
         columns: ``derived`` for 11 columns (7 measures without hillshade; soil type, its climatic zone, its geologic
             zone and the wilderness area as categories), ``numbers`` for the same as numbers, ``raw`` for the file's 54
@@ -84,7 +85,7 @@ class Covertype(Source):
     """
 
     name: ClassVar[str] = "covertype"
-    about: ClassVar[str] = "forest cover types in four wilderness areas of Colorado; the areas have other classes"
+    about: ClassVar[str] = "forest cover types in four wilderness areas of Colorado, with different classes"
     known: ClassVar[tuple[str, ...]] = AREAS
 
     root: str | None = None
@@ -101,7 +102,7 @@ class Covertype(Source):
 
     @classmethod
     def known_files(cls) -> tuple[RemoteFile, ...]:
-        """The one file, packed or not."""
+        """The one file, compressed or not."""
         return (
             RemoteFile(
                 path="covertype/covtype.data.gz",
@@ -134,7 +135,7 @@ class Covertype(Source):
         return check_tables(tables)
 
     def _read(self) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-        """The file's rows, and of each the positions (rows,) of its area and its soil type."""
+        """The rows of the file, and the positions (rows,) of each row's area and soil type."""
         path = locate(self.known_files()[0], self.root)
         # Stated types spare pandas the guessing: the whole file is read in a fraction of the time and of the memory.
         # Measures are floats because some copies of the file leave hillshade empty.

@@ -27,19 +27,19 @@ _PARTS = tuple(f"{split}-{kind}" for split in ("train", "test") for kind in ("im
 class EMNIST(Source):
     """EMNIST by class: 814,255 images of 62 characters in 28 by 28 pixels, one client (Cohen et al. 2017).
 
-    Put :class:`fedlit.Partition` around it to deal the rows to clients. Rows keep the files' own training and test
-    split. The files hold each image transposed; columns are those of the upright image, row by row.
+    Wrap it in :class:`fedlit.Partition` to distribute the rows over clients. Rows keep the files' own training and test
+    split. The files store each image transposed; the columns are the pixels of the upright image, row by row.
 
-    - Clients: emnist, one; deal its rows with Partition.
+    - Clients: one, emnist; Partition distributes its rows.
     - Columns: pixel_01_01 to pixel_28_28, row and column of the upright image, numbers from 0 to 255.
     - Target: character, one of 0 to 9, A to Z and a to z.
-    - Splits: the files' own test rows; of their training rows 20 % validate, drawn by the run's seed.
-    - Licence: NIST states none; it asks for a citation of Cohen et al. (2017).
+    - Splits: the files' own test rows; 20 % of their training rows, drawn by the run's seed, are for validation.
+    - Licence: NIST states none, and asks users to cite Cohen et al. (2017).
     - Citation: G. Cohen, S. Afshar, J. Tapson and A. van Schaik (2017). EMNIST: extending MNIST to handwritten
       letters. IJCNN 2017:2921-2926.
 
     Args:
-        root: a folder in which the files are looked for first.
+        root: the folder to look in first.
         validation: the share of the training rows that are validation rows, in (0, 1), drawn by the run's seed.
 
     Example::
@@ -55,7 +55,7 @@ class EMNIST(Source):
 
     @classmethod
     def known_files(cls) -> tuple[RemoteFile, ...]:
-        """Images and labels of both splits, packed or not."""
+        """Images and labels of both splits, compressed or not."""
         return tuple(
             RemoteFile(
                 path=f"emnist/emnist-byclass-{part}-ubyte.gz",
@@ -102,8 +102,8 @@ class EMNIST(Source):
 
 
 def _read_idx(path: Path) -> np.ndarray:
-    """An IDX file of unsigned bytes: two zero bytes, 8 for the type, the number of dimensions, each as big-endian
-    32-bit number, the values.
+    """Read an IDX file of unsigned bytes: two zero bytes, 8 for the type, the number of dimensions, each dimension as a
+    big-endian 32-bit number, then the values.
     """
     with published(path, "an IDX file of unsigned bytes"):
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

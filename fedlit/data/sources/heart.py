@@ -1,4 +1,4 @@
-"""Heart disease at up to seven sites, each with columns of its own."""
+"""Heart disease at up to seven sites, each with its own columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FILES = {name: RemoteFile(**site["file"]) for name, site in _SITES.items()}
 
 @dataclass(eq=False)
 class Heart(Source):
-    """Heart disease, one client a site, each with columns of its own and two classes: 1 is disease (or death).
+    """Heart disease, one client per site, each with its own columns and two classes: 1 is disease (or death).
 
     Splits are random, drawn from the run's seed as :func:`~fedlit.data.splitting.random_split` says. NOTE[DIFF]: the
     shares are those of the Global Layers paper's Table 1, 33 % and 10 % of the rest; its D.2.5 says 30 % and 30 %.
@@ -38,15 +38,15 @@ class Heart(Source):
     - Target: 1 for disease (UCI's four: any degree above 0; sa: chd; faisalabad: DEATH_EVENT; framingham:
       TenYearCHD), 0 for none.
     - Splits: random by the run's seed, 33 % test, then 10 % of the rest validation.
-    - Licence: UCI's sets: CC BY 4.0, and publications name the principal investigators (see the citation). sa and
-      framingham state no licence: ask their owners before passing them on.
+    - Licence: UCI's data sets: CC BY 4.0; publications must name the principal investigators (see the citation). sa and
+      framingham state no licence: ask their owners before you share them.
     - Citation: A. Janosi (Budapest), W. Steinbrunn (Zurich), M. Pfisterer (Basel), R. Detrano (Long Beach and
       Cleveland) (1988), Heart Disease, UCI. J. Rousseauw et al. (1983), South African Medical Journal 64:430-436, in
       Hastie, Tibshirani and Friedman, The Elements of Statistical Learning (sa). D. Chicco and G. Jurman (2020), BMC
       Medical Informatics and Decision Making 20:16 (faisalabad).
 
     Args:
-        root: a folder in which the files are looked for first.
+        root: the folder to look in first.
         clients: the sites to read, among cleveland, hungarian, switzerland, va, sa, faisalabad and framingham.
         test: the share of a site's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
@@ -57,7 +57,7 @@ class Heart(Source):
     """
 
     name: ClassVar[str] = "heart"
-    about: ClassVar[str] = "heart disease at up to seven sites; the sites have other columns"
+    about: ClassVar[str] = "heart disease at up to seven sites, with different columns"
     known: ClassVar[tuple[str, ...]] = tuple(_SITES)
 
     root: str | None = None
@@ -75,7 +75,7 @@ class Heart(Source):
         return check_tables([self._table(client, seed) for client in self.clients])
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each site's file."""
+        """The size of each site's file in bytes."""
         return {client: locate(_FILES[client], self.root).stat().st_size for client in self.clients}
 
     def _table(self, client: str, seed: int) -> ClientTable:

@@ -1,4 +1,4 @@
-"""Any data set of OpenML, by its name and version or by its id."""
+"""Any OpenML data set, by its name and version or by its id."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ __all__ = ["OpenML"]
 
 @dataclass(eq=False)
 class OpenML(Source):
-    """One client: a data set of OpenML, fetched by scikit-learn's ``fetch_openml`` and kept in a cache.
+    """One client: an OpenML data set, fetched by scikit-learn's ``fetch_openml`` and cached.
 
-    Columns of numbers are numeric; those that OpenML calls nominal, and text, are categorical. Columns that OpenML
-    marks as row identifier or as to be ignored are left out. A column without any value stays, as a number
-    that is missing everywhere. Splits are random, drawn from the run's seed as
-    :func:`~fedlit.data.splitting.random_split` says. The client is called what OpenML calls the data set, in lower
-    case and with ``_`` for what a client's name may not hold.
+    Columns of numbers are numeric; columns that OpenML calls nominal, and text, are categorical. Columns that OpenML
+    marks as row identifiers or as ignored are left out. A column without values is kept as a number that is always
+    missing. Splits are random, drawn from the run's seed as
+    :func:`~fedlit.data.splitting.random_split` says. The client has the data set's name on OpenML, in lower
+    case, with ``_`` for characters that a client name cannot have.
 
-    - Clients: one, called what OpenML calls the data set.
+    - Clients: one, with the data set's name on OpenML.
     - Columns: numbers are numeric, all others categorical; row identifiers and ignored columns are left out.
-    - Target: the one that OpenML names, or the column you name.
+    - Target: the one that OpenML states, or the column you name.
     - Splits: random by the run's seed, 20 % test, then 25 % of the rest validation.
     - Licence: each data set has its own, stated on its page at https://www.openml.org.
     - Citation: J. Vanschoren, J. N. van Rijn, B. Bischl, L. Torgo (2013). OpenML: networked science in machine
-      learning. SIGKDD Explorations 15(2):49-60. Each data set's page names what else to cite.
+      learning. SIGKDD Explorations 15(2):49-60. Each data set's page states what else to cite.
 
     Args:
         dataset: the data set's name, or its OpenML id (a number). OpenML holds several versions under one name, and
-            they can be entirely different tables. A name without a version takes the oldest version that is active on
-            the day it is fetched; so give the version, or the id, which means one version for ever.
-        version: the version of the name, 1 or larger. An id has none.
-        target: the column to predict; the one that OpenML names if None. If you name another, OpenML's target is a
-            feature like any other: list it under ``drop`` if it gives the label away.
+            these can be entirely different tables. A name without a version means the oldest version that is active on
+            the day it is fetched; give the version, or the id, which always means the same version.
+        version: the version under that name, 1 or larger. An id has none.
+        target: the column to predict; the one that OpenML states if None. If you name another column, OpenML's target
+            becomes a feature: list it under ``drop`` if it reveals the label.
         drop: columns to leave out, for example identifiers.
-        root: the folder of the cache; fedlit's own if None. Its layout is scikit-learn's, so ``~/scikit_learn_data``
-            holds what ``fetch_openml`` fetched elsewhere. What is there is read without a network.
+        root: the cache folder; fedlit's own if None. Its layout is that of scikit-learn, so you can name
+            ``~/scikit_learn_data``, where ``fetch_openml`` stores files. What is cached is read without a network.
         test: the share of the rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
         task: what is predicted: ``classification``, ``regression`` or ``{name: regression, loss: huber}``. If None,
@@ -63,7 +63,7 @@ class OpenML(Source):
     """
 
     name: ClassVar[str] = "openml"
-    about: ClassVar[str] = "any data set of OpenML, by name and version or by id"
+    about: ClassVar[str] = "any OpenML data set, by name and version or by id"
 
     dataset: str | int
     version: int | None = None
@@ -91,12 +91,12 @@ class OpenML(Source):
             check_task(self.task, ())
 
     def tables(self, seed: int) -> list[ClientTable]:
-        """Read the table, fetched first if the cache does not hold it; ``seed`` draws the splits.
+        """Read the table, after fetching it if it is not cached; ``seed`` draws the splits.
 
         Raises:
-            ConfigError: ``target`` or ``drop`` names a column that the data set does not have, or OpenML names no
+            ConfigError: ``target`` or ``drop`` names a column that the data set does not have, or OpenML states no
                 single target.
-            DataError: the data set cannot be fetched, or is not what OpenML describes.
+            DataError: the data set cannot be fetched, or does not match OpenML's description.
         """
         bunch = self._fetch()
         columns = bunch.feature_names
@@ -159,7 +159,7 @@ def _is_category(column: pd.Series) -> bool:
 
 
 def _plain(column: pd.Series) -> pd.Series:
-    """The same values in a type that knows one way of being missing: numbers as float64 or int64, text as it is."""
+    """Convert to a type with a single missing value: numbers as float64 or int64, text unchanged."""
     if column.isna().all():
         return column.astype(np.float64)
     if column.dtype.name == "category":

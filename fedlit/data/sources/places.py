@@ -1,4 +1,4 @@
-"""Where each client's own table is, and how it is read."""
+"""The location of each client's table, and how it is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 @dataclass(frozen=True)
 class Place:
-    """The place of one client's table.
+    """The location of one client's table.
 
     Attributes:
         client: its name.

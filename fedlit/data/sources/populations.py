@@ -1,4 +1,4 @@
-"""Made-up populations: reads of one made-up reference, of which each population has its own variants."""
+"""Simulated populations: reads of one simulated reference, with variants of each population."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class World:
 
 @dataclass(eq=False)
 class Populations(Source):
-    """Clients whose reads come from populations with variants of their own; everything is drawn by the run's seed.
+    """Simulated clients whose reads come from populations with different variants, all drawn by the run's seed.
 
     - A reference is drawn once: regions of three kinds (background, island, repeat; lengths are geometric with mean
       60), each a Markov chain of order one over A, C, G, T.
@@ -71,31 +71,30 @@ class Populations(Source):
     - In the populations ``flipped`` the labels of the most recurrent words of five bases are exchanged: a shift of
       concepts.
 
-    Clients are called ``pop1_1``, ``pop1_2``, ``pop2_1``, …: population and number.
-
-    NOTE[DIFF]: the paper takes reads of the 1000 Genomes Project; these are made up, so that scores cannot be compared.
-    It flips "the label of the most recurrent genomic features" at random, and does not say how many; here all
-    positions of a share ``flip`` are. It encodes words of five bases by word2vec; here a position is its base.
+    NOTE[DIFF]: the paper uses reads of the 1000 Genomes Project; these are simulated, so scores cannot be compared. The
+    paper flips "the label of the most recurrent genomic features" at random, and does not say how many; here a share
+    ``flip`` of these positions is flipped. The paper encodes words of five bases by word2vec; here each position is its
+    base.
 
     - Clients: pop1_1, pop1_2, pop2_1, ...: population and number.
     - Columns: p001 to p150, a base each (A, C, G, N, T).
     - Target: labels, a text of one label for each position: 1 where a variant is reported, else 0.
     - Splits: random by the run's seed, 20 % test, then 25 % of the rest validation.
-    - Licence: made by fedlit; no data of anybody.
+    - Licence: simulated by fedlit; contains no real data.
     - Citation: D. J. Balding and R. A. Nichols (1995). A method for quantifying differentiation between populations
       at multi-allelic loci and its implications for investigating identity and paternity. Genetica 96:3-12.
 
     Args:
-        populations: how many.
-        clients: in each population.
-        reads: of each client.
-        length: bases of a read.
-        reference: bases of the reference.
-        variants: share of positions that vary, in [0, 1].
+        populations: the number of populations.
+        clients: the number of clients in each population.
+        reads: the number of reads of each client.
+        length: the number of bases of a read.
+        reference: the number of bases of the reference.
+        variants: the share of positions that vary, in [0, 1].
         divergence: F, in (0, 1): how far populations are from their common ancestor.
         errors: probability that a base is read as another one.
-        flipped: numbers, from 1, of the populations in which labels of variants are flipped.
-        flip: the share of positions at which they are, in [0, 1].
+        flipped: the numbers, from 1, of the populations whose labels of variants are flipped.
+        flip: the share of positions at which labels are flipped, in [0, 1].
         test: the share of a client's reads that are test rows, in (0, 1).
         validation: the share of its other reads that are validation rows, in (0, 1).
 
@@ -106,7 +105,7 @@ class Populations(Source):
     """
 
     name: ClassVar[str] = "populations"
-    about: ClassVar[str] = "made-up populations: reads of DNA with variants, a label for each position"
+    about: ClassVar[str] = "simulated DNA reads of populations with different variants, a label for each position"
 
     populations: int = 4
     clients: int = 2

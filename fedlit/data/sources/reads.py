@@ -190,12 +190,12 @@ def _texts(frame: pd.DataFrame) -> list[str]:
 
 @dataclass(eq=False)
 class Reads(Source):
-    """Your own reads of DNA with a label for each position: a FASTA or FASTQ file for each client, ``.gz`` or not.
+    """Your own DNA reads with a label for each position: a FASTA or FASTQ file for each client, ``.gz`` or not.
 
-    A label is one letter; ``?`` where a position has none. Labels stand in the header, ``>name labels=bbbii``.
+    A label is one letter, or ``?`` where a position has none. Labels are in the header: ``>name labels=bbbii``.
 
-    Bases are A, C, G, T and N (not read). Lower case, U, IUPAC's letters for one of several bases and reads of another
-    length are converted, with a note; qualities of FASTQ are not used. Any other letter is an error.
+    Bases are A, C, G, T and N (not read). Lower case, U, IUPAC's ambiguity codes and reads of another length are
+    converted, with a note; FASTQ qualities are not used. Any other letter is an error.
 
     - Clients: one for each file.
     - Columns: p001 to p150, a base each (A, C, G, N, T).
@@ -205,7 +205,8 @@ class Reads(Source):
     Args:
         files: each client's name and its file; or a folder or pattern: a client for each file. Relative paths are
             looked up in the working directory, then in ``root`` (``$FEDLIT_DATA`` if None), then in the cache.
-        length: positions of a read. Longer reads are cut, shorter ones have no base and no label behind their end.
+        length: the number of positions of a read. Longer reads are cut; shorter ones have no base and no label after
+            their end.
         root: a folder in which relative paths are looked up after the working directory.
         test: the share of a client's reads that are test rows, in (0, 1).
         validation: the share of its other reads that are validation rows, in (0, 1).
@@ -217,7 +218,7 @@ class Reads(Source):
     """
 
     name: ClassVar[str] = "reads"
-    about: ClassVar[str] = "your own reads of DNA with a label for each position: FASTA or FASTQ"
+    about: ClassVar[str] = "your own DNA reads with a label for each position: FASTA or FASTQ"
 
     files: str | dict[str, str]
     length: int = 150

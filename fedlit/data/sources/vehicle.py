@@ -1,4 +1,4 @@
-"""Vehicles that pass a network of sensors: one client a sensor."""
+"""Vehicles that pass a network of sensors: one client per sensor."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _COLUMNS = 100
 class VehicleSensors(Source):
     """Vehicle Sensor Network (Duarte and Hu 2004): 23 sensors are the clients, two kinds of vehicle the classes.
 
-    The file is ``vehicle.mat`` in the layout that the programs of MOCHA (Smith et al. 2017) read: cell arrays ``X`` of
-    (rows, 100) and ``Y`` of (rows, 1), one cell a sensor, labels −1 and 1 (or 0 and 1). The original has not
+    The file is ``vehicle.mat`` in the layout that the code of MOCHA (Smith et al. 2017) reads: cell arrays ``X`` of
+    (rows, 100) and ``Y`` of (rows, 1), one cell per sensor, labels −1 and 1 (or 0 and 1). The original file has not
     been tried.
 
-    50 features are of sound, 50 of the ground's motion. The file says neither which half is which, nor which vehicle 1
-    is, so columns are numbered and labels are 0 and 1. Rows are split by class, at random by the run's seed
+    50 features are acoustic and 50 seismic. The file says neither which half is which nor which vehicle label 1 means,
+    so columns are numbered and labels are 0 and 1. Rows are split by class, at random by the run's seed
     (:func:`~fedlit.data.splitting.random_split`).
 
     - Clients: sensor_01 to sensor_23.
-    - Columns: feature_001 to feature_100, numbers: 50 of sound, 50 of the ground's motion.
+    - Columns: feature_001 to feature_100, numbers: 50 acoustic, 50 seismic.
     - Target: vehicle, 1 or 0: an assault amphibious vehicle or a dragon wagon; the file does not say which is 1.
     - Splits: by class and the run's seed, 33 % test (100 rows at least), then 10 % of the rest validation.
-    - Licence: none is stated: ask the authors before you pass it on.
+    - Licence: none is stated: ask the authors before you share it.
     - Citation: M. F. Duarte and Y. H. Hu (2004). Vehicle classification in distributed sensor networks. Journal of
       Parallel and Distributed Computing 64(7):826-838.
 
     Args:
-        root: a folder in which the file is looked for first.
+        root: the folder to look in first.
         clients: the sensors to read, ``sensor_01`` to ``sensor_23``; all if None.
         test: the share of a sensor's rows that are test rows, in (0, 1); 100 rows at least (Roschewitz et al. 2021,
             Section 4), where a sensor has 200.
@@ -52,7 +52,7 @@ class VehicleSensors(Source):
     """
 
     name: ClassVar[str] = "vehicle"
-    about: ClassVar[str] = "two kinds of vehicle, heard and felt by 23 sensors; each sensor is a client"
+    about: ClassVar[str] = "two kinds of vehicle, recorded by 23 acoustic and seismic sensors; each sensor is a client"
     known: ClassVar[tuple[str, ...]] = tuple(f"sensor_{number:02}" for number in range(1, 24))
 
     root: str | None = None

@@ -1,4 +1,4 @@
-"""Rules: what clients receive, given what they sent. One idea, one file."""
+"""Aggregation rules: what clients receive, given what they sent. One idea per file."""
 
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules.adaptive import FedAdagrad, FedAdam, FedYogi

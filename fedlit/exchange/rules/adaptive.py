@@ -17,15 +17,15 @@ __all__ = ["Adaptive", "FedAdagrad", "FedAdam", "FedYogi"]
 
 
 class Adaptive(ServerOptimizer):
-    """Every client receives w ← w + η m / (√v + τ), number by number, with m ← β₁ m + (1 − β₁) Δ and Δ = w̄ − w; m
-    begins with 0 and v with τ². A subclass says what becomes of v.
+    """Every client receives w ← w + η m / (√v + τ), elementwise, with m ← β₁ m + (1 − β₁) Δ and Δ = w̄ − w; m
+    starts at 0 and v at τ². A subclass defines the update of v.
 
     See :class:`~fedlit.exchange.rules.server.ServerOptimizer` for parts that only some have.
 
     Args:
-        lr: η, above 0: about as far as a number moves in an exchange.
+        lr: η, above 0: roughly how far an element moves in an exchange.
         beta1: β₁, in [0, 1).
-        tau: τ, above 0: how small a Δ must be for steps to shrink with it.
+        tau: τ, above 0: the size of Δ below which steps shrink with it.
         weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
 
     Raises:
@@ -55,7 +55,7 @@ class Adaptive(ServerOptimizer):
 
 
 class FedAdagrad(Adaptive):
-    """v ← v + Δ²: steps become shorter and shorter. See :class:`Adaptive`.
+    """v ← v + Δ²: steps shrink over time. See :class:`Adaptive`.
 
     Example:
         >>> FedAdagrad(lr=0.1).beta1
@@ -77,7 +77,7 @@ class FedAdagrad(Adaptive):
 
 
 class FedAdam(Adaptive):
-    """v ← β₂ v + (1 − β₂) Δ², without correction of bias. See :class:`Adaptive`.
+    """v ← β₂ v + (1 − β₂) Δ², without bias correction. See :class:`Adaptive`.
 
     Args:
         lr: η.
@@ -108,8 +108,8 @@ class FedAdam(Adaptive):
 
 
 class FedYogi(FedAdam):
-    """v ← v − (1 − β₂) Δ² sign(v − Δ²): v follows Δ² by steps that its own size does not set. See :class:`Adaptive` and
-    :class:`FedAdam`.
+    """v ← v − (1 − β₂) Δ² sign(v − Δ²): v follows Δ² in steps whose size does not depend on v. See :class:`Adaptive`
+    and :class:`FedAdam`.
 
     Example:
         >>> FedYogi(lr=0.1).beta2

@@ -1,4 +1,4 @@
-"""Another rule for each part of a network."""
+"""A different rule for each part of a network."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Part = Rule | Literal["mean", "none", "by_name"]
 
 
 class ByPart(Rule):
-    """Each part of what is federated has a rule of its own, with a state of its own.
+    """Each federated part has its own rule, with its own state.
 
-    A part is named by a pattern, as in ``exchange.federated`` (see :func:`fedlit.sharing.select`). Where several match
-    a tensor the last one has it, so that a default comes first (``"*": mean``). Beside rules there are three words:
-    ``mean`` for :class:`~fedlit.exchange.rules.mean.Mean`; ``none`` for what does not travel at all, whatever else
+    A part is named by a pattern, as in ``exchange.federated`` (see :func:`fedlit.sharing.select`). If several
+    match a tensor, the last one applies, so put a default first (``"*": mean``). Besides rules there are three words:
+    ``mean`` for :class:`~fedlit.exchange.rules.mean.Mean`; ``none`` for what is never sent, whatever else
     matches it; ``by_name`` for the mean of slices by the names of columns and classes (as ``exchange.by_name`` has it).
 
-    A rule sees of clients what belongs to its part. One that clusters finds its clusters by its own part: one part may
-    have such a rule, for a client is in one cluster. Rules that work by questions alone, and those that belong to a
-    class of clients, are no rules of a part.
+    A rule sees only its own part of each update. A rule that clusters finds its clusters from that part, and only one
+    part may have such a rule, because a client is in one cluster. Rules that only ask questions, and rules for a class
+    of clients, cannot be used for a part.
 
     Args:
         parts: pattern → rule, or word.
@@ -39,7 +39,7 @@ class ByPart(Rule):
         parts: pattern → its rule, in words.
 
     Raises:
-        ConfigError: no parts, an unknown word, or a rule that is none of a part.
+        ConfigError: no parts, an unknown word, or a rule that cannot be used for a part.
 
     Example:
         >>> from fedlit import FedAvgM

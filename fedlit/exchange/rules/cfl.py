@@ -1,5 +1,5 @@
 """Clustered federated learning (Sattler, Müller and Samek 2020, "Clustered Federated Learning: Model-Agnostic
-Distributed Multitask Optimization Under Privacy Constraints", arXiv:1910.01991), and clustering of updates once.
+Distributed Multitask Optimization Under Privacy Constraints", arXiv:1910.01991), and one-time clustering of updates.
 """
 
 from __future__ import annotations
@@ -97,18 +97,18 @@ class _OfUpdates(Clustered):
 
 
 class CFL(_OfUpdates):
-    """Federated averaging within clusters, each of which splits in two when its clients pull in different directions:
-    when their mean update is short, so that the average stands still, but some update is long (Algorithm 1 there).
+    """Federated averaging within clusters. A cluster splits in two when its clients pull in different directions: their
+    mean update is short, so that the average stands still, but some update is long (Algorithm 1 of the paper).
 
-    The two halves are those between which the largest cosine similarity of updates is least, which single linkage
-    finds. They never join again. NOTE[DIFF]: the authors' code takes complete linkage (``linkage``), and neither it nor
-    this rule asks for the paper's bound on the noise of gradients (its Eq. 32) before splitting. Clients of a cluster
-    weigh alike; the paper weighs them by rows (``weights: rows``).
+    The split minimises the largest cosine similarity of updates between the two halves, which single linkage finds.
+    Clusters never merge again. NOTE[DIFF]: the authors' code uses complete linkage (``linkage``), and neither it nor
+    this rule checks the paper's bound on gradient noise (its Eq. 32) before splitting. Clients of a cluster have equal
+    weights; the paper weights them by rows (``weights: rows``).
 
     Args:
         epsilon_1: ε₁, the mean update's length below which a cluster may split.
         epsilon_2: ε₂, the length above which some client's update must be. Both are in units of the parameters, and
-            depend on the learning rate: look at ``exchange/mean_update`` and ``exchange/largest_update``.
+            depend on the learning rate: see ``exchange/mean_update`` and ``exchange/largest_update``.
         linkage: how the two halves are found.
         weights: see :class:`~fedlit.exchange.rules.clustered.Clustered`.
     """
@@ -154,13 +154,13 @@ class CFL(_OfUpdates):
 
 
 class Agglomerative(_OfUpdates):
-    """Federated averaging among all, then once, after some rounds, agglomerative clustering of the clients' updates by
-    cosine distance, and from then on federated averaging within clusters (after Briggs, Fan and Andras 2020, "Federated
+    """Federated averaging among all clients for some rounds, then agglomerative clustering of their updates by cosine
+    distance, and from then on federated averaging within clusters (after Briggs, Fan and Andras 2020, "Federated
     learning with hierarchical clustering of local updates to improve training on non-IID data", arXiv:2004.11791).
 
     Args:
-        after: the exchange that clusters, from 1.
-        clusters: how many; give this or ``distance``.
+        after: the number of the exchange that clusters, from 1.
+        clusters: the number of clusters; give this or ``distance``.
         distance: cosine distance (1 − similarity) above which clusters are not joined.
         linkage: of scikit-learn's AgglomerativeClustering.
         weights: see :class:`~fedlit.exchange.rules.clustered.Clustered`.

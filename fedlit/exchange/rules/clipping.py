@@ -1,4 +1,4 @@
-"""Rules that let no client move the result far."""
+"""Rules that limit how far one client can move the result."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["CenteredClipping", "NormBound"]
 
 
 class NormBound(Moves):
-    """The mean of what clients send, after each has been drawn nearer to what the last exchange gave:
+    """The mean of what clients send, after each update is clipped towards the result of the last exchange:
     w ← w + mean of u_k · min(1, M / ‖u_k‖), where u_k = ω_k − w (Sun, Kairouz, Suresh and McMahan 2019, "Can You Really
     Backdoor Federated Learning?", arXiv:1911.07963).
 
-    Each client moves the result by at most M / n in a round. Over many rounds that adds up: it slows attackers down,
-    and does not find them. With the median as M it tolerates f attackers among n clients where n > 2f: with more,
-    they choose M.
+    Each client moves the result by at most M / n in a round. Over many rounds this adds up: the rule slows attackers
+    down, but does not identify them. With the median as M it tolerates f attackers among n clients if n > 2f: more
+    attackers could choose M.
 
     Args:
-        attackers: how many to expect: fewer clients than this needs are refused (see
+        attackers: the number to expect; too few clients for it are refused (see
             :class:`~fedlit.exchange.rules.robust.Robust`).
         bound: M; in each round the median of ‖u_k‖ over clients if None. NOTE[DIFF]: in the paper it is a number.
 
@@ -50,19 +50,19 @@ class NormBound(Moves):
 
 
 class CenteredClipping(Moves):
-    """The mean of what clients send, after each has been drawn nearer to a centre, which is how the result moved in
-    the last exchange: v ← v + mean of (u_k − v) · min(1, τ / ‖u_k − v‖), w ← w + v, where u_k = ω_k − w (Karimireddy,
+    """The mean of what clients send, after each update is clipped towards a centre: how the result moved in the last
+    exchange: v ← v + mean of (u_k − v) · min(1, τ / ‖u_k − v‖), w ← w + v, where u_k = ω_k − w (Karimireddy,
     He and Jaggi 2021, "Learning from History for Byzantine Robust Optimization", ICML, arXiv:2012.10333).
 
     NOTE[DIFF]: in the paper u_k is a client's momentum; here it is how far the client moved in a round, which is as
-    steady if rounds are not short. With the median as τ the result stays near the others' where n > 2f: that is what
-    it is said to bear. The paper's theorems on convergence ask for fewer.
+    steady if rounds are not short. With the median as τ the result stays near that of the honest clients if n > 2f, the
+    tolerance stated here. The paper's convergence theorems assume fewer attackers.
 
     Args:
-        attackers: how many to expect: fewer clients than this needs are refused (see
+        attackers: the number to expect; too few clients for it are refused (see
             :class:`~fedlit.exchange.rules.robust.Robust`).
         radius: τ; in each iteration the median of ‖u_k − v‖ over clients if None. In the paper it is a number.
-        iterations: how often v moves in a round; 1 there.
+        iterations: the number of times that v moves in a round; 1 in the paper.
 
     Example:
         >>> CenteredClipping(radius=10.0).radius

@@ -1,4 +1,4 @@
-"""Rules that find out which clients belong together, and give each group a state of its own."""
+"""Rules that find which clients belong together, and give each group its own state."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def cosine_similarities(updates: Mapping[str, Tensor]) -> dict[tuple[str, str], 
 
 
 class Clustered(Rule):
-    """A rule with clusters. A subclass says which, and what each cluster receives.
+    """A rule with clusters. A subclass defines them, and what each cluster receives.
 
     Attributes:
         weights: whether clients of a cluster count the same (``uniform``) or by their training rows (``rows``).
-        clustering: what was found in the last exchange; None before the first.
+        clustering: the clusters of the last exchange; None before the first.
     """
 
     clustering: Clustering | None = None

@@ -157,20 +157,20 @@ class Joined(NamedTuple):
 
 
 class FedGMCC(Clustered):
-    """Clients belong together whose functions are joined by a curve along which a loss does not rise steeply.
+    """Clients belong together if a curve joins their functions along which a loss does not rise steeply.
 
     After each round, for each two clients k and l, in the order of their names: a curve with one bend θ leads from the
     federated parameters w_k to w_l. θ is trained on L(u) = E_x‖f(x, w_l) − f(x, γ_θ(u))‖² at random u (Eq. 4), on
     inputs x that are drawn uniformly: no row of any client is needed. Two clients are connected if the *barrier*
     between them, max ∂L/∂u along the curve, is at most ε (Eq. 5). A pair that earlier pairs have already joined is
-    skipped (Algorithm 1, line 6). Clusters are the disjoint sets that come of it. Each client of a cluster receives the
+    skipped (Algorithm 1, line 6). Clusters are the resulting disjoint sets. Each client of a cluster receives the
     mean over the cluster's curves of E_u γ_θ(u) = (w_k + 2θ + w_l)/4 (Eq. 6); a client that is connected to nobody
-    keeps its own. The order of clients changes no bit; their names do.
+    keeps its own. The order of clients does not matter; their names do.
 
     ε is a percentile of the training losses E_u L(u) of all pairs in the first round: the median there. After each
     round it moves by ``move`` percentiles: up where there is more than one cluster, down otherwise.
 
-    Where the paper is open, or we depart from it:
+    Where the paper leaves something open, or this rule departs from it:
 
     - §III has f map to the probability simplex, §IV-B compares "raw outputs". ``outputs: probabilities`` is the first
       reading, ``raw`` (logits) the second.
@@ -186,19 +186,19 @@ class FedGMCC(Clustered):
       they take no part either; one that never took part is with the largest cluster.
     - NOTE[DIFF]: ``epsilon: barriers`` is ours. L falls from L(0) to 0, so on a trained curve it hardly rises anywhere,
       and the rule as it is written connects nearly all clients. Here the barrier is max |∂L/∂u|, ε is a percentile of
-      the round's own barriers, and it stops when, for the third time in succession, it has come down from a single
-      cluster to the same several: as the paper moves it, one cluster and two would alternate.
+      the round's own barriers, and ε is fixed once three times in a row a single cluster has split into the same
+      clusters: as the paper moves it, one cluster and two would alternate.
 
     Args:
-        samples: inputs, n.
-        steps: gradient steps of each bend.
-        lr: learning rate of the bends, η.
-        grid: points on each curve at which L's change is taken; even.
-        inputs: drawn from [0, 1] (``unit``), or from the range that clients tell of what enters their federated part
+        samples: the number of inputs, n.
+        steps: the number of gradient steps of each bend.
+        lr: the learning rate of the bends, η.
+        grid: the number of points on each curve at which the change of L is computed; even.
+        inputs: drawn from [0, 1] (``unit``), or from the range that clients send of the inputs of their federated part
             (``range``).
         outputs: what is compared: ``probabilities``, for a part with the head, or ``raw`` outputs.
-        epsilon: of what ε is a percentile: the first round's ``losses``, as in the paper, or ``barriers``, see above.
-        move: percentiles by which ε moves.
+        epsilon: what ε is a percentile of: the first round's ``losses``, as in the paper, or ``barriers``, see above.
+        move: the number of percentiles by which ε moves.
 
     Raises:
         ConfigError: values out of range.

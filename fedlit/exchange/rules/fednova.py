@@ -24,16 +24,17 @@ __all__ = ["FedNova"]
 
 
 class FedNova(ServerOptimizer):
-    """Every client receives w + τ̄ Σ p_k (w_k − w) / ‖a_k‖₁, with τ̄ = Σ p_k ‖a_k‖₁: w is what the last exchange gave,
-    and a_k says how often each of the client's gradients is in its update. So who takes more steps does
-    not count more, and clients that take equally many receive what :class:`~fedlit.exchange.rules.mean.Mean` gives, bit
-    for bit.
+    """Every client receives w + τ̄ Σ p_k (w_k − w) / ‖a_k‖₁, with τ̄ = Σ p_k ‖a_k‖₁: w is the result of the last
+    exchange, and a_k says how often each of the client's gradients is in its update. So clients that take more steps do
+    not count more, and if all take equally many, the result is bit-for-bit that of
+    :class:`~fedlit.exchange.rules.mean.Mean`.
 
     For plain SGD ‖a_k‖₁ = τ_k, the client's steps. With momentum ρ it is [τ_k − ρ (1 − ρ^τ_k) / (1 − ρ)] / (1 − ρ), if
-    each round's momentum begins with 0 (``exchange.optimizer_state: reset``).
+    momentum starts at 0 in each round (``exchange.optimizer_state: reset``).
 
-    Of each tensor, Σ is over those that have it, and p sums to 1 over them. A client that took no step of its own has
-    no direction, and does not count. What is no parameter (statistics of normalisations) is averaged.
+    For each tensor, Σ is over the clients that have it, and p sums to 1 over them. A client that took no step has no
+    direction, and does not count. Tensors that are not parameters (normalisation statistics)
+    are averaged.
 
     Args:
         momentum: ρ of the clients' SGD, in [0, 1); 0 for plain SGD.

@@ -1,4 +1,4 @@
-"""The rule by which clients grow a forest together."""
+"""The rule that grows a forest from the rows of all clients."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ _log = logging.getLogger(__name__)
 
 
 class GrowForest(Rule):
-    """Grows a batch of extremely randomised trees in each exchange, all at once and level by level, by asking clients
-    of :class:`fedlit.Forest` for sums.
+    """Grows a batch of extremely randomised trees in each exchange, level by level, by asking clients of
+    :class:`fedlit.Forest` for sums.
 
-    Every draw is a function of the round's seed, the tree and the way from its root to a node, so that nobody has to be
-    asked for it. A threshold is drawn in the box that a node's ancestors leave of a column's range; where it leaves no
-    row on one side, the box shrinks to it, and it is drawn again, at most 12 times. Clients tell how many of a node's
-    rows, of each class, are not above a threshold, or for a number rows, sum and sum of squares, in whole multiples of
-    1/65536. These are added, and the best split is told. With ``minimum: 1`` and no noise the trees are, bit for bit,
-    those that grow on the rows of all in one place.
+    Every draw is a function of the round's seed, the tree and the path from its root to a node, so no draw has to be
+    sent. A threshold is drawn from the part of a column's range that a node's ancestors leave; if it puts all rows on
+    one side, the range shrinks to it, and it is drawn again, at most 12 times. Clients send how many of a node's rows,
+    of each class, are not above a threshold; for a number they send rows, sum and sum of squares, in multiples of
+    1/65536. These are added, and the best split is sent back. With ``minimum: 1`` and no noise the trees are
+    bit-for-bit those of pooled rows.
 
-    What clients tell reveals: in every node how many of a client's rows of each class are there, which with
-    ``minimum: 1`` comes down to single rows and bounds of their values. A minimum of k leaves no count of 1 to k − 1:
-    where a split puts fewer of a client's rows of a class on one side, all of them are counted on the other, and a
-    class of fewer rows is not told at all; where trees end, the client goes on by itself. Sums of a number are told of
-    k rows or more. Neither this nor the noise is a guarantee of privacy: the counts of many trees together say more
-    than one, and noise is drawn from the run's seed: who knows the seed can take it away.
+    The counts reveal how many of a client's rows of each class are in every node: with ``minimum: 1``, down to single
+    rows and bounds of their values. With a minimum of k, no count of 1 to k − 1 is sent: if a split puts fewer of a
+    client's rows of a class on one side, all of them are counted on the other, and a class of fewer rows is not sent at
+    all; below the leaves of the common trees, the client continues by itself. Sums of a number are sent for k rows or
+    more. Neither this nor the noise guarantees privacy: the counts of many trees say more than those of one, and the
+    noise is drawn from the run's seed, so anyone who knows the seed can remove it.
 
     Args:
-        trees: in each exchange.
-        thresholds: drawn for each column of a node; the first that leaves rows on both sides counts.
-        minimum: a client's least number of rows, of a class where there are classes, that is told; 1 tells all.
-        exact: whether clients tell the least and the largest value of each column in every node, between which
-            thresholds are drawn, as scikit-learn does: twice as many messages, and single values are told.
-        noise: scale b of two-sided geometric noise on each count, P(z) ∝ exp(−|z| / b); 0 for none. Sums of numbers
-            get b standard deviations of the target for each.
-        max_features: share of the columns that a node tries.
-        summed: whether clients tell of every open node and class, also where they have no rows, so that the sum of
-            their answers is all that the rule needs. The trees are the same; single counts then need not be told
-            (masked sums). The range of each column is.
+        trees: the number of trees grown in each exchange.
+        thresholds: the number drawn for each column of a node; the first that leaves rows on both sides is used.
+        minimum: the smallest number of a client's rows (of a class, if there are classes) that is sent; 1 sends all.
+        exact: whether clients send the smallest and the largest value of each column in every node, between which
+            thresholds are drawn, as in scikit-learn: twice as many messages, and single values are sent.
+        noise: the scale b of two-sided geometric noise on each count, P(z) ∝ exp(−|z| / b); 0 for none. On sums of
+            numbers the scale is b standard deviations of the target.
+        max_features: the share of the columns that a node tries.
+        summed: whether clients send counts for every open node and class, even if they have no rows there, so that the
+            rule needs only the sum of their answers (masked sums). The trees are the same; single counts then need not
+            be sent, but the range of each column is.
 
     Raises:
         ConfigError: values out of range.
@@ -64,7 +64,7 @@ class GrowForest(Rule):
         'sums over its rows in the nodes of 50 growing trees, level by level (some 30 to 50 questions)'
     """
 
-    sends = "the trees: columns, thresholds, and what all told of each leaf"
+    sends = "the trees: columns, thresholds, and the sums of each leaf"
 
     def __init__(
         self,

@@ -16,21 +16,21 @@ __all__ = ["GeometricMedian"]
 
 
 class GeometricMedian(Robust):
-    """Every client receives the point whose distances from what clients send have the least sum: arg min_z Σ ‖ω_k − z‖.
+    """Every client receives the point with the smallest sum of distances from what clients send: arg min_z Σ ‖ω_k − z‖.
 
-    Found by Weiszfeld's iteration, z ← Σ w_k ω_k / Σ w_k with w_k = 1 / ‖ω_k − z‖.
+    It is found by Weiszfeld's iteration, z ← Σ w_k ω_k / Σ w_k with w_k = 1 / ‖ω_k − z‖.
 
-    NOTE[DIFF]: it starts from the median of each number, not from the mean, which a single client can move anywhere.
-    And where z is within ν of what a client sent, that client is taken out of the sums and holds z back (Vardi and
+    NOTE[DIFF]: it starts from the median of each element, not from the mean, which a single client can move anywhere.
+    And if z is within ν of what a client sent, that client is left out of the sums and holds z back (Vardi and
     Zhang 2000, "The multivariate L1-median and associated data depth", PNAS 97); w_k = 1 / max(ν, ‖ω_k − z‖), as in the
-    paper, would stay there for long.
+    paper, would stay there for a long time.
 
     It tolerates f attackers among n clients where n > 2f.
 
     Args:
-        attackers: how many to expect: fewer clients than this needs are refused (see
+        attackers: the number to expect; too few clients for it are refused (see
             :class:`~fedlit.exchange.rules.robust.Robust`).
-        iterations: how many; always as many, so that an accelerator need not wait.
+        iterations: the number of iterations; it is fixed, so that an accelerator need not wait.
         smoothing: ν, in the unit of the tensors.
 
     Raises:

@@ -20,19 +20,19 @@ __all__ = ["IFCA"]
 
 
 class IFCA(Clustered):
-    """k models; each client gets the one with the least mean loss on its training rows, and each model becomes the mean
-    of the clients that had it (Algorithm 1 there, with model averaging).
+    """There are k models. Each client gets the one with the smallest mean loss on its training rows, and each model
+    becomes the mean of the clients that had it (Algorithm 1 of the paper, with model averaging).
 
     The first model starts from the clients' common initial values, the others from values drawn by other seeds. A model
-    that no client picked stays as it was, and is on offer again. All k models travel to all clients.
+    that no client picked stays unchanged, and is offered again. All k models are sent to all clients.
 
-    Untrained networks tell clients little: often all pick the same one, and go on to do so. With ``start: drawn`` each
-    client is dealt a model for the first round, as evenly as can be; NOTE[DIFF]: the paper restarts instead, and keeps
-    the best of several trainings.
+    Untrained networks hardly differ: often all clients pick the same one, and continue to do so. With ``start: drawn``
+    each client is assigned a model for the first round, as evenly as possible; NOTE[DIFF]: the paper restarts instead,
+    and keeps the best of several trainings.
 
     Args:
-        clusters: k.
-        start: how clients come to their first model: by their ``losses``, or ``drawn``.
+        clusters: k, the number of models.
+        start: how clients get their first model: by their ``losses``, or ``drawn``.
         weights: see :class:`~fedlit.exchange.rules.clustered.Clustered`.
     """
 

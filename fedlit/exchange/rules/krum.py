@@ -16,11 +16,11 @@ __all__ = ["Krum", "MultiKrum"]
 
 
 class Krum(Robust):
-    """Every client receives what one client sent: the one whose n − f − 2 nearest others are nearest, by the sum of
-    squared distances.
+    """Every client receives what one client sent: the one with the smallest sum of squared distances to its n − f − 2
+    nearest neighbours.
 
-    It tolerates f attackers among n clients where n ≥ 2f + 3. It gives up what all others learnt: where clients differ,
-    nobody receives a mean of them.
+    It tolerates f attackers among n clients if n ≥ 2f + 3. It discards what all other clients learnt, so it suits only
+    clients with similar data.
 
     Args:
         attackers: f, or its share of the clients.
@@ -55,11 +55,11 @@ class Krum(Robust):
 
 
 class MultiKrum(Krum):
-    """Every client receives the mean of the clients whose score by :class:`Krum` is best.
+    """Every client receives the mean of the clients with the best scores by :class:`Krum`.
 
     Args:
         attackers: f, or its share of the clients.
-        keep: how many clients enter the mean; n − f if None.
+        keep: the number of clients in the mean; n − f if None.
 
     Example:
         >>> import torch

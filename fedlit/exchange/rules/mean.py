@@ -111,7 +111,7 @@ def spread(average: State, round: Round) -> dict[str, dict[str, Tensor]]:
 
 
 class Mean(Rule):
-    """Every client receives the mean.
+    """Every client receives the mean of what clients send.
 
     Args:
         weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).

@@ -1,4 +1,4 @@
-"""Rules that look at each number by itself (Yin, Chen, Ramchandran and Bartlett 2018, "Byzantine-Robust Distributed
+"""Rules that treat each element by itself (Yin, Chen, Ramchandran and Bartlett 2018, "Byzantine-Robust Distributed
 Learning: Towards Optimal Statistical Rates", arXiv:1803.01498).
 """
 
@@ -14,13 +14,13 @@ __all__ = ["Median", "TrimmedMean"]
 
 
 class Median(Robust):
-    """Every client receives, of each number, the median of what clients send: the one in the middle, or the mean of
-    the two there.
+    """Every client receives the elementwise median of what clients send: the middle value, or the mean of the two
+    middle values.
 
-    It tolerates f attackers among n clients where n > 2f.
+    It tolerates f attackers among n clients if n > 2f.
 
     Args:
-        attackers: how many to expect: fewer clients than this needs are refused (see
+        attackers: the number to expect; too few clients for it are refused (see
             :class:`~fedlit.exchange.rules.robust.Robust`).
 
     Example:
@@ -37,9 +37,9 @@ class Median(Robust):
 
 
 class TrimmedMean(Robust):
-    """Every client receives, of each number, the mean of what clients send without the f largest and the f smallest.
+    """Every client receives the elementwise mean of what clients send, without the f largest and the f smallest values.
 
-    It tolerates f attackers among n clients where n > 2f.
+    It tolerates f attackers among n clients if n > 2f.
 
     Args:
         attackers: f, or its share of the clients.

@@ -1,4 +1,4 @@
-"""Mixed models of all sites' rows, from terms that are only added."""
+"""Mixed models of the rows of all sites, from sums of terms."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _PREFIX, _INTERCEPT = "effects.", "(intercept)"
 class MixedEffects(Rule):
     """Fits a mixed model, with the client as the group, for clients of :class:`fedlit.MixedModel`.
 
-    Fixed effects and variance components are those of one model on the rows of all in one place. The rule asks with
-    the present variances, at most 30 times for a number and 60 times for classes and counts; sites answer with
-    [X y]ᵀ W⁻¹ [X y], log|W| and their derivatives, of which the sums over sites are used alone. The site's own effects
-    never leave it. Steps are quasi-Newton, by analytic gradients.
+    Fixed effects and variance components are those of one model on pooled rows. The rule sends the current variances,
+    at most 30 times for a number and 60 times for classes and counts; sites answer with [X y]ᵀ W⁻¹ [X y], log|W| and
+    their derivatives, of which only the sums over sites are used. A site's own effects never leave it. Steps are
+    quasi-Newton, with analytic gradients.
 
     Args:
-        slopes: patterns of columns whose effects differ between sites, too, beside the intercept. Their covariance,
-            with the intercept's, is full.
-        ridge: of classes and counts: precision of a normal prior around 0 of effects, in units of scaled inputs; 0 for
-            none, with which classes that a column separates have no finite effects.
+        slopes: patterns of columns whose effects differ between sites, as the intercept does. Their covariance, with
+            the intercept's, is full.
+        ridge: for classes and counts, the precision of a normal prior of the effects around 0, in units of scaled
+            inputs; 0 for no prior, but then classes that a column separates have no finite effects.
 
     Raises:
         ConfigError: a ridge below 0.
-        DataError: there are no more rows than effects.
+        DataError: there are not more rows than effects.
     """
 
     needs = frozenset({"answers"})
@@ -54,7 +54,7 @@ class MixedEffects(Rule):
         self.asks = (
             "terms of the restricted likelihood of its rows at given variances, (d + 1)² numbers and their "
             f"derivatives for d columns, up to {reml.REML_QUESTIONS} times ({reml.PQL_QUESTIONS} for classes and "
-            "counts); sums over sites are used alone"
+            "counts); only sums over sites are used"
         )
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:

@@ -15,14 +15,14 @@ __all__ = ["FedAvgM"]
 
 
 class FedAvgM(ServerOptimizer):
-    """Every client receives w ← w + η v, with v ← β v + (w̄ − w): w is what the last exchange gave, w̄ the mean of what
-    clients send.
+    """Every client receives w ← w + η v, with v ← β v + (w̄ − w): w is the result of the last exchange, w̄ the mean of
+    what clients send.
 
-    Without momentum it mixes on the server, w ← (1 − η) w + η w̄; with η = 1 too it gives what
-    :class:`~fedlit.exchange.rules.mean.Mean` gives, bit for bit. See
-    :class:`~fedlit.exchange.rules.server.ServerOptimizer` for parts that only some have.
+    Without momentum it interpolates on the server, w ← (1 − η) w + η w̄; if η = 1 too, the result is bit-for-bit that of
+    :class:`~fedlit.exchange.rules.mean.Mean`. See :class:`~fedlit.exchange.rules.server.ServerOptimizer` for parts that
+    only some clients have.
 
-    NOTE[DIFF]: clients weigh alike, as with every rule here; the paper weighs them by rows (``weights: rows``).
+    NOTE[DIFF]: clients have equal weights, as with every rule here; the paper weights them by rows (``weights: rows``).
 
     Args:
         momentum: β, in [0, 1).

@@ -1,4 +1,4 @@
-"""Coefficients that clients share by name, found exactly and without moving rows: Newton's method on sums."""
+"""Coefficients that clients share by name, found exactly and without moving rows, by Newton's method on sums."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ class _Problem:
 
 
 class Newton(Rule):
-    """Each client receives the coefficients that fit the rows of all others best (or of all, its own included), each
-    with its own intercept and own columns: those of one model on pooled rows, to the last of some nine digits.
+    """Each client receives the coefficients that best fit the rows of all others (or of all, including its own), where
+    each client has its own intercept and private columns: those of one model on pooled rows, to some nine digits.
 
-    For clients such as :class:`fedlit.PooledLogistic`, whose federated tensors are one number for each pair of output
-    and input, by name: what two clients call alike is one coefficient. All coefficients are drawn to 0 by a ridge.
+    It is for clients such as :class:`fedlit.PooledLogistic`, whose federated tensors are one number for each pair of
+    output and input, by name: equal names are one coefficient. A ridge shrinks all coefficients towards 0.
 
-    An exchange asks questions until the optimum is found, mostly six to eight times: each client gives value, gradient
-    and curvature of its rows' log likelihood at each point. Of these the sums over clients are used alone, so that a
-    sum would do. Clients' own coefficients never leave them. The next exchange begins where this one ended.
+    An exchange asks until the optimum is found, usually six to eight times: each client sends the value, gradient and
+    curvature of its rows' log likelihood at each point. Only their sums over clients are used. Private coefficients
+    never leave a client. The next exchange starts where this one ended.
 
     Args:
-        of: whose rows: of the ``others``, as a prior for one's own must be; or of ``all``, which is the model on pooled
-            rows.
-        ridge: precision of the prior around 0, in units of scaled inputs.
+        of: whose rows: those of the ``others``, as needed for a prior of one's own coefficients; or of ``all``, which
+            is the model on pooled rows.
+        ridge: the precision of the prior around 0, in units of scaled inputs.
 
     Raises:
         ConfigError: a ridge that is not above 0.

@@ -1,6 +1,4 @@
-"""What rules have in common that bear attackers: how many, among whom, and what they do with parts that only some
-clients have.
-"""
+"""The base classes of rules that tolerate attackers: how many, among whom, and parts that only some clients have."""
 
 from __future__ import annotations
 
@@ -35,23 +33,23 @@ def middle(values: Tensor) -> Tensor:
 
 
 class Robust(Rule):
-    """A rule whose result stays near what honest clients send, whatever a few others do.
+    """A rule whose result stays near what honest clients send, whatever a few others send.
 
-    Every client counts the same: how many rows it has is a client's own word.
+    Every client counts the same, because nobody can verify how many rows a client has.
 
-    Tensors that the same clients have are taken together, as one vector a client. So a part that only some clients
-    have is decided among those, and must be theirs in sufficient number. What a single client has goes back to it.
-    What is no parameter (statistics of normalisations) is not in these vectors, for it has other units: of it every
-    client receives the median of each number.
+    Tensors that the same clients have form one vector per client. So a part that only some clients have is decided
+    among these, and enough of them must have it. What only one client has is returned to it. Tensors that are not
+    parameters (normalisation statistics) are not in these vectors, because they have other
+    units: every client receives their elementwise median.
 
-    Where a round has too few clients (some were left out), the rule tolerates as many attackers as these allow, warns,
-    and logs it as ``exchange/bears``.
+    If a round has too few clients (some were left out), the rule tolerates as many attackers as these allow, warns,
+    and logs the number as ``exchange/bears``.
 
     Args:
-        attackers: how many clients of a round may be attackers; or a share of them, in (0, 0.5), rounded down.
+        attackers: the number of clients in a round that may be attackers; or their share, in (0, 0.5), rounded down.
 
     Raises:
-        ConfigError: neither a number of at least 1 nor such a share.
+        ConfigError: neither a number of at least 1 nor a share in (0, 0.5).
     """
 
     needs = frozenset({"states"})
@@ -172,7 +170,7 @@ class Robust(Rule):
 
 
 class Moves(Robust):
-    """A robust rule that looks at how far clients moved from what the last exchange gave."""
+    """A robust rule that looks at how far clients moved from the result of the last exchange."""
 
     _memory: tuple[str, ...] = ("given",)
 

@@ -1,4 +1,4 @@
-"""Optimisers at the server: what was given last is moved by a step that the mean of what clients send says."""
+"""Optimisers at the server: the last result is moved by a step that depends on the mean of what clients send."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["ServerOptimizer"]
 
 
 class ServerOptimizer(Mean):
-    """Every client receives w ← w + a step: w is what the last exchange gave, and the step is a function of Δ = w̄ − w,
-    the pseudo-gradient with the other sign; w̄ is the mean of what clients send.
+    """Every client receives w ← w + a step: w is the result of the last exchange, and the step is a function of
+    Δ = w̄ − w, the negative pseudo-gradient; w̄ is the mean of what clients send.
 
-    Of each tensor it is the mean over those that have it, as with :class:`~fedlit.exchange.rules.mean.Mean`; one that
-    nobody sent stays as it is, with its moments. What is no parameter (statistics of normalisations) is
-    averaged: carried on, a variance could fall below 0.
+    For each tensor this is the mean over the clients that have it, as with :class:`~fedlit.exchange.rules.mean.Mean`; a
+    tensor that nobody sent stays unchanged, as do its moments. Tensors that are not parameters (normalisation
+    statistics) are averaged: with a step, a variance could fall below 0.
 
-    A subclass says what a step is, and lists the moments that it keeps of each tensor.
+    A subclass defines the step, and lists the moments that it keeps for each tensor.
 
     Args:
         lr: the server's learning rate, above 0.
         weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
 
     Raises:
-        ConfigError: a learning rate that is none.
+        ConfigError: a learning rate out of range.
     """
 
     moments: tuple[str, ...] = ()
