@@ -231,10 +231,9 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
     """
     if not tables:
         raise DataError("expected at least one client, found none. Name the clients to read.")
-    for table in tables:
-        check_client_name(table.name)
     check_names([table.name for table in tables])
     for table in tables:
+        check_client_name(table.name)
         problems = itertools.chain(_of_columns(table), _of_target(table), _of_splits(table))
         if problem := next(problems, None):
             raise DataError(f"client {table.name!r}{problem}")
