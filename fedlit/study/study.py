@@ -40,7 +40,7 @@ class Study:
         reference: the method that is each client training alone: lifts are over it, and the baselines get its data.
         baselines: the local baselines, by name; each with its grid of settings, null for the default one. Left out:
             those that the clients' tasks have, and ``trees_and_linear``, the mean of what the chosen extra trees and
-            the chosen linear model predict. ``lightgbm`` must be named. Any class of scikit-learn, or one that behaves
+            the chosen linear model predict. Any class of scikit-learn, or one that behaves
             alike, under a name of its own: ``{class_path: …, init_args: …, grid: …, scale: true, label: …}``.
         folds: where it is not 0, local baselines are trained on so many folds of training and validation rows: settings
             are chosen by predictions of rows that a fold's model has not seen, and test rows get the mean of the folds'

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from fedlit.tasks.go_alone import GoAlone
 
-__all__ = ["LOSS", "Ranked", "Score", "Scorer", "Task", "balanced", "by_name", "is_target", "of_people", "one_of"]
+__all__ = [
+    "LOSS", "Ranked", "Score", "Scorer", "Task", "balanced", "by_name", "is_target", "labels_of", "of_people", "one_of",
+]  # fmt: skip
 
 Ranked = dict[str, "tuple[np.ndarray, np.ndarray]"]
 """Class → (n,) bool, whether each row is of it; (n,) float in [0, 1], the probability that it was given. Each class has
@@ -237,9 +239,9 @@ class Task(ABC):
         return self.predict(outputs)
 
     @property
-    @abstractmethod
     def input_width(self) -> int:
         """Width of :meth:`as_input`."""
+        return self.outputs
 
     @property
     def outcome(self) -> Outcome:
@@ -264,7 +266,6 @@ class Task(ABC):
         """Predictions, target and mean loss of a batch as the task :meth:`at` such a site has them."""
         return predictions, y, loss
 
-    @abstractmethod
     def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         """What scores these predictions, for any counts; what does not depend on counts is computed once.
 
@@ -276,8 +277,23 @@ class Task(ABC):
             y: as ``encode`` gives them.
 
         Returns:
-            Makes scalars by name, without the loss; NaN where a score is not defined.
+            Makes scalars by name, without the loss; NaN where a score is not defined, as of predictions that are not
+            finite.
         """
+        finite = len(y) > 0 and bool(torch.isfinite(predictions).all())
+        score = self._scorer(predictions, y) if finite else None
+        known = [own for own in self.scores if own is not LOSS and not own.test_only]
+
+        def scored(counts: Tensor | None) -> dict[str, Tensor]:
+            if score is None or (counts is not None and not int(counts.sum())):
+                return {own.name: predictions.new_tensor(0.0 if own.context else math.nan) for own in known}
+            return score(counts)
+
+        return scored
+
+    @abstractmethod
+    def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
+        """See :meth:`scorer`; of finite predictions of one row or more, and of counts that are not all 0."""
 
     def evaluate(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, Tensor]:
         """Scores by name, exact; see :meth:`scorer`."""
@@ -327,6 +343,14 @@ def balanced(rows: Sequence[int]) -> Tensor:
 def one_of(logits: Tensor) -> Tensor:
     """Probabilities of one of several classes, (…, classes); of the positive class where there is one logit."""
     return logits.softmax(-1) if logits.shape[-1] > 1 else logits.sigmoid()
+
+
+def labels_of(frame: pd.DataFrame, prefix: str) -> list[str]:
+    """The labels of the columns that :meth:`Task.frame` calls ``prefix`` and a label, and that have a value: those of
+    the client whose rows they are.
+    """
+    columns = frame.columns[frame.columns.str.startswith(prefix)]
+    return [column.removeprefix(prefix) for column in columns if frame[column].notna().any()]
 
 
 def of_people(column: Hashable) -> bool:

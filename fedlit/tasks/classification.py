@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task
+from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task, labels_of
 from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 
 if TYPE_CHECKING:
@@ -189,8 +189,7 @@ class Classification(Task):
             loss = -mine[y >= 0, y[y >= 0]].clamp_min(torch.finfo(mine.dtype).tiny).log().mean()
         return mine, y, loss
 
-    def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        """See the convention on top of this module."""
+    def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         return _Scorer(predictions, y)
 
     def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
@@ -234,12 +233,11 @@ class Classification(Task):
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         """Labels are text then; a class whose probability is missing in every row is not the client's."""
-        columns = frame.columns[frame.columns.str.startswith(_PROBABILITY)]
-        found = columns[frame[columns].notna().any()]
-        if not len(found):  # predictions that are not finite, of whatever classes
-            found = columns
-        task = cls(tuple(found.str.removeprefix(_PROBABILITY)))
-        return task, torch.tensor(frame[found].to_numpy(np.float32)), task.encode(frame["target"])
+        # where no predictions are finite, of whatever classes
+        labels = labels_of(frame, _PROBABILITY) or labels_of(frame.fillna(0), _PROBABILITY)
+        predictions = frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32)
+        task = cls(tuple(labels))
+        return task, torch.tensor(predictions), task.encode(frame["target"])
 
 
 class _Scorer:
@@ -247,16 +245,12 @@ class _Scorer:
 
     def __init__(self, probabilities: Tensor, y: Tensor) -> None:
         self.probabilities, self.y = probabilities, y
-        self.finite = len(y) > 0 and bool(torch.isfinite(probabilities).all())
-        self.cells = _cells(probabilities, y) if self.finite else None
+        self.cells = _cells(probabilities, y)
         self._curves: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
     def __call__(self, counts: Tensor | None = None) -> dict[str, Tensor]:
         width = self.probabilities.shape[1]
         nan = self.probabilities.new_tensor(math.nan)
-        if self.cells is None or (counts is not None and not int(counts.sum())):
-            names = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1")
-            return {**dict.fromkeys(names, nan), "classes": torch.zeros_like(nan)}
         weights = None if counts is None else counts.cpu().double()
         confusion = torch.bincount(self.cells, weights, minlength=(width + 1) * width).double().view(-1, width)
         hits, support, predicted = confusion.diagonal(), confusion.sum(1)[:width], confusion.sum(0)

@@ -49,7 +49,7 @@ class GoAlone:
         native: whether it is told which columns are categories.
         each: whether each column of the target gets a model of its own, see :class:`FitEach`.
         seedless: whether it is given no seed (on the same rows it differs by nothing that matters), and fitted once.
-        asked: whether a study must name it: it needs a package that fedlit does not, or is no match for the others.
+        asked: whether a study must name it, for it is no match for the others.
 
     Example:
         >>> CLASSIFIERS["extra_trees"].make({"n_estimators": 10}, [])
@@ -141,9 +141,7 @@ class GoAlone:
             given["categorical_features"] = [place for place in categorical if place not in wide] or None
         given = {key: value for key, value in given.items() if key in known and key not in self.init_args}
         model = self._made({**given, **own})
-        if self.native and "categorical_features" not in known:
-            model = _with_categories(model, categorical)
-        elif one_hot or self.scale:
+        if one_hot or self.scale:
             model = _prepared(model, one_hot, scale=self.scale)
         return FitEach(model) if self.each else model
 
@@ -231,42 +229,11 @@ def _prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:
     return make_pipeline(*steps, *([StandardScaler()] if scale else []), model)
 
 
-def _with_categories(model: Any, categorical: list[int]) -> Any:
-    """A model of LightGBM that is told at its fitting which columns are categories. To it a code of −1 is missing."""
-    from sklearn.base import BaseEstimator
-
-    class WithCategories(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-        def __init__(self, model: Any, categorical: list[int]) -> None:
-            self.model, self.categorical = model, categorical
-
-        def fit(self, x: np.ndarray, y: np.ndarray) -> WithCategories:
-            self.model.fit(x, y, categorical_feature=self.categorical or "auto")
-            return self
-
-        @property
-        def classes_(self) -> np.ndarray:
-            return np.asarray(self.model.classes_)
-
-        def predict(self, x: np.ndarray) -> np.ndarray:
-            return np.asarray(self.model.predict(x))
-
-        def predict_proba(self, x: np.ndarray) -> np.ndarray:
-            return np.asarray(self.model.predict_proba(x))
-
-        def __sklearn_tags__(self) -> Any:
-            return self.model.__sklearn_tags__()
-
-    return WithCategories(model, categorical)
-
-
 _CATEGORIES = {"categories": ["codes", "one_hot"]}
-# LightGBM splits no categories of fewer than a hundred rows unless it is told so
-_BOOSTED = {"extra_trees": True, "verbosity": -1, "deterministic": True, "force_row_wise": True,
-            "min_data_per_group": 10}  # fmt: skip
 
 
 def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = False) -> dict[str, GoAlone]:
-    """Trees, boosting, a linear model, LightGBM and the mean, by name.
+    """Trees, boosting, a linear model and the mean, by name.
 
     Args:
         kind: ``Classifier`` or ``Regressor``.
@@ -274,7 +241,7 @@ def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = 
         linear: which linear model.
         poisson: whether the others minimise Poisson's deviance.
     """
-    criterion, loss, objective = ({key: "poisson"} if poisson else {} for key in ("criterion", "loss", "objective"))
+    criterion, loss = ({key: "poisson"} if poisson else {} for key in ("criterion", "loss"))
     models = (
         GoAlone(
             "extra_trees", f"sklearn.ensemble.ExtraTrees{kind}", criterion,
@@ -286,11 +253,6 @@ def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = 
             native=True, seedless=True,
         ),
         linear,
-        GoAlone(
-            "lightgbm", f"lightgbm.LGBM{kind}", {**_BOOSTED, **objective},
-            {"n_estimators": [300], "learning_rate": [0.1], "num_leaves": [7, 31], "min_child_samples": [5, 20]},
-            label="LightGBM", native=True, asked=True,
-        ),
         GoAlone("mean", f"sklearn.dummy.Dummy{kind}", label="Mean of its own rows", seedless=True, asked=True),
     )  # fmt: skip
     return {model.name: model for model in models}

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task, balanced
+from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task, balanced, labels_of
 from fedlit.tasks.classification import Classification, plain
 from fedlit.tasks.go_alone import LABELLERS, GoAlone
 from fedlit.tasks.yes_no import among, check_values, columns_of, ordered, pair_of
@@ -199,11 +199,6 @@ class MultiLabel(Task):
             1
         )
 
-    @property
-    def input_width(self) -> int:
-        """A probability of each label."""
-        return self.outputs
-
     # ------------------------------------------------------------------ scores
 
     def narrow(
@@ -212,14 +207,11 @@ class MultiLabel(Task):
         """The labels that the site has. Others are not known of its rows, and so in no loss."""
         return predictions[:, list(classes)], y[:, list(classes)], loss
 
-    def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        """See the convention on top of this module."""
-        finite, two = len(y) > 0 and bool(torch.isfinite(predictions).all()), Classification((0, 1))
-        known = y == y
+    def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
+        known, two = y == y, Classification((0, 1))
         each = [
             two.scorer(torch.stack([1 - own, own], 1), true.long())
             for own, true in ((predictions[k, c], y[k, c]) for c, k in enumerate(known.unbind(1)))
-            if finite
         ]
         true, found = (y == 1).cpu(), (predictions > 0.5).cpu() & known.cpu()
         hits, chosen = (true & found).sum(1), true.sum(1) + found.sum(1)
@@ -227,9 +219,6 @@ class MultiLabel(Task):
 
         def score(counts: Tensor | None) -> dict[str, Tensor]:
             nan = predictions.new_tensor(math.nan).float().cpu()
-            if not finite or (counts is not None and not int(counts.sum())):
-                names = (*_MEANS, "micro_f1", "exact_match")
-                return {**dict.fromkeys(names, nan), "labels": torch.zeros_like(nan)}
             rows = torch.ones_like(hits) if counts is None else counts.cpu()
             scores = [own(None if counts is None else counts[k]) for own, k in zip(each, known.unbind(1), strict=True)]
             scores = [own for own in scores if own["classes"] > 0]
@@ -268,8 +257,7 @@ class MultiLabel(Task):
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         """Values are 0 and 1 then: which of two texts is the positive one is known by their probabilities."""
-        columns = frame.columns[frame.columns.str.startswith(_PREDICTED)]
-        labels = list(columns[frame[columns].notna().any()].str.removeprefix(_PREDICTED))
+        labels = labels_of(frame, _PREDICTED)
         predictions = torch.tensor(frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32))
         y = torch.full(predictions.shape, math.nan)
         for c, label in enumerate(labels):

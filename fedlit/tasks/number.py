@@ -84,11 +84,6 @@ class Number(Task):
         """The output itself."""
         return outputs
 
-    @property
-    def input_width(self) -> int:
-        """One."""
-        return 1
-
     @abstractmethod
     def true(self, y: Tensor) -> Tensor:
         """The target (n,) as ``encode`` gave it, in the user's units: float64, on the CPU."""
@@ -102,17 +97,14 @@ class Number(Task):
             found: (n,) float64, what is predicted; finite.
         """
 
-    def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
+    def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         """RMSE, MAE and what :meth:`more_scores` gives, in float64."""
         true, found = self.true(y), predictions[:, 0].cpu().double()
-        finite = len(y) > 0 and bool(torch.isfinite(found).all())
         names = [score.name for score in self.scores if score is not LOSS]
 
         def score(counts: Tensor | None) -> dict[str, Tensor]:
             # rows are repeated, not weighted: a sum of repeated numbers is the only one that has its bits
             own, made = (x if counts is None else x.repeat_interleave(counts.cpu()) for x in (true, found))
-            if not finite or not len(own):
-                return dict.fromkeys(names, own.new_tensor(math.nan))
             rmse, mae = (made - own).square().mean().sqrt(), (made - own).abs().mean()
             known = {"rmse": rmse, "mae": mae, **self.more_scores(own, made)}
             return {name: known[name] for name in names}

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task
+from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task, labels_of
 from fedlit.tasks.classification import Classification, log_loss
 from fedlit.tasks.go_alone import GoAlone
 
@@ -173,11 +173,6 @@ class SequenceLabelling(Task):
         each = self._apart(outputs.float()).log_softmax(-1)
         return (each.logsumexp(1) - math.log(outputs.shape[1])).flatten(-2)
 
-    @property
-    def input_width(self) -> int:
-        """A probability of each position and label."""
-        return self.outputs
-
     # ------------------------------------------------------------------ scores
 
     def narrow(
@@ -188,15 +183,14 @@ class SequenceLabelling(Task):
         flat, labels = self._apart(predictions).flatten(0, 1), y.flatten()
         mine, own, loss = whole.narrow(classes, flat, labels.clamp_min(-1), loss)
         own = torch.where(labels == IGNORED, IGNORED, own)
-        return mine.reshape(len(y), -1), own.view_as(y), loss
+        return mine.reshape(len(y), self.length * len(classes)), own.view_as(y), loss
 
     def _positions(self, predictions: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of positions that have a label: probabilities (k, labels), label (k,), and which they are (n · length,)."""
         labelled = (y != IGNORED).flatten()
         return self._apart(predictions).flatten(0, 1)[labelled], y.flatten()[labelled], labelled
 
-    def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        """See the convention on top of this module."""
+    def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         each, label, labelled = self._positions(predictions, y)
         score = Classification(self.classes).scorer(each, label)
         return lambda counts: score(
@@ -231,11 +225,10 @@ class SequenceLabelling(Task):
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         """As :meth:`frame` wrote them; a label whose probabilities are missing in every row is not the client's."""
-        columns = frame.columns[frame.columns.str.startswith(_PROBABILITY)]
-        found = [column for column in columns if frame[column].notna().any()]
-        each = [np.array([own.split(" ") for own in frame[column]], np.float32) for column in found]
+        labels = labels_of(frame, _PROBABILITY)
+        each = [np.array([own.split(" ") for own in frame[f"{_PROBABILITY}{own}"]], np.float32) for own in labels]
         predictions = torch.from_numpy(np.stack(each, 2)).flatten(1)
-        task = cls(tuple(column.removeprefix(_PROBABILITY) for column in found), each[0].shape[1])
+        task = cls(tuple(labels), each[0].shape[1])
         return task, predictions, task.encode(frame["target"])
 
 
