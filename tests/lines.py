@@ -14,9 +14,10 @@ from typing import Any
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.institutions.certificates import make_site_keys
+from fedlit.institutions.consent import keep
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.settings import SiteSettings
-from fedlit.institutions.site import Site, accept, join
+from fedlit.institutions.site import Site, join
 
 
 class Turn:
@@ -163,7 +164,7 @@ def federate(
     def live(name: str, left: int = attempts) -> Site:
         site = Site(_settings(folder / name, name, federation, sources[name]))
         terms = site.terms()
-        accept(site, terms)
+        keep(site.settings.folder, terms)
         before(name, site)
         try:
             join(site, SiteEnd(line, name), terms, renew=lambda terms: None, quiet=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedlit.institutions import folder as folders
+from fedlit.institutions.extra import needs_flower
 from fedlit.institutions.settings import read_coordinator
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
+
+with needs_flower():
+    from fedlit.institutions import folder as folders
 
 __all__ = ["add", "init", "renew", "start", "watch"]
 

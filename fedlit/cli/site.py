@@ -26,7 +26,8 @@ def keys(folder: Path) -> None:
     Args:
         folder: the folder that the coordinator sent, with site.yaml
     """
-    from fedlit.institutions.certificates import make_site_keys
+    with needs_flower():
+        from fedlit.institutions.certificates import make_site_keys
     from fedlit.institutions.settings import read_site
 
     site = read_site(folder / "site.yaml").site
@@ -46,16 +47,17 @@ def check(*, config: Path) -> None:
     settings = _settings(config)
     with needs_flower():
         from fedlit.institutions.certificates import fingerprint
-        from fedlit.institutions.site import Site, is_accepted, write_terms
+        from fedlit.institutions.consent import accepted, write
+        from fedlit.institutions.site import Site
 
     _compare(settings, fingerprint)
     if not settings.key.is_file():
         say(f"Note: there is no {settings.key.name} yet, which join needs: fedlit site keys {settings.folder}")
     site = Site(settings)
     terms = site.terms()
-    write_terms(site, terms)
+    write(settings.folder, terms)
     _show([*terms.lines(), ""])
-    known = "accepted before" if is_accepted(site, terms) else "not accepted yet"
+    known = "accepted before" if accepted(settings.folder, terms) else "not accepted yet"
     _show([f"Hash of all this: {terms.hash} ({known}). Nothing was sent."])
 
 

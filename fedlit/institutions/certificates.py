@@ -1,6 +1,7 @@
 """Who is who: a certificate authority and a server certificate of the coordinator, a key pair of each site.
 
-Elliptic curve P-384 throughout; Flower's node authentication takes no other.
+All keys are of the elliptic curve P-384; Flower's node authentication takes no other. Import this module inside
+:func:`fedlit.institutions.extra.needs_flower`.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedlit.errors import ConfigError
-from fedlit.institutions.extra import needs_flower
-
-if TYPE_CHECKING:
-    from cryptography import x509
+from fedlit.privacy.keys import fingerprint as fingerprint_of_key
 
 __all__ = [
     "CA_DAYS",
@@ -68,21 +72,7 @@ def make_authority(folder: Path, name: str) -> None:
     Raises:
         ConfigError: one of them is there already.
     """
-    with needs_flower():
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-
-    key = _new_key()
-    subject = _subject(f"{name}: authority")
-    made = (
-        _certificate(subject, subject, key.public_key(), CA_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .sign(key, hashes.SHA384())
-    )
-    write_new(folder / "ca.key", _private(key), secret=True)
-    write_new(folder / "ca.crt", _pem(made))
+    _make(folder, "ca", f"{name}: authority", CA_DAYS)
 
 
 def make_server(folder: Path, address: str, days: int = SERVER_DAYS) -> None:
@@ -96,37 +86,24 @@ def make_server(folder: Path, address: str, days: int = SERVER_DAYS) -> None:
     Raises:
         ConfigError: one of them is there already, or the authority cannot be read.
     """
-    with needs_flower():
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     authority = _read_certificate(folder / "ca.crt")
     try:
-        signing = load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        signing = forms.load_pem_private_key((folder / "ca.key").read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(f"{folder / 'ca.key'}: expected the authority's private key, found: {error}") from error
-    assert isinstance(signing, EllipticCurvePrivateKey)
-    key = _new_key()
+    assert isinstance(signing, ec.EllipticCurvePrivateKey)
     names: list[x509.GeneralName] = []
     for own in dict.fromkeys([address, "localhost", "127.0.0.1"]):
         try:
             names.append(x509.IPAddress(ipaddress.ip_address(own)))
         except ValueError:
             names.append(x509.DNSName(own))
-    made = (
-        _certificate(_subject(address), authority.subject, key.public_key(), days)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(signing, hashes.SHA384())
+    more = (
+        x509.SubjectAlternativeName(names),
+        x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
     )
-    write_new(folder / "server.key", _private(key), secret=True)
-    write_new(folder / "server.crt", _pem(made))
+    _make(folder, "server", address, days, (authority.subject, signing), more)
 
 
 def make_site_keys(folder: Path, site: str) -> str:
@@ -142,10 +119,7 @@ def make_site_keys(folder: Path, site: str) -> str:
     Raises:
         ConfigError: one of them is there already.
     """
-    with needs_flower():
-        from cryptography.hazmat.primitives import serialization as forms
-
-    key = _new_key()
+    key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption())
     public = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
     if (folder / f"{site}.pub").exists():
@@ -164,12 +138,8 @@ def read_public_key(path: Path) -> Any:
     Returns:
         A key of ``cryptography``.
     """
-    with needs_flower():
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-
     try:
-        key = load_ssh_public_key(path.read_bytes())
+        key = forms.load_ssh_public_key(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path}: expected a site's public key, found: {error.strerror}") from error
     except ValueError as error:
@@ -189,10 +159,6 @@ def fingerprint(path: Path) -> str:
     Raises:
         ConfigError: it is neither.
     """
-    with needs_flower():
-        from cryptography.hazmat.primitives import hashes
-
-        from fedlit.privacy.keys import fingerprint as fingerprint_of_key
     if path.suffix == ".pub":
         read_public_key(path)
         return fingerprint_of_key(path.read_text(encoding="utf-8"))
@@ -224,67 +190,44 @@ def check_certificate(path: Path, renew: str) -> str:
     return f"{path}: is valid for {left} more days only; {renew}" if left < _SOON else ""
 
 
-def _new_key() -> Any:
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return ec.generate_private_key(ec.SECP384R1())
-
-
-def _subject(name: str) -> x509.Name:
-    from cryptography import x509
-
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
-
-
-def _certificate(subject: x509.Name, issuer: x509.Name, key: Any, days: int) -> x509.CertificateBuilder:
-    from cryptography import x509
-
-    # clocks of sites differ: it begins an hour ago
-    begin = datetime.now(UTC) - timedelta(hours=1)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
+def _make(
+    folder: Path,
+    file: str,
+    name: str,
+    days: int,
+    authority: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None = None,
+    more: Sequence[x509.ExtensionType] = (),
+) -> None:
+    """Make a key and a certificate; without an authority it is one, and signs itself."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject, signs = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])]), authority is None
+    issuer, signing = authority or (subject, key)
+    begin = datetime.now(UTC) - timedelta(hours=1)  # clocks of sites differ
+    usage = dict.fromkeys(
+        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only"), False
+    )
+    made = (
+        x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(begin + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.KeyUsage(
+                digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, decipher_only=False, **usage
+            ),
+            critical=True,
+        )
     )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _private(key: Any) -> bytes:
-    from cryptography.hazmat.primitives import serialization as forms
-
-    content: bytes = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
-    return content
-
-
-def _pem(made: x509.Certificate) -> bytes:
-    from cryptography.hazmat.primitives import serialization as forms
-
-    return made.public_bytes(forms.Encoding.PEM)
+    for extension in more:
+        made = made.add_extension(extension, critical=False)
+    private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    write_new(folder / f"{file}.key", private, secret=True)
+    write_new(folder / f"{file}.crt", made.sign(signing, hashes.SHA384()).public_bytes(forms.Encoding.PEM))
 
 
 def _read_certificate(path: Path) -> x509.Certificate:
-    with needs_flower():
-        from cryptography import x509
-
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as error:

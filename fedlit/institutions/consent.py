@@ -18,7 +18,7 @@ from fedlit.files import write_text
 from fedlit.institutions.agreed import bytes_of_forms
 from fedlit.show.text import shorten
 
-__all__ = ["Consent", "Terms", "accepted", "at_stake", "keep"]
+__all__ = ["Consent", "Terms", "accepted", "at_stake", "keep", "write"]
 
 Forms = Mapping[str, tuple[str, tuple[int, ...]]]
 
@@ -233,19 +233,20 @@ def _alike(found: tuple[str, Sequence[int]], planned: tuple[str, Sequence[int]])
     return found[0] == planned[0] and tuple(found[1]) == tuple(planned[1])
 
 
-def accepted(path: Path, terms: Terms) -> bool:
-    """Return whether exactly these terms were accepted before.
-
-    Args:
-        path: of the file in the site's folder.
-        terms: what would leave.
-    """
-    return any(own["hash"] == terms.hash and own["terms"] == terms.to_dict() for own in _kept(path))
+def write(folder: Path, terms: Terms) -> None:
+    """Write all terms, with every value, into a site's folder."""
+    path = folder / "terms.json"
+    path.write_text(json.dumps(terms.to_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def at_stake(path: Path, terms: Terms) -> list[str]:
+def accepted(folder: Path, terms: Terms) -> bool:
+    """Return whether a person accepted exactly these terms before, in the site's folder."""
+    return any(own["hash"] == terms.hash and own["terms"] == terms.to_dict() for own in _kept(folder))
+
+
+def at_stake(folder: Path, terms: Terms) -> list[str]:
     """What a person should know before a folder takes part under another identity, or with other sites, than before."""
-    before = [own["terms"].get("federation") or {} for own in _kept(path)]
+    before = [own["terms"].get("federation") or {} for own in _kept(folder)]
     other = next((own for own in reversed(before) if own.get("id") and own != terms.federation), None)
     if other is None:
         return []
@@ -264,13 +265,14 @@ def _which(federation: Mapping[str, Any]) -> list[str]:
     return [f"  the federation {federation['id']}", f"  of the sites {', '.join(federation['sites'])}"]
 
 
-def keep(path: Path, terms: Terms) -> None:
+def keep(folder: Path, terms: Terms) -> None:
     """Remember that terms were accepted, and when."""
-    known = [*_kept(path), {"hash": terms.hash, "at": time.strftime("%Y-%m-%d %H:%M:%S%z"), "terms": terms.to_dict()}]
-    write_text(json.dumps(known, indent=1), path)
+    known = [*_kept(folder), {"hash": terms.hash, "at": time.strftime("%Y-%m-%d %H:%M:%S%z"), "terms": terms.to_dict()}]
+    write_text(json.dumps(known, indent=1), folder / "accepted.json")
 
 
-def _kept(path: Path) -> list[dict[str, Any]]:
+def _kept(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "accepted.json"
     if not path.is_file():
         return []
     try:

@@ -16,7 +16,6 @@ from fedlit.institutions.certificates import (
     read_public_key,
     write_new,
 )
-from fedlit.institutions.extra import needs_flower
 from fedlit.institutions.settings import (
     CoordinatorSettings,
     check_init,
@@ -99,8 +98,7 @@ def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: i
     Raises:
         ConfigError: a name or the address does not fit, or there is a coordinator already; nothing is overwritten.
     """
-    with needs_flower():
-        names = check_init(sites, address, port)
+    names = check_init(sites, address, port)
     if (folder / "coordinator.yaml").exists():
         raise ConfigError(
             f"{shown(folder)}: is a coordinator's folder already, and is not overwritten; choose another, or add a "

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.child import Child, Gone
-from fedlit.institutions.consent import Terms, at_stake
+from fedlit.institutions.consent import Terms, accepted, at_stake, keep, write
 from fedlit.institutions.settings import SiteSettings
-from fedlit.institutions.site import Site, accept, is_accepted, join, write_terms
+from fedlit.institutions.site import Site, join
 from fedlit.locks import exclusive
 from fedlit.train.results import Results
 
@@ -104,14 +104,15 @@ def consent(
         ConfigError: nobody agreed. Nothing was sent of what these terms are about.
     """
     sent = "no tensor was sent; the facts that were agreed to before are told" if again else "nothing was sent"
-    write_terms(site, terms)
+    folder = site.settings.folder
+    write(folder, terms)
     show([*terms.lines(), ""])
     if again:
         show(["All sites have told what they have. These are the tensors that follow from it.", ""])
-    if is_accepted(site, terms):
+    if accepted(folder, terms):
         show([f"Accepted before (hash {terms.hash})."])
         return
-    show(at_stake(site.settings.folder / "accepted.json", terms))
+    show(at_stake(folder, terms))
     if terms.hash not in hashes:
         if not sys.stdin.isatty():
             raise ConfigError(
@@ -125,7 +126,7 @@ def consent(
             word = ""
         if word != "yes":
             raise ConfigError(f"expected yes, found {word!r}; {sent}")
-    accept(site, terms)
+    keep(folder, terms)
 
 
 def take_part(

@@ -15,7 +15,7 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.outcome import BEGIN
 from fedlit.institutions.agreed import meaning_of, settings_of
 from fedlit.institutions.certificates import fingerprint
-from fedlit.institutions.consent import Consent, Terms, accepted, keep
+from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.dry_run import DryRun
 from fedlit.institutions.federation import federation_of, plain_federation
 from fedlit.institutions.settings import SiteSettings
@@ -33,7 +33,7 @@ from fedlit.sharing import form_of
 from fedlit.train.manifest import LAST, read_checkpoint
 from fedlit.train.results import Results
 
-__all__ = ["Site", "check", "join"]
+__all__ = ["Site", "join"]
 
 DONE = "federation-is-over"
 """The file in a run's folder that says that the coordinator knows that training is over."""
@@ -271,24 +271,3 @@ def _remember(run: Run, transport: SiteTransport) -> LambdaCallback:
             known["changed"] = changed
 
     return LambdaCallback(on_train_epoch_start=begin)
-
-
-def check(site: Site) -> Terms:
-    """Set everything up and say what would leave; tells nobody."""
-    return site.terms()
-
-
-def write_terms(site: Site, terms: Terms) -> None:
-    """Write all terms, with every value, into the site's folder."""
-    path = site.settings.folder / "terms.json"
-    path.write_text(json.dumps(terms.to_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
-
-
-def is_accepted(site: Site, terms: Terms) -> bool:
-    """Return whether exactly these terms were accepted before."""
-    return accepted(site.settings.folder / "accepted.json", terms)
-
-
-def accept(site: Site, terms: Terms) -> None:
-    """Remember that they were."""
-    keep(site.settings.folder / "accepted.json", terms)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedlit.errors import ConfigError
 from fedlit.institutions.child import Parent
-from fedlit.institutions.extra import Lost, needs_flower
+from fedlit.institutions.extra import Lost
 
 if TYPE_CHECKING:
     from fedlit.institutions.flower import Speaker
@@ -116,8 +116,8 @@ def main(argv: list[str], parent: Parent) -> int:
     ended = threading.Event()
     parent.gone = ended.set
     certificate, key = Path(arguments.certificate).read_bytes(), Path(arguments.key).read_bytes()
-    with needs_flower():
-        from fedlit.institutions.flower import Speaker  # before it becomes a user who may not read it
+    from fedlit.institutions.flower import Speaker  # before it becomes a user who may not read it
+
     speaker = Speaker(arguments.address, certificate, key, arguments.most)
     if arguments.user:
         _become(arguments.user)

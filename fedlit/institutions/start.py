@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from fedlit.institutions.child import Child, Gone
-from fedlit.institutions.extra import needs_flower
+from fedlit.institutions.extra import QUIET
 from fedlit.institutions.folder import check, invite
 from fedlit.institutions.settings import CoordinatorSettings, read_coordinator
 from fedlit.locks import exclusive
@@ -63,8 +63,6 @@ def start(folder: Path, serve: Callable[[Path, Line], None] | None = None) -> in
         RunError: the federation failed, or the SuperLink dies again and again.
     """
     settings = read_coordinator(folder)
-    with needs_flower():
-        pass
     for warning in check(settings):
         say(warning)
     settings.state.mkdir(exist_ok=True)
@@ -74,7 +72,7 @@ def start(folder: Path, serve: Callable[[Path, Line], None] | None = None) -> in
             "changed: hand them out again"
         )
     # Flower keeps a folder of its own, else in the home of whoever starts it
-    os.environ["FLWR_HOME"] = str(settings.state / "flower")
+    os.environ |= {**QUIET, "FLWR_HOME": str(settings.state / "flower")}
     expected = f"{shown(settings.folder)}: expected no other coordinator to run here"
     with exclusive(settings.state / "lock", expected, "end it first"), _stoppable():
         try:
@@ -102,8 +100,9 @@ def _serve(settings: CoordinatorSettings, serve: Callable[[Path, Line], None] | 
         from fedlit.institutions.flower import LOST, FlowerLine, open_grid  # while the SuperLink imports, too
 
         if serve is None:
-            from fedlit.institutions.coordinator import serve
+            from fedlit.institutions.coordinator import serve as coordinate
 
+            serve = coordinate
         while True:
             try:
                 while (told := link.hear(1.0)) is None:

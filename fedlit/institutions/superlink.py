@@ -21,7 +21,6 @@ from typing import Any
 from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.certificates import read_public_key
 from fedlit.institutions.child import Parent
-from fedlit.institutions.extra import needs_flower
 from fedlit.institutions.gate import FLEET, RUNTIME, SECONDS, Gate
 
 __all__ = ["main"]
@@ -78,8 +77,7 @@ def main(argv: list[str], parent: Parent) -> int:
         parser.add_argument(name, required=True)
     for name in ("--port", "--most"):
         parser.add_argument(name, type=int, required=True)
-    with needs_flower():
-        asyncio.run(_serve(parser.parse_args(argv), parent))
+    asyncio.run(_serve(parser.parse_args(argv), parent))
     return 0
 
 

@@ -142,10 +142,9 @@ def test_bytes_that_are_no_message_are_refused(content: bytes) -> None:
 
 def test_any_change_of_terms_is_asked_about_again(tmp_path: Path) -> None:
     terms = Terms("north", {"address": "a:1"}, {"columns": {"columns": {"age": "numbers"}}}, {"w": ("float32", (2,))})
-    path = tmp_path / "accepted.json"
-    assert not accepted(path, terms)
-    keep(path, terms)
-    assert accepted(path, terms)
+    assert not accepted(tmp_path, terms)
+    keep(tmp_path, terms)
+    assert accepted(tmp_path, terms)
     changed = [
         Terms("north", {"address": "b:1"}, terms.facts, terms.tensors),
         Terms("north", terms.coordinator, {}, terms.tensors),
@@ -153,7 +152,7 @@ def test_any_change_of_terms_is_asked_about_again(tmp_path: Path) -> None:
         Terms("north", terms.coordinator, terms.facts, terms.tensors, rows=5),
         Terms("north", terms.coordinator, terms.facts, terms.tensors, scores=True),
     ]
-    assert not any(accepted(path, own) for own in changed)
+    assert not any(accepted(tmp_path, own) for own in changed)
     assert len({own.hash for own in (terms, *changed)}) == 6
 
 
