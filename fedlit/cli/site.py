@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,9 @@ from fedlit.exchange.named import check_left_out
 from fedlit.institutions.extra import needs_flower
 from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import Verbatim
+
+with needs_flower():
+    from fedlit.institutions.certificates import fingerprint, make_site_keys
 
 if TYPE_CHECKING:
     from fedlit.institutions.settings import SiteSettings
@@ -26,8 +29,6 @@ def keys(folder: Path) -> None:
     Args:
         folder: the folder that the coordinator sent, with site.yaml
     """
-    with needs_flower():
-        from fedlit.institutions.certificates import make_site_keys
     from fedlit.institutions.settings import read_site
 
     site = read_site(folder / "site.yaml").site
@@ -45,12 +46,10 @@ def check(*, config: Path) -> None:
         config: the site's own file, site.yaml
     """
     settings = _settings(config)
-    with needs_flower():
-        from fedlit.institutions.certificates import fingerprint
-        from fedlit.institutions.consent import accepted, write
-        from fedlit.institutions.site import Site
+    from fedlit.institutions.consent import accepted, write
+    from fedlit.institutions.site import Site
 
-    _compare(settings, fingerprint)
+    _compare(settings)
     if not settings.key.is_file():
         say(f"Note: there is no {settings.key.name} yet, which join needs: fedlit site keys {settings.folder}")
     site = Site(settings)
@@ -73,13 +72,11 @@ def join(*, config: Path, accept: tuple[str, ...] = ()) -> None:
         if not path.is_file():
             how = "make one by fedlit site keys" if what == "key" else "the coordinator has one in invitations/"
             raise ConfigError(f"{settings.file}: {what}: expected a file, found no {path}; {how}")
-    with needs_flower():
-        from fedlit.institutions.certificates import fingerprint
-        from fedlit.institutions.joining import take_part
-        from fedlit.institutions.log import with_time
+    from fedlit.institutions.joining import take_part
+    from fedlit.institutions.log import with_time
 
     with_time()
-    _compare(settings, fingerprint)
+    _compare(settings)
     site, results = take_part(settings, accept, _show)
     print(for_terminal(results))
     if site.spent is not None and site.privacy.client_level is not None:
@@ -89,7 +86,7 @@ def join(*, config: Path, accept: tuple[str, ...] = ()) -> None:
     check_left_out(site.run.exchange.found)
 
 
-def _compare(settings: SiteSettings, fingerprint: Callable[[Path], str]) -> None:
+def _compare(settings: SiteSettings) -> None:
     if not (settings.fingerprint and settings.certificate.is_file()):
         return
     found = fingerprint(settings.certificate)
