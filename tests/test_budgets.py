@@ -41,11 +41,6 @@ def counts() -> Counter[str]:
     return found
 
 
-def test_counted_as_stated() -> None:
-    text = '"""A."""\n\nimport os  # b\n\ndef f(\n    a,\n):\n    """C.\n\n    D."""\n    # e\n    return """x\ny"""\n'
-    assert code_lines(text) == 6
-
-
 def test_each_room_keeps_to_its_budget() -> None:
     found = counts()
     assert found.keys() == BUDGETS.keys()

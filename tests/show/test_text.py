@@ -12,7 +12,6 @@ import termios
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -143,33 +142,11 @@ def test_a_pipe_keeps_whole_lines_and_columns_says_the_width(
     assert widths == [72, 55, None]
 
 
-class Cells(HTMLParser):
-    """The texts of a page's cells."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.cells: list[str] = []
-        self.feed(page)
-
-    def handle_data(self, data: str) -> None:
-        self.cells.append(data)
-
-
 def test_html_escapes_and_has_no_colours(plan: Plan) -> None:
     page = results(["<script>alert('ash')</script>", "elm & oak"])._repr_html_()
     assert "<script" not in page and "color" not in page
-    assert {"<script>alert('ash')</script>", "elm & oak", "test:", "123,456", "0.5000"} <= set(Cells(page).cells)
-    assert any(cell.startswith("Federated: core.0.weight") for cell in Cells(plan._repr_html_()).cells)
-
-
-def test_errors_have_a_colour_on_a_terminal_that_may_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    for value, expected in (("1", "fedlit: error: seed"), ("", "\x1b[31mfedlit: error:\x1b[0m seed")):
-        monkeypatch.setenv("NO_COLOR", value)
-        with terminal(80) as (end, lines), os.fdopen(end, "w") as stream:
-            assert for_terminal("fedlit: error: seed", stream) == expected
-            stream.close()
-            lines()
+    assert all(f">{cell}<" in page for cell in ("elm &amp; oak", "test:", "123,456", "0.5000"))
+    assert "Federated: core.0.weight" in plan._repr_html_()
 
 
 @pytest.mark.parametrize(("classes", "numbers"), [(3, 12), (25, 0)])
