@@ -23,73 +23,52 @@ from filelock import FileLock, Timeout
 from fedlit.errors import ConfigError
 from fedlit.files import advice, reason
 
-__all__ = ["Lock", "exclusive"]
+__all__ = ["exclusive"]
 
 
-class Lock:
-    """A lock, not held yet.
+@contextmanager
+def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
+    """Hold a lock inside the block.
 
     Args:
         path: of its file.
         expected: what must not be the case, for the message: ``"expected no other process …"``.
         do: what a person can do, for the message.
 
+    Raises:
+        ConfigError: another process holds it; says which. Or its folder cannot be written to.
+
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     lock = Lock(Path(folder, ".lock"), "expected nobody here", "wait")
-        ...     lock.acquire()
+        >>> with TemporaryDirectory() as folder, exclusive(Path(folder, ".lock"), "expected nobody here", "wait"):
         ...     try:
-        ...         Lock(lock.path, "expected nobody here", "wait").acquire()
+        ...         exclusive(Path(folder, ".lock"), "expected nobody here", "wait").__enter__()
         ...     except ConfigError as error:
         ...         str(error).startswith(f"expected nobody here, found process {os.getpid()} on ")
-        ...     lock.release()
         True
     """
-
-    def __init__(self, path: Path, expected: str, do: str) -> None:
-        self.path, self.expected, self.do = path, expected, do
-        self._lock = FileLock(path, timeout=0, mode=0o644, thread_local=False, fallback_to_soft=False)
-
-    def acquire(self) -> None:
-        """Hold it.
-
-        Raises:
-            ConfigError: another process holds it; says which. Or its folder cannot be written to.
-        """
-        try:
-            self._lock.acquire()
-        except Timeout:
-            raise ConfigError(f"{self.expected}, found {_holder(self.path)}; {self.do}") from None
-        except OSError as error:
-            raise ConfigError(
-                f"{self.path.parent}: expected a folder that can be written to, found: {reason(error)}; "
-                f"{advice(error)}, or give another one"
-            ) from error
-        words = ["fedlit", *sys.argv[1:]] if "fedlit" in sys.argv[0] else []
-        command = shorten(shlex.join(words), 120, placeholder=" …")
-        began = time.strftime("%Y-%m-%d %H:%M:%S")
-        own = {"pid": os.getpid(), "host": socket.gethostname(), "began": began, "command": command}
-        with suppress(OSError):  # a full disk does not keep it from being held
-            self.path.write_text(json.dumps(own), encoding="utf-8")  # the file itself: a new one would not be locked
-
-    def release(self) -> None:
-        """Give it back."""
-        if self._lock.is_locked:
-            with suppress(OSError):
-                self.path.unlink()
-        self._lock.release(force=True)
-
-
-@contextmanager
-def exclusive(path: Path, expected: str, do: str) -> Iterator[Lock]:
-    """Hold a :class:`Lock` inside the block."""
-    lock = Lock(path, expected, do)
-    lock.acquire()
+    lock = FileLock(path, timeout=0, mode=0o644, thread_local=False, fallback_to_soft=False)
     try:
-        yield lock
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(f"{expected}, found {_holder(path)}; {do}") from None
+    except OSError as error:
+        raise ConfigError(
+            f"{path.parent}: expected a folder that can be written to, found: {reason(error)}; {advice(error)}, or "
+            "give another one"
+        ) from error
+    words = ["fedlit", *sys.argv[1:]] if "fedlit" in sys.argv[0] else []
+    command = shorten(shlex.join(words), 120, placeholder=" …")
+    began = time.strftime("%Y-%m-%d %H:%M:%S")
+    own = {"pid": os.getpid(), "host": socket.gethostname(), "began": began, "command": command}
+    with suppress(OSError):  # a full disk does not keep it from being held
+        path.write_text(json.dumps(own), encoding="utf-8")  # the file itself: a new one would not be locked
+    try:
+        yield
     finally:
-        lock.release()
+        with suppress(OSError):
+            path.unlink()
+        lock.release(force=True)
 
 
 def _holder(path: Path) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 LIBRARY = Path(__file__).parents[1] / "fedlit"
 BUDGETS = {
-    "": 1388, "attacks": 285, "cli": 952, "client": 383, "data": 6697, "engine": 646, "exchange": 3085, "explain": 286,
-    "institutions": 3193, "methods": 1464, "mixture": 2022, "nn": 1014, "privacy": 885, "run": 2943, "score": 802,
+    "": 1379, "attacks": 285, "cli": 952, "client": 383, "data": 6697, "engine": 646, "exchange": 3085, "explain": 286,
+    "institutions": 3193, "methods": 1464, "mixture": 2022, "nn": 1014, "privacy": 885, "run": 2924, "score": 802,
     "show": 494, "study": 3275, "tasks": 1236, "train": 2131, "trees": 535,
 }  # fmt: skip
 """Room → lines. Who raises one says why in the commit; who cuts lowers it."""
@@ -39,6 +39,11 @@ def counts() -> Counter[str]:
         room = path.relative_to(LIBRARY).parts[0] if path.parent != LIBRARY else ""
         found[room] += code_lines(path.read_text(encoding="utf-8"))
     return found
+
+
+def test_counted_as_stated() -> None:
+    text = '"""A."""\n\nimport os  # b\n\ndef f(\n    a,\n):\n    """C.\n\n    D."""\n    # e\n    return """x\ny"""\n'
+    assert code_lines(text) == 6
 
 
 def test_each_room_keeps_to_its_budget() -> None:

@@ -11,7 +11,7 @@ from fedlit.errors import expect
 from fedlit.mixture.folders import CONFIG, find_mixture, read_mixture
 from fedlit.mixture.parts import Part
 from fedlit.mixture.settings import settings_of
-from fedlit.run.folders import find_trained, used
+from fedlit.run.folders import find_trained
 from fedlit.run.load import run_of
 from fedlit.run.run import Run
 from fedlit.score.mixed import MixedScorer
@@ -45,7 +45,7 @@ def opened(
     if folder is None:
         where, path = find_trained(run, str(checkpoint), "score")
         if not quiet:
-            say(used(path))
+            say(f"Using {path}")
         single = run_of(where)
         return single.client(client, path), where, lambda: single
     expect(checkpoint == "last", "--ckpt_path", "last, for a mixture has one state", checkpoint)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from fedlit.archives import check_archive
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.files import advice, clear_partials, reason, write_text
-from fedlit.locks import Lock
+from fedlit.locks import exclusive
 from fedlit.show.shown import say
 from fedlit.train.whole import LAST, PREVIOUS
 
 __all__ = [
     "CHECKPOINTS",
     "CONFIG",
-    "WrittenFolder",
+    "begin",
     "check_name",
     "find_run",
     "find_trained",
@@ -27,7 +28,7 @@ __all__ = [
     "say_once",
     "to_resume",
     "to_score",
-    "used",
+    "writing",
 ]
 
 CHECKPOINTS, CONFIG = "checkpoints", "config.yaml"
@@ -268,63 +269,47 @@ def find_trained(run: str | Path, ckpt_path: str, purpose: str) -> tuple[Path, P
     return folder, checkpoint
 
 
-def used(checkpoint: Path) -> str:
-    """A line that says which checkpoint is used, and, of the last one of a run that stopped early, that there is a
-    better one.
-    """
-    config = checkpoint.parent.parent / CONFIG
-    better = checkpoint.name in (LAST, PREVIOUS) and any(checkpoint.parent.glob("best-*.ckpt")) and config.is_file()
-    if better and "EarlyStopping" in config.read_text(encoding="utf-8", errors="replace"):
-        return f"Using {checkpoint}: the last state of a run that stops early. --ckpt_path best takes its best"
-    return f"Using {checkpoint}"
-
-
-class WrittenFolder:
-    """A run's folder that this process writes to, and no other one meanwhile.
-
-    Args:
-        path: of the folder.
-        text: of the run's configuration; None for a run that was made in Python.
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Have no other process write to a run's folder inside the block; the folder goes if nothing was written.
 
     Raises:
         ConfigError: another process writes there.
     """
+    do = "wait for it or end it; without --ckpt_path a new run begins, in a folder of its own"
+    try:
+        with exclusive(folder / ".lock", f"{folder}: expected no other process that writes there", do):
+            clear_partials(folder / CHECKPOINTS, ours=True)
+            clear_partials(folder, ours=False)
+            yield
+    finally:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
-    def __init__(self, path: Path, text: str | None) -> None:
-        self.path, self.text = path, text
-        do = "wait for it or end it; without --ckpt_path a new run begins, in a folder of its own"
-        self._lock = Lock(path / ".lock", f"{path}: expected no other process that writes there", do)
-        self._lock.acquire()
-        clear_partials(path / CHECKPOINTS, ours=True)
-        clear_partials(path, ours=False)
 
-    def begin(self, step: int) -> None:
-        """Mark the folder as a run's and write its configuration, now that any checkpoint has been accepted. A resumed
-        run that changes the configuration keeps the earlier one beside it.
+def begin(folder: Path, text: str | None, step: int) -> None:
+    """Mark a folder as a run's and write its configuration, now that any checkpoint has been accepted. A resumed run
+    that changes the configuration keeps the earlier one beside it.
 
-        Args:
-            step: aligned steps behind it.
+    Args:
+        folder: the run's.
+        text: of its configuration; None for a run that was made in Python.
+        step: aligned steps behind it.
 
-        Raises:
-            ConfigError: nothing can be written there.
-        """
-        config, kept = self.path / CONFIG, None
-        try:
-            (self.path / CHECKPOINTS).mkdir(exist_ok=True)
-            if self.text is None:
-                return
-            if config.exists() and config.read_text(encoding="utf-8") != self.text:
-                number = len(list(self.path.glob("config_*_until_step_*.yaml")))
-                kept = self.path / f"config_{number}_until_step_{step}.yaml"
-            write_text(self.text, config, before=kept)
-        except OSError as error:
-            raise ConfigError(
-                f"{self.path}: expected a folder that can be written to, found: {reason(error)}; nothing of this "
-                f"training could be kept; {advice(error)}, or set trainer.default_root_dir"
-            ) from error
-
-    def release(self) -> None:
-        """Let others write; the folder goes if nothing was written."""
-        self._lock.release()
-        if self.path.is_dir() and not any(self.path.iterdir()):
-            self.path.rmdir()
+    Raises:
+        ConfigError: nothing can be written there.
+    """
+    config, kept = folder / CONFIG, None
+    try:
+        (folder / CHECKPOINTS).mkdir(exist_ok=True)
+        if text is None:
+            return
+        if config.exists() and config.read_text(encoding="utf-8") != text:
+            number = len(list(folder.glob("config_*_until_step_*.yaml")))
+            kept = folder / f"config_{number}_until_step_{step}.yaml"
+        write_text(text, config, before=kept)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: expected a folder that can be written to, found: {reason(error)}; nothing of this training "
+            f"could be kept; {advice(error)}, or set trainer.default_root_dir"
+        ) from error

@@ -27,7 +27,7 @@ from fedlit.exchange.transport import Group, InProcess, Transport, group_of
 from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.config import listed
-from fedlit.run.folders import CHECKPOINTS, WrittenFolder, check_name, new_folder, to_resume, to_score, used
+from fedlit.run.folders import CHECKPOINTS, begin, check_name, new_folder, to_resume, to_score, writing
 from fedlit.run.loggers import make_loggers
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorers_of, use_encoders
@@ -122,7 +122,6 @@ class Run(Shown):
         self.config_text, self.trainer_options = config_text, trainer
         self.folder: Path | None = None
         self.trainer: Trainer | None = None
-        self._written: WrittenFolder | None = None
 
     @property
     def seed(self) -> int:
@@ -246,7 +245,7 @@ class Run(Shown):
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         with ExitStack() as held:
             if folder is not None:  # before the checkpoint is read: whoever writes there may be about to change it
-                self._write_to(folder, held)
+                self._hold(folder, held)
             header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
             plan = self._plan()
             if checkpoint is not None:
@@ -254,15 +253,13 @@ class Run(Shown):
                 check_rule(header, self.exchange)
             self.folder = self._one_folder(folder)
             if folder is None:
-                self._write_to(self.folder, held)
+                self._hold(self.folder, held)
             held.callback(self.loop.release)
             return self._fit(plan, checkpoint, header, quiet or self.group.rank > 0)
 
-    def _write_to(self, folder: Path, held: ExitStack) -> None:
+    def _hold(self, folder: Path, held: ExitStack) -> None:
         if self.group.rank == 0:
-            self._written = WrittenFolder(folder, self.config_text)
-            held.callback(setattr, self, "_written", None)
-            held.callback(self._written.release)
+            held.enter_context(writing(folder))
 
     def _one_folder(self, known: Path | None) -> Path:
         """The run's folder, a new one if None; one of several processes makes it for all."""
@@ -317,8 +314,8 @@ class Run(Shown):
         return callbacks
 
     def _begin(self, trainer: Trainer, loop: Any) -> None:
-        if self._written is not None:
-            self._written.begin(trainer.global_step)
+        if self.folder is not None and self.group.rank == 0:
+            begin(self.folder, self.config_text, trainer.global_step)
 
     def _train(self, trainer: Trainer, checkpoint: Path | None) -> None:
         try:
@@ -467,7 +464,7 @@ class Run(Shown):
         use_encoders(self.data, header)
         self.folder = self._one_folder(folder)
         if not quiet:
-            say(used(checkpoint))
+            say(f"Using {checkpoint}")
         return checkpoint, header
 
 

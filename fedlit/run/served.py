@@ -4,18 +4,25 @@ that it was trained on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from fedlit.client.client import FederatedClient
 from fedlit.data.encoder import TableEncoder
+from fedlit.data.loader import Batch
 from fedlit.data.table import check_client
-from fedlit.errors import ConfigError, told_as
+from fedlit.errors import ConfigError, RunError, told_as
 from fedlit.score.folder import NETWORK
 from fedlit.score.scorer import Scorer
 from fedlit.seeding import derive_seed, isolated_rng
@@ -24,11 +31,14 @@ from fedlit.tasks import task_state
 from fedlit.train.manifest import Manifest, check_tensors, read_checkpoint
 
 if TYPE_CHECKING:
-    from fedlit.client.client import FederatedClient
     from fedlit.data.module import FederatedData
     from fedlit.train.loop import FederatedLoop
 
 __all__ = ["ClientFunction", "scorers_of", "use_encoders"]
+
+_PACKAGES = ("onnx", "onnxscript", "onnxruntime")  # the last one to compare what was written
+
+_ANY = 2**40  # bytes
 
 
 class ClientFunction:
@@ -47,8 +57,6 @@ class ClientFunction:
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[Any]:
         """(n, d) float32 → (n, width)."""
-        from fedlit.data.loader import Batch
-
         with isolated_rng(self._seed), torch.no_grad():
             batch = Batch(torch.from_numpy(x), self.client.spec.task.unknown(len(x)))
             made = self.client.evaluate(batch)[0].cpu()
@@ -56,14 +64,11 @@ class ClientFunction:
         return found
 
     def write(self, folder: Path) -> None:
-        """Write ``model.onnx``, see :func:`fedlit.run.onnx.write_network`; from now on the client is computed by plain
-        operations of torch.
-        """
+        """Write ``model.onnx``; from now on the client is computed by plain operations of torch."""
         from fedlit.engine.kernels import use_kernels
-        from fedlit.run.onnx import write_network
 
         use_kernels({self._site: self.client}, "torch")  # what is compiled here is not elsewhere
-        write_network(folder / NETWORK, self.client, self._site)
+        _write_network(folder / NETWORK, self.client, self._site)
 
 
 def scorers_of(
@@ -165,3 +170,80 @@ def _trained(
     for parameter in client.parameters():
         parameter.requires_grad_(False)
     return client
+
+
+# ---------------------------------------------------------------------- as ONNX
+
+
+class _Predicting(nn.Module):
+    """From encoded rows to predictions, without a target."""
+
+    def __init__(self, client: FederatedClient) -> None:
+        super().__init__()
+        self.client = client
+
+    def forward(self, x: Tensor) -> Tensor:
+        own = type(self.client)
+        if own.evaluate is FederatedClient.evaluate and own.score is FederatedClient.score:
+            return self.client.probabilities(self.client(x))  # without the loss, which looks at labels
+        return self.client.evaluate(Batch(x, self.client.spec.task.unknown(x.shape[0])))[0]
+
+
+def _write_network(path: Path, client: FederatedClient, site: str) -> None:
+    """Write what a client predicts of rows ``x`` (n, inputs) float32, for any n: ``predictions`` (n, width).
+
+    Args:
+        path: of the file.
+        client: in evaluation mode, and computed by plain operations of torch.
+        site: whose rows; messages name it.
+
+    Raises:
+        ConfigError: a package is missing.
+        RunError: ONNX has no such computation.
+    """
+    if missing := [name for name in _PACKAGES if find_spec(name) is None]:
+        raise ConfigError(
+            f"client {site!r}: expected the packages {', '.join(_PACKAGES)}, by which networks are exported, found no "
+            f"{missing[0]}; pip install 'fedlit[export]'"
+        )
+    from onnxscript.ir.passes.common import ClearMetadataAndDocStringPass
+    from onnxscript.optimizer import optimize_ir
+
+    rows, inputs = torch.export.Dim("rows", min=1), torch.zeros(4, client.spec.num_features)
+
+    def unable(error: Exception) -> RunError:
+        told = (" ".join(str(error).split()) or type(error).__name__)[:200]
+        return RunError(
+            f"client {site!r}: expected a network that ONNX can hold, found {_named(client)}: {told}; write its "
+            "forward without if and for over values of tensors and with operations that ONNX has, or score with "
+            "fedlit predict --run"
+        )
+
+    with told_as(unable), torch.no_grad(), _quiet():
+        program = torch.export.export(_Predicting(client), (inputs,), dynamic_shapes=({0: rows},))
+        made = torch.onnx.export(program, (), input_names=["x"], output_names=["predictions"], verbose=False)
+        assert made is not None
+        # what depends on no row is computed now: no copy is left that only the network was made of
+        optimize_ir(made.model, input_size_limit=_ANY, output_size_limit=_ANY)
+        ClearMetadataAndDocStringPass()(made.model)  # lines of source, and where they lie on this machine
+        content = made.model_proto.SerializeToString()
+    path.write_bytes(content)
+
+
+def _named(client: FederatedClient) -> str:
+    """The classes that a user may have written: of the client, and of its network's parts."""
+    own = dict.fromkeys(type(module) for module in client.modules() if not type(module).__module__.startswith("torch."))
+    return ", ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in own)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch says of its own ways, which nobody can act on."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

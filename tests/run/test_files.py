@@ -23,7 +23,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rules import FedAvgM, Median
 from fedlit.files import partial_of
-from fedlit.locks import Lock, exclusive
+from fedlit.locks import exclusive
 from fedlit.nn import MLP
 from fedlit.run.folders import check_name, say_once, to_score
 from fedlit.run.run import Run
@@ -71,7 +71,7 @@ def test_a_lock_that_was_left_is_taken_over(left: str, tmp_path: Path) -> None:
         assert json.loads(path.read_text())["pid"] == os.getpid()
         path.write_text(left)
         with pytest.raises(ConfigError, match=r"expected nobody, found (one|process .*); wait"):
-            Lock(path, "expected nobody", "wait").acquire()
+            exclusive(path, "expected nobody", "wait").__enter__()
     assert not path.exists()
 
 
@@ -81,7 +81,7 @@ def test_what_is_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / ".lock").mkdir()
     works = (
         make_run(plain / "runs", epochs=1).fit,
-        *(Lock(own / ".lock", "", "").acquire for own in (plain, tmp_path)),
+        *(exclusive(own / ".lock", "", "").__enter__ for own in (plain, tmp_path)),
     )
     for work in works:
         with pytest.raises(ConfigError, match=f"{tmp_path}.*: expected a folder that can be written to, found: "):
