@@ -12,7 +12,6 @@ from .data.shaping.partition import Partition as Partition, Subsample as Subsamp
 from .data.sources.activity import HumanActivity as HumanActivity
 from .data.sources.bundled import Bundled as Bundled
 from .data.sources.covertype import Covertype as Covertype
-from .data.sources.emnist import EMNIST as EMNIST
 from .data.sources.heart import Heart as Heart
 from .data.sources.openml import OpenML as OpenML
 from .data.sources.populations import Populations as Populations

@@ -6,9 +6,9 @@ was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,9 @@ from fedlit.data.target import has_classes, without_classes
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.seeding import derive_seed
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = ["Mutation", "mutate"]
 
 Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
-Plant = Callable[["_Place", Sequence[str], float], ClientTable]
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ def mutate(
         by = fault.by if mutation.by is None else mutation.by
         # chosen by (and measured in units of) the tables as they were
         columns = _columns(original[client], mutation, rng)
-        changed[client] = fault.plant(_Place(changed[client], original, rng), columns, by)
+        changed[client] = _planted(mutation.kind, changed[client], columns, by, original, rng)
         text = fault.text.format(named=" and ".join(columns), by=by, rest=1 - by, percent=100 * by)
         planted.append(Note(f"a fault was planted: {text}", "fault", clients=(client,), head=client))
     return [changed[table.name] for table in tables], planted
@@ -134,69 +130,49 @@ def _columns(table: ClientTable, mutation: Mutation, rng: np.random.Generator) -
     return tuple(chosen)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a fault is planted: the table with the faults before it, all tables without any, what draws."""
-
-    table: ClientTable
-    everywhere: Mapping[str, ClientTable]
-    rng: np.random.Generator
-
-
-def _of_column(change: Callable[[pd.Series, _Place, float], pd.Series]) -> Plant:
-    """A fault that changes the numbers of one column."""
-
-    def plant(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
-        frame = place.table.features
-        made = change(frame[columns[0]].astype(np.float64), place, by)
-        return replace(place.table, features=frame.assign(**{columns[0]: made}))
-
-    return plant
-
-
-def _shift(own: pd.Series, place: _Place, by: float) -> pd.Series:
-    tables = [table for table in place.everywhere.values() if own.name in table.features]
-    values = [table.features[own.name].iloc[table.splits["train"]] for table in tables]
-    known = np.concatenate([each.to_numpy(np.float64, na_value=np.nan) for each in values])
-    return own + by * float(np.nanstd(known))
-
-
-def _missing(own: pd.Series, place: _Place, by: float) -> pd.Series:
-    table = place.everywhere[place.table.name]  # its labels may be flipped by now
-    labels, positive = table.target, table.positive
-    if isinstance(labels.name, tuple):
-        raise ConfigError(
-            f"data.mutations: missing: expected one label a row at {table.name}, found {without_classes(labels)}; "
-            "choose another client or fault"
-        )
-    if positive is None:
-        known = sorted(labels.unique().tolist())
-        positive = known[-1] if len(known) <= 2 else labels.iloc[table.splits["train"]].mode().iloc[0]
-    return own.mask((labels == positive).to_numpy() & (place.rng.random(len(labels)) < by))
-
-
-def _clip(own: pd.Series, place: _Place, by: float) -> pd.Series:
-    return own.clip(*own.iloc[place.table.splits["train"]].quantile([by, 1 - by]))
-
-
-def _swap(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
-    first, second = columns
-    frame = place.table.features
-    return replace(place.table, features=frame.assign(**{first: frame[second], second: frame[first]}))
-
-
-def _flip(place: _Place, columns: Sequence[str], by: float) -> ClientTable:
-    table = place.table
-    labels = sorted(table.target.unique().tolist()) if has_classes(table) else []
-    found = len(labels) or without_classes(table.target)
-    expect(len(labels) == 2, "data.mutations: flip", f"two labels at {table.name}", found, "choose another client")
-    return replace(table, target=table.target.map(dict(zip(labels, labels[::-1], strict=True))))
+def _planted(
+    kind: Kind,
+    table: ClientTable,
+    columns: Sequence[str],
+    by: float,
+    everywhere: Mapping[str, ClientTable],
+    rng: np.random.Generator,
+) -> ClientTable:
+    """A table, which may have faults before it, with one more; ``everywhere`` are all tables without any."""
+    frame, train = table.features, table.splits["train"]
+    if kind == "flip":
+        labels = sorted(table.target.unique().tolist()) if has_classes(table) else []
+        found = len(labels) or without_classes(table.target)
+        expect(len(labels) == 2, "data.mutations: flip", f"two labels at {table.name}", found, "choose another client")
+        return replace(table, target=table.target.map(dict(zip(labels, labels[::-1], strict=True))))
+    if kind == "swap":
+        first, second = columns
+        return replace(table, features=frame.assign(**{first: frame[second], second: frame[first]}))
+    (column,) = columns
+    own = frame[column].astype(np.float64)
+    if kind == "scale":
+        made = own * by
+    elif kind == "shift":
+        tables = [each for each in everywhere.values() if column in each.features]
+        values = [each.features[column].iloc[each.splits["train"]] for each in tables]
+        known = np.concatenate([each.to_numpy(np.float64, na_value=np.nan) for each in values])
+        made = own + by * float(np.nanstd(known))
+    elif kind == "clip":
+        made = own.clip(*own.iloc[train].quantile([by, 1 - by]))
+    else:
+        target = everywhere[table.name].target  # its labels may be flipped by now
+        several = without_classes(target) if isinstance(target.name, tuple) else ""
+        expect(not several, "data.mutations: missing", f"one label a row at {table.name}", several, "choose another")
+        positive, labels = table.positive, sorted(target.unique().tolist())
+        if positive is None:
+            positive = labels[-1] if len(labels) <= 2 else target.iloc[train].mode().iloc[0]
+        made = own.mask((target == positive).to_numpy() & (rng.random(len(target)) < by))
+    return replace(table, features=frame.assign(**{column: made}))
 
 
 class _Fault(NamedTuple):
-    """What plants it, what is said of it, the keys it takes; ``by`` if none is given, its bounds, what is no change."""
+    """What is said of it, the keys it takes; ``by`` if none is given, its bounds, what is no change."""
 
-    plant: Plant
     text: str
     takes: tuple[str, ...] = ("feature", "by")
     by: float = 0.0
@@ -206,14 +182,10 @@ class _Fault(NamedTuple):
 
 
 _FAULTS: dict[Kind, _Fault] = {
-    "scale": _Fault(_of_column(lambda own, place, by: own * by), "{named} times {by:g}", by=10.0, nothing=1),
-    "shift": _Fault(_of_column(_shift), "{named} plus {by:g} standard deviations", by=2.0, nothing=0),
-    "clip": _Fault(
-        _of_column(_clip), "{named} clipped at its quantiles {by:g} and {rest:g}", by=0.25, above=0, most=0.5
-    ),
-    "missing": _Fault(
-        _of_column(_missing), "{named} missing in {percent:g} % of the rows with one label", by=0.8, above=0, most=1
-    ),
-    "swap": _Fault(_swap, "{named} swapped", takes=("feature", "other")),
-    "flip": _Fault(_flip, "labels flipped", takes=()),
+    "scale": _Fault("{named} times {by:g}", by=10.0, nothing=1),
+    "shift": _Fault("{named} plus {by:g} standard deviations", by=2.0, nothing=0),
+    "clip": _Fault("{named} clipped at its quantiles {by:g} and {rest:g}", by=0.25, above=0, most=0.5),
+    "missing": _Fault("{named} missing in {percent:g} % of the rows with one label", by=0.8, above=0, most=1),
+    "swap": _Fault("{named} swapped", takes=("feature", "other")),
+    "flip": _Fault("labels flipped", takes=()),
 }

@@ -16,7 +16,6 @@ SOURCES: dict[str, str] = {
     "activity": "fedlit.data.sources.activity.HumanActivity",
     "bundled": "fedlit.data.sources.bundled.Bundled",
     "covertype": "fedlit.data.sources.covertype.Covertype",
-    "emnist": "fedlit.data.sources.emnist.EMNIST",
     "heart": "fedlit.data.sources.heart.Heart",
     "openml": "fedlit.data.sources.openml.OpenML",
     "populations": "fedlit.data.sources.populations.Populations",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +14,7 @@ from fedlit.data.sources.base import RESERVED, Source, check_tables, client_name
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, class_labels, own_task
-from fedlit.errors import ConfigError, DataError, did_you_mean, expect
+from fedlit.errors import DataError, did_you_mean, expect
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -46,9 +46,8 @@ class OpenML(Source):
             these can be entirely different tables. A name without a version means the oldest version that is active on
             the day it is fetched; give the version, or the id, which always means the same version.
         version: the version under that name, 1 or larger. An id has none.
-        target: the column to predict; the one that OpenML states if None. If you name another column, OpenML's target
-            becomes a feature: list it under ``drop`` if it reveals the label.
-        drop: columns to leave out, for example identifiers.
+        target: the column to predict; the one that OpenML names if None. If you name another, OpenML's target is a
+            feature like any other: leave it out (``data.columns: ['!NAME']``) if it gives the label away.
         root: the cache folder; fedlit's own if None. Its layout is that of scikit-learn, so you can name
             ``~/scikit_learn_data``, where ``fetch_openml`` stores files. What is cached is read without a network.
         test: the share of the rows that are test rows, in (0, 1).
@@ -58,7 +57,7 @@ class OpenML(Source):
 
     Example::
 
-        tables = OpenML("credit-g", version=1, drop=["foreign_worker"]).tables(seed=0)
+        tables = OpenML("credit-g", version=1).tables(seed=0)
         tables = OpenML(31).tables(seed=0)
     """
 
@@ -68,7 +67,6 @@ class OpenML(Source):
     dataset: str | int
     version: int | None = None
     target: str | None = None
-    drop: list[str] = field(default_factory=list)
     root: str | Path | None = None
     test: float = 0.2
     validation: float = 0.25
@@ -86,7 +84,6 @@ class OpenML(Source):
         expect(bool(plain), "openml: dataset", "a name of letters, digits and _ . ( ) , - or an id", self.dataset)
         fits = self.version is None or (named and self.version > 0)
         expect(fits, "openml: version", "a whole number from 1 on beside a name, none beside an id", self.version)
-        expect(not isinstance(self.drop, str), "openml: drop", f"a list of columns such as [{self.drop}]", self.drop)
         if not isinstance(self.task, dict) or "name" in self.task:
             check_task(self.task, ())
 
@@ -94,24 +91,18 @@ class OpenML(Source):
         """Read the table, after fetching it if it is not cached; ``seed`` draws the splits.
 
         Raises:
-            ConfigError: ``target`` or ``drop`` names a column that the data set does not have, or OpenML states no
-                single target.
+            ConfigError: ``target`` names a column that the data set does not have, or OpenML names no single one.
             DataError: the data set cannot be fetched, or does not match OpenML's description.
         """
         bunch = self._fetch()
         columns = bunch.feature_names
         target = self.target or bunch.details.get("default_target_attribute", "")
-        for key, own in (("target", target), *(("drop", column) for column in self.drop)):
-            if own not in columns or (key == "drop" and own == target):
-                raise ConfigError(
-                    f"openml: data set {self.dataset!r}: {key}: expected one of {shorten(columns, 20)}"
-                    f"{' but the target' * (key == 'drop')}; found {own!r}; row identifiers are left out already."
-                    + did_you_mean(own, columns)
-                )
+        key, known = f"openml: data set {self.dataset!r}: target", f"one of {shorten(columns, 20)}"
+        expect(target in columns, key, known, target, did_you_mean(target, columns).strip())
         client = client_name(str(bunch.details["name"]).lower())
         client = f"openml-{bunch.details['id']}" if client in RESERVED else client
         check_task(self.task, [client])
-        kept = [column for column in columns if column not in (*self.drop, target)]
+        kept = [column for column in columns if column != target]
         features = bunch.data[kept].apply(_plain)
         table = ClientTable(
             name=client,

@@ -76,8 +76,6 @@ def test_row_identifiers_and_ignored_columns_are_left_out(tmp_path: Path, no_net
     assert table.name == "miceprotein"
     assert table.features.shape == (7, 77)
     assert not {"MouseID", "Genotype", "Treatment", "Behavior", "class"} & set(table.features)
-    with pytest.raises(ConfigError, match=r"drop: .*'MouseID'"):
-        OpenML(MICE, drop=["MouseID"], root=root).tables(seed=0)
 
 
 @quiet
@@ -122,7 +120,6 @@ def test_the_client_gets_a_name_that_can_be_a_folders(tmp_path: Path, no_network
         ({"dataset": "iris", "version": 0}, "version: expected a whole number"),
         ({"dataset": True}, "dataset: expected"),
         ({"dataset": "../iris"}, "dataset: expected"),
-        ({"dataset": 61, "drop": "class"}, "drop: expected"),
     ],
 )
 def test_arguments_that_cannot_be(arguments: dict[str, object], message: str) -> None:
@@ -135,7 +132,6 @@ def test_arguments_that_cannot_be(arguments: dict[str, object], message: str) ->
     ("data_id", "arguments", "error", "message"),
     [
         (IRIS, {"target": "klass"}, ConfigError, "target: .*Did you mean 'class'"),
-        (IRIS, {"drop": ["class"]}, ConfigError, "drop: .*but the target"),
         (IRIS, {"target": "petalwidth"}, DataError, "expected class labels, found numbers such as 0.2"),
         (TITANIC, {"target": "boat"}, DataError, "'boat': expected a label in every row, found 823"),
         (REVIEWS, {}, ConfigError, "target: expected one"),
