@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_tables import encode
+from made_tables import Given, encode
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
@@ -22,15 +21,13 @@ from sklearn.metrics import (
 )
 from torch.nn import functional
 
-from fedlit.data.encoder import TableEncoder
 from fedlit.data.shaping.dealing import Dirichlet
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Tables
-from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.table import ClientTable
 from fedlit.data.target import TaskSettings
 from fedlit.errors import ConfigError, DataError
-from fedlit.tasks import Classification, MultiLabel
+from fedlit.tasks import MultiLabel
 from fedlit.tasks.metrics import Site, SiteMetrics
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
@@ -70,27 +67,15 @@ def test_scores_equal_scikit_learn(seed: int, rows: int, missing: float) -> None
     assert values == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)
 
 
-def test_one_label_scores_as_a_classifier_of_two_classes() -> None:
-    predictions, y = drawn(1, 40)
-    one, two = MultiLabel(("died",)), Classification((0, 1))
-    own = one.evaluate(predictions[:, :1], y[:, :1])
-    known = two.evaluate(torch.stack([1 - predictions[:, 0], predictions[:, 0]], 1), y[:, 0].long())
-    for name in ("auroc", "auprc", "balanced_accuracy"):
-        assert torch.equal(own[name], known[name])
-    assert torch.equal(own["exact_match"], known["accuracy"]) and torch.equal(own["micro_f1"], known["f1"])
-
-
 def test_the_loss_is_the_mean_over_rows_of_their_known_labels_in_any_batches() -> None:
     rng, task = np.random.default_rng(0), MultiLabel(NAMES)
     outputs, (_, y) = torch.from_numpy(rng.normal(size=(30, 3)).astype(np.float32)), drawn(0, 30, 0.5)
     full = drawn(0, 30)[1]
     expected = functional.binary_cross_entropy_with_logits(outputs, full)
     torch.testing.assert_close(task.loss(outputs, full), expected)
-    by_row = [
-        functional.binary_cross_entropy_with_logits(o[k], t[k])
-        for o, t in zip(outputs, y, strict=True)
-        for k in [t == t]
-    ]
+    torch.testing.assert_close(task.bounded(outputs), outputs.sigmoid())  # each label by itself
+    pairs = [(o[t == t], t[t == t]) for o, t in zip(outputs, y, strict=True)]
+    by_row = [functional.binary_cross_entropy_with_logits(*pair) for pair in pairs]
     torch.testing.assert_close(task.loss(outputs, y), torch.stack(by_row).mean())
     metrics = SiteMetrics(Site("a", (0, 1, 2), {}), task)
     for part in (slice(0, 7), slice(7, 30)):
@@ -98,9 +83,8 @@ def test_the_loss_is_the_mean_over_rows_of_their_known_labels_in_any_batches() -
     torch.testing.assert_close(metrics.compute()["loss"], torch.stack(by_row).mean())
     outputs.requires_grad_()
     task.loss(outputs, y).backward()
-    assert (
-        outputs.grad is not None and bool((outputs.grad[y.isnan()] == 0).all()) and bool(outputs.grad.isfinite().all())
-    )
+    grad = outputs.grad
+    assert grad is not None and bool((grad[y.isnan()] == 0).all() and grad.isfinite().all())
 
 
 def test_balanced_weights_count_both_values_of_a_label_alike() -> None:
@@ -140,14 +124,6 @@ def test_values_of_any_two_kinds_are_kept_and_missing_ones_are_not_known() -> No
     assert frame["predicted_back"].tolist() == labels["back"]
 
 
-def test_an_encoder_is_saved_with_its_labels() -> None:
-    own = table("north", {"died": [0, 1, None], "back": ["Yes", "no", "no"]})
-    encoder, other = TableEncoder("north").fit(own), TableEncoder("north")
-    other.load_state_dict(json.loads(json.dumps(encoder.state_dict())))
-    assert other.task == encoder.task and other.seen == (0, 1)
-    assert torch.equal(other.target(own.target).nan_to_num(9), encoder.target(own.target).nan_to_num(9))
-
-
 def test_a_label_that_is_constant_in_training_rows_is_noted_and_completed() -> None:
     (client,) = encode([table("north", {"died": [0], "back": ["No"], "late": [False], "ill": [0, 1]})])
     task = client.spec.task
@@ -165,11 +141,7 @@ def test_a_label_that_is_constant_in_training_rows_is_noted_and_completed() -> N
         ({"died": ["Yes", "yes "], "back": [0, 1]}, None, r"found 'Yes' and 'yes ', which differ by letters' case"),
         ({"died": [0, None], "back": [1, None]}, None, "expected a label in every row, found 15 rows without one"),
         ({"died": [0, 1], "back": [1, 0]}, "classification", "task: classification, found 2.*multi_label"),
-        (
-            {"died": [0, 1] * 14 + [5, 1], "back": [0, 1]},
-            None,
-            r"'died': expected 0 or 1, found 1 other .* 5 in row 28",
-        ),
+        ({"died": [0, 1] * 14 + [5, 1], "back": [0, 1]}, None, "'died': expected 0 or 1, found 1 other .* 5 in row 28"),
     ],
 )
 def test_what_is_not_yes_or_no_is_refused(labels: dict[str, list[Any]], task: str | None, message: str) -> None:
@@ -178,10 +150,8 @@ def test_what_is_not_yes_or_no_is_refused(labels: dict[str, list[Any]], task: st
 
 
 def test_labels_of_all_clients_are_joined_where_classes_are() -> None:
-    north, south = (
-        table("north", {"died": [0, 1], "back": [1, 0, 0]}),
-        table("south", {"back": [0, 1], "ill": [1, 0, 0]}),
-    )
+    north = table("north", {"died": [0, 1], "back": [1, 0, 0]})
+    south = table("south", {"back": [0, 1], "ill": [1, 0, 0]})
     first, second = encode([north, south], align="classes")
     assert first.spec.task.classes == second.spec.task.classes == ("back", "died", "ill")
     assert bool(first.train.y[:, 2].isnan().all()) and first.spec.sites[0].classes == (1, 0)
@@ -190,25 +160,16 @@ def test_labels_of_all_clients_are_joined_where_classes_are() -> None:
     (pooled,) = encode([north, south], align="both", pool=True)
     assert pooled.train.y.shape == (36, 3) and pooled.spec.class_rows == (15, 9, 6)
     other = table("south", {"back": ["yes", "no"]})
-    with pytest.raises(
-        DataError, match=r"'back': expected the same two values at all clients, .* at 'north'; .*'south'"
-    ):
+    with pytest.raises(DataError, match=r"'back': expected the same two values at all clients, .*'north'; .*'south'"):
         encode([north, other], align="classes")
 
 
-class One(Source):
-    name = "one"
-    about = "made data"
-
-    def tables(self, seed: int) -> list[ClientTable]:
-        return check_tables([table("north", {"died": [0, 1], "back": [0, 1, None]}, rows=200)])
-
-
 def test_rows_are_dealt_without_their_labels() -> None:
-    dealt = Partition(One(), 3).tables(0)
+    own = table("north", {"died": [0, 1], "back": [0, 1, None]}, rows=200)
+    dealt = Partition(Given([own]), 3).tables(0)
     assert [own.task for own in dealt] == ["multi_label"] * 3 and dealt[0].target.name == ("died", "back")
     with pytest.raises(ConfigError, match=r"several labels a row \(task: multi_label\); deal by something else"):
-        Partition(One(), 3, deal=Dirichlet(0.5)).tables(0)
+        Partition(Given([own]), 3, deal=Dirichlet(0.5)).tables(0)
 
 
 def test_a_list_of_columns_is_several_labels(tmp_path: Any) -> None:
@@ -227,11 +188,3 @@ def test_a_list_of_columns_is_several_labels(tmp_path: Any) -> None:
             Tables(files, target).tables(0)
     with pytest.raises(ConfigError, match=r"drop: .*target of client 'north', found 'back'"):
         Tables(files, ["died", "back"], drop=["back"]).tables(0)
-
-
-# ------------------------------------------------------------------ alone
-
-
-def test_numbers_that_rules_compare_are_each_labels_own() -> None:
-    logits = torch.tensor([[0.0, 20.0, -20.0]])
-    torch.testing.assert_close(MultiLabel(NAMES).bounded(logits), torch.tensor([[0.5, 1.0, 0.0]]))

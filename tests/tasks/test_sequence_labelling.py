@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, average_precision_score, balanced_ac
 from torch import Tensor
 
 from fedlit.errors import DataError
-from fedlit.tasks import SequenceLabelling, read_predictions, task_from, task_state
+from fedlit.tasks import SequenceLabelling
 from fedlit.tasks.metrics import Site, SiteMetrics
 
 LABELS, LENGTH = ("a", "b", "c"), 7
@@ -55,9 +55,8 @@ def test_loss_and_scores_equal_those_of_labelled_positions() -> None:
     }.items():
         assert float(scores[name]) == pytest.approx(value, rel=1e-5), name
     confusion = TASK.confusion(predictions, y)
-    assert (
-        confusion.sum() == len(labels) and confusion[:3].diagonal().sum() == (labels == probabilities.argmax(1)).sum()
-    )
+    right = (labels == probabilities.argmax(1)).sum()
+    assert confusion.sum() == len(labels) and confusion[:3].diagonal().sum() == right
     assert list(TASK.ranked(predictions, y)) == list(LABELS)
     np.testing.assert_allclose(TASK.bounded(logits).numpy(), predictions.numpy())
 
@@ -101,18 +100,14 @@ def test_batches_give_the_mean_over_positions_and_a_site_its_own_labels() -> Non
     assert TASK.at((0, 2)).classes == ("a", "c")
 
 
-def test_predictions_are_read_back() -> None:
+def test_predictions_are_texts_of_positions() -> None:
     logits, y = drawn(5, 6, "abcd?")
     predictions = TASK.predict(logits)
-    frame = TASK.frame(np.arange(6), y, predictions).assign(task=TASK.name)
-    assert list(frame) == ["row", "target", "probability_a", "probability_b", "probability_c", "predicted", "task"]
-    assert frame["predicted"].str.len().eq(LENGTH).all()
+    frame = TASK.frame(np.arange(6), y, predictions)
+    assert list(frame) == ["row", "target", "probability_a", "probability_b", "probability_c", "predicted"]
     first = predictions[0].unflatten(0, (LENGTH, 3))
     assert frame["predicted"][0] == "".join(LABELS[code] for code in first.argmax(1).tolist())
     assert [float(own) for own in frame["probability_b"][0].split()] == pytest.approx(first[:, 1].tolist())
-    task, again, target = read_predictions(frame)
-    assert task == TASK and torch.equal(again, predictions) and torch.equal(target, y)
-    assert task_from(task_state(TASK.fit(y))) == TASK.fit(y)
 
 
 def target(*texts: object) -> pd.Series:
