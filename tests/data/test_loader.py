@@ -1,20 +1,26 @@
-"""Batches: their order, resuming in the middle of an epoch, evaluation, and the data module that hands them out."""
+"""Batches: their order, resuming in the middle of an epoch, evaluation, who steps when, and what hands them out."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from federations import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lightning.pytorch import Callback, Trainer
+from made_tables import Given
 
 from fedlit.data.encoding import Rows
-from fedlit.data.loader import Batch, Batching, ClientLoader, EvalLoader
+from fedlit.data.loader import Batching, ClientLoader, EvalLoader
 from fedlit.data.module import FederatedData
-from fedlit.data.sources import Source
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
+from fedlit.exchange.exchange import Exchange
 
 PROPERTY = settings(derandomize=True, max_examples=20, deadline=None)
 
@@ -25,84 +31,95 @@ def numbered(n: int) -> Rows:
     return Rows(torch.stack([number.float(), -number.float()], 1), number, np.arange(n))
 
 
-def order(loader: ClientLoader, epoch: int = 0) -> list[int]:
+def loader_of(n: int, seed: int = 8, client: str = "a", **batching: Any) -> ClientLoader:
+    return ClientLoader(numbered(n), Batching(**batching), seed, client)
+
+
+def drawn(loader: ClientLoader, epoch: int = 0) -> list[list[int] | None]:
+    """The numbers of the rows of each batch, None where the client waits."""
     loader.epoch = epoch
-    return [label for batch in loader for label in batch.y.tolist()]
+    found = list(loader)
+    whole = (batch for batch in found if batch is not None)
+    assert all(torch.equal(batch.x, torch.stack([batch.y.float(), -batch.y.float()], 1)) for batch in whole)
+    return [None if batch is None else batch.y.tolist() for batch in found]
 
 
 # ------------------------------------------------------------------ order
 
 
 def test_order_depends_on_seed_client_and_epoch_alone() -> None:
-    rows = numbered(40)
     torch.manual_seed(1)
-    first = order(ClientLoader(rows, Batching(batches=4), seed=8, client="a"), epoch=3)
+    first = drawn(loader_of(40, batches=4), 3)
     torch.manual_seed(2)
-    torch.rand(11)
-    used = ClientLoader(rows, Batching(batches=4), seed=8, client="a")
+    used = loader_of(40, batches=4)
     for epoch in range(3):
-        order(used, epoch)
+        drawn(used, epoch)
     before = torch.get_rng_state()
-    assert order(used, epoch=3) == first
+    assert drawn(used, 3) == first
     assert torch.equal(torch.get_rng_state(), before)
-    others = [
-        order(ClientLoader(rows, Batching(batches=4), seed=9, client="a"), epoch=3),
-        order(ClientLoader(rows, Batching(batches=4), seed=8, client="b"), epoch=3),
-        order(ClientLoader(rows, Batching(batches=4), seed=8, client="a"), epoch=4),
-    ]
-    assert all(other != first for other in others)
+    others = [loader_of(40, 9, batches=4), loader_of(40, client="b", batches=4)]
+    assert first not in [drawn(other, 3) for other in others] and first != drawn(used, 4)
 
 
 @PROPERTY
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 5))
 def test_epoch_visits_each_row_at_most_once(n: int, batches: int, epoch: int) -> None:
-    if batches > n:
-        batches = n
-    loader = ClientLoader(numbered(n), Batching(batches=batches), seed=0, client="a")
-    loader.epoch = epoch
-    sizes, visited = [], []
-    for batch in loader:
-        assert isinstance(batch, Batch)
-        assert torch.equal(batch.x, torch.stack([batch.y.float(), -batch.y.float()], 1))  # rows stay whole
-        sizes.append(len(batch.y))
-        visited += batch.y.tolist()
-    assert sizes == [n // batches] * batches
-    assert len(loader) == batches
+    batches = min(n, batches)
+    loader = loader_of(n, batches=batches)
+    found = drawn(loader, epoch)
+    visited = [row for batch in found for row in batch or []]
+    assert [len(batch or []) for batch in found] == [n // batches] * batches and len(loader) == batches
     assert len(set(visited)) == len(visited) == batches * (n // batches)
 
 
-# ------------------------------------------------------------------ resuming
+def test_a_batch_size_gives_each_client_its_own_number_of_steps() -> None:
+    batches = drawn(loader_of(37, batch_size=8))
+    assert [len(batch or []) for batch in batches] == [8, 8, 8, 8]
+    assert len({row for batch in batches for row in batch or []}) == 32
+    assert [len(batch or []) for batch in drawn(loader_of(5, batch_size=8))] == [5]
+
+
+def test_more_steps_than_batches_go_through_the_rows_again_in_another_order() -> None:
+    batches = drawn(loader_of(24, batch_size=8, steps=7), 2)
+    passes = [sorted(row for batch in batches[at : at + 3] for row in batch or []) for at in (0, 3)]
+    assert passes == [list(range(24))] * 2 and len(batches) == 7 and batches[:3] != batches[3:6]
+    # the first pass is that of a client with as many steps as batches
+    assert drawn(loader_of(24, batch_size=8), 2) == batches[:3]
+
+
+def test_steps_drawn_by_client_and_epoch_alone() -> None:
+    def counts(client: str, epochs: Any) -> list[int]:
+        loader = loader_of(40, 3, client, batch_size=4, steps={"a": [0, 6], "*": 2})
+        return [sum(batch is not None for batch in drawn(loader, epoch)) for epoch in epochs]
+
+    first = counts("a", range(30))
+    assert set(first) == {0, 1, 2, 3, 4, 5, 6} and counts("a", reversed(range(30))) == first[::-1]
+    assert counts("b", range(3)) == [2, 2, 2]
+
+
+# ------------------------------------------------------------------ resuming and evaluation
 
 
 @PROPERTY
 @given(st.integers(0, 6), st.integers(0, 3))
 def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -> None:
-    pace = Batching(batch_size=7, steps=6)  # the last two go through the rows again
-    uninterrupted, interrupted, resumed = (ClientLoader(numbered(30), pace, seed=8, client="a") for _ in range(3))
-    uninterrupted.epoch = interrupted.epoch = epoch
-    whole = list(uninterrupted)
-    iterator = iter(interrupted)
+    # of six steps the last two go through the rows again
+    whole, interrupted, resumed = (loader_of(30, batch_size=7, steps=6) for _ in range(3))
+    expected = (
+        drawn(whole, epoch)[taken:] if taken < 6 else drawn(whole, epoch + 1)
+    )  # after an epoch comes the next one
+    interrupted.epoch, iterator = epoch, iter(interrupted)
     for _ in range(taken):
         next(iterator)
     torch.manual_seed(taken)
     resumed.load_state_dict(interrupted.state_dict())
     assert resumed.epoch == epoch + (taken == 6)
-    remaining = list(resumed)
-    uninterrupted.epoch += 1
-    expected = list(uninterrupted) if taken == 6 else whole[taken:]  # after a finished epoch comes the next one
-    assert len(remaining) == len(expected)
-    for one, other in zip(remaining, expected, strict=True):
-        assert torch.equal(one.x, other.x)
-        assert torch.equal(one.y, other.y)
+    assert drawn(resumed, resumed.epoch) == expected
 
 
 def test_a_position_of_another_number_of_batches_is_refused() -> None:
-    loader = ClientLoader(numbered(20), Batching(batches=5), seed=8, client="a")
     with pytest.raises(ConfigError, match=r"client 'a': expected a checkpoint with 5 steps per epoch, found 10"):
-        loader.load_state_dict({"epoch": 0, "position": 7, "length": 10})
-
-
-# ------------------------------------------------------------------ evaluation
+        loader_of(20, batches=5).load_state_dict({"epoch": 0, "position": 7, "length": 10})
 
 
 @PROPERTY
@@ -117,61 +134,95 @@ def test_evaluation_covers_all_rows_in_order(n: int, batch_size: int) -> None:
         assert {len(batch.y) for batch in batches[:-1]} <= {batch_size}
 
 
+@pytest.mark.parametrize(
+    ("pace", "message"),
+    [
+        ({}, "expected one of batches .* found neither"),
+        ({"batch_size": 0}, "data.batch_size: expected at least 1, found 0"),
+        ({"batches": 3, "steps": [5, 2]}, r"data.steps: expected a number of at least 1, or \[least, most\]"),
+    ],
+)
+def test_what_is_refused(pace: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Batching(**pace)
+
+
 # ------------------------------------------------------------------ the data module
 
 
-class InMemory(Source):
-    """Tables of chosen sizes, in a chosen order: the number of training rows by client."""
-
-    name = "in memory"
-
-    def __init__(self, **train_rows: int) -> None:
-        self.train_rows = train_rows
-
-    def tables(self, seed: int) -> list[ClientTable]:
-        return [self.table(name, rows) for name, rows in self.train_rows.items()]
-
-    def table(self, name: str, train: int) -> ClientTable:
+def made(rows: dict[str, int], **settings: Any) -> FederatedData:
+    """Clients of so many training rows."""
+    tables = []
+    for name, train in rows.items():
         n = train + 8
-        splits = {"train": np.arange(train), "validation": np.arange(train, train + 3), "test": np.arange(train + 3, n)}
-        return ClientTable(name, pd.DataFrame({"x": np.arange(n) / 7}), pd.Series(np.arange(n) % 2, name="y"), splits)
-
-
-def ready(data: FederatedData) -> FederatedData:
+        splits: Any = dict(
+            zip(("train", "validation", "test"), np.split(np.arange(n), [train, train + 3]), strict=True)
+        )
+        frame = pd.DataFrame({"x": np.arange(n) / 7})
+        tables.append(ClientTable(name, frame, pd.Series(np.arange(n) % 2, name="y"), splits))
+    data = FederatedData(Given(tables), **settings)
     data.setup()
     return data
 
 
 def test_clients_take_the_same_number_of_steps() -> None:
-    data = ready(FederatedData(InMemory(c=103, a=20, b=57), batches=10))
+    rows = {"c": 103, "a": 20, "b": 57}
+    data = made(rows, batches=10)
     combined = data.train_dataloader()
     steps = list(combined)
     assert len(combined) == len(steps) == 10
     for batch, _, _ in steps:
         assert {name: len(rows.y) for name, rows in batch.items()} == {"a": 2, "b": 5, "c": 10}
-    assert {len(loader) for loader in data.train_loaders.values()} == {10}
-
-
-def test_more_batches_than_rows_are_refused() -> None:
-    with pytest.raises(DataError, match=r"data.batches: .* a \(20\), b \(24\); set data.batches to at most 20"):
-        FederatedData(InMemory(c=103, a=20, b=24), batches=25).setup()
-    assert len(ready(FederatedData(InMemory(c=103, a=20, b=24), batches=20)).specs) == 3
+    with pytest.raises(DataError, match=r"data.batches: .* a \(20\); set data.batches to at most 20"):
+        made(rows, batches=25)
+    with pytest.raises(ConfigError, match=r"data.steps: expected one of the clients .*found 'aa'.*'a'"):
+        made(rows, batches=4, steps={"aa": 3})
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_sites_are_ordered_by_name_and_match_their_loaders(split: str) -> None:
-    data = ready(FederatedData(InMemory(c=30, a=20, b=25), batches=5, predict=split))
+def test_sites_are_ordered_by_name_and_match_their_loaders(split: Any) -> None:
+    data = made({"c": 30, "a": 20, "b": 25}, batches=5, predict=split)
     assert [spec.name for spec in data.specs] == ["a", "b", "c"]
     assert [(client, site) for client, site, _ in data.sites(split)] == [("a", "a"), ("b", "b"), ("c", "c")]
-    loaders = data.predict_dataloader()
-    assert len(loaders) == 3
-    for (_, _, rows), loader in zip(data.sites(split), loaders, strict=True):
+    for (_, _, rows), loader in zip(data.sites(split), data.predict_dataloader(), strict=True):
         (batch,) = loader
         assert torch.equal(batch.x, rows.x)
+    pooled = made({"c": 30, "a": 20}, batches=5, align="both", pool=True)
+    assert [own[:2] for own in pooled.sites("test")] == [("centralized", "a"), ("centralized", "c")]
+    assert pooled.train_loaders["centralized"].batch_size == 10
 
 
-def test_sites_of_a_pooled_client() -> None:
-    data = ready(FederatedData(InMemory(c=30, a=20), batches=5, align="both", pool=True))
-    assert [(client, site) for client, site, _ in data.sites("test")] == [("centralized", "a"), ("centralized", "c")]
-    assert list(data.train_loaders) == ["centralized"]
-    assert data.train_loaders["centralized"].batch_size == 10
+# ------------------------------------------------------------------ in a run
+
+
+class Counts(Callback):
+    """How many optimizer steps each client had when an exchange came."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, int]] = []
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        exchange = next(own for own in trainer.callbacks if isinstance(own, Exchange))  # type: ignore[attr-defined]
+        if exchange.rounds > len(self.seen):
+            self.seen.append({name: steps_of(client) for name, client in pl_module.federation.items()})
+
+
+def steps_of(client: Any) -> int:
+    return max((int(state["step"]) for state in client._optimizers[0].state.values()), default=0)
+
+
+def test_an_exchange_waits_for_the_client_with_most_batches(tmp_path: Path) -> None:
+    counts, data = Counts(), {"batches": None, "batch_size": 8}
+    run = make_run(tmp_path, data=data, exchange={"federated": ["core"]}, callbacks=[counts])
+    run.fit(quiet=True)
+    batches = {name: len(loader.rows) // 8 for name, loader in run.data.train_loaders.items()}
+    assert len(set(batches.values())) == 3
+    assert counts.seen == [{name: round_ * own for name, own in batches.items()} for round_ in (1, 2, 3)]
+    assert run.loop.federation.step == 3 * max(batches.values())
+
+
+def test_gradients_accumulated_at_a_clients_own_last_batch_are_not_lost(tmp_path: Path) -> None:
+    run = make_run(tmp_path, loop={"accumulate": 3}, data={"batches": None, "batch_size": 8}, epochs=1)
+    run.fit(quiet=True)
+    for name, loader in run.data.train_loaders.items():
+        assert steps_of(run.loop.federation[name]) == -(-loader.batches // 3)

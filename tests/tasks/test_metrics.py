@@ -156,7 +156,10 @@ NAN, INF = math.nan, math.inf
         ),
         ({"a": {"loss": INF}, "b": {"loss": 0.3}}, {"mean": {"loss": INF}, "worst_client": {"loss": "a"}}),
         # predictions that are not finite have no accuracy: no mean is to look better without them
-        ({"a": {"accuracy": 1}, "b": {"accuracy": NAN}}, {"mean": {"accuracy": NAN}, "worst_client": {"accuracy": "b"}}),
+        (
+            {"a": {"accuracy": 0.9}, "b": {"accuracy": NAN}},
+            {"mean": {"accuracy": NAN}, "worst_client": {"accuracy": "b"}},
+        ),
     ],
 )  # fmt: skip
 def test_summary_over_sites(scores: dict[str, dict[str, float]], expected: dict[str, dict[str, object]]) -> None:

@@ -45,49 +45,30 @@ def real_lines(real_file: Callable[[RemoteFile], Path]) -> list[list[str]]:
         return [row.rstrip("\n").split(",") for row in text]
 
 
-def test_real_rows_classes_and_features(real_lines: list[list[str]]) -> None:
-    tables = Covertype().tables(seed=8)
-    expected: Counter[tuple[str, str]] = Counter()
+def test_the_real_rows_stand_with_their_client_in_their_split(real_lines: list[list[str]]) -> None:
+    derived, numbers, raw = (Covertype(columns=own).tables(seed=8) for own in ("derived", "numbers", "raw"))
+    expected = Counter[tuple[str, str]]()
     classes: dict[str, set[int]] = {area: set() for area in AREAS}
     for number, fields in enumerate(real_lines):
         area = AREAS[fields[10:14].index("1")]
-        split = "train" if number < 11_340 else "validation" if number < 15_120 else "test"
-        expected[area, split] += 1
+        expected[area, "train" if number < 11_340 else "validation" if number < 15_120 else "test"] += 1
         classes[area].add(int(fields[54]))
-    found = {(table.name, split): len(rows) for table in tables for split, rows in table.splits.items()}
-    assert found == dict(expected)
-    assert [table.name for table in tables] == list(AREAS)
-    assert {table.name: set(table.target) for table in tables} == classes
-    assert sorted(classes["comanche"]) == [1, 2, 3, 5, 6, 7]
-    for table in tables:
-        assert table.features.shape[1] == 11 and table.categorical == CATEGORIES
-        assert all(rows.dtype == np.int64 for rows in table.splits.values())
-        assert not table.features.isna().any().any()
-    training = {table.name: len(table.splits["train"]) for table in tables}
+    assert {(own.name, split): len(rows) for own in derived for split, rows in own.splits.items()} == dict(expected)
+    assert [own.name for own in derived] == list(AREAS)
+    assert {own.name: set(own.target) for own in derived} == classes and len(classes["comanche"]) == 6
+    training = {own.name: len(own.splits["train"]) for own in derived}
     assert training == {"rawah": 2675, "neota": 386, "comanche": 4771, "poudre": 3508}
-
-
-def test_real_values_stand_in_their_rows(real_lines: list[list[str]]) -> None:
-    derived = Covertype(clients=["poudre", "neota"]).tables(seed=0)
-    numbers = Covertype(clients=["poudre", "neota"], columns="numbers").tables(seed=0)
-    assert all(one.features.equals(two.features) for one, two in zip(derived, numbers, strict=True))
-    assert derived[0].categorical and not numbers[0].categorical
-    raw = Covertype(clients=["poudre", "neota"], columns="raw").tables(seed=0)
-    for table, full in zip(derived, raw, strict=True):
-        assert full.features.shape[1] == 54
-        assert full.categorical == ()
-        assert table.features.index.equals(full.features.index)
-        for position in (0, 500, len(table.features) - 1):
-            number = table.features.index[position]
-            fields = real_lines[number]
-            code = ELU_CODES[fields[14:54].index("1")]
-            measures = [float(fields[n]) for n in (0, 1, 2, 3, 4, 5, 9)]
+    for table, plain, full in zip(derived, numbers, raw, strict=True):
+        assert table.features.equals(plain.features) and (table.categorical, plain.categorical) == (CATEGORIES, ())
+        assert table.features.shape[1] == 11 and full.features.shape[1] == 54 and full.categorical == ()
+        for position in (0, 300, len(table.features) - 1):
+            fields = real_lines[table.features.index[position]]
+            code, measures = ELU_CODES[fields[14:54].index("1")], [float(fields[n]) for n in (0, 1, 2, 3, 4, 5, 9)]
             area = 1 + AREAS.index(table.name)
-            expected = [*measures, code, int(str(code)[0]), int(str(code)[1]), area]
-            assert table.features.iloc[position].tolist() == expected
-            assert table.target.iloc[position] == int(fields[54])
-            plain = [float(field or "nan") for field in fields[:54]]
-            np.testing.assert_array_equal(full.features.iloc[position].to_numpy(dtype=float), plain)
+            own = [*measures, code, int(str(code)[0]), int(str(code)[1]), area]
+            assert table.features.iloc[position].tolist() == own and table.target.iloc[position] == int(fields[54])
+            whole = [float(field or "nan") for field in fields[:54]]
+            np.testing.assert_array_equal(full.features.iloc[position].to_numpy(dtype=float), whole)
 
 
 def test_an_unpacked_file_and_a_subset(tmp_path: Path) -> None:

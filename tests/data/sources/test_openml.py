@@ -79,19 +79,14 @@ def test_row_identifiers_and_ignored_columns_are_left_out(tmp_path: Path, no_net
 
 
 @quiet
-def test_classes_that_are_whole_numbers_are_numbers(tmp_path: Path, no_network: None) -> None:
-    root = recorded(tmp_path, GLASS)
-    (table,) = OpenML(GLASS, root=root).tables(seed=0)
+def test_classes_that_are_whole_numbers_and_targets_of_many_numbers(tmp_path: Path, no_network: None) -> None:
+    (table,) = OpenML(GLASS, root=recorded(tmp_path, GLASS)).tables(seed=0)
     assert (table.features.shape, sorted(set(table.target)), table.categorical) == ((163, 9), [0, 1], ())
-    (cpu,) = OpenML("cpu", 1, root=recorded(tmp_path, CPU), task="classification").tables(seed=0)
-    assert (cpu.target.dtype, cpu.categorical) == (np.int64, ("vendor",))
-
-
-@quiet
-def test_a_target_of_many_numbers_asks_which_is_meant(tmp_path: Path, no_network: None) -> None:
     root = recorded(tmp_path, CPU)
     with pytest.raises(DataError, match=r"'cpu', target 'class': .* 104 different .*task: regression .*classification"):
         OpenML("cpu", 1, root=root).tables(seed=0)
+    (cpu,) = OpenML("cpu", 1, root=root, task="classification").tables(seed=0)
+    assert (cpu.target.dtype, cpu.categorical) == (np.int64, ("vendor",))
     (cpu,) = OpenML("cpu", 1, root=root, task={"name": "regression", "loss": "huber"}).tables(seed=0)
     assert cpu.task == {"name": "regression", "loss": "huber"}
     with pytest.raises(ConfigError, match="one of the clients cpu"):
@@ -100,12 +95,7 @@ def test_a_target_of_many_numbers_asks_which_is_meant(tmp_path: Path, no_network
 
 @pytest.mark.parametrize(
     ("name", "client"),
-    [
-        ("BNG(Iris, 5)", "bng_iris_5"),
-        ("all", "openml-61"),
-        ("(..)", "client"),
-        ("x" * 99, "x" * 64),
-    ],
+    [("BNG(Iris, 5)", "bng_iris_5"), ("all", "openml-61"), ("(..)", "client"), ("x" * 99, "x" * 64)],
 )
 def test_the_client_gets_a_name_that_can_be_a_folders(tmp_path: Path, no_network: None, name: str, client: str) -> None:
     root = recorded(tmp_path, IRIS)
