@@ -65,7 +65,7 @@ def test_scores_are_those_of_scikit_learn_and_an_export_predicts_the_same(
     assert scores["auroc"] == pytest.approx(expected, abs=1e-6) and "classes" not in scores
     report = fed.report()
     assert isinstance(report, Results)
-    dots = report.plot().get_lines()[0].get_xdata()
+    dots = report.plot().collections[-1].get_offsets()[:, 0]
     assert np.asarray(dots).tolist() == report.to_frame()["auroc"].tolist()
     read = load(fed["north"].export(tmp_path / "north"))
     np.testing.assert_allclose(read.predict_proba(NEW), fed["north"].predict_proba(NEW), atol=1e-6)

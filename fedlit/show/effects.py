@@ -59,7 +59,7 @@ def _figure(names: list[str], rows: pd.DataFrame, title: str, label: str, line: 
 
 def plot_intervals(
     names: Sequence[str], values: ArrayLike, lows: ArrayLike, highs: ArrayLike, label: str, axes: Axes | None = None,
-    *, zero: bool = True,
+    *, zero: bool = True, colours: Sequence[str] = (),
 ) -> Axes:  # fmt: skip
     """Values with their intervals, a row each, the first on top.
 
@@ -71,6 +71,7 @@ def plot_intervals(
         label: of the horizontal axis.
         axes: Matplotlib's, to draw on; new ones, which a notebook shows below the cell, if None.
         zero: whether a line is drawn there.
+        colours: of the rows; one for all if there are none.
     """
     value, low, high = (np.asarray(own, float) for own in (values, lows, highs))
     places = np.arange(len(value))[::-1]
@@ -81,7 +82,8 @@ def plot_intervals(
     if zero:
         axes.axvline(0, color=LINE, lw=1)
     bars = np.array([value - low, high - value])
-    axes.errorbar(value, places, xerr=bars, fmt="o", ms=3, lw=1, color=METHODS[0], ecolor=METHODS[0])
+    axes.errorbar(value, places, xerr=bars, fmt="none", lw=1, ecolor=colours or METHODS[0])
+    axes.scatter(value, places, 12, colours or METHODS[0], zorder=3)
     axes.set_yticks(places if names else [], names, fontsize=_TEXT)
     if not names:
         axes.set_ylabel(f"{len(value):,} sites", fontsize=_TEXT, color=INK)

@@ -78,9 +78,7 @@ def _scores(found: Findings) -> Iterator[Section]:
             title = f"Lift over {study.labels[reference]}: {score.label}, {lift_unit(score)}"
             yield Section(title, [told, *bar], table=own, brief=own if main else None, below=True)
         if main and BEST_FEDERATED in study.labels:
-            about = (
-                "★ over the same network trained alone, ■ over the best model alone; filled where the verdict is clear."
-            )
+            about = "Over the best that a client can do alone, with the 95 % interval."
             draw = partial(_lift_figures, found, score)
             yield Section("What the best federated method gains", [about], draw=draw, below=True)
 

@@ -5,11 +5,10 @@ running, each run's scores, how long it may take still.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from io import StringIO
 from pathlib import Path
-from typing import TextIO
 
 from tqdm import tqdm
 
@@ -83,71 +82,32 @@ def run_jobs(
         for job in left
     ]  # fmt: skip
     own = Pool(min(pool, len(left))) if isinstance(pool, int) else nullcontext(pool)
-    with own as workers, Progress(len(jobs), len(left), quiet) as progress:
+    if not quiet:  # of validation rows: to look at them while a study runs tempts nobody to choose by test rows
+        tqdm.write("Scores as runs end: of validation rows, mean over clients (the report: test).", file=sys.stderr)
+    shown = tqdm(
+        total=len(jobs), initial=len(jobs) - len(left), disable=quiet, ncols=terminal_width(sys.stderr), unit="run",
+        file=sys.stderr if sys.stderr.isatty() else StringIO(),
+    )  # fmt: skip
+    with own as workers, shown as bar:
         for call, error, seconds in workers.run(calls):
-            job = named[call.name]
             if error is None:
-                progress.begin(job)
+                bar.set_postfix_str(named[call.name].name)
                 continue
+            bar.update()
             if error:
-                failures[job.name] = error
-            progress.done(job, seconds, bool(error))
+                failures[named[call.name].name] = error
+            if not quiet:
+                _tell(bar, named[call.name], bool(error), seconds)
     return failures
 
 
-class Progress:
-    """A line for each run that ends, with its scores; on a terminal a bar below them.
-
-    Scores are those of validation rows: looking at them while a study runs tempts nobody to choose by test rows.
-
-    Args:
-        total: how many runs the study has.
-        left: how many of them are not done yet.
-        quiet: nothing is said.
-        stream: where to; standard error by default.
-    """
-
-    def __init__(self, total: int, left: int, quiet: bool, stream: TextIO | None = None) -> None:
-        self.stream = stream if stream is not None else sys.stderr
-        self.total, self.begun, self.left = total, time.monotonic(), left
-        self.first, self.quiet = left, quiet
-        self._bar = tqdm(
-            total=total, initial=total - left, file=self.stream, disable=quiet or not self.stream.isatty(),
-            ncols=terminal_width(self.stream), unit="run",
-        )  # fmt: skip
-        if not quiet:
-            self._say("Scores as runs end: of validation rows, mean over clients (the report: test).")
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.close()
-
-    def begin(self, job: Job) -> None:
-        """A run is started."""
-        self._bar.set_postfix_str(job.name)
-
-    def done(self, job: Job, seconds: float, failed: bool) -> None:
-        """A run has ended."""
-        self.left -= 1
-        self._bar.update()
-        if self.quiet:
-            return
-        own = "FAILED, more at the end" if failed else _scores(job)
-        where = "" if not self._bar.disable else f"[{self._meter()}] "
-        self._say(f"{where}{job.name}: {own} ({tqdm.format_interval(round(seconds))})")
-
-    def _meter(self) -> str:
-        text: str = tqdm.format_meter(
-            self.total - self.left, self.total, time.monotonic() - self.begun, initial=self.total - self.first,
-            bar_format="{n_fmt}/{total_fmt}, {remaining} left" if self.left else "{n_fmt}/{total_fmt}",
-        )  # fmt: skip
-        return text
-
-    def _say(self, line: str) -> None:
-        tqdm.write(line, file=self.stream)
-        self.stream.flush()
+def _tell(bar: tqdm, job: Job, failed: bool, seconds: float) -> None:
+    """A line for a run that has ended; where no bar is shown, with what a bar would say."""
+    left = ", {remaining} left" if bar.n < bar.total else ""
+    where = bar.format_meter(**{**bar.format_dict, "bar_format": "[{n_fmt}/{total_fmt}" + left + "] "})
+    told = "FAILED, more at the end" if failed else _scores(job)
+    line = f"{job.name}: {told} ({bar.format_interval(round(seconds))})"
+    tqdm.write(line if sys.stderr.isatty() else f"{where}{line}", file=sys.stderr)
 
 
 def _scores(job: Job) -> str:

@@ -37,7 +37,7 @@ def test_what_is_written(compared: Comparison) -> None:
     assert not results.duplicated(["method", "seed", "client", "split", "metric"]).any()
     pd.testing.assert_frame_equal(pd.read_parquet(compared.folder / "results.parquet"), results, check_dtype=False)
     assert not compared.collected.fixed and not list(compared.folder.glob("runs/*/*/version_*/checkpoints"))
-    drawn = compared.plot().get_lines()[1].get_xdata()
+    drawn = compared.plot().collections[-1].get_offsets()[:, 0].tolist()
     assert drawn == pytest.approx([100 * own.lift["mean"] for own in compared.answers])
 
 
