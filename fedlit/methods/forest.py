@@ -106,11 +106,10 @@ class Forest(FederatedClient):
         return _tensors(getattr(self._growing[0], kind)(own))
 
     def _start(self, told: Mapping[str, np.ndarray], rows: Rows) -> dict[str, Any]:
-        minimum, noise, summed = int(told["minimum"]), float(told["noise"]), bool(told["summed"])
+        minimum, summed = int(told["minimum"]), bool(told["summed"])
         x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
         try:
-            seed = int(torch.randint(2**62, ()))
-            party = Party(x, y, self._classes, self._lacks, minimum, noise, seed, summed)
+            party = Party(x, y, self._classes, self._lacks, minimum, summed)
         except DataError as error:
             raise DataError(f"client {self.spec.name!r}: {error}") from error
         tried = max(1, round(float(told["max_features"]) * self.spec.num_features))

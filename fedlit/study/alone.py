@@ -1,8 +1,8 @@
-"""What a study may name as a local baseline: a model of a task, any class, a mean of two."""
+"""What a study may name as a local baseline: a model of a task, any class, the mean of trees and a linear model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedlit.errors import expect
@@ -18,14 +18,11 @@ LABELS = {name: model.label for task in TASKS.values() for name, model in task.g
 LABELS[TREES_AND_LINEAR] = "Trees and linear, mean"
 
 
-def check_alone(
-    baselines: Models, blends: Mapping[str, Sequence[str]], methods: Iterable[str], tasks: Mapping[str, type[Task]]
-) -> None:
+def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, type[Task]]) -> None:
     """Refuse local baselines that no client can have, and names that are taken.
 
     Args:
         baselines: of the study.
-        blends: of the study.
         methods: their names.
         tasks: client → its task.
 
@@ -36,7 +33,7 @@ def check_alone(
     known = dict.fromkeys([*(name for task in kinds.values() for name in task.go_alone), TREES_AND_LINEAR])
     own = [name for name, found in baselines.items() if is_any_model(found)]
     taken = set(LABELS)
-    for key, names in (("methods", methods), ("baselines", own), ("blends", blends)):
+    for key, names in (("methods", methods), ("baselines", own)):
         for name in names:
             free = bool(NAME.fullmatch(name)) and name not in taken
             expect(free, key, "names of letters, digits, '_' and '-' that nothing else in the study has", name)
@@ -55,8 +52,6 @@ def check_alone(
     if TREES_AND_LINEAR in baselines:
         both = f"{TREES[0]} and {' or '.join(name for name in LINEAR if name in known)} beside it, whose mean it is"
         expect(all(means_of(baselines)), f"baselines.{TREES_AND_LINEAR}", both, [*baselines], "add what is missing")
-    for name, parts in blends.items():
-        expect(1 < len(parts) == len(set(parts)), f"blends.{name}", "two local baselines or more, none twice", parts)
 
 
 def default_models(tasks: Iterable[type[Task]]) -> dict[str, None]:

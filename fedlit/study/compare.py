@@ -27,7 +27,7 @@ from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.study.tune import TUNED, tune
 from fedlit.study.units import drawn, lift_unit
-from fedlit.study.words import cost_of_leaving_out, guard_notes, one_class_notes
+from fedlit.study.words import guard_notes, one_class_notes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,7 +127,8 @@ def compare(
         study, tuned = tune(study, folder, basis, jobs or default_jobs(), quiet=quiet, say=say)
         planned = plan_jobs(study, numbers, folder, basis)
         if study.leave_one_out:
-            say(cost_of_leaving_out(len(basis.tables), sum(job.left_out is not None for job in planned)))
+            more = sum(job.left_out is not None for job in planned)
+            say(f"leave_one_out: {more} further runs, each federation without one of its clients in turn")
         notes = training_notes(study, basis)
         basis.keep()
         for note in notes:

@@ -228,17 +228,14 @@ def _felt(study: Study, scores: Scores, metric: str, client: str) -> Iterator[tu
     """
     collected = scores.collected
     others = [name for name in collected.clients_of(metric) if name != client]
-    two = len(collected.clients) == 2
     for method in (BEST_FEDERATED, *study.candidates):
         alone = study.best_alone if method == BEST_FEDERATED else study.reference_of(method)
         least = scores.least(alone, client, metric, study.matters)
         yield method, client, scores.lift(method, alone, client, metric)[0], least
-        # of two clients, the one that is left goes alone
-        reference, without = (alone, "") if two else (method, client)
         everyone: list[tuple[str, Who]] = [(OTHERS, tuple(others)), *((name, name) for name in others)]
         for name, who in everyone if others else ():
-            least = scores.least(reference, who, metric, study.matters, without)
-            yield method, name, scores.lift(method, reference, who, metric, without)[0], least
+            least = scores.least(method, who, metric, study.matters, client)
+            yield method, name, scores.lift(method, method, who, metric, client)[0], least
 
 
 def judged(lift: Estimate, least: float) -> str:

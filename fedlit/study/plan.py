@@ -394,11 +394,9 @@ def _combined(study: Study, trained: Sequence[Job]) -> list[Job]:
     for name, method in study.methods.items():
         if method.of is not None:
             add(name, {part: [jobs[method.of]] for part in _parts(study, name)}, method.mixing)
-    means = {name: {part: [part] for part in parts} for name, parts in study.blends.items()}
     if TREES_AND_LINEAR in (study.baselines or ()):
-        means = {TREES_AND_LINEAR: {own[0]: own for own in means_of(study.baselines or ())}, **means}
-    for name, groups in means.items():
-        add(name, {part: [jobs[own] for own in group] for part, group in groups.items()})
+        groups = means_of(study.baselines or ())
+        add(TREES_AND_LINEAR, {group[0]: [jobs[own] for own in group] for group in groups})
     return found
 
 
@@ -428,17 +426,18 @@ def training_notes(study: Study, basis: Basis) -> list[str]:
 
 
 def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
-    """The clients without whom federations are also trained: each, where at least two stay; else none.
+    """The clients without whom federations are also trained: each, or none where that is not asked for.
 
     Raises:
-        ConfigError: it is asked for, and there is one client alone, or no federated method.
+        ConfigError: it is asked for, and there are fewer than three clients, or no federated method.
     """
     if not study.leave_one_out:
         return []
     names = [table.name for table in tables]
-    expect(len(names) > 1, "leave_one_out", "two clients or more", names, "leave the key out")
+    do = "of two, what the other gains is its lift over going alone"
+    expect(len(names) > 2, "leave_one_out", "three clients or more", names, do)
     expect(bool(study.candidates), "leave_one_out", "a federated method", [*study.methods], "add one")
-    return names if len(names) > 2 else []
+    return names
 
 
 def _refuse_alike(planned: Sequence[Planned]) -> None:

@@ -12,9 +12,9 @@ from fedlit.study.lift import WORST, client_label
 from fedlit.study.sections import Section
 from fedlit.study.seeds import seed_words
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
-from fedlit.study.tables import chosen_table, cluster_table, joining_tables, lift_table, score_table, tuned_lines
+from fedlit.study.tables import chosen_table, cluster_table, joining_table, lift_table, score_table
 from fedlit.study.units import choice_words, in_percent, in_unit, lift_unit
-from fedlit.study.words import about_joining, clients_table, glossary, paper_notes, provenance, times
+from fedlit.study.words import clients_table, glossary, paper_notes, provenance, times
 from fedlit.tasks import Score
 
 __all__ = ["sections", "title_of_report"]
@@ -53,10 +53,13 @@ def _answers(found: Findings) -> Iterator[Section]:
         told = f"**{summary(found.answers, few=len(found.answers) <= MANY)}.**"
         shown = [answer for answer in found.answers if answer.client in found.extremes]
         yield Section("Should this client join?", [told, about], answers=shown)
-    if joins := joining_tables(found):
-        yield Section("Who should join, for the others", [about_joining(found)])
-        for title, table in joins.items():
-            yield Section(title, table=table, below=True)
+    for score in found.choices if len(found.left_out) else ():
+        about = (
+            "Itself: the lift over going alone, as above. The others: their score in the federation with this client "
+            "minus their score in the same federation without it, seed by seed; the mean is over those that have it."
+        )
+        title = f"Who should join, for the others: {score.label}, {lift_unit(score)}"
+        yield Section(title, [about], table=joining_table(found, score))
 
 
 def _scores(found: Findings) -> Iterator[Section]:
@@ -102,9 +105,6 @@ def _choices(found: Findings) -> Iterator[Section]:
         table = chosen_table(study, collected.chosen, found.extremes)
         about = [f"Number of seeds, by {by} on validation rows."]
         yield Section("How often each model was the best of its kind", about, table=table)
-    if tuned := tuned_lines(study, collected):
-        about = [f"Number of clients and seeds, by {by} on validation rows."]
-        yield Section("How often each setting was a client's best", about, items=tuned)
 
 
 def _together(found: Findings) -> Iterator[Section]:

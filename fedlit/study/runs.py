@@ -220,11 +220,7 @@ def _versions() -> dict[str, str]:
 
 def _machine() -> dict[str, Any]:
     """What the run was computed on."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return {"system": platform.system(), "processor": model, "cores": os.cpu_count(), "gpus": gpus}

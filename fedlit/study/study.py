@@ -47,7 +47,6 @@ class Study:
             models. Networks are trained as ever.
         small: the number of validation rows below which a client's local baselines, and the best of them, are chosen by
             out-of-fold predictions on its training rows (5 folds); they are fitted on all of these then. 0 for nobody.
-        blends: name → local baselines, networks alone among them, whose mean prediction is one more local baseline.
         choose: the metric, on validation, by which settings of baselines and tuned methods, the best model alone,
             best checkpoints and trials of a search are chosen; or client → its own. Left out: the main score of the
             client's task.
@@ -79,7 +78,6 @@ class Study:
     baselines: dict[str, dict[str, Any] | None] | None = None
     folds: int = 0
     small: int = 500
-    blends: dict[str, list[str]] = field(default_factory=dict)
     choose: str | dict[str, str] | None = None
     checkpoint: Literal["last", "best"] = "last"
     metrics: list[str] | None = None
@@ -102,7 +100,7 @@ class Study:
             expect(
                 not both, "tune_seeds", "seeds that are not among seeds", both, "what is chosen on them is flattered"
             )
-        for key, names in (("methods", self.methods), ("scenarios", self.scenarios), ("blends", self.blends)):
+        for key, names in (("methods", self.methods), ("scenarios", self.scenarios)):
             for name in names:
                 free = NAME.fullmatch(name) and name not in (BEST_ALONE, HINDSIGHT, BEST_FEDERATED)
                 expect(bool(free), key, "names of letters, digits, '_' and '-'", name)
@@ -113,7 +111,9 @@ class Study:
             if method.of is not None:
                 whole = [other for other, own in self.methods.items() if own.of is None]
                 must_be_known(f"methods.{name}.of", [method.of], whole)
-                self._refuse_tuned(f"methods.{name}.of", method.of)
+                tuned = bool(self.methods[method.of].tune)
+                do = "write the best settings into its set"
+                expect(not tuned, f"methods.{name}.of", "a method whose settings are not tuned", method.of, do)
         check_tuned(self.tune)
         if self.search is not None:
             must_be_known("search.method", [self.search.method], self.methods)
@@ -122,10 +122,6 @@ class Study:
             expect(low <= float(value) < high, key, f"a number from {low} to below {high}", value)
         expect(self.folds != 1, "folds", "2 folds or more, 0 for none", self.folds, "4 or 8 are usual")
         expect(self.metrics != [], "metrics", "at least one", self.metrics)
-
-    def _refuse_tuned(self, key: str, method: str) -> None:
-        tuned = bool(self.methods[method].tune)
-        expect(not tuned, key, "a method whose settings are not tuned", method, "write the best settings into its set")
 
     def for_tasks(self, tasks: Mapping[str, type[Task]]) -> Study:
         """The study with what it leaves out: metrics, what is chosen by, local baselines, what each method tunes.
@@ -158,11 +154,7 @@ class Study:
         )
         must_be_known("choose", own.choices, [name for name, score in scores.items() if not score.test_only])
         must_be_known("metrics", own.metrics or (), scores)
-        check_alone(own.baselines or {}, own.blends, own.methods, tasks)
-        for name, parts in own.blends.items():
-            must_be_known(f"blends.{name}", parts, [one for one in own.alone if one not in own.blends])
-            for part in set(parts) & set(own.methods):
-                own._refuse_tuned(f"blends.{name}", part)
+        check_alone(own.baselines or {}, own.methods, tasks)
         if isinstance(own.choose, dict):
             must_be_known("choose (a metric for each client)", tasks, own.choose)
             expected = f"last, for clients choose by different metrics ({', '.join(own.choices)})"
@@ -204,20 +196,15 @@ class Study:
             name: (own or {}).get("label") or name if is_any_model(own) else LABELS[name]
             for name, own in (self.baselines or {}).items()
         }
-        single = {**methods, **baselines}
-        blends = {
-            name: f"Mean of {' and '.join(single.get(part, part) for part in parts)}"
-            for name, parts in self.blends.items()
-        }
         best = {BEST_ALONE: "Best alone", HINDSIGHT: "Best alone in hindsight"} if len(self.alone) > 1 else {}
         best |= {BEST_FEDERATED: "Best federated"} if self.candidates else {}
-        return {**single, **blends, **best}
+        return {**methods, **baselines, **best}
 
     @property
     def alone(self) -> list[str]:
-        """What a client can do without others: the reference, other methods without exchange, baselines, blends."""
+        """What a client can do without others: the reference, other methods without exchange, baselines."""
         others = [name for name, method in self.methods.items() if method.alone and name != self.reference]
-        return [self.reference, *others, *(self.baselines or ()), *self.blends]
+        return [self.reference, *others, *(self.baselines or ())]
 
     @property
     def federated(self) -> list[str]:
@@ -303,11 +290,10 @@ class Study:
             self,
             methods={name: own for name, own in self.methods.items() if name in kept},
             baselines=self.baselines if alone is None else models,
-            blends={name: parts for name, parts in self.blends.items() if set(parts) <= {*kept, *models}},
             search=self.search if self.search is not None and self.search.method in kept else None,
         )
         if (set(own.methods), set(models)) == (set(self.methods), set(known)):
             return own
-        told = [", ".join([*names]) or "none" for names in (own.methods, {**models, **own.blends})]
+        told = [", ".join([*names]) or "none" for names in (own.methods, models)]
         part = f"Part of the study: methods {told[0]}; local baselines {told[1]}."
         return replace(own, about=" ".join(filter(None, [self.about, part])))

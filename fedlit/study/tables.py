@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,11 +14,10 @@ from fedlit.study.findings import Findings
 from fedlit.study.job import each_variant, title_of
 from fedlit.study.lift import MEAN, OTHERS, WORST, client_label
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
-from fedlit.study.units import drawn, lift_unit, printed
+from fedlit.study.units import drawn, printed
 from fedlit.tasks import Score
 
-__all__ = ["MARKS", "NOTHING", "chosen_table", "cluster_table", "joining_tables", "lift_table", "score_table",
-           "tuned_lines"]  # fmt: skip
+__all__ = ["MARKS", "NOTHING", "chosen_table", "cluster_table", "joining_table", "lift_table", "score_table"]
 
 NOTHING = "–"
 MARKS = {JOIN: "▲ ", ALONE: "▼ "}
@@ -111,29 +109,21 @@ def _lift_cell(score: Score, own: Mapping[Any, Any] | None, most: int) -> str:
     return f"{MARKS.get(own['verdict'], '')}{score.text(own['mean'], signed=True)} {beside}".rstrip()
 
 
-def joining_tables(found: Findings) -> dict[str, pd.DataFrame]:
-    """Title → table, for each score to choose by and each federated method, the best first: who joins by who feels it,
-    the lift of the client itself and what the others gain, with 95 % intervals; none where nobody asked.
+def joining_table(found: Findings, score: Score) -> pd.DataFrame:
+    """Who joins by who feels it: the lift of the client itself by its best federated method, and what the others gain,
+    with 95 % intervals.
     """
-    study, left_out, tables = found.study, found.left_out, {}
-    for score in found.choices if len(left_out) else ():
-        clients = [client for client in found.extremes if client in found.collected.clients_of(score.name)]
-        of_score = left_out[left_out["metric"] == score.name]
-        for method in (BEST_FEDERATED, *(study.candidates if len(study.candidates) > 1 else ())):
-            felt = {
-                (own["joins"], own["client"]): own for own in of_score[of_score["method"] == method].to_dict("records")
-            }
-            rows = [
-                (f"{client} joins", [
-                    _lift_cell(score, felt.get((client, who)), 0)
-                    for who in (client, OTHERS, *("" if name == client else name for name in clients))
-                ])
-                for client in clients
-            ]  # fmt: skip
-            if felt:
-                title = f"{study.labels[method]}: {score.label}, {lift_unit(score)}"
-                tables[title] = _frame(["itself", "the others, mean", *clients], rows)
-    return tables
+    own = found.left_out[(found.left_out["metric"] == score.name) & (found.left_out["method"] == BEST_FEDERATED)]
+    felt = {(row["joins"], row["client"]): row for row in own.to_dict("records")}
+    clients = [client for client in found.extremes if client in found.collected.clients_of(score.name)]
+    rows = [
+        (f"{client} joins", [
+            _lift_cell(score, felt.get((client, who)), 0)
+            for who in (client, OTHERS, *("" if name == client else name for name in clients))
+        ])
+        for client in clients
+    ]  # fmt: skip
+    return _frame(["itself", "the others, mean", *clients], rows)
 
 
 def chosen_table(study: Study, chosen: pd.DataFrame, clients: Sequence[str]) -> pd.DataFrame:
@@ -163,13 +153,3 @@ def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
         told = f"{index.mean():.3f}" if len(index) else NOTHING
         rows.append((labels[str(title)], [str(len(runs)), f"{runs['cluster'].mean():.1f}", told, right]))
     return _frame(["runs", "clusters", "adjusted Rand index", "runs with index 1"], rows)
-
-
-def tuned_lines(study: Study, collected: Collected) -> list[str]:
-    """Of each tuned method and its settings, for how many clients and seeds these were the best on validation."""
-    own = collected.tuned[(collected.tuned["without"] == "") & collected.tuned["client"].isin(collected.clients)]
-    return [
-        f"{title_of(study.labels[str(method)], json.loads(str(settings)))}: {count}x"
-        for method, chosen in own.groupby("best", sort=False)["settings"]
-        for settings, count in chosen.value_counts().items()
-    ]

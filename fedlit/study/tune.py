@@ -97,7 +97,7 @@ def tuning_jobs(
     method = study.methods[name]
     method = replace(method, set={**method.set, **changed}, reference=None, tune={})
     alone = replace(
-        study, methods={name: method}, reference=name, baselines={}, blends={}, bootstrap=0,
+        study, methods={name: method}, reference=name, baselines={}, bootstrap=0,
         leave_one_out=False, search=None, tune={}, tune_seeds=None,
     )  # fmt: skip
     jobs = []

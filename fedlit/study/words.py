@@ -16,12 +16,10 @@ from fedlit.study.baselines import FEW_FOLDS
 from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
 from fedlit.study.frames import OUT_OF_FOLD
-from fedlit.study.seeds import seed_words
 from fedlit.study.study import Study
 
 __all__ = [
-    "about_joining", "clients_table", "cost_of_leaving_out", "glossary", "guard_notes", "one_class_notes",
-    "paper_notes", "provenance", "times",
+    "clients_table", "glossary", "guard_notes", "one_class_notes", "paper_notes", "provenance", "times",
 ]  # fmt: skip
 
 _MOST_NAMED = 6  # methods in one line
@@ -73,57 +71,15 @@ def _judged(found: Findings) -> list[str]:
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:
-    """Clients that were left out of exchanges, by method and worst first; then one line for each that
-    was watched and took part.
-    """
-    records = collected.records.to_dict("records")
-    rows = [(own["method"], own["seed"], client, Counter(found)) for own in records
-            if isinstance(own.get("guarded"), dict) for client, found in own["guarded"].items()]  # fmt: skip
-    out: dict[tuple[str, str], list[tuple[int, Counter[str]]]] = {}
-    watched: dict[str, Counter[str]] = {}
-    for method, seed, client, found in rows:
-        label = study.labels.get(method, method)
-        if any(found[done] for done in named.OUT):
-            out.setdefault((label, client), []).append((seed, found))
-        elif found["watched"]:
-            watched.setdefault(client, Counter())[label] += found["watched"]
-    counts = {key: sum((found for _, found in own), Counter[str]()) for key, own in out.items()}
-    notes = [
-        f"{label}, seed {seed_words([seed for seed, _ in out[label, client]])}: {line}"
-        for label, client in sorted(out, key=lambda key: -sum(counts[key][done] for done in named.OUT))
-        for line in named.words({client: counts[label, client]})
-    ]
-    for client, times in watched.items():
-        told = [f"{name} {number}" for name, number in times.most_common()]
-        notes.append(
-            f"{client}: watched in {times.total()} exchange{'s' * (times.total() > 1)} (by method: "
-            f"{shorten(told, _MOST_NAMED)}), and took part; the log of a run says why"
-        )
+    """Clients that were left out of exchanges, or watched, by method, over all seeds."""
+    notes = []
+    for method, records in collected.records.groupby("method", sort=False):
+        found: dict[str, Counter[str]] = {}
+        for own in records.to_dict("records"):
+            for client, counts in (own["guarded"] if isinstance(own.get("guarded"), dict) else {}).items():
+                found.setdefault(client, Counter()).update(counts)
+        notes += [f"{study.labels[str(method)]}: {line}" for line in named.words(found)]
     return notes
-
-
-def about_joining(found: Findings) -> str:
-    """What ``leave_one_out`` compared."""
-    if len(found.collected.clients) == 2:
-        return (
-            "There are two clients, and without one of them the other is alone. What the other gains is therefore its "
-            "lift over going alone, and no further federation was trained."
-        )
-    mixed = " The mean is over the others that have this score." if len(found.choices) > 1 else ""
-    return (
-        "Itself: the lift over going alone, as above. The others: their score in the federation with this client minus "
-        "their score in the same federation without it, with the same seeds and settings, seed by seed." + mixed
-    )
-
-
-def cost_of_leaving_out(clients: int, runs: int) -> str:
-    """What ``leave_one_out`` will train, before it does."""
-    if clients == 2:
-        return (
-            "leave_one_out: there are two clients, and without one of them the other is alone. No further federation "
-            "is trained: what the other gains is its lift over going alone"
-        )
-    return f"leave_one_out: {runs} further runs, each federation without one of its {clients} clients in turn"
 
 
 def one_class_notes(study: Study, collected: Collected) -> list[str]:

@@ -75,7 +75,7 @@ def finished(
     order = np.argsort(found, kind="stable")  # rows of a class stay together
     leaves, sizes = np.unique(found, return_counts=True)
     begun = party.start(keys[leaves], np.tile(party.order, grown.roots)[order], sizes)
-    below = grow(asking([party]), [begun], keys[leaves], replace(way, exact=True, noise=0.0))
+    below = grow(asking([party]), [begun], keys[leaves], replace(way, exact=True))
     # measured on Covertype: what all found there, as a prior, makes its own ends worse, whatever its weight
     own = _predicted(below.totals, way, prior)
     values = np.concatenate([values, own[len(leaves) :]])

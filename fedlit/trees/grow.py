@@ -6,7 +6,6 @@ each column of a node gets a threshold that is drawn, and the best of these spli
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +39,6 @@ class Way:
         thresholds: drawn for each column; the first that leaves rows on both sides counts. One if ``exact``.
         exact: whether thresholds are drawn between least and largest value of the node's rows, which are asked for;
             else in the box that the node's ancestors leave, which shrinks where it has no rows.
-        noise: scale of the noise on what is told.
         summed: whether the one party that is asked stands for all, and what it tells is their sum.
     """
 
@@ -49,17 +47,16 @@ class Way:
     tried: int
     thresholds: int = 2
     exact: bool = False
-    noise: float = 0.0
     summed: bool = False
 
     def done(self, totals: Totals) -> NDArray[np.bool_]:
-        """Whether nodes are leaves: of one class, or one number, or too small for the noise."""
+        """Whether nodes are leaves: of one class, or one number, or one row."""
         if self.classes:
             rows, pure = totals.sum(1), (totals > 0).sum(1) <= 1
         else:
             rows, own = totals[:, 0], totals[:, 1:].astype(np.float64)
             pure = rows * own[:, 1] - own[:, 0] ** 2 <= 1e-12 * rows * own[:, 1]
-        least: NDArray[np.bool_] = pure | (rows < 2 + math.ceil(4 * self.noise))
+        least: NDArray[np.bool_] = pure | (rows < 2)
         return least
 
 
@@ -93,12 +90,11 @@ class _Side:
 
     Args:
         start: what it said at the beginning.
-        way: how trees are grown. With noise the party tells of every node, for nobody knows where it has no rows; so
-            do all whose sum alone is told.
+        way: how trees are grown. All whose sum alone is told tell of every node.
     """
 
     def __init__(self, start: Arrays, way: Way) -> None:
-        self.everywhere, self.totals = way.noise > 0 or way.summed, start["totals"]
+        self.everywhere, self.totals = way.summed, start["totals"]
         told = self.totals.any(0) | self.everywhere | (not way.classes)
         self.sums: Any = slice(None) if told.all() else np.flatnonzero(told)
         self.nodes = np.arange(len(self.totals))

@@ -33,10 +33,8 @@ class Party:
         lacks: positions of columns that the party does not have: all its rows go to a side that is drawn.
         minimum: a number of rows (of a class, where there are classes) below this is not told: where a split leaves so
             few on one side, all of them are counted, and go on being counted, on the side that has more.
-        noise: scale b of the two-sided geometric noise on each number that is told; 0 for none.
-        seed: of the noise.
         everywhere: whether it tells of each open node and class, where it has no rows, too, so that answers of all
-            parties have one form. With noise it does.
+            parties have one form.
 
     Raises:
         DataError: numbers too large for exact sums.
@@ -49,14 +47,11 @@ class Party:
         classes: int,
         lacks: Sequence[int] = (),
         minimum: int = 1,
-        noise: float = 0.0,
-        seed: int = 0,
         everywhere: bool = False,
     ) -> None:
         self.columns = np.ascontiguousarray(x.T)
         self.classes, self.lacks = classes, frozenset(lacks)
-        self.minimum, self.noise, self.everywhere = minimum, noise, everywhere or noise > 0
-        self._random = np.random.default_rng(seed)
+        self.minimum, self.everywhere = minimum, everywhere
         # in the order of classes, so that the rows of a node and class lie together, here and below
         self.order = np.argsort(y, kind="stable") if classes else np.arange(len(y))
         self._y = y.astype(np.int64) if classes else np.rint(y.astype(np.float64) * SCALE).astype(np.int64)
@@ -96,9 +91,8 @@ class Party:
         low, high = (np.array([own(column) for column in self.columns]) for own in (np.min, np.max))
         low, high = np.floor(low), np.ceil(high)
         low[list(self.lacks)], high[list(self.lacks)] = np.inf, -np.inf
-        totals = self._noisy(self.totals)
-        self._told = np.flatnonzero(totals.any(0) | self.everywhere | (not self.classes))
-        return {"totals": totals, "low": low, "high": high}
+        self._told = np.flatnonzero(self.totals.any(0) | self.everywhere | (not self.classes))
+        return {"totals": self.totals, "low": low, "high": high}
 
     def _place(self) -> None:
         """Where rows of each node, or of each node and class, begin and end, and their sums."""
@@ -162,7 +156,7 @@ class Party:
                 left[:, place, number] = self._sums(values <= np.repeat(own, self.sizes)).T
         if self.minimum > 1:
             left = self._hidden(left)
-        return {"left": self._noisy(left.T).T[self._told] if self.noise else left[self._told]}
+        return {"left": left[self._told]}
 
     def _sides(self) -> NDArray[np.bool_]:
         return drawn.uniform(self.keys, drawn.SIDE, len(self.columns)) < 0.5
@@ -173,15 +167,6 @@ class Party:
         counted, total = (left, totals) if self.classes else (left[:1], totals[:1])
         few, more = _few(counted, total, self.minimum)
         return np.where(few, np.where(more, totals, 0), left)
-
-    def _noisy(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        if not self.noise:
-            return sums
-        share = 1 - np.exp(-1 / self.noise)
-        unit = np.ones(sums.shape[-1], np.int64) if self.classes else np.array([1, SCALE, SCALE**2], np.int64)
-        drawn_ = self._random.geometric(share, sums.shape) - self._random.geometric(share, sums.shape)
-        noisy: NDArray[np.int64] = sums + drawn_ * unit
-        return noisy
 
     # ------------------------------------------------------------------ the next level
 

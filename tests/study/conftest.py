@@ -36,14 +36,12 @@ METHODS: dict[str, dict[str, Any]] = {
 STUDY = {
     "about": "Two small tables.",
     "seeds": "1:2",
-    "leave_one_out": True,  # of two clients the other goes alone: nothing more is trained
     "methods": METHODS,
     "baselines": {
         "trees_and_linear": None,
         "extra_trees": {"n_estimators": [5], "min_samples_leaf": [1, 20]},
         "logistic_regression": {"C": [0.001, 1.0]},
     },
-    "blends": {"both": ["extra_trees", "local"]},
     "choose": "auroc",
     "metrics": ["auroc"],
     "bootstrap": 20,

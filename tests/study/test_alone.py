@@ -191,12 +191,12 @@ def test_a_class_by_its_path_is_what_scikit_learn_gives(tmp_path: Path, clients:
 )
 def test_a_class_that_cannot_be_meant_is_refused_early(change: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigError, match=f"baselines.my_svm.*{word}"):
-        check_alone({"my_svm": {**SVM, **change}}, {}, [], {"wine": Classification})
+        check_alone({"my_svm": {**SVM, **change}}, [], {"wine": Classification})
 
 
 def test_a_regressor_stays_with_the_clients_whose_task_it_fits() -> None:
     found = {"class_path": "sklearn.neighbors.KNeighborsRegressor"}
-    check_alone({"knn": found}, {}, [], {"a": Classification, "b": Regression})
+    check_alone({"knn": found}, [], {"a": Classification, "b": Regression})
     model = GoAlone.read("knn", found)
     assert model.for_task("classification") is None and model.for_task("regression") is not None
     assert model.for_task("counts") is not None
@@ -205,28 +205,21 @@ def test_a_regressor_stays_with_the_clients_whose_task_it_fits() -> None:
 # ------------------------------------------------------------------ studies
 
 
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [("trees_and_linear", ("extra_trees", "logistic_regression")), ("both", ("extra_trees", "local"))],
-)
-def test_a_mean_is_that_of_the_stored_predictions(compared: Comparison, name: str, parts: tuple[str, str]) -> None:
-    keys = ["client", "split", "row"]
-    mean, *frames = (stored(compared, own).set_index(keys) for own in (name, *parts))
+def test_a_mean_is_that_of_the_stored_predictions(compared: Comparison) -> None:
+    keys, names = ["client", "split", "row"], ("trees_and_linear", "extra_trees", "logistic_regression")
+    mean, *frames = (stored(compared, own).set_index(keys) for own in names)
     assert set(mean.index.get_level_values("split")) >= {"validation", "test"}
     columns = [column for column in mean if column.startswith("probability_")]
     by_hand = sum(frame.loc[mean.index, columns] for frame in frames) / 2
     np.testing.assert_allclose(mean[columns].to_numpy(), by_hand.to_numpy(), atol=1e-6)
     wine = mean.sort_index().loc["wine", "test"].dropna(axis=1)
     expected = auroc(wine["target"], wine[[c for c in wine if c.startswith("probability_")]].to_numpy())
-    assert compared.collected.values("auroc")[name, "wine"][1] == pytest.approx(expected, abs=1e-6)
+    assert compared.collected.values("auroc")["trees_and_linear", "wine"][1] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("changed", "key"),
     [
-        ({"blends": {"both": ["extra_trees", "gl"]}}, "blends.both"),
-        ({"blends": {"both": ["local"]}}, "blends.both"),
-        ({"blends": {"ridge": ["extra_trees", "local"]}}, "blends"),
         ({"baselines": ["trees_and_linear", "logistic_regression"]}, "trees_and_linear"),
         ({"baselines": {"extra_trees": {}, "trees_and_linear": {"a": [1]}}}, "trees_and_linear"),
         ({"baselines": {"logistic_regression": {"C": 1.0}}}, "logistic_regression.C"),
@@ -234,7 +227,7 @@ def test_a_mean_is_that_of_the_stored_predictions(compared: Comparison, name: st
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_runs(tmp_path: Path, changed: Any, key: str) -> None:
-    study = write_study(tmp_path, **{"blends": None, **changed})
+    study = write_study(tmp_path, **changed)
     with pytest.raises(ConfigError, match=re.escape(key)):
         load_study(str(study)).for_tasks({"wine": Classification})
 

@@ -22,8 +22,8 @@ from fedlit.study.runner import locked
 from fedlit.study.search import search
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
 
-FILES = ["lift.csv", "leave_one_out.csv", "report.html", "results.csv", "results.parquet", "tables.md", "tuned.csv"]
-MODELS = {*METHODS, "trees_and_linear", "extra_trees", "logistic_regression", "both"}
+FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md", "tuned.csv"]
+MODELS = {*METHODS, "trees_and_linear", "extra_trees", "logistic_regression"}
 BEST = {BEST_ALONE, HINDSIGHT, BEST_FEDERATED}
 CLIENTS = ("wine", "breast_cancer")
 
@@ -62,13 +62,13 @@ def test_scores_are_those_that_scikit_learn_computes_from_the_predictions(compar
             for metric, value in expected.items():
                 assert scores[client, split, metric] == pytest.approx(value, abs=1e-6)
                 checked += 1
-    # networks have no out-of-fold rows, and so a mean with one has none; another combination of gl
-    assert checked == (3 * len(MODELS) - 3 + 2) * 2 * 2 * 3
+    # two networks have no out-of-fold rows; gl has another combination
+    assert checked == (3 * len(MODELS) - 2 + 2) * 2 * 2 * 3
 
 
 def test_the_best_alone_is_that_of_validation_rows_and_in_hindsight_that_of_test_rows(compared: Comparison) -> None:
     results, chosen, alone = compared.collected.scores, compared.collected.chosen, compared.study.alone
-    assert set(alone) == {"local", "own", "trees_and_linear", "extra_trees", "logistic_regression", "both"}
+    assert set(alone) == {"local", "own", "trees_and_linear", "extra_trees", "logistic_regression"}
     for own in chosen[chosen["best"] == BEST_ALONE].itertuples():
         part = results[(results["seed"] == own.seed) & (results["client"] == own.client)]
         columns = ["split", "metric", "value"]
@@ -78,7 +78,7 @@ def test_the_best_alone_is_that_of_validation_rows_and_in_hindsight_that_of_test
         pd.testing.assert_frame_equal(best, model)
         values = part[part["metric"] == "auroc"].set_index(["split", "method"])["value"]
         unseen = values["out_of_fold"].reindex([name for name in alone if ("out_of_fold", name) in values])
-        meets = ["local", "both", unseen.idxmax()]  # the best of those that are judged out of fold
+        meets = ["local", unseen.idxmax()]  # the best of those that are judged out of fold
         assert values["validation"][own.method] == values["validation"][meets].max()
     values = compared.collected.values("auroc")
     lift = compared.lift.set_index(["metric", "reference", "method", "client"])["mean"]
@@ -114,7 +114,7 @@ def fewer(compared: Comparison, folder: Path, **changed: object) -> Path:
     """A copy of what is done, and a study of part of it."""
     shutil.copytree(compared.folder, folder / "out")
     methods = {name: METHODS[name] for name in ("local", "gl")}
-    return write_study(folder, **{"methods": methods, "blends": None, "baselines": [], **changed})
+    return write_study(folder, **{"methods": methods, "baselines": [], **changed})
 
 
 def test_a_run_that_fails_is_named_and_the_others_count(
@@ -125,15 +125,13 @@ def test_a_run_that_fails_is_named_and_the_others_count(
     with pytest.raises(ConfigError, match=r"nowhere"):  # refused before the first run
         compare(str(study), out=tmp_path / "out", quiet=True)
     broken["broken"]["set"] = {"data.batches": 100_000}  # found out in the run: more batches than rows
-    write_study(tmp_path, methods={"local": METHODS["local"], **broken}, blends=None, baselines=[])
+    write_study(tmp_path, methods={"local": METHODS["local"], **broken}, baselines=[])
     assert main(["compare", str(study), "--out", str(tmp_path / "out"), "--seeds", "1"]) == 1
     told = capsys.readouterr().err
     assert "FAILED broken, seed 1: DataError: data.batches" in told and "Traceback" not in told
     assert set(pd.read_csv(tmp_path / "out" / "results.csv")["method"]) == {"local"}
     assert "broken, seed 1" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    write_study(
-        tmp_path, methods=broken, reference="broken", blends=None, baselines=[], leave_one_out=False, paper=None
-    )
+    write_study(tmp_path, methods=broken, reference="broken", baselines=[], paper=None)
     with pytest.raises(RunError, match=r"all failed:\n.*broken, seed 1: DataError"):
         compare(str(study), out=tmp_path / "other", quiet=True)
 
@@ -145,7 +143,7 @@ def test_another_configuration_is_run_again_and_rows_must_agree(
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("runs/*/*/DONE")}
 
     def changed(**keys: object) -> None:
-        write_study(tmp_path, methods={"local": METHODS["local"], "gl": {**gl, "set": keys}}, blends=None, baselines=[])
+        write_study(tmp_path, methods={"local": METHODS["local"], "gl": {**gl, "set": keys}}, baselines=[])
 
     changed(**{"exchange.rate": 0.5})
     assert main(["compare", str(study), "--out", str(tmp_path / "out"), "--seeds", "1"]) == 0
@@ -166,7 +164,6 @@ def test_an_incomplete_record_is_no_record(compared: Comparison, tmp_path: Path)
         compared,
         tmp_path,
         methods={"local": METHODS["local"]},
-        leave_one_out=False,
         baselines={"extra_trees": {"n_estimators": [5], "min_samples_leaf": [1, 20]}},
     )
     out = tmp_path / "out"

@@ -79,5 +79,5 @@ def test_where_there_is_nobody_to_leave_out_it_is_refused(found: Comparison, tmp
         plan_jobs(replace(study, methods={"local": study.methods["local"]}), [1], tmp_path)
     alone = Method("quickstart", set={**one, "exchange.federated": []})
     methods = {"local": alone, "gl": Method("quickstart", set=one)}
-    with pytest.raises(ConfigError, match="leave_one_out: expected two clients or more"):
+    with pytest.raises(ConfigError, match="leave_one_out: expected three clients or more"):
         plan_jobs(Study(methods, [1], leave_one_out=True, baselines={}, choose="auroc"), [1], tmp_path)

@@ -32,7 +32,7 @@ KEYS = ["client", "split", "row"]
 
 def study(folder: Path, *names: str, **changed: dict[str, Any]) -> Study:
     methods = {name: METHODS[name] for name in names} | changed
-    return load_study(str(write_study(folder, methods=methods, blends=None, baselines=[], leave_one_out=False)))
+    return load_study(str(write_study(folder, methods=methods, baselines=[])))
 
 
 def record(found: Comparison, method: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(comp
 
 def test_a_local_baseline_beside_a_mixture_is_fitted_to_the_tables_of_its_parts(tmp_path: Path) -> None:
     methods = {name: METHODS[name] for name in ("best", "own")}
-    path = write_study(tmp_path, methods=methods, reference="own", blends=None, leave_one_out=False)
+    path = write_study(tmp_path, methods=methods, reference="own")
     asked = load_study(str(path))
     (job,) = [own for own in plan_jobs(asked, [1], tmp_path / "beside") if own.method == "logistic_regression"]
     execute(job)
@@ -115,7 +115,7 @@ def test_without_folds_validation_rows_decide(tmp_path: Path) -> None:
 
 
 def test_methods_that_are_mixed_anew_follow_the_one_that_is_trained(compared: Comparison) -> None:
-    own = replace(compared.study, blends={})
+    own = compared.study
     assert set(own.restricted(["own"], None).methods) == {"local", "best", "own"}
     wide = replace(own, scenarios={"wide": Scenario(set={"data.batches": 2})}).of("wide")
     assert wide.methods["best"].set == {"data.batches": 2} and wide.methods["own"] == own.methods["own"]

@@ -72,7 +72,7 @@ def test_of_many_clients_those_are_shown_that_gain_least_and_most(compared: Comp
     chosen = pd.concat([first["c"].assign(client=name) for name in names])
     ratio = dict.fromkeys(names, 0.5)
     many = replace(own, results=pd.concat(results), chosen=chosen, ratio=ratio, bootstrap={})
-    study = replace(compared.study, leave_one_out=False, metrics=["auroc"])
+    study = replace(compared.study, metrics=["auroc"])
     found = Comparison.of(study, compared.seeds, many, compared.folder)
     assert found.extremes == ["c39", "c38", "c37", "c02", "c01", "c00"]
     text = page_of("Many", sections(found))

@@ -163,7 +163,7 @@ def test_what_a_clients_task_does_not_have_is_refused() -> None:
     methods = {"local": Method("a"), "gl": Method("b")}
     for key, changes in {
         "metrics": {"metrics": ["rmse"]}, "choose": {"choose": "log_loss"}, "baselines": {"baselines": {"ridge": None}},
-        "methods": {"methods": {"local": Method("a"), "ridge": Method("b")}}, "blends.x": {"blends": {"x": ["local"]}},
+        "methods": {"methods": {"local": Method("a"), "ridge": Method("b")}},
     }.items():  # fmt: skip
         with pytest.raises(ConfigError, match=key):
             Study(**{"methods": methods, "seeds": [1], **changes}).for_tasks({"a": Classification})  # type: ignore[arg-type]
@@ -195,7 +195,7 @@ def test_what_configurations_say_is_kept_but_for_somebody_elses_classes(
     monkeypatch.syspath_prepend(tmp_path)
     own = {"config": "tiny.yaml", "set": {"model.client.class_path": "mine.Mine"}}
     methods = {"local": METHODS["local"], "gl": {"config": "tiny.yaml"}, "mine": own}
-    asked = load_study(str(write_study(tmp_path, methods=methods, blends=None, baselines=[])))
+    asked = load_study(str(write_study(tmp_path, methods=methods, baselines=[])))
     built: list[str] = []
 
     def counted(config: str, overrides: dict[str, Any]) -> Run:

@@ -123,7 +123,7 @@ def test_bootstrap_is_that_of_the_chosen(compared: Comparison, jobs: list[Job]) 
 
 
 def plan(folder: Path, basis: Basis, **methods: dict[str, Any]) -> list[Job]:
-    study = write_study(folder, methods={"local": METHODS["local"], **methods}, blends=None, baselines=[])
+    study = write_study(folder, methods={"local": METHODS["local"], **methods}, baselines=[])
     return plan_jobs(load_study(str(study)), [1], Path("out"), basis)
 
 
@@ -143,9 +143,9 @@ def test_a_grid_that_grows_keeps_what_was_trained(tmp_path: Path, basis: Basis) 
 
 def test_a_tuned_reference_gives_baselines_and_means_the_same_rows(compared: Comparison, basis: Basis) -> None:
     local = compared.study.methods["local"]
-    whole = replace(compared.study, methods={"local": replace(local, tune={LR: RATES})}, leave_one_out=False)
+    whole = replace(compared.study, methods={"local": replace(local, tune={LR: RATES})})
     before = plan_jobs(replace(whole, methods={"local": local}), [1], Path("out"), basis)
-    jobs = plan_jobs(replace(whole, blends={}), [1], Path("out"), Basis(whole))
+    jobs = plan_jobs(whole, [1], Path("out"), Basis(whole))
     assert [job.settings for job in jobs] == [{LR: RATES[0]}, {LR: RATES[1]}, None, None, None]
     assert [job.digest for job in jobs[2:4]] == [job.digest for job in before[1:3]]
     assert jobs[4].after == [jobs[2].folder, jobs[3].folder]
@@ -195,7 +195,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     (folder / "mine.yaml").write_text("exchange: {federated: [core]}\n", encoding="utf-8")
     krum = "exchange: {federated: [core], rule: {class_path: fedlit.Krum}}\n"  # of two clients it refuses to choose
     (folder / "krum.yaml").write_text(krum, encoding="utf-8")
-    study = write_study(folder, **CONTENT, baselines=[], blends=None, leave_one_out=None, choose=None, paper=None)
+    study = write_study(folder, **CONTENT, baselines=[], choose=None, paper=None)
     with redirect_stdout(io.StringIO()) as said:
         assert main(["compare", str(study), "--out", str(folder / "out"), "--jobs", "1"]) == 1
     return folder / "out", said.getvalue()

@@ -33,15 +33,14 @@ class GrowForest(Rule):
     sent. A threshold is drawn from the part of a column's range that a node's ancestors leave; if it puts all rows on
     one side, the range shrinks to it, and it is drawn again, at most 12 times. Clients send how many of a node's rows,
     of each class, are not above a threshold; for a number they send rows, sum and sum of squares, in multiples of
-    1/65536. These are added, and the best split is sent back. With ``minimum: 1`` and no noise the trees are
-    bit-for-bit those of pooled rows.
+    1/65536. These are added, and the best split is sent back. With ``minimum: 1`` the trees are bit-for-bit
+    those of pooled rows.
 
     The counts reveal how many of a client's rows of each class are in every node: with ``minimum: 1``, down to single
     rows and bounds of their values. With a minimum of k, no count of 1 to k − 1 is sent: if a split puts fewer of a
     client's rows of a class on one side, all of them are counted on the other, and a class of fewer rows is not sent at
     all; below the leaves of the common trees, the client continues by itself. Sums of a number are sent for k rows or
-    more. Neither this nor the noise guarantees privacy: the counts of many trees say more than those of one, and the
-    noise is drawn from the run's seed, so anyone who knows the seed can remove it.
+    more. This does not guarantee privacy: the counts of many trees say more than those of one.
 
     Args:
         trees: the number of trees grown in each exchange.
@@ -49,8 +48,6 @@ class GrowForest(Rule):
         minimum: the smallest number of a client's rows (of a class, if there are classes) that is sent; 1 sends all.
         exact: whether clients send the smallest and the largest value of each column in every node, between which
             thresholds are drawn, as in scikit-learn: twice as many messages, and single values are sent.
-        noise: the scale b of two-sided geometric noise on each count, P(z) ∝ exp(−|z| / b); 0 for none. On sums of
-            numbers the scale is b standard deviations of the target.
         max_features: the share of the columns that a node tries.
         summed: whether clients send counts for every open node and class, even if they have no rows there, so that the
             rule needs only the sum of their answers (masked sums). The trees are the same; single counts then need not
@@ -72,22 +69,20 @@ class GrowForest(Rule):
         thresholds: int = 2,
         minimum: int = 5,
         exact: bool = False,
-        noise: float = 0.0,
         max_features: float = 1.0,
         summed: bool = False,
     ) -> None:
         demand(trees >= 1, "GrowForest: trees", "at least 1", trees)
         demand(1 <= thresholds <= drawn.LARGEST, "GrowForest: thresholds", f"1 to {drawn.LARGEST}", thresholds)
         demand(minimum >= 1, "GrowForest: minimum", "at least 1 row (1 tells every count)", minimum)
-        demand(noise >= 0, "GrowForest: noise", "at least 0 (none)", noise)
         demand(0 < max_features <= 1, "GrowForest: max_features", "a share of the columns in (0, 1]", max_features)
         mend = "least and largest values cannot be added"
         demand(not (exact and summed), "GrowForest: summed", "false with exact", summed, mend)
         self.trees, self.thresholds, self.minimum, self.exact = trees, thresholds, minimum, exact
-        self.noise, self.max_features, self.summed = noise, max_features, summed
+        self.max_features, self.summed = max_features, summed
         self.needs = frozenset({"answers"} if summed else {"answers", "states"})
         # what begins says the limits, and all else counts on them
-        limits = {"trees": trees, "minimum": minimum, "noise": noise, "summed": summed}
+        limits = {"trees": trees, "minimum": minimum, "summed": summed}
         kinds = {"start": True, "counts": True, "totals": summed, "ranges": exact}
         self.facts = Facts(
             by_questions=True,
@@ -105,7 +100,6 @@ class GrowForest(Rule):
             "also the least and the largest value of each column in each node": self.exact,
             "of all nodes and classes, so that sums over clients do": self.summed,
             few if self.minimum > 1 else "counts of single rows are sent: minimum is 1": True,
-            f"each is sent with noise of scale {self.noise:g}, which is no guarantee": self.noise,
         }
         return "; ".join(words for words, true in said.items() if true)
 
@@ -136,7 +130,7 @@ class GrowForest(Rule):
         self._refuse_others(clients, starts)
         columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
         tried = max(1, int(np.rint(self.max_features * columns)))
-        way = Way(classes, columns, tried, self.thresholds, self.exact, self.noise, self.summed)
+        way = Way(classes, columns, tried, self.thresholds, self.exact, self.summed)
         if self.summed:
 
             def ask_all(topic: str, told: Sequence[Mapping[str, NDArray] | None]) -> list[Arrays]:
@@ -148,11 +142,10 @@ class GrowForest(Rule):
             grown = grow(ask, starts, drawn.roots(seed, self.trees), way)
         if len(grown.feature) == grown.roots:
             _log.warning(
-                "%s: no node was split together: too few rows for GrowForest.minimum (%d) and noise (%g), or nothing "
-                "to split by; each client's trees are its own",
+                "%s: no node was split together: too few rows for GrowForest.minimum (%d), or nothing to split by; "
+                "each client's trees are its own",
                 "exchange " + str(round.number + 1),
                 self.minimum,
-                self.noise,
             )
         self.scalars = {"nodes": float(len(grown.feature)), "questions": float(questions)}
         sent = {f"{DOWN}{key}": value for key, value in _sent(grown, seed).items()}
