@@ -81,9 +81,8 @@ def plot_intervals(
         _, axes = plt.subplots(figsize=(6, min(12, 1 + 0.3 * len(value))), layout="constrained")
     if zero:
         axes.axvline(0, color=LINE, lw=1)
-    bars = np.array([value - low, high - value])
-    axes.errorbar(value, places, xerr=bars, fmt="none", lw=1, ecolor=colours or METHODS[0])
-    axes.scatter(value, places, 12, colours or METHODS[0], zorder=3)
+    axes.hlines(places, low, high, list(colours) or METHODS[0], lw=1)
+    axes.scatter(value, places, 12, list(colours) or METHODS[0], zorder=3)
     axes.set_yticks(places if names else [], names, fontsize=_TEXT)
     if not names:
         axes.set_ylabel(f"{len(value):,} sites", fontsize=_TEXT, color=INK)
