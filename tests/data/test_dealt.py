@@ -104,8 +104,8 @@ def test_each_reads_its_own_and_has_what_one_process_has(
         assert half.notes == whole.notes
 
 
-@pytest.mark.parametrize("key", ["drop", "categorical"])
+@pytest.mark.parametrize("key", ["drop", "types"])
 def test_a_column_that_nobody_has_is_refused_though_nobody_reads_all_tables(key: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"tables: {key}: .*'own_nort'. Did you mean 'own_north'"):
-        dealt(tmp_path, {key: ["own_nort"]})
-    assert len(dealt(tmp_path, {key: ["own_north"]})) == 2
+        dealt(tmp_path, {key: {"own_nort": "drop"} if key == "types" else ["own_nort"]})
+    assert len(dealt(tmp_path, {"drop": ["own_north"]})) == 2

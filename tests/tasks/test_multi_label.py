@@ -176,7 +176,7 @@ def test_a_list_of_columns_is_several_labels(tmp_path: Any) -> None:
     rows = pd.DataFrame({"x": [n * 7 % 60 for n in range(60)], "died": [0, 1] * 30, "back": ["no", "yes", None] * 20})
     rows.to_csv(tmp_path / "north.csv", index=False)
     files = {"north": str(tmp_path / "north.csv"), "south": str(tmp_path / "north.csv")}
-    source = Tables(files, {"north": ["died", "back"], "south": "died"}, categorical={"south": ["back"]})
+    source = Tables(files, {"north": ["died", "back"], "south": "died"})
     north, south = source.tables(0)
     assert (north.task, north.target.name, list(north.features)) == ("multi_label", ("died", "back"), ["x"])
     assert north.target.tolist()[:3] == [(0, "no"), (1, "yes"), (0, None)] and south.task is None

@@ -30,7 +30,7 @@ __all__ = ["Tables"]
 
 _NUMBERING = 1.25  # of the rows that is the range of numbers that count them
 _FEW_ROWS = 10  # validation rows by which nothing should be chosen
-_BY_CLIENT = ("target", "categorical", "drop", "positive")  # settings that may be a mapping by client
+_BY_CLIENT = ("target", "drop", "positive")  # settings that may be a mapping by client
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class Tables(Source):
     and constants are left out, with a note. ``types`` changes this. By default, splits are stratified by class.
 
     - Clients: one for each file you name, or for each value of client_column.
-    - Columns: their types are detected and reported; types, categorical and drop change them.
+    - Columns: their types are detected and reported; types and drop change them.
     - Target: the column you name.
     - Splits: by the run's seed, 20 % test, then 10 % of the rest validation, stratified by class; or by group, time or
       column.
@@ -59,12 +59,9 @@ class Tables(Source):
         read: how all files are read: ``sep``, ``decimal``, ``encoding``, ``names``, ``missing``, ``rename``, …
         types: the types of columns: ``numeric``, ``categorical``, ``boolean``, ``date``, ``identifier``, ``text``,
             ``drop``; a list is the order of an ordinal column; ``{date: '%d/%m/%Y'}``.
-        categorical: columns of numbers that hold categories; one list for all clients (each uses the ones it has), or
-            by client's name or pattern.
         drop: columns to leave out; one list for all clients (each drops the ones it has), or by client's name or
             pattern.
         root: a folder in which relative paths are looked up after the working directory; ``$FEDLIT_DATA`` if None.
-        encoding: how the text of the files is encoded; found if None.
         split: ``stratified``, ``random``, ``{group: COLUMN}`` (rows of one group on one side), ``{time: COLUMN}`` (the
             latest rows for test) or ``{column: COLUMN}`` (train, validation or test); for all clients, or by client's
             name or pattern. By class where there are classes, else random, if None.
@@ -82,7 +79,7 @@ class Tables(Source):
         source = Tables(
             files={"north": "north.csv", "south": {"path": "south.csv", "sep": ";", "decimal": ","}},
             target={"north": "readmitted", "south": "outcome"},
-            categorical=["ward"],
+            types={"ward": "categorical"},
             drop=["patient_id"],
         )
         tables = source.tables(seed=8)
@@ -97,10 +94,8 @@ class Tables(Source):
     least_rows: int = 0
     read: dict[str, Any] | None = None
     types: dict[str, Any] | None = None
-    categorical: list[str] | dict[str, list[str]] | None = None
     drop: list[str] | dict[str, list[str]] | None = None
     root: str | None = None
-    encoding: str | None = None
     split: SplitSettings | None = None
     test: float = 0.2
     validation: float = 0.1
@@ -153,8 +148,7 @@ class Tables(Source):
     # ------------------------------------------------------------------ settings
 
     def _places(self) -> dict[str, Place]:
-        read = {**({"encoding": self.encoding} if self.encoding else {}), **(self.read or {})}
-        places = {place.client: place for place in places_of(self.files, read, self.root)}
+        places = {place.client: place for place in places_of(self.files, self.read, self.root)}
         if self.client_column is None:
             self._check_clients(list(places))
         elif len(places) != 1:
@@ -177,10 +171,10 @@ class Tables(Source):
     def _check_columns(self, columns: Mapping[str, Sequence[str]]) -> None:
         """Refuse columns that are said to be there and are nowhere."""
         missing = (self.read or {}).get("missing")
-        said = {key: getattr(self, key) or [] for key in ("types", "categorical", "drop")}
+        said = {key: getattr(self, key) or [] for key in ("types", "drop")}
         said["read: missing"] = list(missing) if isinstance(missing, dict) else []
         for key, value in said.items():
-            for pattern, wanted in value.items() if key != "types" and isinstance(value, dict) else [("*", value)]:
+            for pattern, wanted in value.items() if key == "drop" and isinstance(value, dict) else [("*", value)]:
                 known = dict.fromkeys(name for own in fnmatch.filter(columns, pattern) for name in columns[own])
                 for column in wanted:
                     if column not in known:
@@ -232,7 +226,6 @@ class Tables(Source):
 
         types: dict[str, Declared] = {own: said for own, said in (self.types or {}).items() if own in rows}
         for client in clients:
-            types |= dict.fromkeys((own for own in self._of("categorical", client) or () if own in rows), "categorical")
             split = own_split(self.split, client)
             if isinstance(split, dict) and "time" not in split and (by := split_column(split)) in rows:
                 # What a table is split by says nothing of tomorrow's rows, but for a time.
@@ -305,16 +298,13 @@ class Tables(Source):
                     f"{raw.where}: expected a column {column!r}, the {key}, found {', '.join(names[:20])}."
                     f"{did_you_mean(column, names)} Correct the name or the file.{raw.hint}{second}"
                 )
-        drop, categorical = (self._of(key, client) or [] for key in ("drop", "categorical"))
-        types = [*(self.types or ()), *place.types]
-        for key, columns in {"drop": drop, "categorical": categorical, "types": types, "split": [by]}.items():
+        drop, types = self._of("drop", client) or (), [*(self.types or ()), *place.types]
+        for key, columns in {"drop": drop, "types": types, "split": [by]}.items():
             if twice := {*columns} & {*targets}:
                 raise ConfigError(
                     f"tables: {key}: expected other columns than the target of client {client!r}, found "
                     f"{min(twice)!r}. Take it out."
                 )
-        if both := {*drop} & {*categorical}:
-            raise ConfigError(f"tables: drop: expected no column that is categorical, found {min(both)!r}. Keep one.")
 
 
 def _hashed(key: pd.Series, missing: tuple[str | float, ...]) -> np.ndarray:

@@ -49,7 +49,7 @@ def test_types_are_inferred_alike_from_csv_and_parquet(name: str, tmp_path: Path
         frame().to_parquet(path, index=False)
     else:
         frame().to_csv(path, index=False, encoding="utf-8")
-    table = read(path, "outcome", categorical=["ward"], drop=["dose"])
+    table = read(path, "outcome", types={"ward": "categorical"}, drop=["dose"])
     assert list(table.features.columns) == ["age", "ward", "town", "smoker"]
     assert table.categorical == ("ward", "town", "smoker")
     assert table.features["age"].tolist() == frame()["age"].tolist()
@@ -69,10 +69,11 @@ def test_targets_columns_and_lists_for_each_client(tmp_path: Path) -> None:
         "south": write(tmp_path / "s.csv", GOOD.replace("x,z,y", "x,w,label")),
     }
     target = {"north": "y", "south": "label"}
-    north, south = Tables(files, target, categorical={"south": ["w"]}, drop={"north": ["z"]}).tables(seed=1)  # type: ignore[arg-type]
+    own = {**files, "south": {"path": files["south"], "types": {"w": "categorical"}}}
+    north, south = Tables(own, target, drop={"north": ["z"]}).tables(seed=1)  # type: ignore[arg-type]
     assert (list(north.features.columns), north.categorical, north.target.name) == (["x"], (), "y")
     assert (list(south.features.columns), south.categorical, south.target.name) == (["x", "w"], ("w",), "label")
-    north, south = Tables(files, target, categorical=["w"], drop=["z"]).tables(seed=1)  # type: ignore[arg-type]
+    north, south = Tables(files, target, types={"w": "categorical"}, drop=["z"]).tables(seed=1)  # type: ignore[arg-type]
     assert (list(north.features.columns), north.categorical) == (["x"], ())
     assert (list(south.features.columns), south.categorical) == (["x", "w"], ("w",))
 
@@ -100,9 +101,8 @@ def test_relative_paths(cache: Path, tmp_path: Path) -> None:
         ({"split": {"north": {"group": {"id": "id"}}}}, "split: expected stratified"),
         ({"drop": ["zz"]}, "drop: .*'zz'. Did you mean 'z'"),
         ({"read": {"missing": {"zz": [-9]}}}, "read: missing: .*'zz'. Did you mean 'z'"),
-        ({"categorical": {"north": ["w"]}}, "categorical: .*client 'north', found 'w'"),
+        ({"types": {"w": "drop"}}, "types: .*a client, found 'w'"),
         ({"drop": ["y"]}, "drop: .*target of client 'north', found 'y'"),
-        ({"categorical": ["z"], "drop": ["z"]}, "drop: .*categorical, found 'z'"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments: dict[str, object], message: str, tmp_path: Path) -> None:
