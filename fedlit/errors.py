@@ -143,6 +143,7 @@ def described(error: BaseException) -> str:
     """
     told = next(iter(str(error).splitlines()), "nothing said")
     if not isinstance(error, SyntaxError):  # which says it itself
-        at = traceback.extract_tb(error.__traceback__)[-1]
+        calls = reversed(traceback.extract_tb(error.__traceback__))  # the last one that is not torch's
+        at = max(calls, key=lambda own: "torch" not in Path(own.filename).parts)
         told += f" ({Path(at.filename).name}, line {at.lineno})"
     return f"{type(error).__name__}: {told}"

@@ -194,7 +194,7 @@ def make_run(
         exchange = Exchange(**exchange)
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
     # pictures take longer than these trainings
-    options.setdefault("board", BoardSettings(corrections=0, confusion_matrices=0))
+    options.setdefault("board", BoardSettings(pictures=0))
     return Run(module, rows, exchange, root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
 
 

@@ -26,7 +26,7 @@ from drill.command import Commands, in_one_message
 Rows = list[tuple[str, int, int, str]]
 
 EPOCHS = 6
-ARGS = ["--config", "quickstart.yaml", "--checkpoint.seconds", "0", "--board.confusion_matrices", "0"]
+ARGS = ["--config", "quickstart.yaml", "--checkpoint.seconds", "0", "--board.pictures", "0"]
 LIMIT = 5.0
 """Seconds in which a signal ends a command."""
 

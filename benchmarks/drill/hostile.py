@@ -102,7 +102,7 @@ def hostile(folder: Path, tries: int) -> Rows:
 def _trained(folder: Path) -> Path:
     """A run of somebody else's, by its folder."""
     folder.mkdir()
-    typed = ["fit", "--config", "quickstart", "--trainer.max_epochs=1", "--board.confusion_matrices=0"]
+    typed = ["fit", "--config", "quickstart", "--trainer.max_epochs=1", "--board.pictures=0"]
     code = ended(start(lambda: _command(typed, folder), folder / "log"), 300)
     if code != 0:
         raise SystemExit(told(folder / "log"))

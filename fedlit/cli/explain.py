@@ -13,7 +13,6 @@ def explain(
     *,
     run: str,
     client: str | None = None,
-    epoch: int | None = None,
     threshold: float = 2.0,
     out: str | None = None,
 ) -> None:
@@ -25,13 +24,12 @@ def explain(
     Args:
         run: a run's folder, or the name of a configuration: its newest run
         client: of a mixed model, show this client's own effects alone
-        epoch: after this epoch, one that was recorded (default: the last)
         threshold: standard deviations of a mark
         out: where to write (default: explain/ in the run's folder)
     """
     folder = find_run(run, lambda found: any((found / name).is_file() for name in (CORRECTIONS, PATHS, EFFECTS)))
     from fedlit.run import explanation
 
-    found = explanation.explain(folder, client=client, epoch=epoch, threshold=threshold, out=out)
+    found = explanation.explain(folder, client=client, threshold=threshold, out=out)
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from lightning.pytorch import LightningModule
@@ -15,7 +13,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 
 from fedlit.client.client import FederatedClient
 from fedlit.client.settings import check_clipping
-from fedlit.errors import ConfigError, did_you_mean, told_as
+from fedlit.errors import ConfigError, described, did_you_mean, told_as
 from fedlit.seeding import derive_seed, initialise, isolated_rng
 from fedlit.sharing import can_name_a_module
 from fedlit.spec import ClientSpec
@@ -126,7 +124,7 @@ def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: s
     blamed = told_as(
         lambda error: ConfigError(
             f"client {spec.name!r}: expected a client for {spec.num_features} features and {spec.num_outputs} outputs, "
-            f"found that it could not be built: {type(error).__name__}: {error} ({_place(error)}); look at model.client"
+            f"found that it could not be built: {described(error)}; look at model.client"
         )
     )
     with blamed, isolated_rng(derive_seed(seed, purpose)):
@@ -154,12 +152,6 @@ def _check_signatures(client: str, kind: type) -> None:
                 f"client {client!r}: expected {kind.__name__}.{name}({', '.join(asked)}), found "
                 f"({', '.join(found.parameters)}); take these arguments"
             ) from error
-
-
-def _place(error: Exception) -> str:
-    """Return where an error was raised, below torch's own frames."""
-    frames = [own for own in traceback.extract_tb(error.__traceback__) if "torch" not in Path(own.filename).parts]
-    return f"in {frames[-1].name}, {Path(frames[-1].filename).name}, line {frames[-1].lineno}"
 
 
 def find_override(overrides: Mapping[str, ClientOverride] | None, name: str) -> ClientOverride:

@@ -8,10 +8,9 @@ one with that number. Stacking agrees with both to float32 tolerance.
 from fedlit.engine.base import ClientStep, Engine, EngineName, Evaluation, PlainEngine
 from fedlit.engine.make import make_engine
 from fedlit.engine.stacked import StackedEngine
-from fedlit.engine.threads import AutoEngine, ThreadedEngine
+from fedlit.engine.threads import ThreadedEngine
 
 __all__ = [
-    "AutoEngine",
     "ClientStep",
     "Engine",
     "EngineName",

@@ -10,7 +10,7 @@ import torch
 
 from fedlit.engine.base import Engine, EngineName, PlainEngine, Scope
 from fedlit.engine.stacked import SMALLEST_STACK, StackedEngine
-from fedlit.engine.threads import AutoEngine, ThreadedEngine
+from fedlit.engine.threads import ThreadedEngine
 
 __all__ = ["make_engine"]
 
@@ -61,5 +61,5 @@ def make_engine(
     if name == "threads":
         return ThreadedEngine(workers, max(1, threads // workers)) if device.type == "cpu" else PlainEngine(threads)
     alone = device.type != "cpu" or workers == 1
-    inner = PlainEngine(threads) if alone else AutoEngine(workers, max(1, threads // workers))
+    inner = PlainEngine(threads) if alone else ThreadedEngine(workers, max(1, threads // workers), trial=True)
     return StackedEngine(inner, scope, compiled) if clients >= SMALLEST_STACK else inner

@@ -8,10 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
-from fedlit.engine.base import ClientStep, Engine, Evaluation, PlainEngine, settle
+from fedlit.engine.base import ClientStep, Engine, Evaluation, settle
 from fedlit.errors import RunError
 
-__all__ = ["AutoEngine", "ThreadedEngine"]
+__all__ = ["ThreadedEngine"]
 
 
 class ThreadedEngine(Engine):
@@ -24,33 +24,52 @@ class ThreadedEngine(Engine):
     Args:
         workers: threads, each of which executes whole client steps.
         intra_op: threads inside one operation of each.
+        trial: whether the first steps are timed, one after another and side by side in turn, so that the faster way is
+            taken from then on. Both give the same bits, so the choice may depend on the clock.
 
     Attributes:
         draws: client → whether it draws, of those that have taken a step.
     """
 
-    def __init__(self, workers: int, intra_op: int = 1) -> None:
+    def __init__(self, workers: int, intra_op: int = 1, trial: bool = False) -> None:
         self.workers, self.intra_op = workers, intra_op
         self.draws: dict[str, bool] = {}
+        self._side_by_side, self._trials = True, [False, True, False, True] if trial else []
+        self._times: dict[bool, list[float]] = {False: [], True: []}
         self._pool = ThreadPoolExecutor(workers, "fedlit", initializer=lambda: torch.set_num_threads(intra_op))
 
     def run(self, steps: Mapping[str, ClientStep]) -> None:
-        """See :class:`Engine`; the largest batches start first, so that the threads end together.
+        """See :class:`Engine`.
 
         Raises:
             RunError: a client began to draw only later.
         """
-        aside = []
+        dry = []
         for name, one in steps.items():
             if one.dry or self.draws.get(name) is False:
-                aside.append(one)
+                dry.append(one)
                 continue
             self.draws[name] = one.step(True) or self.draws.get(name, False)
+        if not dry or not self._trials:
+            self._run(dry, self._side_by_side)
+            return
+        way, start = self._trials.pop(0), time.perf_counter()
+        self._run(dry, way)
+        self._times[way].append((time.perf_counter() - start) / len(dry))
+        if not self._trials:
+            self._side_by_side = min(self._times[True]) < min(self._times[False])
+
+    def _run(self, steps: Sequence[ClientStep], side_by_side: bool) -> None:
+        """Steps that draw nothing; the largest batches start first, so that the threads end together."""
+        if not side_by_side:
+            for one in steps:
+                one.step(True)
+            return
         state = torch.default_generator.get_state()
-        largest_first = sorted(aside, key=lambda one: -len(one.batch.y))
+        largest_first = sorted(steps, key=lambda one: -len(one.batch.y))
         _finish([self._pool.submit(one.step, False) for one in largest_first])
         if not torch.equal(torch.default_generator.get_state(), state):
-            names = ", ".join(sorted(one.client.spec.name for one in aside))
+            names = ", ".join(sorted(one.client.spec.name for one in steps))
             raise RunError(
                 f"model.engine: threads: expected clients that draw random numbers from their first step on or never, "
                 f"found that one of {names} began later (dropout that was switched on?); set model.engine: plain"
@@ -58,6 +77,9 @@ class ThreadedEngine(Engine):
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
         """See :class:`Engine`."""
+        if not self._side_by_side:
+            settle(*jobs)
+            return
         own: dict[int, list[Evaluation]] = {}
         for job in jobs:
             own.setdefault(id(job.client), []).append(job)
@@ -67,55 +89,6 @@ class ThreadedEngine(Engine):
     def close(self) -> None:
         """See :class:`Engine`; what has not begun is not begun any more."""
         self._pool.shutdown(cancel_futures=True)
-
-
-class AutoEngine(Engine):
-    """Plain for the first steps, then threads if no client draws random numbers and threads were faster when tried.
-
-    Both give the same bits, so the choice may depend on the clock.
-
-    Args:
-        workers: threads.
-        intra_op: threads inside one operation of each.
-    """
-
-    PLAN = ("plain", "threads", "plain", "threads")
-
-    def __init__(self, workers: int, intra_op: int = 1) -> None:
-        self.intra_op = intra_op
-        self.plain, self.threaded = PlainEngine(intra_op), ThreadedEngine(workers, intra_op)
-        self.chosen: Engine | None = None
-        self._times: dict[str, list[float]] = {"plain": [], "threads": []}
-        self._step = 0
-
-    def run(self, steps: Mapping[str, ClientStep]) -> None:
-        """See :class:`Engine`."""
-        draws = self.threaded.draws
-        new = {name: one for name, one in steps.items() if name not in draws and not one.dry}
-        for name, one in new.items():  # a client's first step tells whether it draws
-            draws[name] = one.step(True)
-            if draws[name]:
-                self.chosen = self.plain
-        known = {name: one for name, one in steps.items() if name not in new}
-        if self.chosen is not None:
-            self.chosen.run(known)
-        elif known:
-            trial = self.PLAN[self._step]
-            start = time.perf_counter()
-            (self.threaded if trial == "threads" else self.plain).run(known)
-            self._times[trial].append((time.perf_counter() - start) / len(known))
-            self._step += 1
-            if self._step == len(self.PLAN):
-                faster = min(self._times["threads"]) < min(self._times["plain"])
-                self.chosen = self.threaded if faster else self.plain
-
-    def evaluate(self, jobs: Sequence[Evaluation]) -> None:
-        """See :class:`Engine`."""
-        (self.plain if self.chosen is self.plain else self.threaded).evaluate(jobs)
-
-    def close(self) -> None:
-        """See :class:`Engine`."""
-        self.threaded.close()
 
 
 def _finish(futures: Iterable[Future]) -> None:

@@ -1,25 +1,33 @@
-"""The clients of a federation, as an exchange sees them."""
+"""The clients of a federation, as its exchange and other parts of it see them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fedlit.client import FederatedClient
 from fedlit.data.encoding import Rows
+from fedlit.data.module import FederatedData
 from fedlit.spec import ClientSpec
+from fedlit.tasks.base import Score
 
 __all__ = ["Members"]
 
 
 class Members(Protocol):
-    """The interface of a federation that an exchange uses.
+    """The interface of a federation (``fedlit.train.federation``) that an exchange, scoring and personal parts use.
 
     Attributes:
         seed: the run's.
+        names: of all clients, also those elsewhere.
+        data: their rows.
+        scores_of: client of any process → its scores, the main one first.
+        step: aligned steps behind them.
+        scope_of_scoring: surrounds a client's evaluation.
         device: where its clients are.
         clients: those here, by name.
         cohort: names of all that take part in the coming round; None for everybody.
@@ -27,6 +35,11 @@ class Members(Protocol):
     """
 
     seed: int
+    names: tuple[str, ...]
+    data: FederatedData
+    scores_of: Mapping[str, tuple[Score, ...]]
+    step: int
+    scope_of_scoring: Callable[[], AbstractContextManager[None]]
     device: torch.device
     cohort: frozenset[str] | None
 
@@ -54,6 +67,9 @@ class Members(Protocol):
 
     def rows(self, client: str) -> Rows:
         """A client's training rows."""
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Give each client's facts to all processes."""
 
     def record(self, values: Mapping[str, Tensor | float]) -> None:
         """Have scalars logged at the end of this epoch."""

@@ -62,16 +62,11 @@ class Named:
             for client, size in getattr(verdict, done).items():
                 count = records[f"{client}/exchange/{done}"] = float(self._count(client, done))
                 records[f"{client}/exchange/size"] = size
-                if client not in verdict.doubt and count in _MARKS:
+                if count in _MARKS:
                     often = f" ({count:.0f} times so far)" if count > 1 else ""
                     why = _SAID[done].format(why=_why(size, grown=client in verdict.grown))
-                    _log.warning(f"{where}: client {client!r} {why}{often}; {_ADVICE}")
-        if any(self._counts[name]["watched"] in _MARKS for name in verdict.doubt):
-            sizes = ", ".join(f"{name} {_times(verdict.watched[name])}" for name in verdict.doubt)
-            _log.warning(
-                f"{where}: updates differ much ({sizes} the median), and among {len(verdict.doubt)} nobody can tell "
-                f"who is wrong: all take part; look at the data, the units and the learning rate of each"
-            )
+                    doubt = "; nobody can tell whether it or others are wrong" if client in verdict.doubt else ""
+                    _log.warning(f"{where}: client {client!r} {why}{often}{doubt}; {_ADVICE}")
         return records
 
     def before(self, lost: Iterable[str] = ()) -> str:

@@ -1,7 +1,7 @@
 """What a federation had to bend to make each client's table fit, shown to a person."""
 
 CORRECTIONS = "corrections.csv"
-"""Of a run's folder: what its clients correct, epoch by epoch."""
+"""Of a run's folder: what its clients correct, at the end of training."""
 
 EFFECTS = "effects.csv"
 """Of a run's folder: effects, variances and clients' own effects of a mixed model."""

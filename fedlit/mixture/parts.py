@@ -147,7 +147,7 @@ class Part:
         overrides = {
             **(_ALONE if own.go_alone is not None else {}),
             **({"checkpoint.best": 1} if own.checkpoint == "best" else {}),
-            **changed, "board.confusion_matrices": 0, "seed": self.seed,
+            **changed, "board.pictures": 0, "seed": self.seed,
             "data.folds": self.folds, "data.fold": 0, "trainer.default_root_dir": self.folder,
         }  # fmt: skip
         trusted = tuple(file for file in (own.config,) if file.is_file() and not is_of_run(file))

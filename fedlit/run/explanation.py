@@ -52,7 +52,6 @@ def explain(
     run: str | Path,
     *,
     client: str | None = None,
-    epoch: int | None = None,
     threshold: float = 2.0,
     out: str | Path | None = None,
 ) -> Explanation:
@@ -64,7 +63,6 @@ def explain(
     Args:
         run: the folder of a trained run.
         client: of a mixed model, show this client's own effects alone.
-        epoch: one after which corrections were recorded; the last one if None.
         threshold: standard deviations from which a correction is marked.
         out: where to; ``explain`` in the run's folder if None.
 
@@ -79,7 +77,7 @@ def explain(
         raise ConfigError(f"--client: expected a run of a mixed model, whose clients have effects, found {folder}")
     if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
         return _paths(folder, target)
-    return _corrections(folder, epoch, threshold, target)
+    return _corrections(folder, threshold, target)
 
 
 def _paths(run: Path, target: Path) -> Explanation:
@@ -96,32 +94,24 @@ def _paths(run: Path, target: Path) -> Explanation:
     return Explanation(losses, files, [about, "", Grid(["u", *losses.columns], rows)])
 
 
-def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame, int]:
+def read_corrections(run: Path) -> tuple[pd.DataFrame, int]:
     """Read what a run's clients correct (client, part, feature, value), and after which epoch.
 
-    Args:
-        run: the run's folder.
-        epoch: one that was recorded; the last one if None.
-
     Raises:
-        ConfigError: nothing was recorded, or not after this epoch.
+        ConfigError: nothing was recorded.
     """
     path = run / CORRECTIONS
     if not path.is_file():
         raise ConfigError(
             f"{run}: expected a trained run whose clients show corrections (such as fedlit.IFedAvg), found no "
-            f"{CORRECTIONS}; see covertype_ifedavg.yaml (it is written every board.corrections epochs and at the end)"
+            f"{CORRECTIONS}; see covertype_ifedavg.yaml (it is written at the end of training)"
         )
     values = read_named(path)
-    recorded = sorted(values["epoch"].unique().tolist())
-    chosen = recorded[-1] if epoch is None else epoch
-    if chosen not in recorded:
-        raise ConfigError(f"--epoch: expected one of {', '.join(map(str, recorded))}, found {epoch}")
-    return values[values["epoch"] == chosen].drop(columns="epoch").reset_index(drop=True), chosen
+    return values.drop(columns="epoch"), int(values["epoch"].iloc[0])
 
 
-def _corrections(run: Path, epoch: int | None, threshold: float, target: Path) -> Explanation:
-    values, epoch = read_corrections(run, epoch)
+def _corrections(run: Path, threshold: float, target: Path) -> Explanation:
+    values, epoch = read_corrections(run)
     judged = judge(values, threshold=threshold)
     files = [target / "findings.csv", target / "findings.md"]
     keys = ["client", "part", "feature"]

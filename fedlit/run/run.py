@@ -302,7 +302,7 @@ class Run(Shown):
         callbacks: list[Callback] = [
             Board(f"```\n{plan}\n```", self.settings),
             LambdaCallback(on_train_start=self._begin),
-            Tables(self.folder, self.exchange, self.board.corrections),
+            Tables(self.folder, self.exchange, self.board.pictures > 0),
         ]
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())

@@ -132,7 +132,7 @@ def _train(job: Job) -> tuple[Frames, dict[str, Any]]:
     folder, best = Path(job.folder), best_checkpoint(job.work.checkpoint, job.choose)
     own = {"seed": job.seed, "name": folder.name, "trainer.default_root_dir": str(folder.parent), **best}
     # pictures of every run would take as long as a short training
-    pictures = {"board.confusion_matrices": 0}
+    pictures = {"board.pictures": 0}
     run = load(job.work.config, overrides={**pictures, **job.work.overrides, **own})
     try:
         begun = newest_run(folder.parent, folder.name)

@@ -49,19 +49,16 @@ class BoardSettings:
     Attributes:
         clients: the largest number of clients that have a run.
         chosen: names or patterns of clients that have one in any case.
-        corrections: epochs between two pictures of clients' corrections (for methods that have them), with one at the
-            end; 0 for none.
-        confusion_matrices: the number of clients whose confusion matrix, and precision by recall, are drawn at the end
-            of training and of a test; 0 for none, which saves 0.1 to 0.5 seconds each. Studies draw none.
+        pictures: the number of clients whose confusion matrix, and precision by recall, are drawn at the end of
+            training and of a test; 0 for no pictures at all, which saves 0.1 to 0.5 seconds each. Studies draw none.
     """
 
     clients: int = 64
     chosen: list[str] = field(default_factory=list)
-    corrections: int = 50
-    confusion_matrices: int = 32
+    pictures: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("clients", "corrections", "confusion_matrices"):
+        for name in ("clients", "pictures"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"board.{name}: expected at least 0, found {getattr(self, name)}")
 

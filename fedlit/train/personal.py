@@ -18,10 +18,10 @@ from torch import Tensor
 
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.exchange.members import Members
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import named_tensors
 from fedlit.tasks.base import LOSS, Score
-from fedlit.train.scoring import FederationView
 from fedlit.train.tuning import FineTune, check_share
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Personal:
 
     # ------------------------------------------------------------------ epochs
 
-    def start(self, federation: FederationView, max_epochs: int | None) -> None:
+    def start(self, federation: Members, max_epochs: int | None) -> None:
         """Before the first epoch, or the next one of a resumed run.
 
         Args:
@@ -152,13 +152,13 @@ class Personal:
             self.after = max_epochs - self.tune.epochs
         self._draw(federation)
 
-    def _draw(self, federation: FederationView) -> None:
+    def _draw(self, federation: Members) -> None:
         """Step those who have not stopped."""
         if self.tuning:
             federation.cohort = frozenset(federation.names) - self.stopped
 
     @torch.no_grad()
-    def end_of_steps(self, federation: FederationView) -> None:
+    def end_of_steps(self, federation: Members) -> None:
         """Average what clients have after an epoch's steps and its exchange."""
         share = self.tune.average if self.tuning and self.tune is not None else self.average
         if not (self.wanted and share):
@@ -176,7 +176,7 @@ class Personal:
                     average[key].lerp_(value.detach(), 1 - share)
 
     @torch.no_grad()
-    def show(self, federation: FederationView) -> None:
+    def show(self, federation: Members) -> None:
         """Let averages be scored: they stand in the clients until :meth:`judge`."""
         for name, client in federation.clients.items() if self.wanted else ():
             average = self._records[name].average
@@ -185,7 +185,7 @@ class Personal:
                 _put(client, average)
 
     @torch.no_grad()
-    def judge(self, federation: FederationView, results: Results, epoch: int) -> None:
+    def judge(self, federation: Members, results: Results, epoch: int) -> None:
         """Keep what is better than before, and give clients back what they had before :meth:`show`.
 
         Args:
@@ -216,7 +216,7 @@ class Personal:
         if self.tuning and self.tune is not None:
             record.stopped = record.waited >= self.tune.patience
 
-    def end_epoch(self, federation: FederationView, epochs: int, last: bool) -> bool:
+    def end_epoch(self, federation: Members, epochs: int, last: bool) -> bool:
         """Begin to fine-tune, or end, if it is time.
 
         Args:
@@ -246,7 +246,7 @@ class Personal:
         return over
 
     @torch.no_grad()
-    def _begin_tuning(self, federation: FederationView) -> None:
+    def _begin_tuning(self, federation: Members) -> None:
         self.tuning, self._epochs = True, 0
         for name, client in federation.clients.items():
             record = self._records[name]
@@ -273,7 +273,7 @@ class Personal:
                     group["lr"] = rate if self.tune.lr is None else self.tune.lr * rate / max(rates)
 
     @torch.no_grad()
-    def _finish(self, federation: FederationView) -> None:
+    def _finish(self, federation: Members) -> None:
         for name, client in federation.clients.items():
             _put(client, self._records[name].best)
         self.done = True

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from functools import cache, partial
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient, main_score
 from fedlit.data.loader import Batch
-from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Evaluation
 from fedlit.exchange.members import Members
@@ -26,7 +23,7 @@ from fedlit.tasks.base import Score, by_name
 from fedlit.tasks.metrics import SiteMetrics, summarise
 from fedlit.train.results import Results
 
-__all__ = ["Evaluations", "FederationView", "Scoring"]
+__all__ = ["Evaluations", "Scoring"]
 
 _log = logging.getLogger(__name__)
 
@@ -138,19 +135,6 @@ def _say_unlisted(metric: str) -> None:
     )
 
 
-class FederationView(Members, Protocol):
-    """A :class:`~fedlit.train.federation.Federation`, as its parts see it."""
-
-    data: FederatedData
-    names: tuple[str, ...]
-    scores_of: Mapping[str, tuple[Score, ...]]
-    step: int
-    scope_of_scoring: Callable[[], AbstractContextManager[None]]
-
-    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Give each client's facts to all processes."""
-
-
 class Evaluations:
     """The evaluations of a federation: which splits are being scored, and what waits to be executed for it.
 
@@ -161,7 +145,7 @@ class Evaluations:
         federation: whose clients.
     """
 
-    def __init__(self, federation: FederationView) -> None:
+    def __init__(self, federation: Members) -> None:
         self.federation = federation
         self.scoring: dict[Split, Scoring] = {}
         self._waiting: list[Evaluation] = []

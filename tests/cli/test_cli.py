@@ -23,7 +23,7 @@ from fedlit.errors import ConfigError
 from fedlit.run.config import find_config, known_configs
 
 FAST = ["--config", "quickstart.yaml", "--trainer.max_epochs", "2", "--model.threads", "1", "--data.batches", "4"]
-FAST += ["--board.confusion_matrices", "0"]  # pictures take longer than these trainings
+FAST += ["--board.pictures", "0"]  # pictures take longer than these trainings
 RUN = Path("lightning_logs/quickstart/version_0")
 
 

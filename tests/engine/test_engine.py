@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine import AutoEngine, PlainEngine, StackedEngine, ThreadedEngine, make_engine
+from fedlit.engine import PlainEngine, StackedEngine, ThreadedEngine, make_engine
 
 
 class Watched(FederatedClient):
@@ -85,7 +85,7 @@ def test_threads_are_shared_out() -> None:
     make = partial(make_engine, scope=nullcontext)
     assert isinstance(make("auto", 1, 8, cpu), PlainEngine) and make("auto", 1, 8, cpu).intra_op == 8
     engine = make("auto", 3, 2, cpu)
-    assert isinstance(engine, AutoEngine) and engine.threaded.workers == 2 and engine.intra_op == 1
+    assert isinstance(engine, ThreadedEngine) and engine.workers == 2 and engine.intra_op == 1
     assert isinstance(make("auto", 3, 16, torch.device("cuda")), PlainEngine)
     assert isinstance(make("threads", 4, 16, cpu), ThreadedEngine)
     stacked = make("auto", 4, 1, cpu)

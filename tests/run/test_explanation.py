@@ -49,7 +49,7 @@ def fit(folder: Path, *more: str) -> Path:
         "data": data,
         "model": {"client": CLIENT, "threads": 1},
         "exchange": {"federated": ["*"]},
-        "board": {"corrections": 2, "confusion_matrices": 0},
+        "board": {"pictures": 1},
         "trainer": {"max_epochs": 5, "default_root_dir": str(folder / "logs")},
     }
     config.write_text(json.dumps(content))
@@ -62,16 +62,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fit(tmp_path_factory.mktemp("explain"))
 
 
-def test_a_run_records_its_corrections_while_they_grow(run: Path) -> None:
-    assert sorted(pd.read_csv(run / "corrections.csv")["epoch"].unique()) == [2, 4, 5]
+def test_a_run_records_its_corrections(run: Path) -> None:
     last, epoch = read_corrections(run)
     assert epoch == 5 and len(last) == 6 * (2 * 5 + 2)
     features = {"a", "b", "ward=north", "ward=south", "ward=west"}
     assert set(last.loc[last["part"] == "input scale", "feature"]) == features
-    moved = [read_corrections(run, own)[0]["value"].sub(1).abs().mean() for own in (2, 5)]
-    assert moved[0] != moved[1]
     board = EventAccumulator(str(run / "federation"), size_guidance={"images": 0}).Reload()
-    assert len(board.Images("corrections/input")) == 3 and len(board.Images("corrections/output")) == 3
+    assert {"corrections/input", "corrections/output"} <= set(board.Tags()["images"])
 
 
 def test_the_command_writes_pictures_a_table_and_words_from_corrections_alone(
@@ -100,22 +97,11 @@ def test_what_is_refused(run: Path, capsys: pytest.CaptureFixture, tmp_path: Pat
         ("--run nowhere", "--run:"),
         (f"--run {tmp_path}", "corrections.csv"),
         (f"--run {run} --client site3", "--client: expected a run of a mixed model"),
-        (f"--run {run} --epoch 3", "--epoch: expected one of 2, 4, 5, found 3"),
         (f"--run {run} --threshold 0", "standard deviations"),
     ):
         assert main(["explain", *words.split(), "--out", str(tmp_path / "out")]) == 2
         assert found in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.full
-def test_resumed_it_goes_on_behind_what_was_recorded(run: Path, tmp_path: Path) -> None:
-    part = fit(tmp_path, "--trainer.max_epochs", "3")
-    config = str(part.parents[2] / "sites.yaml")
-    assert main(["fit", "--config", config, "--ckpt_path", "last", "--trainer.max_epochs", "5"]) == 0
-    resumed, expected = pd.read_csv(part / "corrections.csv"), pd.read_csv(run / "corrections.csv")
-    assert sorted(resumed["epoch"].unique()) == [2, 3, 4, 5]
-    pd.testing.assert_frame_equal(resumed[resumed["epoch"] != 3].reset_index(drop=True), expected, check_exact=True)
 
 
 def test_a_study_keeps_what_was_corrected(run: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
 
 QUIET = ["--config", "quickstart.yaml", "--data.source.init_args.clients=[wine]"]
-QUIET += ["--board.confusion_matrices=0", "--checkpoint.seconds=0"]
+QUIET += ["--board.pictures=0", "--checkpoint.seconds=0"]
 
 
 def make_run(folder: Path, **options: Any) -> Run:

@@ -18,7 +18,7 @@ from fedlit.__main__ import main
 EPOCHS = 4
 ARGS = ["--config", "quickstart.yaml", f"--trainer.max_epochs={EPOCHS}", "--model.threads=1"]
 ARGS += ["--model.client=slow.Slow", "--model.client.network=fedlit.MLP", "--model.client.network.dropout=0.2"]
-ARGS += ["--board.confusion_matrices=0", "--checkpoint.seconds=0"]
+ARGS += ["--board.pictures=0", "--checkpoint.seconds=0"]
 
 SLOW = """
 import os, time

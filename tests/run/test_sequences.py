@@ -43,17 +43,17 @@ def make_run(folder: Path, epochs: int, rule: Any = None, source: Any = None, ne
     exchange = Exchange(federated=["*"], rule=rule or FedGMCC(2, 2, grid=2, inputs="range", outputs="probabilities"))
     return Run(
         loop, rows, exchange, root=folder, checkpoints=Checkpoints(best=0), max_epochs=epochs,
-        board=BoardSettings(corrections=0, confusion_matrices=0),
+        board=BoardSettings(pictures=0),
     )  # fmt: skip
 
 
 def test_it_learns_and_predictions_are_of_positions(pictures: None, tmp_path: Path) -> None:
     run = make_run(tmp_path, 6, Mean(), Populations(**{**SMALL, "flipped": [1, 2], "errors": 0.0}))
-    run.board = BoardSettings(clients=1, chosen=["pop1_1"], corrections=0, confusion_matrices=1)
+    run.board = BoardSettings(clients=1, chosen=["pop1_1"], pictures=1)
     run.fit(quiet=True)
     scores = run.test(quiet=True).scores
     drawn = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload().Runs()["fedlit/version_0/pop1_1"]["images"]
-    assert {"val/confusion_matrix", "test/curves"} <= set(drawn)
+    assert {"val/confusion_matrix", "test/confusion_matrix"} <= set(drawn)
     assert min(own["auroc"] for own in scores.values()) > 0.65  # a word of five bases says which labels are flipped
     told = run.predict(quiet=True)["pop1_1"]
     assert list(told) == ["row", "probability_0", "probability_1", "predicted"]

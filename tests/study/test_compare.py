@@ -186,7 +186,7 @@ data:
 model: {client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}}
 exchange: {federated: [core]}
 trainer: {max_epochs: 1}
-board: {confusion_matrices: 0}
+board: {pictures: 0}
 """
 
 

@@ -36,7 +36,7 @@ SMALL: dict[str, Any] = {
         "threads": 1,
     },
     "exchange": {"federated": ["core"], "buffers": "average"},
-    "board": {"confusion_matrices": 0, "curves": False},
+    "board": {"pictures": 0},
     "trainer": {"max_epochs": 2, "enable_progress_bar": False},
 }
 CEDAR = {"data": {"source": {"class_path": "federations.Made", "init_args": {"clients": ["cedar"]}}}}

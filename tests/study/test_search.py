@@ -25,7 +25,7 @@ from fedlit.study.search import Found, Trial, search
 from fedlit.study.study import Study
 from fedlit.study.tune import judged
 
-SMALL = {"data.batches": 2, "model.client.network.hidden": [8, 8, 8], "board.confusion_matrices": 0}
+SMALL = {"data.batches": 2, "model.client.network.hidden": [8, 8, 8], "board.pictures": 0}
 SMALL["data.source.init_args.clients"] = ["wine", "iris"]
 RATE = {"low": 0.25, "high": 1.0}
 SPACE = {

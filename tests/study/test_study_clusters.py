@@ -34,7 +34,7 @@ exchange:
   federated: ["*"]
   rule: {class_path: fedlit.IFCA}
 trainer: {max_epochs: 2}
-board: {confusion_matrices: 0}
+board: {pictures: 0}
 """
 
 STUDY = """\

@@ -93,7 +93,7 @@ def run_of_four(
     loop = FederatedLoop(factory, optimizer=partial(torch.optim.Adam, lr=0.01), seed=8, threads=1, engine=engine)
     rows = FederatedData(source or Four(), seed=8, batches=4, **(data or {}))
     options.setdefault("checkpoints", Checkpoints(best=0, seconds=0))
-    board = BoardSettings(corrections=0, confusion_matrices=0)
+    board = BoardSettings(pictures=0)
     return Run(loop, rows, Exchange(federated=list(federated)), root=folder, max_epochs=epochs, board=board, **options)
 
 
@@ -136,7 +136,7 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
 
 def test_each_task_has_its_pictures(pictures: None, tmp_path: Path) -> None:
     run = run_of_four(tmp_path, epochs=1)
-    run.board = BoardSettings(corrections=0)
+    run.board = BoardSettings()
     run.fit(quiet=True)
     run.test(quiet=True)
     found = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload().Runs()

@@ -98,7 +98,7 @@ def test_planted_concepts_are_found_and_everything_is_told(tmp_path: Path) -> No
     within = last["first"].map(concept) == last["second"].map(concept)
     assert last.loc[within, "value"].max() < last.loc[~within, "value"].min()
     board = EventAccumulator(str(run.folder / "federation"), size_guidance={"images": 0, "scalars": 0}).Reload()
-    assert {"clusters/membership", "clusters/pairs"} <= set(board.Tags()["images"])
+    assert {"clusters/membership"} <= set(board.Tags()["images"])
     shown = {tag: [event.value for event in board.Scalars(f"exchange/{tag}")] for tag in ("clusters", "percentile")}
     assert shown["clusters"] == [float(n) for n in found.groupby("round")["cluster"].nunique()]
     assert shown["percentile"][0] == 50 and len(set(shown["percentile"])) > 1

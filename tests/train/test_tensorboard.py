@@ -29,7 +29,7 @@ def series(board: EventMultiplexer, run: str, tag: str) -> dict[int, float]:
 def trained(pictures: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("board")
     settings = {"data.batches": 4, "name": "made"}
-    board = BoardSettings(corrections=0)
+    board = BoardSettings()
     run = make_run(folder, epochs=3, exchange={"federated": ["core"]}, settings=settings, board=board)
     run.fit(quiet=True)
     return run, read(folder)
@@ -85,7 +85,7 @@ def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path)
     run = alike(
         tmp_path,
         exchange={"federated": ["core"]},
-        board=BoardSettings(clients=3, chosen=["site5"], confusion_matrices=0),
+        board=BoardSettings(clients=3, chosen=["site5"], pictures=0),
     )
     results = run.fit(quiet=True)
     board = read(tmp_path)
@@ -96,7 +96,7 @@ def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path)
     values = [scores["auroc"] for scores in results.scores.values()]
     for percent in (10, 50, 90):
         assert series(board, federation, f"val/auroc/p{percent}")[12] == pytest.approx(np.percentile(values, percent))
-    everyone = alike(tmp_path / "all", board=BoardSettings(clients=7, confusion_matrices=0))
+    everyone = alike(tmp_path / "all", board=BoardSettings(clients=7, pictures=0))
     everyone.fit(quiet=True)
     assert {Path(name).name for name in read(tmp_path / "all").Runs()} == {"federation", *results.scores}
     assert "val/auroc/p10" not in read(tmp_path / "all").Runs()[federation]["scalars"]

@@ -109,7 +109,7 @@ class Board(Callback):
         tag, federation = TAGS[split], loop.federation
         scoring, step, loggers = federation.evaluations.scoring[split], federation.step, boards(trainer)
         sites = list(dict.fromkeys([*scoring.sites, *(federation.scores_of if federation.group.size > 1 else ())]))
-        most = max((logger.shown.confusion_matrices for logger in loggers), default=0)
+        most = max((logger.shown.pictures for logger in loggers), default=0)
         shown = [site for site in sites if any(logger.shows(site) for logger in loggers)][:most]
         # of several processes the first draws what all tell
         shown = federation.group.first("what is drawn", shown)

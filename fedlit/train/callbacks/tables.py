@@ -31,7 +31,8 @@ _log = logging.getLogger(__name__)
 class Tables(Callback):
     """Writes CSV files into a run's folder, and pictures of them to TensorBoard.
 
-    - ``corrections.csv`` (epoch, client, part, feature, value), of methods whose clients have corrections;
+    - ``corrections.csv`` (epoch, client, part, feature, value), of methods whose clients have corrections, at the end
+      of training;
     - ``clusters.csv`` (round, epoch, client, cluster, concept) and ``pairs.csv`` (round, first, second, measure,
       value), of rules with clusters;
     - ``effects.csv`` (client, output, part, column, value, error), of mixed models, at the end of training;
@@ -40,27 +41,23 @@ class Tables(Callback):
     Args:
         folder: of the run.
         exchange: of the run; the first of its processes writes.
-        every: epochs between two records of corrections, each with a picture; 0 for one record, at the end of training
-            (where there is always one), and no picture.
+        pictures: whether there are pictures.
     """
 
-    def __init__(self, folder: Path, exchange: Exchange, every: int) -> None:
-        self.folder, self.exchange, self.every = folder, exchange, every
-        self._recorded_epoch, self._recorded_round = -1, 0
+    def __init__(self, folder: Path, exchange: Exchange, pictures: bool) -> None:
+        self.folder, self.exchange, self.pictures = folder, exchange, pictures
+        self._recorded_round = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Remove the rows that a resumed run writes again."""
         self._recorded_round = self.exchange.rounds
         if group_of(self.exchange.transport).rank:
             return
-        last = {"epoch": trainer.current_epoch, "round": self.exchange.rounds}
-        for name, column in ((CORRECTIONS, "epoch"), (CLUSTERS, "round"), (PAIRS, "round")):
+        for name in (CLUSTERS, PAIRS):
             if (self.folder / name).is_file():
                 rows = pd.read_csv(self.folder / name, dtype=str, keep_default_na=False)
-                rows = rows[rows[column].astype(int) <= last[column]]
+                rows = rows[rows["round"].astype(int) <= self.exchange.rounds]
                 self._write(name, rows.to_csv(index=False))
-                if name == CORRECTIONS and len(rows):
-                    self._recorded_epoch = int(rows[column].iloc[-1])
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
         """Record the clusters of an exchange, before the next checkpoint."""
@@ -87,19 +84,22 @@ class Tables(Callback):
             columns = ["round", "first", "second", "path", "u", "loss"]
             self._write(PATHS, pd.DataFrame(paths, columns=columns).to_csv(index=False))
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Record corrections after every ``every`` epochs."""
-        if self.every and (trainer.current_epoch + 1) % self.every == 0:
-            self._record_corrections(trainer, pl_module, trainer.current_epoch + 1)
-
     def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Record the last corrections, and draw the clusters."""
-        self._record_corrections(trainer, pl_module, trainer.current_epoch)
-        told = {name: getattr(client, "told", ()) for name, client in pl_module.federation.items()}
-        effects = self._gathered("effects", effects_frame(told))
-        if len(effects) and not group_of(self.exchange.transport).rank:
-            self._write(EFFECTS, effects.to_csv(index=False))
-        if (self.folder / CLUSTERS).is_file():
+        """Write corrections and effects, and draw."""
+        clients = pl_module.federation
+        corrections = self._gathered(CORRECTIONS, corrections_frame({k: own.corrections for k, own in clients.items()}))
+        effects = self._gathered(EFFECTS, effects_frame({k: getattr(own, "told", ()) for k, own in clients.items()}))
+        if group_of(self.exchange.transport).rank:
+            return
+        if len(corrections):
+            corrections.insert(0, "epoch", trainer.current_epoch)
+        for name, rows in ((CORRECTIONS, corrections), (EFFECTS, effects)):
+            if len(rows):
+                self._write(name, rows.to_csv(index=False))
+        if self.pictures and len(corrections):
+            epoch = trainer.current_epoch
+            _draw(trainer, f"corrections of epoch {epoch}", lambda: _correction_figures(corrections, epoch))
+        if self.pictures and (self.folder / CLUSTERS).is_file():
             found = read_named(self.folder / CLUSTERS)
             _draw(trainer, "clusters", lambda: {"clusters/membership": membership_figure(found)})
 
@@ -110,17 +110,6 @@ class Tables(Callback):
             frames = [pd.DataFrame(table, columns=rows.columns) for table in group.gather(topic, rows.to_dict("list"))]
             rows = pd.concat([frame for frame in frames if len(frame)] or [rows], ignore_index=True)
         return rows
-
-    def _record_corrections(self, trainer: Trainer, loop: FederatedLoop, epoch: int) -> None:
-        rows = corrections_frame({name: client.corrections for name, client in loop.federation.items()})
-        rows = self._gathered("corrections", rows)
-        if group_of(self.exchange.transport).rank or not len(rows) or self._recorded_epoch == epoch:
-            return
-        self._recorded_epoch = epoch
-        rows.insert(0, "epoch", epoch)
-        self._append(CORRECTIONS, rows)
-        if self.every:
-            _draw(trainer, f"corrections of epoch {epoch}", lambda: _correction_figures(rows, epoch))
 
     def _append(self, name: str, rows: pd.DataFrame) -> None:
         path = self.folder / name
