@@ -62,7 +62,8 @@ class ClientSpec:
 
     def state_dict(self) -> dict[str, Any]:
         """The description as plain data: a checkpoint keeps it, so that a client can be built where no table is."""
-        return {**_plain(vars(self) | {"task": None}), "task": task_state(self.task)}
+        told = {key: [vars(each) for each in getattr(self, key)] for key in ("sites", "inputs")}
+        return {**vars(self), **told, "task": task_state(self.task)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> ClientSpec:
@@ -107,15 +108,6 @@ class ClientSpec:
         class) where there are two.
         """
         return self.task.outputs
-
-
-def _plain(value: Any) -> Any:
-    """Lists in place of tuples, mappings in place of what has fields."""
-    if isinstance(value, Site | Input):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(own) for key, own in value.items()}
-    return [_plain(own) for own in value] if isinstance(value, list | tuple) else value
 
 
 def _whole(value: Any) -> Any:

@@ -106,7 +106,7 @@ def _chosen(text: str, command: str, topic: str) -> str:
 
 
 def keys_markdown(parser: Any) -> str:
-    """All configuration keys for a page: a table for each group, with type, default, meaning and example.
+    """All configuration keys for a page: a table for each group, with type, default and meaning.
 
     Of the keys of Lightning's Trainer it has only those that ``fedlit fit --help`` shows.
 
@@ -120,13 +120,11 @@ def keys_markdown(parser: Any) -> str:
             continue
         about = " ".join(_without_roles(action.help or "").split())
         meaning = re.split(r"(?<=\.)\s+(?=[A-Z`])", about)[0].rstrip(".")
-        example = re.search(r"such as (``.+?``)|(``[{\[].+?``)", about)
         default = "required" if action.required else _default(DEFAULTS.values.get(action.dest, action.default))
         cells = [f"`{action.dest}`", _type(typed), default, meaning[:1].upper() + meaning[1:]]
-        cells.append(example[1] or example[2] if example else "")
         line = " | ".join(cells).replace("``", "`")
-        rows.setdefault(group or "The run", []).append(f"| {line.rstrip()} |")
-    head = ["| key | type | default | meaning | example |", "| --- | --- | --- | --- | --- |"]
+        rows.setdefault(group or "The run", []).append(f"| {line} |")
+    head = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     return "\n\n".join("\n".join([f"## {group}", "", *head, *own]) for group, own in rows.items())
 
 
