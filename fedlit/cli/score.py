@@ -63,7 +63,7 @@ def predict(
     replaced = write_scores(scores, out)
     lines = [
         f"Scored {len(rows):,} rows of {data} as client {client}",
-        *_predicted(scores, scorer, rows),
+        *_predicted(scores, scorer),
         *(f"Note: {note}" for note in (*raw.notes, *scorer.notes, *_precision(scorer.about["precision"]))),
         f"{'Replaced' if replaced else 'Wrote'} {out}",
     ]
@@ -104,16 +104,13 @@ def _listed(key: str, rows: pd.DataFrame) -> list[str]:
     return [key] if key in rows else [own.strip() for own in key.split(",")]
 
 
-def _predicted(scores: pd.DataFrame, scorer: Scorer, rows: pd.DataFrame) -> list[str]:
-    """A line for each predicted column; of reads, whose bases are a text, up to their ends."""
+def _predicted(scores: pd.DataFrame, scorer: Scorer) -> list[str]:
+    """A line for each predicted column; of reads, of the positions that have a base."""
     import pandas as pd
-
-    from fedlit.data.sources.reads import lengths
 
     first, classes = "predicted", bool(scorer.outcome.classes)
     if scorer.labels_reads:
-        texts = [text[:end] for text, end in zip(scores[first], lengths(rows), strict=True)]
-        letters = pd.Series(list("".join(texts)), dtype=object)
+        letters = pd.Series(list("".join(scores[first]).replace("?", "")), dtype=object)
         return [f"{_counted(letters, scorer.encoder.target_name, classes)} (positions)"]
     if first in scores:
         return [_counted(scores[first], scorer.encoder.target_name, classes)]

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.data.row_encoder import RowEncoder
-from fedlit.data.sources.reads import are_positions, as_positions, without_bases
+from fedlit.data.sources.reads import are_positions, as_positions
 from fedlit.errors import ConfigError, DataError, RunError, did_you_mean, told_as
 from fedlit.outcomes import SEQUENCE, Outcome
 from fedlit.score.cells import check_frame, missing_and_unseen
@@ -125,11 +125,11 @@ class Scorer:
         frame = check_frame(frame, self.encoder)
         chosen = self._keys(frame, keys)
         told = pd.DataFrame(self.outcome.columns(self._predictions(frame, chosen)))
-        if self.labels_reads and (empty := without_bases(frame, list(self.encoder.columns))).any():
-            told.loc[empty] = None
-            told.loc[empty, "predicted"] = _NO_LABEL * len(self.encoder.columns)
-            count = int(empty.sum())
-            self.notes.append(f"rows without any base: {count:,}; nothing is predicted of them ({_NO_LABEL})")
+        if self.labels_reads:
+            columns = list(self.encoder.columns)
+            bases = as_positions(frame, columns, f"client {self.client!r}")[0][columns].notna().to_numpy()
+            pairs = zip(told["predicted"], bases, strict=True)
+            told["predicted"] = ["".join(np.where(own, list(text), _NO_LABEL)) for text, own in pairs]
         if clash := [name for name in chosen if name in told]:
             raise DataError(f"keys: expected names that results do not have, found {clash[0]!r}; rename the column")
         return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "BASES", "ENDINGS", "Reads", "are_positions", "as_positions", "codes_of", "lengths", "new_reads",
-    "position_names", "records_of", "table_of", "without_bases",
+    "BASES", "ENDINGS", "Reads", "are_positions", "as_positions", "codes_of", "new_reads",
+    "position_names", "records_of", "table_of",
 ]  # fmt: skip
 
 BASES = "ACGNT"
@@ -158,30 +158,19 @@ def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tup
     """
     import pandas as pd
 
-    if _READ not in frame:
-        if not set(columns) & set(frame):
-            raise DataError(
-                f"{where}: expected a column {_READ}, or a file that ends in .fasta or .fastq, found the columns "
-                f"{shorten([*map(str, frame)])}"
-            )
-        return frame, []
-    codes, notes = codes_of(_texts(frame), len(columns), where)
-    read = pd.DataFrame(_LETTERS[codes], index=frame.index, columns=list(columns))
-    rest = frame.drop(columns=[name for name in (*columns, _READ) if name in frame])
-    return pd.concat([rest, read], axis=1), notes
-
-
-def without_bases(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
-    """Which rows have no base at all, (n,) bool; ``frame`` as :func:`as_positions` takes it."""
+    rows, notes = frame, list[str]()
     if _READ in frame:
-        return np.array([not text for text in _texts(frame)], dtype=bool)
-    empty: np.ndarray = frame[list(columns)].isna().all(axis=1).to_numpy()
-    return empty
-
-
-def lengths(frame: pd.DataFrame) -> list[int | None]:
-    """Return how many bases each row has, where rows are texts."""
-    return [len(text) for text in _texts(frame)] if _READ in frame else [None] * len(frame)
+        codes, notes = codes_of(_texts(frame), len(columns), where)
+        read = pd.DataFrame(_LETTERS[codes], index=frame.index, columns=list(columns))
+        rows = pd.concat([frame.drop(columns=[name for name in (*columns, _READ) if name in frame]), read], axis=1)
+    elif not set(columns) & set(frame):
+        raise DataError(
+            f"{where}: expected a column {_READ}, or a file that ends in .fasta or .fastq, found the columns "
+            f"{shorten([*map(str, frame)])}"
+        )
+    if empty := int(rows.reindex(columns=list(columns)).isna().all(axis=1).sum()):
+        notes.append(f"rows without any base: {empty:,}; nothing is predicted of them (?)")
+    return rows, notes
 
 
 def _texts(frame: pd.DataFrame) -> list[str]:
