@@ -23,18 +23,17 @@ def spread(folds: np.ndarray, n: int) -> int:
 
 
 @pytest.mark.parametrize("n", [2, 8])
-def test_each_fold_has_its_share_of_every_class(n: int) -> None:
+def test_each_fold_has_its_share_of_every_class_tenth_of_numbers_and_combination(n: int) -> None:
     y = np.random.default_rng(0).choice(4, size=403, p=[0.6, 0.3, 0.08, 0.02])
     folds = fold_of(y, n, 8, "a")
     assert sorted(set(folds.tolist())) == list(range(n)) and spread(folds, n) <= 4
     assert all(spread(folds[y == own], n) <= 1 for own in range(4))
-
-
-def test_of_numbers_each_fold_has_its_share_of_each_tenth() -> None:
-    y = np.random.default_rng(0).lognormal(size=500)
-    folds = fold_of(y, 5, 8, "a")
-    tenth = np.argsort(np.argsort(y)) // 50
-    assert all(spread(folds[tenth == own], 5) <= 1 for own in range(10))
+    numbers = np.random.default_rng(0).lognormal(size=400)
+    folds, tenth = fold_of(numbers, n, 8, "a"), np.argsort(np.argsort(numbers)) // 40
+    assert all(spread(folds[tenth == own], n) <= 1 for own in range(10))
+    labels = np.repeat([[0.0, 1.0], [1.0, np.nan], [1.0, 1.0]], 24, axis=0)  # several a row, some not known
+    folds = fold_of(labels, n, 8, "a")
+    assert all(spread(folds[start : start + 24], n) == 0 for start in (0, 24, 48))
 
 
 def test_folds_are_a_function_of_seed_and_client() -> None:
@@ -59,19 +58,13 @@ def test_a_class_rarer_than_folds_is_in_as_many_as_it_has_rows_without_a_warning
     assert len(set(folds[40:43].tolist())) == 3
 
 
-def test_of_several_labels_each_combination_is_shared_out_also_where_some_are_not_known() -> None:
-    y = np.repeat([[0.0, 1.0], [1.0, np.nan], [1.0, 1.0]], 20, axis=0)
-    folds = fold_of(y, 4, 8, "a")
-    assert all(spread(folds[start : start + 20], 4) == 0 for start in (0, 20, 40))
-
-
-@pytest.mark.parametrize("found", [1, -2, True, "4"])
-def test_a_number_of_folds_that_cannot_be_meant_is_refused(found: object) -> None:
-    with pytest.raises(ConfigError, match="folds: expected 2 folds or more, 0 for none, found"):
-        check_folds(found)
-
-
-def test_fewer_rows_or_groups_than_folds_are_refused_with_the_client() -> None:
+def test_what_is_refused() -> None:
+    for found in (1, -2, True, "4"):
+        with pytest.raises(ConfigError, match="folds: expected 2 folds or more, 0 for none, found"):
+            check_folds(found)
+    for folds, fold in ((1, 0), (4, 4), (0, 1)):
+        with pytest.raises(ConfigError, match=r"data\.fold.*expected .* found"):
+            made(fold, folds)
     with pytest.raises(DataError, match=r"client 'a': expected 4 training and validation rows or more.*found 3"):
         fold_of(np.zeros(3, int), 4, 8, "a")
     with pytest.raises(DataError, match=r"client 'a': expected 4 .*groups of rows.*found 2"):
@@ -117,9 +110,3 @@ def test_rows_of_a_group_are_in_one_fold_of_a_table_and_of_a_study(tmp_path: Pat
         groups = client.groups_of(client.train)
         assert groups is not None and groups.tolist() == [people[row] for row in client.train.row]
     assert sorted(held) == sorted(row for row in range(120) if row not in own["test"].row)
-
-
-@pytest.mark.parametrize(("folds", "fold"), [(1, 0), (4, 4), (0, 1)])
-def test_a_fold_that_there_is_not_is_refused(folds: int, fold: int) -> None:
-    with pytest.raises(ConfigError, match=r"data\.fold.*expected .* found"):
-        made(fold, folds)
