@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from federations import METHODS, make_run
+from federations import make_run
 
 from fedlit.client.client import FederatedClient
 from fedlit.errors import RunError
@@ -19,13 +19,6 @@ from fedlit.sharing import State
 class Publishes(FederatedClient):
     def publish(self) -> State:
         return {"mean": self.federated["core.0.weight"].mean(0), "rows": torch.ones(2, 3, dtype=torch.float64)}
-
-
-RUNS: dict[str, dict[str, Any]] = {
-    "rate 0.5": METHODS["global layers, rate 0.5, every 3 steps"],
-    "published": {"client": Publishes, "exchange": {"federated": ["core"]}},
-}
-"""Of all methods: contract/test_contract.py."""
 
 
 class Weighs(InProcess):
@@ -44,11 +37,10 @@ class Weighs(InProcess):
         return outcome
 
 
-@pytest.mark.parametrize("method", RUNS)
-def test_the_plan_says_what_travels_to_the_byte(method: str, tmp_path: Path) -> None:
+def test_the_plan_says_what_travels_to_the_byte(tmp_path: Path) -> None:
+    """Up, of all methods: contract/test_contract.py."""
     weighs = Weighs()
-    exchange = {**RUNS[method]["exchange"], "every": "epoch"}
-    run = make_run(tmp_path, epochs=1, transport=weighs, **{**RUNS[method], "exchange": exchange})
+    run = make_run(tmp_path, epochs=1, transport=weighs, client=Publishes, exchange={"federated": ["core"]})
     planned = {name: own["bytes_per_exchange"] for name, own in run.describe().clients.items()}
     run.fit(quiet=True)
     assert run.exchange.rounds == 1

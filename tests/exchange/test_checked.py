@@ -73,20 +73,14 @@ def test_values_that_float32_cannot_hold_are_finite_in_float64(begin: bool) -> N
 
 
 class Wrong(Mean):
-    """The mean, with a mistake in it, or of what clients start from."""
+    """The mean, with a mistake in it."""
 
-    def __init__(self, mistake: Callable[[Received], Any], at_begin: bool = False) -> None:
+    def __init__(self, mistake: Callable[[Received], Any]) -> None:
         super().__init__()
-        self.mistake, self.at_begin = mistake, at_begin
-
-    def begin(self, round: Round) -> Any:
-        return self.mistake(self._own(round)) if self.at_begin else {}
+        self.mistake = mistake
 
     def __call__(self, round: Round) -> Any:
-        return super().__call__(round) if self.at_begin else self.mistake(self._own(round))
-
-    def _own(self, round: Round) -> Received:
-        return {client: dict(state) for client, state in super().__call__(round).items()}
+        return self.mistake({client: dict(state) for client, state in super().__call__(round).items()})
 
 
 class Remembers(FederatedClient):
@@ -112,28 +106,10 @@ def test_nothing_is_written_of_what_is_refused(mistake: Any, key: str, tmp_path:
     assert run.exchange.rounds == 0 and run.exchange.bytes == 0
 
 
-def test_begin_may_leave_clients_out(tmp_path: Path) -> None:
-    start = torch.full((8, 8), 0.25)
-    rule = Wrong(lambda received: {"birch": {NAME: start}}, at_begin=True)
-    run = make_run(tmp_path, epochs=1, client=Remembers, exchange={"federated": ["core"], "rule": rule})
-    run.describe()
-    initial = run.loop.federation["ash"].state_dict()[NAME].clone()
-    run.fit(quiet=True)
-    first = {name: client.state["got"][0][NAME] for name, client in run.loop.federation.items()}
-    assert torch.equal(first["birch"], start)
-    assert torch.equal(first["ash"], initial) and torch.equal(first["cedar"], initial)
-
-
 class InPlace(Mean):
     def __call__(self, round: Round) -> Any:
-        own = round.updates["birch"]
-        own.published.get("note", own.state[NAME]).mul_(0.5)
+        round.updates["birch"].state[NAME].mul_(0.5)
         return super().__call__(round)
-
-
-class Notes(FederatedClient):
-    def publish(self) -> State:
-        return {"note": self.head.bias.detach()[:1]}  # type: ignore[union-attr, index]
 
 
 class Greedy(FederatedClient):
@@ -148,7 +124,6 @@ class Greedy(FederatedClient):
     ("client", "rule", "key"),
     [
         (FederatedClient, InPlace, f"InPlace: .*{NAME} of birch"),
-        (Notes, InPlace, "InPlace: .*note of birch"),
         (Greedy, Mean, f"'birch': .*Greedy.on_receive .*{NAME}"),
     ],
 )

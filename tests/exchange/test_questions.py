@@ -36,16 +36,3 @@ def test_what_a_client_is_asked_is_what_it_has(tmp_path: Path) -> None:
     assert torch.equal(low, rows.x.amin(0)) and torch.equal(high, rows.x.amax(0))
     sent = 2 * sum(value.numel() for value in other.values()) * 4
     assert asked.weigh({}, {}) == sent + 2 * 4 + 2 * rows.x.shape[1] * 4
-
-
-def test_fresh_values_are_a_function_of_the_seed(tmp_path: Path) -> None:
-    run = make_run(tmp_path, align="both", exchange={"federated": ["encoder", "core", "head"]})
-    run.describe()
-    federation = run.loop.federation
-    blueprint = run.exchange._blueprint(federation, "birch")
-    fresh = blueprint.fresh(17)
-    assert fresh.keys() == set(federation["birch"].federated) == set(blueprint.names)
-    assert not torch.equal(fresh["core.0.weight"], blueprint.fresh(18)["core.0.weight"])
-    assert all(torch.equal(value, blueprint.fresh(17)[name]) for name, value in fresh.items())
-    start = blueprint.fresh(run.seed)  # the run's own seed gives what everybody starts from
-    assert all(torch.equal(value, start[name]) for name, value in federation["ash"].federated.items())

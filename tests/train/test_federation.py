@@ -76,14 +76,11 @@ class Notes(Mean):
 
 CASES: dict[str, tuple[dict[str, Any], list[Any]]] = {
     # what ash, birch and cedar say in three epochs of four batches each
-    "each epoch": ({}, [[4, 4, 4]] * 3),
-    "accumulated": ({"loop": {"accumulate": 3}}, [[2, 2, 2]] * 3),
     "accumulated, each step": (
         {"loop": {"accumulate": 3}, "exchange": {"every": "step"}},
         [[n, n, n] for n in (0, 0, 1, 1) * 3],
     ),
     "every five steps": ({"exchange": {"every": {"steps": 5}}}, [[5, 5, 5]] * 2),
-    "a batch size": ({"data": {"batches": None, "batch_size": 8}}, [[6, 4, 8]] * 3),
     "a batch size, accumulated": (
         {"data": {"batches": None, "batch_size": 8}, "loop": {"accumulate": 4}},
         [[2, 1, 2]] * 3,

@@ -182,16 +182,6 @@ def test_overrides_reach_the_clients_they_name_and_no_others(tmp_path: Path) -> 
     assert isinstance(run.loop.federation["cedar"], Hooked)
 
 
-def test_a_second_fit_starts_from_nothing_in_a_folder_of_its_own(tmp_path: Path) -> None:
-    run = make_run(tmp_path, exchange={"federated": ["core"]})
-    first = run.fit(quiet=True)
-    weights = {name: value.clone() for name, value in run.loop.state_dict().items()}
-    second = run.fit(quiet=True)
-    assert second.scores == first.scores and run.exchange.rounds == 3
-    assert different(weights, dict(run.loop.state_dict())) == []
-    assert sorted(path.name for path in (tmp_path / "fedlit").iterdir()) == ["version_0", "version_1"]
-
-
 class Skips(FederatedClient):
     def training_step(self, batch: Batch, batch_idx: int) -> Any:
         return None if self.spec.name == "birch" else super().training_step(batch, batch_idx)

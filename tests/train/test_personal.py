@@ -96,13 +96,6 @@ def test_who_waits_too_long_stops_and_nothing_more_is_left_to_train(
     assert different(weights(run), weights(again)) == []
 
 
-def test_fine_tuning_never_gives_worse_validation_scores_than_the_federation(tmp_path: Path) -> None:
-    before = make_run(tmp_path / "a", exchange=CORE, loop={"keep": "loss"}, epochs=3).fit(quiet=True).scores
-    options = {"keep": "loss", "then": Then(FineTune(epochs=4, patience=2, lr=1.0))}
-    after = make_run(tmp_path / "b", exchange=CORE, loop=options, epochs=3).fit(quiet=True).scores
-    assert all(after[name]["loss"] <= before[name]["loss"] for name in before)
-
-
 def test_a_training_that_ends_early_says_that_nothing_was_fine_tuned(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

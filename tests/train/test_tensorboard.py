@@ -96,7 +96,3 @@ def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path)
     values = [scores["auroc"] for scores in results.scores.values()]
     for percent in (10, 50, 90):
         assert series(board, federation, f"val/auroc/p{percent}")[12] == pytest.approx(np.percentile(values, percent))
-    everyone = alike(tmp_path / "all", board=BoardSettings(clients=7, pictures=0))
-    everyone.fit(quiet=True)
-    assert {Path(name).name for name in read(tmp_path / "all").Runs()} == {"federation", *results.scores}
-    assert "val/auroc/p10" not in read(tmp_path / "all").Runs()[federation]["scalars"]

@@ -16,7 +16,6 @@ from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules import (
     ByPart,
     CenteredClipping,
-    FedAdam,
     FedAvgM,
     FedNova,
     Mean,
@@ -26,33 +25,26 @@ from fedlit.exchange.rules import (
 NAMES = ("encoder.w", "core.0.w", "core.norm.w", "head.w")
 
 
-def rounds(names: tuple[str, ...] = NAMES, count: int = 4) -> list[Round]:
-    """The start, then exchanges; the fifth client has no head, and one in three takes no part."""
-    generator, found = torch.Generator().manual_seed(0), []
-    has = {f"c{place}": tuple(n for n in NAMES if place < 4 or n != "head.w") for place in range(6)}
-    start = {name: torch.randn(3, generator=generator) for name in NAMES}
-    for number in range(-1, count):
-        updates = {}
-        for place, (client, own) in enumerate(has.items()):
-            moved = {name: start[name] + (number >= 0) * torch.randn(3, generator=generator) for name in own}
-            if number < 0 or (place + number) % 3:
-                state = {name: value for name, value in moved.items() if name in names}
-                updates[client] = Update(state, 5 + place, parameters=tuple(state), steps=1 + place)
-        receivers = {client: tuple(name for name in own if name in names) for client, own in has.items()}
-        found.append(Round(number, 0, updates, receivers))
-    return found
-
-
 def received(rule: Rule, names: tuple[str, ...] = NAMES) -> list[dict[str, dict[str, torch.Tensor]]]:
-    start, *others = rounds(names)
-    rule.begin(start)
-    return [{client: dict(own) for client, own in rule(one).items()} for one in others]
+    """What clients receive of some tensors, from one start; the sixth has no head, and one in three takes no part."""
+    generator, found = torch.Generator().manual_seed(0), []
+    clients = {f"c{place}": names if place < 5 else tuple(n for n in names if n != "head.w") for place in range(6)}
+    start = {name: torch.randn(3, generator=generator) for name in NAMES}
+    moves = torch.randn(4, 6, len(NAMES), 3, generator=generator)
+    for number in range(-1, 4):
+        updates = {}
+        for place, (client, own) in enumerate(clients.items()):
+            if number < 0 or (place + number) % 3:
+                state = {n: start[n] + (0 if number < 0 else moves[number, place, NAMES.index(n)]) for n in own}
+                updates[client] = Update(state, 5 + place, parameters=own, steps=1 + place)
+        round = Round(number, 0, updates, clients)
+        found.append({client: dict(own) for client, own in (rule.begin if number < 0 else rule)(round).items()})
+    return found[1:]
 
 
 RULES: dict[str, Callable[[], Rule]] = {
     "mean": partial(Mean, "rows"),
     "momentum": partial(FedAvgM, 0.6),
-    "adam": FedAdam,
     "nova": FedNova,
     "median": Median,
     "clipping": CenteredClipping,
