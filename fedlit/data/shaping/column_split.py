@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,11 +13,6 @@ from fedlit.errors import DataError, expect
 from fedlit.seeding import derive_seed
 
 __all__ = ["ColumnSplit"]
-
-DRAWS = 100
-"""Ways to deal columns of which one is taken by correlation."""
-_PLACES = {"random": 0, "minimum": 0, "median": DRAWS // 2, "maximum": -1}
-"""Ways, and their places among these in the order of correlations."""
 
 
 @dataclass(eq=False)
@@ -30,9 +25,6 @@ class ColumnSplit(Source):
         common: the share of the columns that all clients keep, in (0, 1).
         ways: how many ways there are to deal columns: run n takes way n modulo this, so that seeds 0:14 with 3 ways
             are five runs of each. None for a new way with each seed.
-        by: which way is taken: a ``random`` one, or of 100 random ones that in which the correlations between common
-            and other columns (absolute values over the training rows of the seed that has the way's number, summed)
-            are at their ``maximum``, ``median`` or ``minimum``. Categories are correlated by their codes.
 
     Example:
         >>> from fedlit.data.shaping.partition import Partition
@@ -50,13 +42,11 @@ class ColumnSplit(Source):
     source: Source
     common: float = 0.3
     ways: int | None = None
-    by: Literal["random", "maximum", "median", "minimum"] = "random"
 
     def __post_init__(self) -> None:
         """Check the arguments."""
         expect(0 < self.common < 1, "column split: common", "a share above 0 and below 1", self.common)
         expect(self.ways is None or self.ways >= 1, "column split: ways", "at least 1", self.ways)
-        expect(self.by in _PLACES, "column split: by", f"one of {', '.join(_PLACES)}", self.by)
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the source's tables and take columns away; ``seed`` says in which way."""
@@ -73,29 +63,9 @@ class ColumnSplit(Source):
                 f"column split: expected at least one column of its own for each of {len(tables)} clients, found "
                 f"{len(columns)} columns of which {kept} are common; take fewer clients or a smaller share"
             )
-        order = self._order(tables, seed, kept)
+        way = seed if self.ways is None else seed % self.ways
+        order = np.random.default_rng(derive_seed(way, "columns")).permutation(len(columns))  # the common ones first
         split = []
         for table, own in zip(tables, np.array_split(order[kept:], len(tables)), strict=True):
-            chosen = [columns[place] for place in np.sort([*order[:kept], *own])]
-            categorical = tuple(name for name in table.categorical if name in chosen)
-            split.append(replace(table, features=table.features[chosen], categorical=categorical))
+            split.append(table.only([columns[place] for place in np.sort([*order[:kept], *own])]))
         return check_tables(split)
-
-    def _order(self, tables: list[ClientTable], seed: int, kept: int) -> np.ndarray:
-        """Positions of columns, the common ones first."""
-        way = seed if self.ways is None else seed % self.ways
-        rng = np.random.default_rng(derive_seed(way, "columns"))
-        count = tables[0].features.shape[1]
-        if self.by == "random":
-            return rng.permutation(count)
-        import pandas as pd
-
-        # of the rows that seed draws which has the way's number, so that all runs of a way have the same columns
-        seen = tables if way == seed else self.source.tables(way)
-        rows = pd.concat([table.features.iloc[table.splits["train"]] for table in seen])
-        coded = rows.apply(lambda own: own if own.dtype.kind in "iufb" else own.astype("category").cat.codes)
-        related = np.nan_to_num(coded.astype(np.float64).corr().abs().to_numpy())
-        orders = [rng.permutation(count) for _ in range(DRAWS)]
-        sums = [related[np.ix_(order[:kept], order[kept:])].sum() for order in orders]
-        chosen: np.ndarray = orders[np.argsort(sums, kind="stable")[_PLACES[self.by]]]
-        return chosen

@@ -103,9 +103,7 @@ class Partition(Source):
         hands = deal.deal(
             Whole(features, target, splits, first.categorical, not has_classes(first)), self.clients, seed
         )
-        features = features.drop(columns=list(deal.dropped))
-        categorical = tuple(column for column in first.categorical if column in features)
-        made = []
+        kept, made = [column for column in features if column not in deal.dropped], []
         for name, hand in hands.items():
             parts = [np.sort({**hand, **shared}[split]) for split in SPLITS]
             own = np.concatenate(parts)
@@ -120,8 +118,7 @@ class Partition(Source):
                     target=target.iloc[own],
                     groups=None if groups is None else groups[own],
                     splits=dict(zip(SPLITS, bounds, strict=True)),
-                    categorical=categorical,
-                )
+                ).only(kept)
             )
         return check_tables(made)
 
