@@ -285,7 +285,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "tabm": of(partial(FederatedClient, network=SMALL_TABM), data={"num_bins": 4}),
     "forest": of(
         federated="", align="both", data=POOLED, loop={"client": Forest},
-        rule=partial(GrowForest, 3, minimum=2, noise=0.2),
+        rule=partial(GrowForest, 3, minimum=2),
     ),
     "global layers, batches of 8": of(data=PACE),
     "global layers, another number of steps in each round": of(data=UNEVEN),
