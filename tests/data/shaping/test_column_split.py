@@ -42,8 +42,8 @@ def test_ways_are_counted_modulo_the_seed() -> None:
 
 def test_new_rows_need_no_column_that_a_client_does_not_have(tmp_path: Path) -> None:
     rows = pd.DataFrame({f"x{k}": np.arange(60) * 7 % (41 + k) / 4 for k in range(6)})
-    rows.assign(site=["a", "b"] * 30, y=[0, 1, 1] * 20).to_csv(tmp_path / "all.csv", index=False)
-    dealt = Partition(Tables(str(tmp_path / "all.csv"), "y"), deal=ByColumn("site", drop=True))
+    rows.assign(site=["a", "b"] * 30, y=[0, 1, 1] * 20).to_csv(tmp_path / "rows.csv", index=False)
+    dealt = Partition(Tables(str(tmp_path / "rows.csv"), "y"), deal=ByColumn("site", drop=True))
     for table in (*dealt.tables(0), *ColumnSplit(dealt).tables(0)):
         assert table.schema is not None and list(table.schema.used) == list(table.features)
 
