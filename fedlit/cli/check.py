@@ -27,15 +27,15 @@ def check(
 ) -> int:
     """Look at the tables of a configuration.
 
-    Shows rows, types, missing cells, classes; columns that tell the target; names, units, categories and labels that
-    look alike at several clients; the same rows at two; and what to write. Any key of the configuration can be
+    Shows rows, types, missing cells and classes; columns that reveal the target; similar names, units, categories and
+    labels of several clients; the same rows at two clients; and what to write. Any key of the configuration can be
     changed: --seed 5
 
     Args:
         *keys: keys of the configuration and their values: --seed 5
         config: the configuration: its name, or a file; again for changes
         columns: show each column
-        strict: exit status 1 if there is something to look at
+        strict: exit with status 1 if there is anything to look at
         format: of the page
     """
     asked = read("describe", [*(word for name in config for word in ("--config", name)), *keys])

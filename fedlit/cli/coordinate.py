@@ -54,7 +54,7 @@ def renew(folder: Path) -> None:
 
 
 def start(folder: Path) -> int:
-    """Wait for the sites and coordinate; started again, it goes on.
+    """Wait for the sites and coordinate the training; if you start it again, it continues.
 
     Args:
         folder: the coordinator's folder

@@ -25,7 +25,7 @@ def list_sources() -> None:
 
 
 def fetch(name: str) -> int:
-    """Fetch the files of a source, as far as they have a verified public address.
+    """Fetch those files of a source that have a verified public address.
 
     Args:
         name: the source, as fedlit data list names it
@@ -49,7 +49,7 @@ def fetch(name: str) -> int:
 
 
 def show(name: str) -> None:
-    """Show what a source holds, its licence and its citation.
+    """Show the content of a source, its licence and its citation.
 
     Args:
         name: the source, as fedlit data list names it

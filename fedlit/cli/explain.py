@@ -16,15 +16,15 @@ def explain(
     threshold: float = 2.0,
     out: str | None = None,
 ) -> None:
-    """Show what the private layers of a run's clients correct: heatmaps, findings.csv, and in words.
+    """Show what the private layers of a run's clients correct, as heatmaps, as findings.csv, and in words.
 
-    It needs no data. Of FedGMCC it shows the loss along paths between clients' models; of a mixed model, effects with
+    It needs no data. For FedGMCC it shows the loss along paths between clients' models; for a mixed model, effects with
     intervals, variance components and sites' own effects.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
-        client: of a mixed model, show this client's own effects alone
-        threshold: standard deviations of a mark
+        client: for a mixed model, show only this client's own effects
+        threshold: the number of standard deviations from which a finding is marked
         out: where to write (default: explain/ in the run's folder)
     """
     folder = find_run(run, lambda found: any((found / name).is_file() for name in (CORRECTIONS, PATHS, EFFECTS)))

@@ -23,17 +23,17 @@ def init(
     out: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Look at the tables of a folder, one client a file, and write a configuration that trains as it is.
+    """Look at the tables of a folder, one client per file, and write a configuration that is ready to train.
 
-    It is commented, and names what is guessed.
+    Its comments state every guess.
 
     Args:
         folder: a folder, a pattern such as 'sites/*.csv', or one file
-        target: the column to predict; of one client alone: CLIENT=COLUMN (may be repeated)
-        names: names of the columns of files without a header, divided by commas
+        target: the column to predict; for one client alone: CLIENT=COLUMN (may be repeated)
+        names: column names for files without a header, separated by commas
         client_column: the column of one file that names the client of each row, such as a school
         out: the file to write (default: the folder's name, here)
-        force: overwrite it if it is there
+        force: overwrite an existing file
     """
     out = out or Path(f"{_stem(folder)}.yaml")
     _check(out, force)

@@ -23,19 +23,19 @@ def add_client(
 ) -> None:
     """Let a client join a federation that has been trained.
 
-    It takes the run's federated tensors and trains its private parts on its own rows. Says what it gains over going
-    alone. All settings are the run's, but for those in --config and --KEY VALUE.
+    It takes the run's federated tensors and trains its private parts on its own rows. Reports what the client gains
+    over going alone. All settings are those of the run, except for those in --config and --KEY VALUE.
 
     Args:
         *keys: keys of the configuration and their values: --seed 5
         run: a run's folder, or the name of a configuration: its newest run
         config: the new client's: data.source, and keys to change
-        client: which client of the source, where it has several
+        client: which client of the source, if it has several
         ckpt_path: the run's checkpoint to start from, and the state of the new client that is scored
-        federated: train all clients further, together (without it what is federated stays as it is, and nothing is
+        federated: continue training all clients together (without it, federated parts stay unchanged, and nothing is
             exchanged)
-        seeds: train with each (default: the run's seed alone)
-        baselines: these local baselines only, or none (default: all)
+        seeds: train with each of these seeds (default: only the run's seed)
+        baselines: only these local baselines, or none (default: all)
     """
     folder, _ = find_trained(run, ckpt_path, "add-client")
     configuration = read("fit", ["--config", config, *keys]).configs[0]  # refused before torch is imported

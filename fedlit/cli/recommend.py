@@ -22,11 +22,11 @@ def recommend(
     out: str | None = None,
     force: bool = False,
 ) -> None:
-    """For the tables of a configuration: is joining worth it, for which client, with what?
+    """Find out for the tables of a configuration whether joining is worth it, for which client, and with which method.
 
-    Trains own and federated candidates on folds of training and validation rows, in a budget, and tells each client
-    what it gains and what would leave it. Writes the configuration of its choice. Test rows are not touched. Started
-    again with the same settings, it goes on where it was cut short.
+    Trains local and federated candidates on folds of training and validation rows, within a time budget, and reports
+    what each client gains and what would leave it. Writes the chosen configuration. Test rows are not touched. If you
+    start it again with the same settings, it continues where it stopped.
 
     Args:
         config: a configuration with data.source; its method is a candidate too
@@ -37,7 +37,7 @@ def recommend(
         workers: processes at once
         matters: percentage points below which a difference does not matter
         out: the folder for what is written (default: recommended/NAME)
-        force: delete what an earlier one wrote there
+        force: delete what an earlier run wrote there
     """
     path = find_config(config)
     if not is_mixture(path):

@@ -61,11 +61,11 @@ def check(*, config: Path) -> None:
 
 
 def join(*, config: Path, accept: tuple[str, ...] = ()) -> None:
-    """Take part, once somebody has agreed to what leaves.
+    """Take part, once somebody has agreed to what would be sent.
 
     Args:
         config: the site's own file, site.yaml
-        accept: agree to the terms of this hash without a person; may be repeated
+        accept: accept the terms with this hash without asking a person; may be repeated
     """
     settings = _settings(config)
     for path, what in ((settings.certificate, "certificate"), (settings.key, "key")):

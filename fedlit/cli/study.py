@@ -29,18 +29,18 @@ def compare(
     baselines: str | None = None,
     out: str | None = None,
 ) -> int:
-    """Train every method of a study with every seed, and say what federation gains for each client.
+    """Train every method of a study with every seed, and report what federation gains for each client.
 
-    Fits the local baselines, too, and writes results.csv, lift.csv, tables.md and report.html. Started again, it runs
-    only what is missing.
+    Fits the local baselines, too, and writes results.csv, lift.csv, tables.md and report.html. If you start it again,
+    it runs only what is missing.
 
     Args:
         study: a YAML file, or the name of one in configs/studies/
         seeds: 8:28 (both ends included) or 1,2,5 (default: the study's)
         jobs: runs at once, each with its share of the cores (default: one per core, at most 4)
-        methods: these methods only, divided by commas (the reference is added)
-        scenarios: of a study that has scenarios these only, divided by commas
-        baselines: these local baselines only, divided by commas, or none
+        methods: only these methods, separated by commas (the reference is added)
+        scenarios: only these scenarios, if the study has any, separated by commas
+        baselines: only these local baselines, separated by commas, or none
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
     named = {"methods": _names(methods), "scenarios": _names(scenarios)}

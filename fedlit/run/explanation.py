@@ -62,7 +62,7 @@ def explain(
 
     Args:
         run: the folder of a trained run.
-        client: of a mixed model, show this client's own effects alone.
+        client: for a mixed model, show only this client's own effects.
         threshold: standard deviations from which a correction is marked.
         out: where to; ``explain`` in the run's folder if None.
 

@@ -27,8 +27,9 @@ LoggerChoice = bool | list[LoggerOf | Logger] | LoggerOf | Logger | None
 
 
 class RunTrainer(Trainer):
-    """Lightning's Trainer, whose ``logger`` need not say where it writes: it is the command line's list of options, and
-    no one is ever made.
+    """Lightning's Trainer, with a ``logger`` that writes into the run's folder.
+
+    It lists the options of the command line, and is never instantiated.
 
     Args:
         logger: TensorBoard if left out; none if false; any of Lightning's, or a list of them. One that is given no

@@ -90,7 +90,7 @@ def add_client(
         config: the newcomer's configuration, a file or its content: ``data.source``, with one client, and keys that
             differ from the run's.
         typed: further keys, as on the command line: ``["--trainer.max_epochs=3"]``.
-        client: which client of the source, where it has several.
+        client: which client of the source, if it has several.
         ckpt_path: ``last`` or ``best``: from which of the run's checkpoints it starts, and which of its own is scored.
         federated: train all clients of the run further, together with the new one. The run's tables must be there.
         seeds: of the newcomer's training; the run's if None.

@@ -40,7 +40,7 @@ FLUSH = 20
 
 @dataclass
 class BoardSettings:
-    """Which clients have runs of their own in TensorBoard, and which pictures are drawn.
+    """Which clients have their own runs in TensorBoard, and which pictures are drawn.
 
     Up to ``clients`` clients, all have. With more, those that ``chosen`` names, and each client that was the worst by
     some score, from then on, as long as there are no more than ``clients`` in all; the federation's run then also has

@@ -41,7 +41,7 @@ Batches = Mapping[str, Any]
 
 
 class FederatedLoop(LightningModule):
-    """Steps all clients aligned: one optimizer step of every client on one batch of its own.
+    """Trains all clients in aligned steps: each client takes one optimizer step on one of its own batches.
 
     Lightning's Trainer sees one module with manual optimization; the clients are its children. The loop builds them
     once the data is known, seeds them, forwards hooks to them, keeps each one's optimizers and schedules, scores
