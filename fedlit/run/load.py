@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from lightning.pytorch.cli import LightningArgumentParser
 
 from fedlit.data.module import FederatedData
@@ -17,7 +16,6 @@ from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.allowed import only_allowed, trusted
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
-from fedlit.run.config import flatten
 from fedlit.run.folders import CONFIG
 from fedlit.run.help import print_help
 from fedlit.run.layers import given_in
@@ -167,7 +165,6 @@ def _made(asked: Asked, parser: LightningArgumentParser, config: Any) -> Run:
         root=trainer.pop("default_root_dir", None) or ROOT,
         checkpoints=ready.checkpoint,
         board=ready.board,
-        settings=dict(flatten(yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))),
         config_text=text,
         **trainer,
     )

@@ -26,8 +26,9 @@ from fedlit.exchange.place import find_place
 from fedlit.exchange.transport import Group, InProcess, Transport, group_of
 from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
-from fedlit.run.config import listed
+from fedlit.run.config import flatten, listed
 from fedlit.run.folders import CHECKPOINTS, begin, check_name, new_folder, to_resume, to_score, writing
+from fedlit.run.layers import Layer, laid
 from fedlit.run.loggers import make_loggers
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorers_of, use_encoders
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Run"]
 
+_Loader, _Dumper = (getattr(yaml, f"C{name}", getattr(yaml, name)) for name in ("SafeLoader", "SafeDumper"))
+
 
 class Run(Shown):
     """Trains, scores and predicts with one federation.
@@ -72,10 +75,9 @@ class Run(Shown):
         root: the folder of all runs.
         checkpoints: which checkpoints are kept.
         board: which clients are shown in TensorBoard.
-        settings: keys and values to show as hyperparameters.
         transport: the way to clients that are elsewhere; if None, to those of the other processes that torchrun or
             srun started with this one, if any.
-        config_text: the resolved configuration, written to ``config.yaml``.
+        config_text: the resolved configuration, as YAML: written to ``config.yaml``, shown as hyperparameters.
         trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``, ``precision``,
             ``callbacks``; ``logger`` may be any of Lightning's, a class that makes one from the run's folder, or a list
             (see :func:`fedlit.run.loggers.make_loggers`).
@@ -101,7 +103,6 @@ class Run(Shown):
         root: str | Path = "lightning_logs",
         checkpoints: Checkpoints | None = None,
         board: BoardSettings | None = None,
-        settings: Mapping[str, Any] | None = None,
         transport: Transport | None = None,
         config_text: str | None = None,
         **trainer: Any,
@@ -112,14 +113,15 @@ class Run(Shown):
             raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
         check_options(trainer)
         check_name(name, "name")
-        self.loop, self.data, self.settings = loop, data, settings
+        self.loop, self.data, self.config_text = loop, data, config_text
+        self.settings = None if config_text is None else dict(flatten(yaml.load(config_text, _Loader)))
         exchange = exchange if exchange is not None else Exchange()
         self._untouched_exchange = deepcopy(exchange)
         self._take(exchange, transport or _everywhere())
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.board = board if board is not None else BoardSettings()
-        self.config_text, self.trainer_options = config_text, trainer
+        self.trainer_options = trainer
         self.folder: Path | None = None
         self.trainer: Trainer | None = None
 
@@ -150,7 +152,7 @@ class Run(Shown):
 
     def with_seed(self, seed: int) -> Run:
         """Return the same run with another seed, untrained."""
-        return self._with({"seed": seed}, {"seed": seed}, {"seed": seed}, self.name, None)
+        return self._with({"seed": seed})
 
     def with_fold(self, fold: int, name: str) -> Run:
         """The same run with another fold as its validation rows, untrained; much faster than to read its configuration
@@ -160,27 +162,23 @@ class Run(Shown):
             fold: see :class:`~fedlit.data.module.FederatedData`.
             name: the folder of its runs.
         """
-        text = self.config_text
-        if text is not None:
-            told = yaml.safe_load(text)
-            told["name"], told["data"]["fold"] = name, fold
-            text = yaml.safe_dump(told, sort_keys=False)
-        return self._with({}, {"fold": fold}, {"data.fold": fold, "name": name}, name, text)
+        return self._with({"data.fold": fold, "name": name})
 
-    def _with(
-        self, loop: dict[str, Any], data: dict[str, Any], settings: dict[str, Any], name: str, text: str | None
-    ) -> Run:
+    def _with(self, changes: dict[str, Any]) -> Run:
+        text, seed = self.config_text, {"seed": changes.get("seed", self.seed)}
+        fold = {"fold": changes.get("data.fold", self.data.arguments["fold"])}
+        if text is not None:
+            text = yaml.dump(laid([Layer(yaml.load(text, _Loader)), Layer(changes)]), Dumper=_Dumper, sort_keys=False)
         options = self.trainer_options | {"callbacks": deepcopy(self.trainer_options.get("callbacks"))}  # they remember
         return Run(
-            FederatedLoop(**{**copy(self.loop.arguments), **loop}),
-            FederatedData(**{**copy(self.data.arguments), **data}),
+            FederatedLoop(**{**copy(self.loop.arguments), **seed}),
+            FederatedData(**{**copy(self.data.arguments), **seed, **fold}),
             deepcopy(self._untouched_exchange),
-            name=name,
+            name=changes.get("name", self.name),
             root=self.root,
             checkpoints=self.checkpoints,
             board=self.board,
             transport=self.exchange.transport,
-            settings={**self.settings, **settings} if self.settings is not None else None,
             config_text=text,
             **options,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from datetime import timedelta
@@ -42,7 +43,7 @@ def test_training_goes_on_at_all_ranks_where_a_checkpoint_cannot_be_written(tmp_
 def test_what_is_asked_for_is_compared_by_value_and_objects_by_their_class(tmp_path: Path) -> None:
     def asked(lr: float, command: str = "fit", rate: float = 1) -> str:
         settings = {"model.optimizer.init_args.lr": lr, "trainer.callbacks": [{"class_path": "A"}], "none": None}
-        own = {"settings": settings} if lr else {"exchange": {"federated": ["core"], "rate": rate}}
+        own = {"config_text": json.dumps(settings)} if lr else {"exchange": {"federated": ["core"], "rate": rate}}
         return asked_of(make_run(tmp_path, callbacks=[torch.nn.Identity()], **own), command)
 
     assert asked(0.1) == asked(0.1) and asked(0) == asked(0)

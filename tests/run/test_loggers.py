@@ -51,7 +51,7 @@ class Fails(Memory):
 def test_all_loggers_of_a_list_get_the_same_keys_steps_and_settings(tmp_path: Path) -> None:
     memory = Memory()
     loggers = [FederatedTensorBoardLogger, CSVLogger, memory]
-    run = make_run(tmp_path, epochs=2, logger=loggers, settings={"seed": 8}, exchange={"federated": ["core"]})
+    run = make_run(tmp_path, epochs=2, logger=loggers, config_text="seed: 8", exchange={"federated": ["core"]})
     run.fit(quiet=True)
     assert (
         run.folder is not None and any(run.folder.glob("ash/events.*")) and any(run.folder.glob("federation/events.*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def trained(pictures: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("board")
     settings = {"data.batches": 4, "name": "made"}
     board = BoardSettings()
-    run = make_run(folder, epochs=3, exchange={"federated": ["core"]}, settings=settings, board=board)
+    run = make_run(folder, epochs=3, exchange={"federated": ["core"]}, config_text=json.dumps(settings), board=board)
     run.fit(quiet=True)
     return run, read(folder)
 
