@@ -195,7 +195,6 @@ STUDY = """\
 about: Four tasks.
 seeds: 1:1
 leave_one_out: true
-explain: true
 methods:
   local: {label: Local, config: four.yaml, set: {exchange.federated: []}}
   gl: {label: Shared core, config: four.yaml}
