@@ -148,8 +148,7 @@ def _planted(
     if kind == "swap":
         first, second = columns
         return replace(table, features=frame.assign(**{first: frame[second], second: frame[first]}))
-    (column,) = columns
-    own = frame[column].astype(np.float64)
+    own = frame[column := columns[0]].astype(np.float64)
     if kind == "scale":
         made = own * by
     elif kind == "shift":

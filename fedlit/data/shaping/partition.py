@@ -120,7 +120,8 @@ class Partition(Source):
                     splits=dict(zip(SPLITS, bounds, strict=True)),
                 ).only(kept)
             )
-        return check_tables(made)
+        said = tuple(note for table in tables for note in table.notes)  # once, for all that are dealt
+        return check_tables([replace(own, notes=() if place else said) for place, own in enumerate(made)])
 
     def _drawn(self, tables: list[ClientTable], seed: int) -> tuple[dict[Split, np.ndarray], dict[Split, np.ndarray]]:
         """Positions of rows among those of all tables, in a drawn order: those to deal, and those that all get."""

@@ -40,11 +40,16 @@ def test_ways_are_counted_modulo_the_seed() -> None:
     assert ways[:3] == ways[3:] and len(set(ways)) == 3
 
 
-def test_new_rows_need_no_column_that_a_client_does_not_have(tmp_path: Path) -> None:
+def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_once(tmp_path: Path) -> None:
     rows = pd.DataFrame({f"x{k}": np.arange(60) * 7 % (41 + k) / 4 for k in range(6)})
-    rows.assign(site=["a", "b"] * 30, y=[0, 1, 1] * 20).to_csv(tmp_path / "rows.csv", index=False)
-    dealt = Partition(Tables(str(tmp_path / "rows.csv"), "y"), deal=ByColumn("site", drop=True))
-    for table in (*dealt.tables(0), *ColumnSplit(dealt).tables(0)):
+    rows = rows.assign(site=["a", "b"] * 30, y=[0, 1, 1] * 20)
+    for name in ("north", "south"):
+        rows.assign(constant=1).to_csv(tmp_path / f"{name}.csv", index=False)
+    source = Tables(str(tmp_path), "y")
+    dealt = Partition(source, deal=ByColumn("site", drop=True))
+    first, second = dealt.tables(0)
+    assert first.notes == tuple(note for table in source.tables(0) for note in table.notes) and not second.notes
+    for table in (first, second, *ColumnSplit(dealt).tables(0)):
         assert table.schema is not None and list(table.schema.used) == list(table.features)
 
 
