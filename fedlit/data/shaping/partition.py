@@ -103,7 +103,7 @@ class Partition(Source):
         hands = deal.deal(
             Whole(features, target, splits, first.categorical, not has_classes(first)), self.clients, seed
         )
-        kept, made = [column for column in features if column not in deal.dropped], []
+        kept, made = [str(column) for column in features if column not in deal.dropped], []
         for name, hand in hands.items():
             parts = [np.sort({**hand, **shared}[split]) for split in SPLITS]
             own = np.concatenate(parts)

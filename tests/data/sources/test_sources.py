@@ -32,9 +32,7 @@ def table(**changes: object) -> ClientTable:
     return dataclasses.replace(good, **changes)  # type: ignore[arg-type]
 
 
-def test_a_good_table_passes_unchanged() -> None:
-    good = table()
-    assert check_tables([good])[0] is good
+INFINITE = pd.DataFrame({"x": [np.inf, -np.inf, np.nan, *range(7)], "code": list("ababababab")})
 
 
 @pytest.mark.parametrize(
@@ -45,6 +43,7 @@ def test_a_good_table_passes_unchanged() -> None:
         ({"categorical": ("cod",)}, "names the column 'cod'.* Did you mean 'code'"),
         ({"categorical": ()}, "column 'code': expected numbers, found values of type"),
         ({"features": pd.DataFrame(index=range(10)), "categorical": ()}, "expected columns"),
+        ({"features": INFINITE}, r"client 'north', column 'x': .*found 2 infinite values"),
         ({"target": pd.Series([0, 1] * 4)}, "10 rows of features and 8 labels"),
         ({"target": pd.Series([0, None] * 5, name="y")}, "target 'y': expected a label in every row, found 5 rows"),
         ({"splits": {"train": np.arange(10)}}, "expected the splits"),
@@ -58,17 +57,13 @@ def test_a_bad_table_is_refused(changes: dict[str, object], message: str) -> Non
         check_tables([table(**changes)])
 
 
-def test_two_infinite_values_are_counted() -> None:
-    features = table().features.assign(x=[np.inf, -np.inf, np.nan, *range(7)])
-    with pytest.raises(DataError, match=r"client 'north', column 'x': .*found 2 infinite values"):
-        check_tables([table(features=features)])
-
-
-def test_no_table_and_two_of_one_name() -> None:
+def test_a_good_table_passes_unchanged_and_two_of_one_name_do_not() -> None:
+    good = table()
+    assert check_tables([good])[0] is good
     with pytest.raises(DataError, match="at least one client"):
         check_tables([])
     with pytest.raises(ConfigError, match="2 clients have this name"):
-        check_tables([table(), table()])
+        check_tables([good, table()])
 
 
 def test_registry_names_every_source() -> None:
