@@ -27,8 +27,6 @@ class ClientSpec:
         rows: number of rows per split.
         sites: where the client is scored.
         class_rows: training rows of each class.
-        input_mean: mean of each input over the training rows.
-        input_scale: standard deviation of each input over the training rows, 1 where it is 0.
         absent: inputs that the client's table does not have: a common space fills them with 0.
         common: group of clients that share columns → the inputs that these columns became, in an order that is the same
             at all of them, of the groups that this client is in; None if ``data.common`` does not ask for any.
@@ -48,8 +46,6 @@ class ClientSpec:
     rows: Mapping[str, int]
     sites: tuple[Site, ...]
     class_rows: tuple[int, ...] = ()
-    input_mean: tuple[float, ...] = ()
-    input_scale: tuple[float, ...] = ()
     absent: tuple[str, ...] = ()
     common: Mapping[str, tuple[str, ...]] | None = None
     concept: str | None = None

@@ -275,7 +275,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "averages, then fine-tuned": of(loop={"average": 0.5, "keep": "auroc", "then": TUNED}),
     "two optimizers": of(TwoOptimizers),
     "ifedavg": of(IFedAvg, data=POOLED, loop=MOMENTUM, **BOTH),
-    "ifedavg around global layers, from round 2": of(small(IFedAvg, start_round=2), loop=MOMENTUM),
+    "ifedavg around global layers": of(small(IFedAvg, lr_factor=3.0), loop=MOMENTUM),
     "apfl": of(APFL, **BOTH),
     "apfl, alpha learnt": of(small(APFL, learn_alpha=True), loop=MOMENTUM),
     "chfl": of(partial(CHFL, hidden=[8, 6]), COMMON, data={"common": "all", **POOLED}),

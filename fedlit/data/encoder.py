@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
 from fedlit.data.columns import NUMBERS, ColumnEncoder, categories_of, frequent, input_names, plain_values
-from fedlit.data.encoding import EncodedClient, Rows, moments_of
+from fedlit.data.encoding import EncodedClient, Rows
 from fedlit.data.moments import Moments, own_edges
 from fedlit.data.note import Note, client_note
 from fedlit.data.row_encoder import RowEncoder
@@ -151,7 +151,6 @@ class TableEncoder(RowEncoder):
             sizes,
             (Site(table.name, self.seen, sizes),),
             task.class_rows,
-            *moments_of(splits["train"].x),
             absent=tuple(name for name in self.features if name not in own),
             common=None
             if self.common is None

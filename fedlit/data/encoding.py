@@ -17,11 +17,10 @@ from fedlit.errors import DataError
 from fedlit.spec import ClientSpec, Site
 from fedlit.tasks import Classification
 
-__all__ = ["POOLED_CLIENT", "UNION_SITE", "EncodedClient", "Rows", "moments_of", "pool_clients"]
+__all__ = ["POOLED_CLIENT", "UNION_SITE", "EncodedClient", "Rows", "pool_clients"]
 
 POOLED_CLIENT = "centralized"
 UNION_SITE = "all"
-_MOST_CELLS = 50_000_000  # that are turned into float64 at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,14 +86,6 @@ class EncodedClient:
         return digest.hexdigest()
 
 
-def moments_of(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation of each input of x (n, d) float32; a standard deviation of 0 becomes 1."""
-    parts = x.split(max(1, _MOST_CELLS // max(1, len(x))), 1)  # all at once, but for a table whose copy would not fit
-    scale = torch.cat([part.double().std(0, correction=0) for part in parts])
-    mean = torch.cat([part.double().mean(0) for part in parts])
-    return tuple(mean.tolist()), tuple(torch.where(scale > 0, scale, 1.0).tolist())
-
-
 def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32) -> EncodedClient:
     """Pool the rows of all clients in one client, which is scored on the rows of each former client and on all rows.
 
@@ -128,7 +119,6 @@ def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32) -> Encode
         sizes,
         (*(client.spec.sites[0] for client in clients), union),
         task.class_rows,
-        *moments_of(train.x),
         task=task,
         inputs=tuple(
             # clients' own bins differ, agreed ones do not

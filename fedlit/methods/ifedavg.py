@@ -10,10 +10,9 @@ from typing import Any, Literal
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError
+from fedlit.errors import expect
 from fedlit.nn import NetworkFactory
 from fedlit.nn.blocks import Affine
-from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
 __all__ = ["IFedAvg"]
@@ -40,10 +39,6 @@ class IFedAvg(FederatedClient):
         network: makes the network from (num_features, num_outputs).
         inputs: what φ_in has: scales and shifts (``both``), one of them, or ``none``.
         outputs: the same of φ_out; ``none`` is the paper's main setting.
-        output_weight: a scale for each output (``vector``), or one for all (``scalar``).
-        hot_start: whether φ_in starts at w = 1/σ, b = −μ of the client's training rows, which standardises raw inputs
-            (``data.scaling: none``; scaled ones are standardised once more).
-        start_round: exchanges before which φ stays as it is; without any exchange it stays for good.
         lr_factor: learning rate of φ, as a multiple of the network's; 1 in the paper. Weight decay, which pulls towards
             0 and not towards the identity, never applies to φ.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
@@ -65,28 +60,16 @@ class IFedAvg(FederatedClient):
         network: NetworkFactory,
         inputs: Parts = "both",
         outputs: Parts = "none",
-        output_weight: Literal["vector", "scalar"] = "vector",
-        hot_start: bool = False,
-        start_round: int = 0,
         lr_factor: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(spec, network, **kwargs)
-        if start_round < 0 or not lr_factor > 0:
-            raise ConfigError(
-                "IFedAvg: expected start_round of at least 0 and lr_factor above 0, found "
-                f"{start_round} and {lr_factor}"
-            )
-        if hot_start and inputs != "both":
-            raise ConfigError(f"IFedAvg: hot_start: expected inputs: both (a scale and a shift), found {inputs}")
-        bias, weight = ("both", "bias"), ("both", "weight")
-        known = {"mean": spec.input_mean, "scale": spec.input_scale} if hot_start else {}
-        self.affine_in = Affine(
-            spec.num_features, "vector" if inputs in weight else "none", bias=inputs in bias, **known
+        expect(lr_factor > 0, "IFedAvg: lr_factor", "a number above 0", lr_factor)
+        self.affine_in, self.affine_out = (
+            Affine(size, weight=parts in ("both", "weight"), bias=parts in ("both", "bias"))
+            for size, parts in ((spec.num_features, inputs), (spec.num_outputs, outputs))
         )
-        self.affine_out = Affine(spec.num_outputs, output_weight if outputs in weight else "none", bias=outputs in bias)
-        self.start_round, self.lr_factor = start_round, lr_factor
-        self._let_move(0)
+        self.lr_factor = lr_factor
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits; see :meth:`fedlit.FederatedClient.forward`."""
@@ -101,20 +84,6 @@ class IFedAvg(FederatedClient):
             return super().configure_optimizers()
         groups = [{"params": network}, {"params": affine, "weight_decay": 0.0}]
         return self.optimizer_of(groups, lr_factors=[1.0, self.lr_factor])
-
-    def on_receive(self, received: State) -> None:
-        """Count rounds, where φ starts later."""
-        if self.start_round:
-            self.state["rounds"] = self.state.get("rounds", -1) + 1  # the first call is before the first step
-            self._let_move(self.state["rounds"])
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on where φ was."""
-        self._let_move(self.state.get("rounds", 0))
-
-    def _let_move(self, rounds: int) -> None:
-        for layer in (self.affine_in, self.affine_out):
-            layer.requires_grad_(rounds >= self.start_round)
 
     @property
     def corrections(self) -> Mapping[str, Mapping[str, float]]:

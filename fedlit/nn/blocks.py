@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -57,34 +56,19 @@ class Affine(nn.Module):
 
     Args:
         size: columns.
-        weight: a scale for each column (``vector``), one for all (``scalar``), or ``none``.
-        bias: whether there is a shift.
-        mean: of each column, (size,): the shift starts at its negative; at 0 if None.
-        scale: of each column, (size,): a vector of scales starts at its inverse; at 1 if None.
+        weight: whether there is a scale for each.
+        bias: whether there is a shift for each.
 
     Example:
         >>> x = torch.randn(4, 3)
         >>> torch.equal(Affine(3)(x), x)
         True
-        >>> Affine(1, mean=[5.0], scale=[2.0])(torch.tensor([[9.0]]))
-        tensor([[2.]], grad_fn=<MulBackward0>)
     """
 
-    def __init__(
-        self,
-        size: int,
-        weight: Literal["vector", "scalar", "none"] = "vector",
-        bias: bool = True,
-        mean: Sequence[float] | None = None,
-        scale: Sequence[float] | None = None,
-    ) -> None:
+    def __init__(self, size: int, weight: bool = True, bias: bool = True) -> None:
         super().__init__()
-        start = torch.ones(size if weight == "vector" else 1)
-        if scale is not None and weight == "vector":
-            start = 1 / torch.tensor(scale)
-        self.weight = nn.Parameter(start) if weight != "none" else None
-        shift = torch.zeros(size) if mean is None else -torch.tensor(mean)
-        self.bias = nn.Parameter(shift) if bias else None
+        self.weight = nn.Parameter(torch.ones(size)) if weight else None
+        self.bias = nn.Parameter(torch.zeros(size)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Shift, then scale."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -75,12 +74,3 @@ def test_numbers(tmp_path: Path) -> None:
     assert result.checked.startswith("Checked")
     with pytest.raises(ConfigError, match=r"'birch': expected the units of the target of 'ash'.*targets: pooled"):
         numbers(tmp_path / "apart", "client")
-
-
-def test_it_predicts_elsewhere_what_the_run_predicts(tmp_path: Path) -> None:
-    run = forest(tmp_path)
-    rows = run.data.table("birch").features
-    scorer = run.client("birch")
-    told = run.predict(quiet=True)["birch"].filter(like="probability_").to_numpy()
-    np.testing.assert_allclose(scorer.predict_proba(rows.loc[run.predict(quiet=True)["birch"]["row"]]), told, rtol=1e-6)
-    assert "it predicts what the run predicts" in export_scorer(scorer, tmp_path / "out", rows).checked

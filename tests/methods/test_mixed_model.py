@@ -10,15 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import different, make_run, weights
+from federations import make_run
 from scipy.optimize import minimize
-from sites import over_sites
 
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
-from fedlit.exchange.questions import Own
 from fedlit.exchange.rules import MixedEffects
 from fedlit.explain.effects import intraclass
 from fedlit.methods import MixedModel
@@ -237,52 +235,6 @@ def test_schools_as_statsmodels(
     np.testing.assert_allclose(deviations, expected[order], atol=1e-5 * scale)
     for client, own in found.random_effects.items():
         np.testing.assert_allclose(said(run, str(client), "own"), own, atol=1e-4 * scale)
-
-
-def test_every_site_of_its_own_is_the_same_model(tmp_path: Path) -> None:
-    options: dict[str, Any] = {
-        "loop": {"client": MixedModel},
-        "exchange": {"federated": ["effects"], "rule": MixedEffects()},
-        "data": {"scaling": "pooled", "batches": 1},
-        "epochs": 1,
-    }
-    whole = make_run(tmp_path / "whole", **options)
-    whole.fit(quiet=True)
-    assert different(weights(whole), over_sites(tmp_path / "sites", **options).weights()) == []
-
-
-def test_only_sums_are_used_and_nothing_of_a_site_alone_is_told(tmp_path: Path) -> None:
-    """The same question to all; the sum as one's answer and zeros as the others' give the same model; and what a site
-    receives holds no other site's effects."""
-    whole = fitted(tmp_path / "a", Wards("number"))
-    asked: list[set[str]] = []
-
-    class Summed(MixedEffects):
-        def __call__(self, round: Any) -> Any:
-            ask = round.ask
-
-            def told(questions: dict[str, Own]) -> dict[str, Any]:
-                asked.append(
-                    {repr(sorted((key, own.tolist()) for key, own in q.tensors.items())) for q in questions.values()}
-                )
-                answers = ask(questions)
-                first, *others = answers
-                total = {name: torch.stack([own[name] for own in answers.values()]).sum(0) for name in answers[first]}
-                return {first: total, **{name: {key: own * 0 for key, own in total.items()} for name in others}}
-
-            object.__setattr__(round, "ask", told)
-            return super().__call__(round)
-
-    run = make_run(
-        tmp_path / "b", loop={"client": MixedModel}, exchange={"federated": ["effects"], "rule": Summed()},
-        data={"scaling": "pooled", "categories": "indicators", "batches": 1}, epochs=1, seed=8,
-    )  # fmt: skip
-    run.data.source = Wards("number")
-    run.fit(quiet=True)
-    assert asked and all(len(own) == 1 for own in asked)
-    first, second = weights(whole), weights(run)
-    assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
-    assert MixedEffects().facts.adds_answers == {"mixed"}
 
 
 def test_values_that_differ_by_rounding_alone_end_it() -> None:

@@ -20,7 +20,6 @@ from fedlit.data.table import ClientTable
 from fedlit.exchange.rules import Newton
 from fedlit.methods import PooledLogistic
 from fedlit.methods.penalised import INTERCEPT
-from fedlit.mixture.export import export_scorer
 from fedlit.run.run import Run
 
 INFINITE = float("inf")
@@ -151,11 +150,3 @@ def test_clients_of_different_classes_share_those_that_they_call_alike(tmp_path:
     assert run.fit("last", quiet=True) is not None  # nothing is left to do
     again = fitted(tmp_path / "b", source=Made(), data={"batch_size": 8, "batches": None})
     assert different(weights(run), weights(again)) == []  # batches mean nothing
-
-
-def test_new_rows_and_a_folder_of_data_predict_the_same(tmp_path: Path) -> None:
-    run = fitted(tmp_path, source=Made())
-    for name in ("ash", "birch"):  # several classes, and two
-        scorer = run.client(name)
-        exported = export_scorer(scorer, tmp_path / name)
-        assert "it predicts what the run predicts" in exported.checked

@@ -22,7 +22,7 @@ REDUCED: dict[str, tuple[Any, float | None, tuple[str, ...]]] = {
     "ditto": (partial(Ditto, strength=0.0), 0.5, ("fedavg", "local")),
     "apfl, all local": (partial(APFL, alpha=1.0), 0.5, ("local",)),
     "apfl, all global": (partial(APFL, alpha=0.0), None, ("fedavg",)),
-    "ifedavg, not begun": (partial(IFedAvg, start_round=10**9), None, ("fedavg",)),
+    "ifedavg": (partial(IFedAvg, inputs="none"), None, ("fedavg",)),
 }
 BESIDE = (".personal.", ".received.", ".previous.", "affine", "alpha")
 

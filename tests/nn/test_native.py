@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
-import shutil
-import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, product
@@ -237,20 +232,6 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     load.cache_clear()
 
 
-def script(path: Path, *lines: str) -> Path:
-    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
-
-
-def real_compiler() -> str:
-    names = [os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++", "clang++"]
-    found = [path for path in map(shutil.which, names) if path]
-    if not found:
-        pytest.skip(f"no C++ compiler ({', '.join(names)}) was found: compiling is not tested here")
-    return found[0]
-
-
 def test_without_a_compiler_torch_operations_are_used_and_it_is_said_once(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -267,34 +248,6 @@ def test_without_a_compiler_torch_operations_are_used_and_it_is_said_once(
     x = torch.randn(4, 5)
     assert torch.equal(network(x), plain(x))
     assert not list(fresh.rglob("*.so"))
-
-
-def test_two_processes_may_compile_at_once(fresh: Path, tmp_path: Path) -> None:
-    """Each waits for the other's compiler to have started before its own begins."""
-    wait = (
-        'if [ "$1" != --version ]; then',
-        f"    touch {tmp_path}/started-$$",
-        f"    until [ $(ls {tmp_path} | grep -c started-) = 2 ]; do sleep 0.02; done",
-        "fi",
-    )
-    compiler = script(tmp_path / "compiler", *wait, f'exec {real_compiler()} "$@"')
-    source = tmp_path / "source.cpp"
-    source.write_text('extern "C" int answer() { return 42; }')
-    program = (
-        "from pathlib import Path; from fedlit.nn.native.build import load; "
-        f"print(load(Path({str(source)!r}), ()).answer())"
-    )
-    environment = {**os.environ, "CXX": str(compiler), "FEDLIT_CACHE": str(fresh)}
-    started = [
-        subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    try:
-        assert [own.communicate(timeout=120)[0].strip() for own in started] == ["42", "42"]
-    finally:
-        for own in started:
-            own.kill()
-    assert len(list(fresh.iterdir())) == 1
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -328,10 +281,3 @@ def test_stacked_layers_equal_torch_one_by_one(inputs: int, outputs: int, traini
             torch.testing.assert_close(gradient[position], parameter.grad, rtol=1e-4, atol=1e-4)
         for name, buffer in net.named_buffers():
             torch.testing.assert_close(stacked[name][position], buffer, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_other_types_than_float32_are_left_to_torch(dtype: torch.dtype) -> None:
-    made = encoder().to(dtype)
-    assert "contiguous float32" in made.why_not_fused()
-    assert made(torch.randn(4, 11, dtype=dtype)).dtype == dtype

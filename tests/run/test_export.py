@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import torch
 from elsewhere import ROWS, scored_elsewhere
-from federations import METHODS, make_run
+from federations import ASKING, METHODS, make_run
 from made_tables import reads_of
 from pandas.api.types import is_numeric_dtype
 from torch import Tensor
@@ -100,8 +100,7 @@ CASES: dict[str, dict[str, Any]] = {
     "cnn": with_network(CNN, data={"columns": ["x0", "x1", "x2", "x3"]}),
     "reads": with_network(partial(BiLSTM, hidden=6, width=4, dropout=0.1), source=SEQUENCES),
     "two networks": {"client": APFL},
-    "ifedavg": METHODS["ifedavg"],
-    "chfl": METHODS["chfl"],
+    **{method: {**METHODS, **ASKING}[method] for method in ("ifedavg", "chfl", "forest", "pooled logistic")},
 }
 
 
