@@ -162,7 +162,7 @@ def federate(
     line = line or MemoryLine(list(sources))
 
     def live(name: str, left: int = attempts) -> Site:
-        site = Site(_settings(folder / name, name, federation, sources[name]))
+        site = Site(settings_of(folder / name, name, federation, sources[name]))
         terms = site.terms()
         keep(site.settings.folder, terms)
         before(name, site)
@@ -184,7 +184,7 @@ def federate(
     return result or {}, sites, errors
 
 
-def _settings(folder: Path, name: str, federation: Path, source: Any) -> SiteSettings:
+def settings_of(folder: Path, name: str, federation: Path, source: Any) -> SiteSettings:
     folder.mkdir(exist_ok=True)
     if not (folder / "site.key").exists() and "masked" in federation.read_text(encoding="utf-8"):
         make_site_keys(folder, name)

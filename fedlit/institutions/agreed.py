@@ -44,8 +44,8 @@ _OWN = (
 
 
 def settings_of(run: Run, federation: Federation) -> dict[str, Any]:
-    """Key → value of all that must be the same at all sites, as JSON; the version of the wire format is among them.
-    Versions of packages are not: sites with other patches of them go on.
+    """Return the settings that must be the same at all sites, as JSON: key → value. The version of the wire format is
+    among them; versions of packages are not, because sites may have different patch versions.
 
     Args:
         run: a site's, or the coordinator's.
@@ -76,15 +76,15 @@ def bytes_of_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
 
 
 def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], what: str) -> None:
-    """Let named tensors pass that were planned.
+    """Check that a message holds named tensors of the plan, and nothing else.
 
     Args:
-        state: what came.
+        state: the message.
         forms: name → (dtype, shape) of those that may come.
-        what: for the message.
+        what: its name, for the error.
 
     Raises:
-        RunError: no named tensors, or others; names the tensor.
+        RunError: it holds something else; the error names the tensor.
     """
     if not isinstance(state, dict):
         raise RunError(f"{what}: expected named tensors, found {type(state).__name__}")
@@ -105,17 +105,17 @@ def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], wh
 def check_update(
     message: Mapping[str, Any], site: str, sharing: Sharing, manifest: Any, *, masked: bool = False
 ) -> None:
-    """Let a site's update pass that is as planned.
+    """Check that a site's update is as planned.
 
     Args:
-        message: what the site says.
+        message: of the site.
         site: its name; it is its client's name, too.
         sharing: what is federated.
-        manifest: what the site told of what it publishes: ``published``: name → (dtype, shape).
-        masked: whether nothing of it may be there: sums are asked for.
+        manifest: what the site publishes: ``published``: name → (dtype, shape).
+        masked: whether it must be empty, because the coordinator asks for masked sums.
 
     Raises:
-        RunError: another client's update, tensors that nobody planned, or too few.
+        RunError: it is another client's, has tensors that were not planned, or lacks some.
     """
     updates, flags = message.get("updates"), message.get("flags", {})
     if not isinstance(flags, dict) or not all(re.fullmatch("[0-9a-f]{64}", str(proof)) for proof in flags.values()):
@@ -132,12 +132,12 @@ def check_update(
         own = manifest.get("published", {}) if isinstance(manifest, Mapping) else {}
         check_state(update["published"], {key: (form[0], tuple(form[1])) for key, form in own.items()}, "published")
         if any(type(update[key]) is not int or update[key] < 0 for key in ("rows", "steps")):
-            raise RunError("expected numbers of rows and steps, found something else")
+            raise RunError("expected the numbers of rows and steps, found something else")
 
 
 def meaning_of(run: Run, name: str) -> dict[str, str]:
-    """Digests of what a client's inputs and outputs are, where federated tensors depend on them: two tables with as
-    many columns need not have the same ones. Slices that travel by name mean what their name says.
+    """Return digests of a client's inputs and outputs, where federated tensors depend on them: two tables with equally
+    many columns need not have the same ones. Slices that are sent by name mean what their name says.
 
     Args:
         run: whose clients are built.

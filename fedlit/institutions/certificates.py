@@ -1,4 +1,4 @@
-"""Who is who: a certificate authority and a server certificate of the coordinator, a key pair of each site.
+"""Identities: the coordinator's certificate authority and server certificate, and the key pair of each site.
 
 All keys are of the elliptic curve P-384; Flower's node authentication takes no other. Import this module inside
 :func:`fedlit.institutions.extra.needs_flower`.
@@ -42,7 +42,7 @@ _SOON = 30
 
 
 def write_new(path: Path, content: bytes, *, secret: bool = False) -> None:
-    """Write a file that must not be there yet.
+    """Write a file that must not exist yet.
 
     Args:
         path: of the file.
@@ -50,7 +50,7 @@ def write_new(path: Path, content: bytes, *, secret: bool = False) -> None:
         secret: whether only its owner may read it.
 
     Raises:
-        ConfigError: it is there, or cannot be written.
+        ConfigError: the file exists, or cannot be written.
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
@@ -130,10 +130,10 @@ def make_site_keys(folder: Path, site: str) -> str:
 
 
 def read_public_key(path: Path) -> Any:
-    """A site's public key.
+    """Read a site's public key.
 
     Raises:
-        ConfigError: this is none that Flower takes.
+        ConfigError: the file is not a key that Flower accepts.
 
     Returns:
         A key of ``cryptography``.
@@ -167,7 +167,7 @@ def fingerprint(path: Path) -> str:
 
 
 def check_certificate(path: Path, renew: str) -> str:
-    """Return whether a certificate is valid now.
+    """Check that a certificate is valid now.
 
     Args:
         path: of the certificate.

@@ -1,4 +1,4 @@
-"""What a site is asked to agree to before anything leaves it, and whether what would leave is that."""
+"""The terms that a site is asked to accept before anything leaves it, and the check that nothing else leaves it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Forms = Mapping[str, tuple[str, tuple[int, ...]]]
 _TOPICS = {
     "settings": "the settings of the federation, as federation.yaml has them, and versions (all in terms.json)",
     "clients": "the site's name",
-    "columns": "names and kinds of columns, and of the target what is common",
-    "values": "of columns that others have too",
-    "steps": "how many steps an epoch has",
+    "columns": "names and kinds of columns, and what is known of the target",
+    "values": "values of columns that other sites have, too",
+    "steps": "the number of steps in an epoch",
     "federated": "names, types and shapes of the tensors below",
-    "model": "how many inputs and outputs the network has",
+    "model": "the numbers of inputs and outputs of the network",
     "manifest": "names, types and shapes of what is published",
-    "meaning": "a digest of what inputs or outputs are, to see that all mean the same",
+    "meaning": "digests of inputs and outputs, to check that they mean the same at all sites",
 }
 
 
@@ -120,18 +120,20 @@ class Terms:
             *(f"    published: {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.published.items()),
         ]
         if self.aligned:
-            lines.append("  (widths may grow by what other sites have; then you are asked again)")
+            lines.append("  (they may become wider by what other sites have; you are then asked again)")
         if self.rows:
             lines.append(f"  the number of its training rows: {self.rows:,}")
         if self.asks:
             lines.append(f"  answers to what the rule asks: {self.asks}")
         if self.questions:
             kinds = "whatever the rule asks" if "*" in self.questions else ", ".join(self.questions)
-            lines.append(f"  answered are: {kinds}")
+            lines.append(f"  questions that are answered: {kinds}")
         if self.sends:
             lines.append(f"  what comes back: {self.sends}")
         if self.masked and not self.peers:
-            lines.append("  KEYS OF OTHER SITES WERE NOT COMPARED: a lying coordinator could stand between (set peers)")
+            lines.append(
+                "  THE KEYS OF OTHER SITES WERE NOT COMPARED: a dishonest coordinator could fake them (set peers)"
+            )
         if self.peers:
             lines.append("  keys of other sites, as this one knows them:")
             lines += [f"    {name} {key}" for name, key in self.peers.items()]
@@ -145,10 +147,10 @@ class Terms:
 
 
 class Consent:
-    """Lets nothing leave that was not agreed to.
+    """Checks that nothing leaves the site that was not agreed to.
 
     Args:
-        terms: what was.
+        terms: what was agreed to.
         renew: asks a person to agree to other terms, where the tensors depend on what other sites told; raises where
             nobody does.
     """
@@ -174,8 +176,8 @@ class Consent:
             return  # it follows from the tensors, which were agreed to
         if not _within(json.loads(json.dumps(facts)), json.loads(json.dumps(agreed, default=str))):
             raise RunError(
-                f"expected to tell of {topic} what was agreed to, found more: nothing of it was sent. Run fedlit site "
-                "check, and accept again"
+                f"{topic}: expected only facts that were agreed to, found more; nothing of it was sent. Run fedlit "
+                "site check, and accept again"
             )
 
     def check_update(self, state: Forms, published: Forms, *, masked: bool = False) -> None:
@@ -196,7 +198,7 @@ class Consent:
             if name not in self.terms.published or not _alike(form, self.terms.published[name])
         ]
         if strange:
-            raise RunError(f"expected to send what was agreed to, found {shorten(strange)} too: nothing was sent")
+            raise RunError(f"expected only tensors that were agreed to, found {shorten(strange)} too; nothing was sent")
 
     def _fits(self, name: str, form: tuple[str, tuple[int, ...]], *, masked: bool) -> bool:
         if masked and name.startswith("sum/"):
@@ -213,8 +215,8 @@ class Consent:
         kind = question.topic if isinstance(question, Own) else question_to(question)["question"]
         if kind not in self.terms.questions and "*" not in self.terms.questions:
             raise RunError(
-                f"the coordinator asks for {kind!r}, expected {', '.join(self.terms.questions) or 'no question'}, as "
-                "was agreed to: nothing was answered"
+                f"expected only questions that were agreed to ({', '.join(self.terms.questions) or 'none'}), found "
+                f"{kind!r} from the coordinator; nothing was answered"
             )
 
 

@@ -1,4 +1,4 @@
-"""The coordinator's process: holds the rule, hears sites, remembers all it replied."""
+"""The coordinator: applies the rule, answers sites, and stores all of its replies."""
 
 from __future__ import annotations
 
@@ -58,23 +58,13 @@ def run_of(federation: Path) -> Run:
 
 
 def minimum_of(minimum: float, sites: int) -> int:
-    """How many sites a round needs: a number of them, or a share where it is at most 1 and no whole number above.
-
-    Raises:
-        ConfigError: more than there are, or none.
+    """How many sites a round needs: a number of them, or a share.
 
     Example:
         >>> minimum_of(2, 3), minimum_of(0.5, 3), minimum_of(1.0, 3)
         (2, 2, 3)
     """
-    share = isinstance(minimum, float) and 0 < minimum <= 1
-    found = math.ceil(minimum * sites - 1e-9) if share else minimum
-    if found != int(found) or not 1 <= found <= sites:
-        raise ConfigError(
-            f"minimum: expected a number of sites from 1 to {sites}, or a share such as 0.5 (1.0 for all), found "
-            f"{minimum}"
-        )
-    return int(found)
+    return math.ceil(minimum * sites - 1e-9) if isinstance(minimum, float) else int(minimum)
 
 
 def coordinate(
@@ -87,19 +77,19 @@ def coordinate(
     minimum: float = 1.0,
     repeat: float = 60.0,
 ) -> dict[str, Any]:
-    """Hold the federation until all sites are done; go on where a coordinator before it was killed.
+    """Coordinate until all sites are done; continue where an earlier coordinator was stopped.
 
     Args:
         federation: the configuration that all sites have.
         sites: their names.
-        state: the folder of what must outlive the process.
+        state: the folder of what must survive a restart.
         line: to the sites.
         patience: seconds that a round waits for a site.
         minimum: sites that a round needs: a number, or a share.
         repeat: seconds after which a silent site is asked again.
 
     Returns:
-        What became of it: rounds, bytes, who took part.
+        The outcome: rounds, bytes, who took part.
 
     Raises:
         FedlitError: it cannot go on.
@@ -130,7 +120,7 @@ def coordinate(
                 f"back, or move {state} away and let all sites begin anew"
             )
         journal.tell("settings", {site: {site: settings} for site in sites})
-        _log.info("goes on with round %d of %s", journal.number + 1, ", ".join(sites))
+        _log.info("continues with round %d of %s", journal.number + 1, ", ".join(sites))
     least = minimum_of(minimum, len(sites))
     if privacy.masked and least < len(sites):
         raise ConfigError(
@@ -164,12 +154,12 @@ def coordinate(
 
 
 def _sites_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The list of sites, which may become shorter."""
+    """Return the list of sites, which may become shorter."""
     return {key: value for key, value in settings.items() if key == "federation.sites"}
 
 
 def serve(folder: Path, line: Line) -> None:
-    """Hold the federation of a coordinator's folder.
+    """Coordinate the federation of a coordinator's folder.
 
     Args:
         folder: made by ``fedlit coordinate init``.

@@ -1,4 +1,4 @@
-"""What a site would tell, found without telling anybody: set up as if another site had the same table."""
+"""What a site would send, found offline: the run is set up as if another site had the same table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["DryRun"]
 
 
 class DryRun:
-    """Records what would be told. Another site with the same columns is pretended, so that all that may be asked of
-    columns that sites share is asked.
+    """Records what would be sent. It pretends that another site has the same columns, so that everything is asked that
+    may be asked about columns that sites share.
 
     Args:
         site: its name.

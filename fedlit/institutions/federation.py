@@ -1,4 +1,4 @@
-"""``federation.yaml``: a configuration without a source, which federation it is, and what it says of privacy."""
+"""``federation.yaml``: a configuration without a source, the federation's identity, and its privacy settings."""
 
 from __future__ import annotations
 
@@ -89,5 +89,5 @@ def _mapping(told: Any, known: Iterable[str], where: str) -> Mapping[str, Any]:
 
 
 def plain_federation(path: Path) -> dict[str, Any]:
-    """The configuration without what fedlit's other commands do not know."""
+    """Return the configuration without the keys that fedlit's other commands do not know."""
     return {key: value for key, value in read_yaml(path).items() if key not in ("federation", "privacy")}

@@ -1,4 +1,4 @@
-"""A coordinator's folder: made, and kept."""
+"""A coordinator's folder: making it, checking it, and keeping it up to date."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ patience: 600         # seconds to wait for a site that stays away, before a rou
 most: 1073741824      # bytes of a message; a longer one is refused before it is read
 """
 _FEDERATION = """\
-# What all sites train: the same words at each of them. A site adds its own table (data.source), and nothing else.
-# Any key of a fedlit configuration may stand here but data.source; fedlit fit --help tells those that matter.
+# What all sites train. All have the same file, and each adds only its own table (data.source), in its site.yaml.
+# Any configuration key except data.source may be set here; fedlit fit --help lists the important ones.
 federation:           # which one this is: its identity, drawn once, and its sites, as in coordinator.yaml
   id: "{identity}"
   sites: [{sites}]
@@ -57,7 +57,7 @@ model:
   optimizer:
     class_path: torch.optim.AdamW
     init_args: {{lr: 0.001, weight_decay: 0.0001}}
-  threads: 1          # the networks are small: a second thread costs more than it gives
+  threads: 1          # the networks are small: a second thread costs more than it gains
 exchange:
   federated: [core]   # what leaves a site; all else stays there
   every: epoch        # when
@@ -172,7 +172,7 @@ def add(settings: CoordinatorSettings, site: str, public: Path) -> list[str]:
 
 
 def invite(settings: CoordinatorSettings) -> list[str]:
-    """Write what is handed to each site. A ``site.yaml`` that is there stays as it is, for it may have been edited.
+    """Write the invitation of each site. An existing ``site.yaml`` stays as it is, because it may have been edited.
 
     Returns:
         The sites whose invitation is new or has changed.
@@ -220,7 +220,7 @@ def renew(settings: CoordinatorSettings) -> str:
 
 
 def check(settings: CoordinatorSettings) -> list[str]:
-    """Refuse a folder with which a coordinator cannot start.
+    """Check that a coordinator can start from its folder.
 
     Returns:
         Warnings.

@@ -12,10 +12,10 @@ LARGEST = 8 * 2**20
 """Bytes of one request or response: Flower cuts messages into pieces of 5 MiB."""
 
 SECONDS = 20.0
-"""Within which a request's body must have arrived."""
+"""The time within which a request's body must have arrived."""
 
 BUDGET = 16 * LARGEST
-"""Bytes of bodies that are held at once. Who sends more is answered 503, and tries again."""
+"""Bytes of bodies that are held at once. Beyond that, a request is answered with 503, and the sender tries again."""
 
 FLEET = frozenset(
     f"/v1/fleet/{name}"
@@ -30,7 +30,7 @@ FLEET = frozenset(
         "confirm-message-received",
     )
 )
-"""What a site's node may ask. Apps are among it not: no code leaves the SuperLink."""
+"""The paths that a site's node may request. Flower's apps are not among them, so no code leaves the SuperLink."""
 RUNTIME = frozenset(
     f"/v1/runtime/{name}"
     for name in (
@@ -42,7 +42,7 @@ RUNTIME = frozenset(
         "confirm-message-received",
     )
 )
-"""What the coordinator may ask."""
+"""The paths that the coordinator may request."""
 
 _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Scope]]

@@ -64,7 +64,7 @@ class Speaking:
             if time.monotonic() > told + QUIET:
                 told = time.monotonic()
                 _log.warning(
-                    "hears nothing of the coordinator for %.0f seconds: it waits for other sites, or is away",
+                    "heard nothing from the coordinator for %.0f seconds: it waits for other sites, or is away",
                     told - since,
                 )
         raise TimeoutError
@@ -91,7 +91,7 @@ class Speaking:
 def consent(
     site: Site, terms: Terms, hashes: Sequence[str], show: Callable[[list[str]], None], *, again: bool = False
 ) -> None:
-    """Ask whether what would leave may leave, unless these very terms were accepted before.
+    """Ask a person to accept the terms, unless exactly these were accepted before.
 
     Args:
         site: whose person is asked.
@@ -103,12 +103,12 @@ def consent(
     Raises:
         ConfigError: nobody agreed. Nothing was sent of what these terms are about.
     """
-    sent = "no tensor was sent; the facts that were agreed to before are told" if again else "nothing was sent"
+    sent = "no tensor was sent; the facts that were agreed to before have been sent" if again else "nothing was sent"
     folder = site.settings.folder
     write(folder, terms)
     show([*terms.lines(), ""])
     if again:
-        show(["All sites have told what they have. These are the tensors that follow from it.", ""])
+        show(["All sites have sent what they have. The tensors above follow from it.", ""])
     if accepted(folder, terms):
         show([f"Accepted before (hash {terms.hash})."])
         return
@@ -116,7 +116,7 @@ def consent(
     if terms.hash not in hashes:
         if not sys.stdin.isatty():
             raise ConfigError(
-                f"expected somebody to agree to the above, found no terminal and no --accept {terms.hash}; {sent}. "
+                f"expected somebody to accept the terms above, found no terminal and no --accept {terms.hash}; {sent}. "
                 f"Read it, then: fedlit site join --config {site.settings.file} "
                 + " ".join(f"--accept {own}" for own in [*hashes, terms.hash])
             )

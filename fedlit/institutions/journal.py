@@ -1,4 +1,4 @@
-"""What a coordinator must know after it was killed: what sites said before training, and what it replied to each."""
+"""What a coordinator must know after a restart: the facts that sites sent before training, and its replies to each."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Journal:
         reply: dict[str, Any] | None = self._store.get(site, number)
         if reply is None:
             raise ConfigError(
-                f"expected what {site} was told in round {number + 1}, found that it is gone: the site said that it "
-                "had a later checkpoint. Let the site continue from its newest checkpoint"
+                f"expected the reply to {site} in round {number + 1}, found that it was deleted: the site reported a "
+                "later checkpoint. Let the site continue from its newest checkpoint"
             )
         return reply

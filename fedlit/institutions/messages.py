@@ -1,4 +1,4 @@
-"""What coordinator and sites say to each other, as bytes that are checked before they are believed.
+"""Messages between the coordinator and sites: bytes that are checked before they are used.
 
 A site makes *requests*, one at a time. Each has a key: ``share:<topic>`` before training, ``at:<round>`` when it begins
 or begins again, ``round:<number>``, ``done``; and ``round:<number>/<n>`` with its answer to question n of the rule in
@@ -44,7 +44,7 @@ HEAD = 16 * 2**20
 
 
 def read(content: bytes, most: int) -> dict[str, Any]:
-    """A message that somebody else has sent.
+    """Read a message that somebody else has sent.
 
     Args:
         content: its bytes.
@@ -61,17 +61,17 @@ def read(content: bytes, most: int) -> dict[str, Any]:
         raise RunError(f"expected a message of at most {most:,} bytes, found {len(content):,}")
     size = struct.unpack(">Q", content[:8])[0] if len(content) >= 8 else -1
     if not 0 <= size <= min(HEAD, len(content) - 8):
-        raise RunError(f"expected a message of fedlit, found {len(content):,} bytes that are none")
+        raise RunError(f"expected a message of fedlit, found {len(content):,} bytes that are not one")
     return unpack(content)
 
 
 def share_key(topic: str) -> str:
-    """Under which facts are said."""
+    """Return the key of facts."""
     return f"share:{topic}"
 
 
 def round_key(number: int) -> str:
-    """Under which an update is said.
+    """Return the key of an update.
 
     Example:
         >>> round_of(round_key(3)), topic_of(share_key("columns")), round_of("done")
@@ -87,7 +87,7 @@ def round_of(key: str) -> int | None:
 
 
 def question_key(key: str, number: int) -> str:
-    """Under which the answer to a question within a round is said.
+    """Return the key of the answer to a question within a round.
 
     Example:
         >>> question_of(question_key(round_key(3), 0)), question_of(round_key(3))

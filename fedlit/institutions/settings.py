@@ -1,39 +1,24 @@
 """``coordinator.yaml`` and ``site.yaml``: read and checked."""
 
-# no postponed annotations: jsonargparse reads these types as they stand, and would take those of TYPE_CHECKING
+# no postponed annotations: jsonargparse reads these types as they stand
 import re
 from argparse import ArgumentError
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from jsonargparse import ArgumentParser
-from jsonargparse.typing import NonNegativeFloat, NotEmptyStr, restricted_number_type, restricted_string_type
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.institutions.child import MOST
 from fedlit.run.config import read_yaml, shown
 
 __all__ = ["CoordinatorSettings", "SiteSettings", "check_init", "read_coordinator", "read_site"]
 
-_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")
-
-if TYPE_CHECKING:
-    SiteName = str
-    Host = str
-    Address = str
-    Module = str
-    Port = int
-    Limit = int
-else:
-    _HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
-    SiteName = restricted_string_type("SiteName", _SITE.pattern)
-    Host = restricted_string_type("Host", _HOST + r"\Z")
-    Address = restricted_string_type("Address", _HOST + r":[0-9]{1,5}\Z")
-    Module = restricted_string_type("Module", r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
-    Port = restricted_number_type("Port", int, [(">", 0), ("<", 65536)])
-    Limit = restricted_number_type("Limit", int, (">=", 2**16))
+_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+")
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 _Settings = TypeVar("_Settings", "CoordinatorSettings", "SiteSettings")
 
@@ -54,23 +39,28 @@ class CoordinatorSettings:
     """
 
     folder: Path
-    address: Host
-    port: Port
-    sites: tuple[SiteName, ...]
-    listen: Host = "0.0.0.0"
+    address: str
+    port: int
+    sites: tuple[str, ...]
+    listen: str = "0.0.0.0"
     minimum: int | float = 1.0
-    patience: NonNegativeFloat = 600.0
-    most: Limit = MOST
+    patience: float = 600.0
+    most: int = MOST
 
     def __post_init__(self) -> None:
-        if not self.sites or len(set(self.sites)) < len(self.sites):
-            raise ConfigError(f"sites: expected names, none of them twice, found {list(self.sites)}")
+        _check_names("sites", self.sites)
+        expect(len(set(self.sites)) == len(self.sites) > 0, "sites", "names, none of them twice", list(self.sites))
+        for key in ("address", "listen"):
+            expect(bool(_HOST.fullmatch(getattr(self, key))), key, "a name or an IP address", getattr(self, key))
+        _check_numbers(self.port, self.most)
+        expect(self.patience >= 0, "patience", "seconds, at least 0", self.patience)
         whole = isinstance(self.minimum, int)
-        if not (1 <= self.minimum <= len(self.sites) if whole else 0 < self.minimum <= 1):
-            raise ConfigError(
-                f"minimum: expected a number of sites, at most {len(self.sites)}, or a share of them such as 0.5, "
-                f"found {self.minimum}"
-            )
+        expect(
+            1 <= self.minimum <= len(self.sites) if whole else 0 < self.minimum <= 1,
+            "minimum",
+            f"a number of sites, at most {len(self.sites)}, or a share of them such as 0.5",
+            self.minimum,
+        )
 
     @property
     def certificates(self) -> Path:
@@ -114,24 +104,29 @@ class SiteSettings:
     """
 
     file: Path
-    site: SiteName
-    coordinator: Address
+    site: str
+    coordinator: str
     data: dict[str, Any]
     fingerprint: str = ""
     certificate: Path = Path("ca.crt")
     key: Path = Path("site.key")
     federation: Path = Path("federation.yaml")
     tell: Literal["nothing", "scores"] = "nothing"
-    trust: tuple[Module, ...] = ()
+    trust: tuple[str, ...] = ()
     peers: dict[str, str] = field(default_factory=dict)
-    user: NotEmptyStr | None = None
-    most: Limit = MOST
+    user: str | None = None
+    most: int = MOST
 
     def __post_init__(self) -> None:
-        if not 0 < int(self.coordinator.rpartition(":")[2]) < 65536:
-            raise ConfigError(f"coordinator: expected a port from 1 to 65535, found {self.coordinator!r}")
-        if strange := [name for name in self.peers if not _SITE.match(name)]:
-            raise ConfigError(f"peers: expected names of letters, digits, - and _, found {strange}")
+        host, _, port = self.coordinator.rpartition(":")
+        named = bool(_HOST.fullmatch(host)) and port.isascii() and port.isdigit() and len(port) < 6
+        expect(named, "coordinator", "HOST:PORT", self.coordinator)
+        _check_numbers(int(port), self.most)
+        _check_names("site", [self.site])
+        _check_names("peers", self.peers)
+        for module in self.trust:
+            expect(bool(_MODULE.fullmatch(module)), "trust", "names of modules", module)
+        expect(self.user != "", "user", "the name of a user", self.user)
         if set(self.data) != {"source"}:
             raise ConfigError(
                 f"data: expected source: …, this site's own table, and nothing else, found {sorted(self.data)}"
@@ -157,19 +152,18 @@ def _checked(kind: type[_Settings], path: Path, content: Mapping[str, Any]) -> _
         found = parser.parse_object(dict(content)).as_dict()
     except ArgumentError as error:
         raise ConfigError(" ".join(str(error).removeprefix("Parser key ").replace('"', "").split())) from error
-    return kind(**{place: path, **{key: _plain(value) for key, value in found.items()}})
+    return kind(**{place: path, **found})
 
 
-def _plain(value: Any) -> Any:
-    """A value whose type is not jsonargparse's own: it is written into other files."""
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(own) for key, own in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_plain, value))
-    for kind in (bool, str, int, float):
-        if isinstance(value, kind):
-            return kind(value)
-    return value
+def _check_names(key: str, names: Iterable[str]) -> None:
+    """Check names that become those of files."""
+    for name in names:
+        expect(bool(_SITE.fullmatch(name)), key, "names of at most 40 letters, digits, - and _", name)
+
+
+def _check_numbers(port: int, most: int) -> None:
+    expect(0 < port < 65536, "port", "a number from 1 to 65535", port)
+    expect(most >= 2**16, "most", f"at least {2**16} bytes", most)
 
 
 def _read(kind: type[_Settings], file: Path, path: Path, make: str) -> _Settings:

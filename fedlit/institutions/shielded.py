@@ -1,43 +1,30 @@
-"""What a site does to its updates before they leave, where ``privacy`` of ``federation.yaml`` asks for it."""
+"""How a site protects its updates before they leave, if ``privacy`` in ``federation.yaml`` asks for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import prod
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives import serialization
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.rule import Rule
 from fedlit.exchange.schedule import cohort, cohort_size
 from fedlit.institutions.federation import Federation
 from fedlit.institutions.settings import SiteSettings
 from fedlit.privacy.keys import fingerprint, registered_key
 from fedlit.privacy.refusals import refuse
-from fedlit.privacy.settings import Privacy
 from fedlit.privacy.site import Shield
-from fedlit.privacy.words import lines
-from fedlit.sharing import Sharing
 from fedlit.show.shown import say
 
 if TYPE_CHECKING:
     from fedlit.institutions.transport import SiteTransport
     from fedlit.run.run import Run
 
-__all__ = ["protected", "shielded"]
-
-
-def protected(privacy: Privacy, rule: Rule, sharing: Sharing, site: str, rounds: int) -> tuple[str, ...]:
-    """Describe for the terms how updates are protected, with ε before anything is spent."""
-    if not privacy.on:
-        return ()
-    values = sum(prod(sharing.forms[name][1]) for name in sharing.names[site])
-    return tuple(lines(privacy, rule, rounds, privacy.masked.least if privacy.masked else 1, values))
+__all__ = ["shielded"]
 
 
 def shielded(federation: Federation, settings: SiteSettings, run: Run, transport: SiteTransport) -> Shield:
-    """Make the shield between a site's client and the coordinator.
+    """Make what protects a site's updates.
 
     Args:
         federation: its identity, its sites, and the privacy that is asked for.

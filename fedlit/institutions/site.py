@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.dry_run import DryRun
 from fedlit.institutions.federation import federation_of, plain_federation
 from fedlit.institutions.settings import SiteSettings
-from fedlit.institutions.shielded import protected, shielded
+from fedlit.institutions.shielded import shielded
 from fedlit.institutions.transport import Answering, SiteTransport, Traffic
 from fedlit.privacy.refusals import refuse
+from fedlit.privacy.words import lines
 from fedlit.run.allowed import check_allowed, trusting
 from fedlit.run.arguments import Asked
 from fedlit.run.config import read_yaml, shown
@@ -42,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class Site:
-    """A site's run, and what would leave it.
+    """A site's run, and the terms on which it takes part.
 
     Args:
         settings: its own file's.
@@ -58,12 +60,8 @@ class Site:
         self.privacy = self.federation.privacy
         self.run = self._make()
         _refuse(self.run)
-        self.local = ("steps",) if self._steps_alike else ()
-
-    @property
-    def _steps_alike(self) -> bool:
         pace = self.run.data.batching
-        return pace.batches is not None and pace.steps is None
+        self.local = ("steps",) if pace.batches is not None and pace.steps is None else ()
 
     def _make(self) -> Run:
         own, shared = self.settings, self.settings.federation.absolute()
@@ -78,8 +76,10 @@ class Site:
             return parse(Asked("fit", layers, own.site, [shared], [shared, own.file.absolute()]))[0]
 
     def terms(self) -> Terms:
-        """Return what would leave the site. Reads the table and builds the network, but tells nobody."""
-        run, alone = self._make(), self._alone()
+        """Return what would leave the site. Reads the table and builds the network, but sends nothing."""
+        run, masked = self._make(), self.privacy.masked
+        twins = masked.least - 1 if masked is not None else 1
+        alone = DryRun(self.settings.site, self.local, _named(run), run.exchange.federated, twins)
         alone.share("settings", {self.settings.site: settings_of(run, self.federation)})
         run.exchange.transport = alone
         run.describe()
@@ -90,7 +90,8 @@ class Site:
         _say_meaning(run, name, alone.share)
         sharing, rule = exchange.sharing, exchange.rule
         refuse(self.privacy, rule, sharing, len(sharing.names), exchange.published[name])
-        protection = protected(self.privacy, rule, sharing, name, _rounds(run))
+        values = sum(prod(sharing.forms[key][1]) for key in sharing.names[name])
+        protection = lines(self.privacy, rule, _rounds(run), masked.least if masked is not None else 1, values)
         return Terms(
             name,
             {"address": own.coordinator, "fingerprint": _fingerprint(own)},
@@ -103,18 +104,13 @@ class Site:
             own.tell == "scores",
             exchange.every,
             _rounds(run),
-            protection,
+            tuple(protection),
             run.data.align != "none" or bool(exchange.by_name) or run.data.common is not None,
             rule.sends,
             dict(own.peers),
-            self.privacy.masked is not None,
+            masked is not None,
             {"id": self.federation.id, "sites": list(self.federation.sites)} if self.federation.id else {},
         )
-
-    def _alone(self) -> DryRun:
-        masked, run = self.privacy.masked, self.run
-        twins = masked.least - 1 if masked is not None else 1
-        return DryRun(self.settings.site, self.local, _named(run), run.exchange.federated, twins)
 
     def finished(self) -> Path | None:
         """The checkpoint of a training that is over, if it is."""
@@ -130,8 +126,8 @@ class Site:
         found, own = sorted(run.loop.federation), self.settings.site
         if found != [own]:
             raise ConfigError(
-                f"site {own}: expected one client of this name in its table's source, found {', '.join(found)}; name "
-                f"it so (files: {{{own}: FILE}}), or choose it (clients: [{own}])"
+                f"site {own}: expected one client of this name in its table's source, found {', '.join(found)}; use "
+                f"this name (files: {{{own}: FILE}}), or choose it (clients: [{own}])"
             )
 
 
@@ -140,7 +136,7 @@ def _fingerprint(own: SiteSettings) -> str:
         return own.fingerprint
     if own.certificate.is_file():
         return f"{fingerprint(own.certificate)} (of {own.certificate.name}; compare it by telephone)"
-    return "not known, for there is no certificate yet"
+    return "not known, because there is no certificate yet"
 
 
 def _named(run: Run) -> list[str]:
@@ -193,7 +189,7 @@ def join(
     renew: Callable[[Terms], None] | None = None,
     quiet: bool = False,
 ) -> Results:
-    """Take part: agree with the others, train, and go on where the site was killed.
+    """Take part: agree with the others, train, and continue where the site was stopped.
 
     Args:
         site: it.

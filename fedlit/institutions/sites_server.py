@@ -1,4 +1,4 @@
-"""The coordinator's side of a federation across institutions: one rule, sites that come, stay away and come back."""
+"""The coordinator's side of a federation across institutions: one rule, and sites that may leave and come back."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Asking:
 
 
 class Line(Protocol):
-    """The way to the sites. A request may come twice, or late. The line itself sends a reply that is lost again."""
+    """The connection to the sites. A request may arrive twice, or late. The line resends a reply that is lost."""
 
     def sites(self) -> frozenset[str]:
         """The sites that are there now, by the name that their key was registered with."""
@@ -168,7 +168,7 @@ class SitesServer:
             raise RunError(f"the coordinator failed: {type(error).__name__}: {error}") from error
 
     def _repeat(self) -> None:
-        """Tell sites that have been silent for long that they are waited for."""
+        """Ask sites that have been silent for long where they are."""
         now = time.monotonic()
         for site in self.sites:
             if site not in self._open and site not in self.done and now - self._sent[site] > self.patience.repeat:
@@ -240,15 +240,17 @@ class SitesServer:
     def _checked(self, site: str, content: bytes) -> dict[str, Any]:
         message = read(content, self.most)
         if message.get("site") != site:
-            raise RunError(f"the key of {site} speaks for {message.get('site')!r}")
+            raise RunError(f"the key of {site} was used for a message of {message.get('site')!r}")
         key = message.get("key")
         if not isinstance(key, str) or not (
             key == "done" or key.startswith("at:") or topic_of(key) is not None or round_of(key) is not None
         ):
-            raise RunError(f"expected a key of this protocol, found {key!r}; do both sides run one version?")
+            raise RunError(f"expected a key of this protocol, found {key!r}; do both sides run the same version?")
         if (topic := topic_of(key)) is not None:
             if topic not in TOPICS or (topic not in self.journal.told and self.journal.took):
-                raise RunError(f"expected facts that belong before training, found {topic!r}; do all run one version?")
+                raise RunError(
+                    f"expected facts that are sent before training, found {topic!r}; do all sites run the same version?"
+                )
             facts = message.get("facts")
             if not isinstance(facts, dict) or set(facts) != {site}:
                 raise RunError(f"expected facts of {site}, found others")
@@ -285,7 +287,7 @@ class SitesServer:
             wrong = wrong_settings(told[site][site], message["facts"][site])
             self._refuse(
                 site,
-                f"expected what it said of {topic} before it was started again, found something else ({wrong}); "
+                f"{topic}: expected the same facts as before the restart, found something else ({wrong}); "
                 "give it the same table and settings, or let all begin anew",
             )
             return
@@ -302,7 +304,7 @@ class SitesServer:
             self._refuse(
                 site,
                 f"it is at round {number + 1}, the coordinator at {self.journal.number + 1}: the folder of the "
-                "coordinator is of another federation, or was put back; begin anew at all sites",
+                "coordinator is of another federation, or was restored from a backup; begin anew at all sites",
             )
             return
         after = self.journal.after(number - 1, site)
@@ -313,7 +315,7 @@ class SitesServer:
             except FedlitError as error:
                 self._refuse(site, str(error))
                 return
-            _log.info("%s begins again at round %d, of which it has missed %d", site, after + 1, after - number)
+            _log.info("%s restarts at round %d; it missed %d", site, after + 1, after - number)
         self._send(site, {"reply": reply}, key)
 
     def _late(self, site: str, key: str, number: int) -> None:
@@ -379,7 +381,9 @@ class SitesServer:
     def _say_missing(self, missing: Sequence[str]) -> None:
         if time.monotonic() - self._since > self.patience.seconds and not set(missing) <= self.away:
             self.away.update(missing)
-            _log.warning("before training: waiting for %s, without whom nothing begins", ", ".join(missing))
+            _log.warning(
+                "before training: waiting for %s; training begins when all sites are there", ", ".join(missing)
+            )
 
     def _same(self, keys: Mapping[str, str]) -> bool:
         """Return whether all sites are at the same point; refuse those that are elsewhere than most."""
@@ -406,8 +410,8 @@ class SitesServer:
                 if wrong := wrong_settings(said[first][first], said[site][site]):
                     raise RunError(
                         f"what {first} and {site} would share does not mean the same: {wrong}; give both tables the "
-                        "same columns in the same order and the same classes, set data.align: both, or share the core "
-                        "alone"
+                        "same columns in the same order and the same classes, set data.align: both, or federate "
+                        "the core alone"
                     )
         if topic == "settings":
             _log.info("%s are here, and have the same settings", ", ".join(said))

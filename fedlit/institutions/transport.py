@@ -1,4 +1,4 @@
-"""A site's side: the transport of a federation whose other clients nobody here has ever seen."""
+"""A site's side: the transport of a federation whose other clients are elsewhere."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Traffic:
 
 
 class SiteTransport:
-    """Sends what the plan lists, and receives what the coordinator made of it, by requests that can be repeated.
+    """Sends what the plan lists and receives the result, by requests that can be repeated.
 
     Args:
         site: its name, and its client's.
@@ -199,8 +199,8 @@ class SiteTransport:
         self.consent.check_question(asked)
         if not within(asked, self.rule.facts.questions):
             raise RunError(
-                f"the coordinator asks what {type(self.rule).__name__} of this site's federation.yaml would not: its "
-                "limits are others than those agreed to; nothing was answered"
+                f"expected a question that {type(self.rule).__name__} asks with this site's federation.yaml, found "
+                "other limits than those agreed to; nothing was answered"
             )
         return answer(self.site, asked)
 
@@ -293,7 +293,7 @@ class SiteTransport:
             self.shield.receive(number, self._newest)
         if self._next is not None and self._next > number + 1 and number >= 0:
             _log.warning(
-                "the others have gone on without this site: it goes on with round %d, from what is newest",
+                "the others continued without this site: it continues with round %d, from the newest state",
                 self._next + 1,
             )
             return Outcome({}, (), heard.get("records", {}))

@@ -1,14 +1,12 @@
-"""``fedlit coordinate watch``: what the coordinator writes of its rounds, as a table."""
+"""``fedlit coordinate watch``: the coordinator's progress as a table."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.institutions.settings import read_coordinator
@@ -73,35 +71,27 @@ def lines_of(progress: Mapping[str, Any], now: float) -> list[str]:
     return Grid(["round", "state", "in", "away", "seconds", "bytes", "told"], [cells]).text().splitlines()
 
 
-def watch(folder: Path, *, once: bool = False, every: float = 1.0, out: TextIO | None = None) -> int:
-    """Print a folder's progress until the federation has ended: live at a terminal, else a line a change.
+def watch(folder: Path, *, once: bool = False) -> int:
+    """Print a folder's progress, a line for each change, until the federation has ended.
 
     Args:
         folder: of the coordinator.
         once: print it once.
-        every: seconds between looks.
-        out: where to; standard output if None.
 
     Returns:
         Exit status: 1 where the federation has failed.
     """
-    out = out or sys.stdout
-    before: dict[str, Any] | None = None
-    drawn = 0
+    before: Any = None
     while True:
         progress = read_progress(folder)
-        if progress is None:
-            if once:
-                print(f"{shown(folder)}: no round yet; fedlit coordinate start {shown(folder)}", file=out)
-                return 0
-        elif once or out.isatty() or progress != before:
-            header, *rows = lines_of(progress, time.time())
-            if out.isatty() and drawn:
-                print(f"\x1b[{drawn}A\x1b[J", end="", file=out)
-            stamp = f"  {datetime.now():%H:%M:%S}" if not out.isatty() and not once else ""
-            lines = [header, *rows] if before is None or out.isatty() else rows
-            print(*(line + (stamp if line is rows[0] else "") for line in lines), sep="\n", file=out, flush=True)
-            before, drawn = progress, len(rows) + 1
-        if once or (progress is not None and progress.get("state") in ENDS):
-            return 1 if progress is not None and progress.get("state") == "failed" else 0
-        time.sleep(every)
+        if progress is None and once:
+            print(f"{shown(folder)}: no round yet; fedlit coordinate start {shown(folder)}")
+            return 0
+        now = progress and [progress.get(key) for key in ("round", "state", "in", "away")]
+        if progress is not None and now != before:
+            header, row = lines_of(progress, time.time())
+            print(*([header] if before is None else []), row, sep="\n", flush=True)
+            before = now
+        if progress is not None and (once or progress.get("state") in ENDS):
+            return int(progress.get("state") == "failed")
+        time.sleep(1.0)

@@ -106,7 +106,7 @@ class Alternating(FederatedClient):
             own.requires_grad_(name in self._free and (turn == "all" or (name in federated) == (turn == "federated")))
 
     def on_send(self, steps: int) -> None:
-        """Say it where a round was too short."""
+        """Warn if a round was too short."""
         least = self.private_first.get("steps", 0)
         if least and steps <= least and not self._said:
             self._said = True

@@ -1,4 +1,4 @@
-"""What methods have in common that hold a client to what the last exchange gave it."""
+"""The base of methods that hold a client to what the last exchange gave it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Anchored(FederatedClient):
         self.received = zero_buffers({name: parameters[name] for name in (parameters if names is None else names)})
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Say where there is nothing to be held to."""
+        """Note that there is nothing to hold the client to, if nothing is federated."""
         if self.federated or not hasattr(self, "received"):
             return []
         return [f"{type(self).__name__} holds a client to what is federated, which is nothing; see exchange.federated"]

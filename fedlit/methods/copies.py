@@ -1,4 +1,4 @@
-"""What methods have in common whose clients have two copies of the network."""
+"""The base of methods whose clients have two copies of the network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TwoCopies(FederatedClient):
         self.no_decay = (*self.no_decay, *also)
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Say where one copy would have been enough."""
+        """Note that one copy would be enough, if nothing is federated."""
         if self.federated:
             return []
         return [f"{type(self).__name__} trains two copies, and shares neither: nothing is federated"]

@@ -51,7 +51,7 @@ class FedBABU(FederatedClient):
         self.head.requires_grad_(False)
 
     def on_plan(self, every: Any) -> list[str]:
-        """Say what is missing where nothing follows."""
+        """Note that the head is never trained, if nothing follows the federation."""
         if self.fine_tunes:
             return []
         return ["FedBABU never trains its head, for nothing follows the federation; set model.then: fine_tune"]

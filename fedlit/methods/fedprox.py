@@ -51,7 +51,7 @@ class FedProx(Anchored):
         return self.pulled(super().objective(x, y), strength, dict(self.named_parameters()))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Say where the term is always 0."""
+        """Note that the term is always 0, if there is an exchange after each step."""
         if self.mu and self.federated and (every == "step" or every == {"steps": 1}):
             return [f"exchange.every: {every}: FedProx has no way to go from what it received, so that mu does nothing"]
         return super().on_plan(every)

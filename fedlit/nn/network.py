@@ -54,7 +54,7 @@ class Network(nn.Module):
 
 
 def name_axes(module: nn.Module, axes: Mapping[str, tuple[int, Sequence[str]]]) -> None:
-    """Say what the places along an axis of a module's tensors are called (its ``axes``).
+    """Name the places along an axis of a module's tensors (its ``axes``).
 
     Args:
         module: that has the tensors.

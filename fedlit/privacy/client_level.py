@@ -76,7 +76,7 @@ def difference(state: State, before: State) -> dict[str, Tensor]:
 
 
 def clipped(update: State, clip: float) -> dict[str, Tensor]:
-    """The update, shortened to at most ``clip`` (L2, all tensors together).
+    """Return the update, shortened to at most ``clip`` (L2, all tensors together).
 
     Example:
         >>> clipped({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])}, clip=1.0)
@@ -99,7 +99,8 @@ def gaussian(count: int, deviation: float) -> Tensor:
 
 
 def noised(state: State, before: State, settings: ClientLevel) -> dict[str, Tensor]:
-    """What is sent in place of a state: what was received last + the clipped update + noise, drawn anew by each call.
+    """Return what is sent instead of a state: what was received last + the clipped update + noise, drawn
+    anew by each call.
 
     Args:
         state: the client's federated tensors.
@@ -124,14 +125,13 @@ def noised(state: State, before: State, settings: ClientLevel) -> dict[str, Tens
     return sent
 
 
-def epsilon(noises: list[float], delta: float, *, absent: bool = False) -> float:
-    """ε at δ after some rounds, by Rényi differential privacy (dp-accounting).
+def epsilon(noises: list[float], delta: float) -> float:
+    """ε at δ after some rounds, by Rényi differential privacy (dp-accounting), between any two tables that a site might
+    have: their clipped updates are up to twice the clip apart.
 
     Args:
         noises: each round's noise, in units of the clip.
         delta: δ.
-        absent: not between any two tables that a site might have, whose clipped updates are up to twice the clip apart,
-            but between the site and one that answers with noise alone, as McMahan et al. count it: half the distance.
 
     Example:
         >>> round(epsilon([2.0], delta=1e-5), 1), round(epsilon([2.0] * 30, delta=1e-5), 1)
@@ -141,9 +141,9 @@ def epsilon(noises: list[float], delta: float, *, absent: bool = False) -> float
     from dp_accounting.rdp import RdpAccountant
 
     # the accountant's relation is left at its default, and the distance between neighbours goes into the noise
-    accountant, distance = RdpAccountant(), 1.0 if absent else 2.0
+    accountant = RdpAccountant()
     for noise in sorted(set(noises)):
-        accountant.compose(dp_event.GaussianDpEvent(noise / distance), noises.count(noise))
+        accountant.compose(dp_event.GaussianDpEvent(noise / 2), noises.count(noise))
     return float(accountant.get_epsilon(delta)) if noises else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The coordinator's side of masked sums: who is asked for what, and what comes of it."""
+"""The coordinator's side of masked sums: asking sites for their parts, and adding these up."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Gathering:
         self.sites = sorted(site for site, (fit, _) in flags.items() if fit)
 
     def gather(self) -> dict[str, Update]:
-        """What a rule is given in place of the round's updates: the mean, as that of one client of the name
+        """Return what a rule gets instead of the round's updates: the mean, as that of one client of the name
         :data:`SUM`; or, where the rule only adds answers, the names of what each client federates, with zeros. It is
         aggregated with ``minimum`` 1 and without measuring drift, which nobody can.
 
@@ -69,7 +69,8 @@ class Gathering:
         return {SUM: Update(state, rows=1, parameters=parameters)}
 
     def asking(self, singly: Ask) -> Ask:
-        """How a rule asks: of answers that it only adds, it gets the sum as the first client's, and zeros as others'.
+        """Return how a rule asks: of answers that it only adds, it gets the sum as the first client's, and zeros as
+        others'.
 
         Args:
             singly: how other questions are asked, which each client answers as it is.

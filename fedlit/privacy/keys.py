@@ -1,8 +1,9 @@
 """Keys for masks, one pair a site, and how a site knows that a public key is another site's.
 
 A site's pair lies in its folder. Public halves travel by the coordinator. Each is signed with the key that is
-registered for its site (elliptic curve P-384, OpenSSH's form). Who knows the other sites' fingerprints from elsewhere
-(``peers``) refuses a key that the coordinator has put in their place. Who does not trusts the coordinator for it.
+registered for its site (elliptic curve P-384, OpenSSH's form). A site that knows the other sites'
+fingerprints from elsewhere (``peers``) refuses a key that the coordinator has put in their place. Without them it
+relies on the coordinator.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ UNKNOWN_PEERS = (
     "keys of other sites came by the coordinator and were compared with nothing: a coordinator that lies could put its "
     "own in their place and read this site's updates; name the sites' fingerprints under peers"
 )
-"""To be said where a site knows no fingerprints."""
+"""The note of a site that knows no fingerprints."""
 
 
 def mask_key(path: Path) -> X25519PrivateKey:
@@ -103,7 +104,7 @@ def advert(site: str, federation: str, key: X25519PrivateKey, registered: ec.Ell
 
 
 def accepted(federation: str, adverts: Mapping[str, Any], peers: Mapping[str, str]) -> dict[str, bytes]:
-    """The public keys that sites have told, checked.
+    """Check the public keys that sites have sent, and return them.
 
     Args:
         federation: as in :func:`advert`.

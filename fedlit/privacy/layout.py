@@ -1,4 +1,4 @@
-"""What is summed over whom, and what comes out."""
+"""Which tensors are summed over which sites, and the result."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fedlit.sharing import Sharing, State, form_of
 __all__ = ["GROUP", "Layout", "Total", "digest_of", "dtype_of", "layout_of"]
 
 GROUP = "sum/"
-"""What begins the names of what is summed beside the tensors: of each group of sites a zero, by which a sum that went
-wrong is found, and the rows where they are weights."""
+"""The prefix of what is summed beside the tensors: for each group of sites a zero, by which a wrong sum is found, and
+the rows if they are weights."""
 
 
 def dtype_of(name: Any) -> torch.dtype:

@@ -53,7 +53,7 @@ class Masker:
         question: int | None = None,
         received: State = MappingProxyType({}),
     ) -> dict[str, Tensor]:
-        """What is sent in place of a state. Whoever calls this sends one result for each (round, question); see
+        """Return what is sent instead of a state. The caller sends one result for each (round, question); see
         :class:`~fedlit.privacy.memory.Memory`.
 
         Args:
@@ -62,7 +62,7 @@ class Masker:
             state: this site's tensors, by name.
             rows: its weight where the layout is by rows.
             question: which of the round's questions ``state`` answers; None for an update.
-            received: what all sites have got from the coordinator before. Masks are bound to those of a sum's names:
+            received: what all sites received from the coordinator before. Masks are bound to those of a sum's names:
                 where sites got different values, their masks do not cancel. (A coordinator that sends a model of its
                 making to all but one could otherwise know the others' terms; Pasquini et al. 2022.)
 

@@ -1,4 +1,4 @@
-"""What a site has sent under protection, and what it received: one memory for each site folder, whoever asks."""
+"""What a site has sent under protection, and what it received: one memory for each site folder."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Memory:
         over: Mapping[str, Any] | None = None,
         **noted: Any,
     ) -> dict[str, Tensor]:
-        """The answer for a round, made at most once.
+        """Return the answer for a round, which is made at most once.
 
         Args:
             kind: ``masked`` or ``noised``.
@@ -80,7 +80,7 @@ class Memory:
                 continue
             answer: dict[str, Tensor] | None = self._store.get(entry["answer"])
             if entry["over"] != over or answer is None:
-                found = "that it was let go" if answer is None else "a request for another sum"
+                found = "that it was deleted" if answer is None else "a request for another sum"
                 raise RunError(
                     f"round {number + 1}: expected to be asked again for the same answer, which is {kind} only once, "
                     f"found {found}; nothing was sent. Two sums over different sites, or two noisy answers, would tell "

@@ -1,4 +1,4 @@
-"""What cannot be had with privacy, refused before training."""
+"""Settings that are impossible with privacy, refused before training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def refuse(
     taking_part: int,
     published: Mapping[str, Any] | None = None,
 ) -> None:
-    """Refuse what privacy cannot be had with.
+    """Refuse settings that are impossible with privacy.
 
     Args:
         privacy: what is wanted.

@@ -1,4 +1,4 @@
-"""What a configuration says of privacy."""
+"""The privacy settings of a configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class Masked:
-    """Sites send their updates under masks that cancel in the sum, and the coordinator learns the sum alone.
+    """Sites send their updates under masks that cancel in the sum, so that the coordinator learns only the sum.
 
     Args:
         bits: binary digits behind the point of the whole numbers that are summed.

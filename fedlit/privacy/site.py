@@ -1,4 +1,4 @@
-"""The site's side of privacy: what is sent in place of an update."""
+"""The site's side of privacy: what it sends instead of its update."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Shield"]
 
 
 class Shield:
-    """Stands between a site's client and the coordinator.
+    """Protects what a site's client sends to the coordinator.
 
     Args:
         site: its name, and its client's.
@@ -74,7 +74,7 @@ class Shield:
         return advert(self.site, self.federation, self._key, self._registered)
 
     def meet(self, offers: Mapping[str, Mapping[str, Any]], sharing: Sharing, start: State) -> None:
-        """Take what all have told.
+        """Take the offers of all sites.
 
         Args:
             offers: site → its :meth:`offer`.
@@ -94,8 +94,8 @@ class Shield:
     # ------------------------------------------------------------------ rounds
 
     def unfit(self, number: int, update: Update) -> str:
-        """Why the site should send nothing in this round; empty if it may. Under masks nobody else can look. The words
-        are for the site alone: others are told that it sits out.
+        """Return why the site should send nothing in this round; empty if it may. Under masks nobody else can check.
+        The reason is for the site alone: others only learn that it sits out.
 
         Args:
             number: exchanges before it.
@@ -123,8 +123,8 @@ class Shield:
         return self._pairs.flags(number, fit) if self.privacy.masked else {}
 
     def send(self, number: int, update: Update) -> Update:
-        """What is sent in place of an update: noised, where noise is wanted; nothing but its presence, where sums are
-        masked: then the coordinator asks (see :meth:`answer`).
+        """Return what is sent instead of an update: a noised one, if noise is wanted; an empty one, if sums are masked,
+        because the coordinator then asks for it (see :meth:`answer`).
 
         Args:
             number: exchanges before it.
@@ -254,7 +254,7 @@ class Shield:
         self._received.put(number, received)
 
     def forget(self, number: int) -> None:
-        """The site will not go back behind an exchange: it has a checkpoint."""
+        """Forget what came before an exchange: the site has a checkpoint and will not go back."""
         self._received.forget(number)
         self.memory.forget(number)
 

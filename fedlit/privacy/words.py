@@ -1,4 +1,4 @@
-"""What plan, table and report say of privacy: what is promised, at what price, and what is not."""
+"""What the terms say about privacy: what is promised, at what price, and what is not."""
 
 from __future__ import annotations
 

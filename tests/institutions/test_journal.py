@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 import sys
 from contextlib import suppress
@@ -15,7 +14,6 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.outcome import BEGIN
 from fedlit.institutions.consent import Consent, Terms, accepted, keep
 from fedlit.institutions.journal import Journal
-from fedlit.institutions.messages import MOST, pack, read
 from fedlit.store import Store
 
 SITES = ["east", "north", "south"]
@@ -122,22 +120,6 @@ def test_a_killed_coordinator_finds_all_of_a_round_or_nothing(tmp_path: Path) ->
     done = subprocess.run([sys.executable, "-c", ROUNDS, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert Journal(tmp_path, SITES, 0).number >= 6
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"short",
-        struct.pack(">Q", 2**63) + b"x" * 20,
-        struct.pack(">Q", 10) + b"{}",
-        b"\0" * 64,
-        pack({"a": 1})[:-3],
-    ],
-)
-def test_bytes_that_are_no_message_are_refused(content: bytes) -> None:
-    with pytest.raises(RunError, match="none"):
-        read(content, MOST)
 
 
 def test_any_change_of_terms_is_asked_about_again(tmp_path: Path) -> None:

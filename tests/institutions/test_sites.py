@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -120,6 +123,23 @@ def test_sites_have_the_bits_of_one_process_and_nothing_leaves_that_was_not_agre
             if own["key"].startswith("round:"):
                 assert set(own["names"]["state"]) == planned and own["names"]["published"] == {}
         assert "rows" not in json.dumps([own["names"] for own in noted if own["key"] != "share:settings"])
+
+
+TABLES = {"breast_cancer": "breast_cancer.csv", "digits": "digits.csv.gz", "wine": "wine_data.csv"}
+
+
+def test_sites_in_processes_of_their_own_open_their_own_tables_alone(tmp_path: Path, whole: Run) -> None:
+    """By an audit hook, which sees each file that Python opens; and they have the bits of one process."""
+    words = [sys.executable, "-m", "apart", str(tmp_path), str(written(tmp_path)), json.dumps(SOURCES)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in SITES:
+        opened = json.loads((tmp_path / name / "opened.json").read_text())
+        assert [site for site, file in TABLES.items() if any(own.endswith(file) for own in opened)] == [name]
+        found = torch.load(tmp_path / name / "weights.pt", weights_only=True)
+        expected = whole.loop.federation[name].state_dict()
+        assert all(torch.equal(value, found[key]) for key, value in expected.items())
 
 
 def test_a_killed_site_goes_on_with_the_same_bits_where_messages_come_twice_or_late(tmp_path: Path, whole: Run) -> None:

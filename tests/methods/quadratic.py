@@ -4,9 +4,8 @@ which theory says that methods come to rest.
     f_k(w) = ½ (w − m_k)ᵀ H_k (w − m_k) + a constant
 
 It is the squared error of a linear model without intercept, so any class of clients, engine or rule takes it: one
-parameter, ``core.weight`` of shape (1, 3), or with ``own=1`` two columns' weights in ``core.weight`` and the last one's
-in ``head.weight``. All rows are one batch. The target is standardised by the loop as ever, so H_k and m_k are read from
-the encoded rows (:func:`problems`).
+parameter, ``core.weight`` of shape (1, 3). All rows are one batch. The target is standardised by the loop as ever, so
+H_k and m_k are read from the encoded rows (:func:`problems`).
 
     from methods.quadratic import STEPS, point, problems, quadratic, rest
 
@@ -97,33 +96,21 @@ class Quadratics(Source):
 
 
 class Vector(nn.Module):
-    """The sum of the first inputs times their weights; the others behind it, as they are."""
+    """The inputs times their weights."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1, size))
 
     def forward(self, x: Tensor) -> Tensor:
-        size = self.weight.shape[1]
-        return torch.cat([x[:, :size] @ self.weight.T, x[:, size:]], 1)
-
-
-class Last(nn.Module):
-    """The first input, plus the others times their weights."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1, size))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, :1] + x[:, 1:] @ self.weight.T
+        return x @ self.weight.T
 
 
 class Linear(Network):
-    """w · x: the first weights are the core's, the last ``own`` ones the head's."""
+    """w · x; the weights are the core's."""
 
-    def __init__(self, num_features: int, num_outputs: int, own: int = 0) -> None:
-        super().__init__(nn.Identity(), Vector(num_features - own), Last(own) if own else nn.Identity())
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(nn.Identity(), Vector(num_features), nn.Identity())
 
 
 def quadratic(
@@ -133,7 +120,6 @@ def quadratic(
     lr: float = 0.1,
     steps: Mapping[str, int] = STEPS,
     rounds: int = 200,
-    own: int = 0,
     exchange: Mapping[str, Any] | None = None,
     loop: Mapping[str, Any] | None = None,
     **options: Any,
@@ -146,7 +132,6 @@ def quadratic(
         lr: learning rate of plain SGD.
         steps: client → steps in a round.
         rounds: how many.
-        own: weights that are the head's, and so are not federated.
         exchange: the exchange's arguments beside ``federated: [core]``; the guard is off, for these clients are far
             from each other.
         loop: further arguments of the loop.
@@ -155,7 +140,7 @@ def quadratic(
     run = make_run(
         folder,
         loop={
-            "client": partial(client, network=partial(Linear, own=own)),
+            "client": partial(client, network=Linear),
             "optimizer": partial(torch.optim.SGD, lr=lr),
             **(loop or {}),
         },
@@ -180,10 +165,8 @@ def problems(run: Run) -> dict[str, Problem]:
 
 
 def point(run: Run, client: str = "ash", prefix: str = "") -> np.ndarray:
-    """A client's weights, (3,): the core's, then the head's; of a copy of the network where it has a prefix."""
-    state = run.loop.federation[client].state_dict()
-    parts = [state[f"{prefix}{part}.weight"][0] for part in ("core", "head") if f"{prefix}{part}.weight" in state]
-    return np.asarray(torch.cat(parts).double().numpy())
+    """A client's weights, (3,); of a copy of the network where it has a prefix."""
+    return np.asarray(run.loop.federation[client].state_dict()[f"{prefix}core.weight"][0].double().numpy())
 
 
 # ------------------------------------------------------------------ where methods come to rest

@@ -10,28 +10,10 @@ import pytest
 import torch
 from federations import SmallNet, make_run
 
+from fedlit import methods as m
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.rules import GrowForest, Mean, MixedEffects, Newton
-from fedlit.methods import (
-    APFL,
-    CHFL,
-    MOON,
-    Alternating,
-    Ditto,
-    FedBABU,
-    FedDyn,
-    FedDynMean,
-    FedProx,
-    Forest,
-    IFedAvg,
-    MixedModel,
-    PerFedAvg,
-    PFedMe,
-    PooledLogistic,
-    Scaffold,
-    ScaffoldMean,
-)
 from fedlit.nn import MLP, Network
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Counts, Regression
@@ -49,22 +31,22 @@ def spec(**more: Any) -> ClientSpec:
 HUBER = ClientSpec("ash", ("a",), (), {}, (), task=Regression("huber"))
 SHARED = {"shared": ("a",)}
 CLIENTS: list[tuple[Any, str]] = [
-    *((partial(APFL, spec(), MLP, alpha=wrong), "alpha") for wrong in (1.5, {"oak": 0.9})),
-    (partial(Ditto, spec(), MLP, strength=-1), "strength"),
-    (partial(FedProx, spec(), MLP, mu=-1), "mu"),
-    (partial(MOON, spec(), MLP, temperature=0), "temperature"),
-    (partial(PerFedAvg, spec(), MLP, alpha=0), "alpha"),
-    *((partial(PFedMe, spec(), MLP, **own), "eta") for own in ({"strength": 0}, {"inner_steps": 0}, {"eta": 2.0})),
-    *((partial(Alternating, spec(), MLP, own), "private_first") for own in ("step", {"steps": 0}, {"rounds": 1})),
-    (partial(CHFL, spec(common=None)), "data.common"),
-    (partial(CHFL, spec(common={}), unique="none"), "common column"),
-    *((partial(CHFL, spec(common=SHARED), mu=own), "mu") for own in (1.5, {"b*": 0.5})),
-    (partial(IFedAvg, spec(), MLP, lr_factor=0.0), "lr_factor"),
-    (partial(FedBABU, spec(), Headless), "head"),
-    (partial(Forest, HUBER), "huber"),
-    (partial(MixedModel, HUBER), "task"),
-    (partial(PooledLogistic, ClientSpec("ash", ("a",), (), {}, (), task=Counts(target="falls"))), "counts"),
-    *((partial(PooledLogistic, spec(), **own), "strength|ridge")
+    *((partial(m.APFL, spec(), MLP, alpha=wrong), "alpha") for wrong in (1.5, {"oak": 0.9})),
+    (partial(m.Ditto, spec(), MLP, strength=-1), "strength"),
+    (partial(m.FedProx, spec(), MLP, mu=-1), "mu"),
+    (partial(m.MOON, spec(), MLP, temperature=0), "temperature"),
+    (partial(m.PerFedAvg, spec(), MLP, alpha=0), "alpha"),
+    *((partial(m.PFedMe, spec(), MLP, **own), "eta") for own in ({"strength": 0}, {"inner_steps": 0}, {"eta": 2.0})),
+    *((partial(m.Alternating, spec(), MLP, own), "private_first") for own in ("step", {"steps": 0}, {"rounds": 1})),
+    (partial(m.CHFL, spec(common=None)), "data.common"),
+    (partial(m.CHFL, spec(common={}), unique="none"), "common column"),
+    *((partial(m.CHFL, spec(common=SHARED), mu=own), "mu") for own in (1.5, {"b*": 0.5})),
+    (partial(m.IFedAvg, spec(), MLP, lr_factor=0.0), "lr_factor"),
+    (partial(m.FedBABU, spec(), Headless), "head"),
+    (partial(m.Forest, HUBER), "huber"),
+    (partial(m.MixedModel, HUBER), "task"),
+    (partial(m.PooledLogistic, ClientSpec("ash", ("a",), (), {}, (), task=Counts(target="falls"))), "counts"),
+    *((partial(m.PooledLogistic, spec(), **own), "strength|ridge")
       for own in ({"strength": -1.0}, {"ridge": 0.0}, {"strength": "strong"})),
     *((partial(GrowForest, **{"trees": 2, **own}), next(iter(own)))
       for own in ({"trees": 0}, {"minimum": 0}, {"max_features": 1.5})),
@@ -77,7 +59,7 @@ def test_settings_out_of_range(make: Any, key: str) -> None:
         make()
 
 
-class Uneven(FedDyn):
+class Uneven(m.FedDyn):
     """Clients of different α."""
 
     def __init__(self, spec: Any, network: Any) -> None:
@@ -89,7 +71,7 @@ def small(client: Any, exchange: dict[str, Any], **options: Any) -> dict[str, An
     return {"loop": loop, "exchange": {"federated": ["core"], **exchange}, **options}
 
 
-def forest(rule: Any = None, federated: tuple[str, ...] = (), client: Any = Forest, **options: Any) -> dict[str, Any]:
+def forest(rule: Any = None, federated: tuple[str, ...] = (), client: Any = m.Forest, **options: Any) -> dict[str, Any]:
     exchange = {"federated": list(federated), **({"rule": rule} if rule else {"rule": GrowForest(2)})}
     return {"align": "both", "data": {"scaling": "pooled"}, "loop": {"client": client} if client else {},
             "exchange": exchange, **options}  # fmt: skip
@@ -98,33 +80,33 @@ def forest(rule: Any = None, federated: tuple[str, ...] = (), client: Any = Fore
 SGD = {"optimizer": partial(torch.optim.SGD, lr=0.1)}
 FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     # what would never be trained
-    *((small(partial(Alternating, private_first=first), {"every": every}), "'ash': .*exchange.every")
+    *((small(partial(m.Alternating, private_first=first), {"every": every}), "'ash': .*exchange.every")
       for first, every in (("epoch", "epoch"), ({"steps": 1}, "step"), ({"steps": 5}, {"steps": 5}))),
-    *((small(partial(Alternating, private_first={"steps": 1}), {"federated": own}, align="both"), "exchange.federated")
-      for own in (["*"], [])),
+    *((small(partial(m.Alternating, private_first={"steps": 1}), {"federated": own}, align="both"),
+       "exchange.federated") for own in (["*"], [])),
     # what stays private, or must be federated
-    (small(IFedAvg, {"federated": ["core", "affine_in"]}), "affine_in.weight"),
-    (small(MOON, {"federated": ["head"]}, align="both"), "'ash': MOON"),
-    (small(PerFedAvg, {"federated": []}), "'ash': PerFedAvg"),
-    (small(PFedMe, {}, loop={"accumulate": 2}), "model.accumulate"),
+    (small(m.IFedAvg, {"federated": ["core", "affine_in"]}), "affine_in.weight"),
+    (small(m.MOON, {"federated": ["head"]}, align="both"), "'ash': MOON"),
+    (small(m.PerFedAvg, {"federated": []}), "'ash': PerFedAvg"),
+    (small(m.PFedMe, {}, loop={"accumulate": 2}), "model.accumulate"),
     # a method and its rule belong together
-    (small(Scaffold, {}, loop=SGD), "exchange.rule: ScaffoldMean"),
-    (small(FederatedClient, {"rule": ScaffoldMean}, loop=SGD), "model.client: .*FederatedClient"),
-    (small(FedDyn, {}), "exchange.rule: FedDynMean"),
-    (small(FederatedClient, {"rule": FedDynMean}), "model.client: .*FederatedClient"),
+    (small(m.Scaffold, {}, loop=SGD), "exchange.rule: ScaffoldMean"),
+    (small(FederatedClient, {"rule": m.ScaffoldMean}, loop=SGD), "model.client: .*FederatedClient"),
+    (small(m.FedDyn, {}), "exchange.rule: FedDynMean"),
+    (small(FederatedClient, {"rule": m.FedDynMean}), "model.client: .*FederatedClient"),
     (forest(rule=Mean()), "GrowForest.*Mean"),
     (forest(client=None), "'ash': .*FederatedClient"),
     (forest(federated=("core",), client=None), "GrowForest"),
-    ({"loop": {"client": PooledLogistic}, "exchange": {"federated": ["prior"]}}, "Newton"),
+    ({"loop": {"client": m.PooledLogistic}, "exchange": {"federated": ["prior"]}}, "Newton"),
     (small(FederatedClient, {"rule": Newton}, align="both"), "exchange.federated: .*core"),
     # settings that break what is promised
-    *((small(Scaffold, {"rule": ScaffoldMean}, loop={"optimizer": own}), "'ash': .*model.optimizer")
+    *((small(m.Scaffold, {"rule": m.ScaffoldMean}, loop={"optimizer": own}), "'ash': .*model.optimizer")
       for own in (torch.optim.AdamW, partial(torch.optim.SGD, lr=0.1, momentum=0.9))),
-    (small(FedDyn, {"rule": FedDynMean, "rate": 0.5}), "exchange.rate"),
-    (small(Uneven, {"rule": FedDynMean}), "'birch': .*alpha 0.2"),
+    (small(m.FedDyn, {"rule": m.FedDynMean, "rate": 0.5}), "exchange.rate"),
+    (small(Uneven, {"rule": m.FedDynMean}), "'birch': .*alpha 0.2"),
     (forest(align="none"), "data.align"),
     (forest(data={"scaling": "client"}), "data.scaling"),
-    ({"loop": {"client": MixedModel}, "data": {"scaling": "pooled", "batches": 1},
+    ({"loop": {"client": m.MixedModel}, "data": {"scaling": "pooled", "batches": 1},
       "exchange": {"federated": ["effects"], "rule": partial(MixedEffects, ["nowhere"])}}, "slopes"),
 ]  # fmt: skip
 

@@ -88,17 +88,6 @@ def test_scaffold_minds_the_rates_that_were_really_used(accumulate: int, tmp_pat
         assert found == pytest.approx(gradients / way, abs=1e-4)
 
 
-@each
-def test_variates_are_in_step_with_the_server_s_after_every_round(kind: str, tmp_path: Path) -> None:
-    watch = InStep(kind)
-    run = small(
-        tmp_path, kind, exchange={"federated": ["*"], "participation": 0.7}, align="both", epochs=6, callbacks=[watch]
-    )
-    watch.run = run
-    run.fit(quiet=True)
-    assert watch.seen > 10
-
-
 def troubled(kind: str) -> dict[str, Any]:
     """Client that is not finite in one round, or far from the others in each → the class of all."""
     base = KINDS[kind][0]

@@ -15,11 +15,11 @@ from fedlit.privacy.client_level import clipped, epsilon, gaussian, length, nois
 from fedlit.privacy.settings import ClientLevel
 
 
-def exact(noise: float, rounds: int, delta: float, distance: float = 2.0) -> float:
+def exact(noise: float, rounds: int, delta: float) -> float:
     """ε of the Gaussian mechanism in closed form (Balle and Wang 2018, Theorem 8); so many rounds are one of √rounds
     times the distance (Dong et al. 2019).
     """
-    mu = distance * math.sqrt(rounds) / noise
+    mu = 2 * math.sqrt(rounds) / noise
     return float(
         brentq(
             lambda own: norm.cdf(mu / 2 - own / mu) - math.exp(own + norm.logcdf(-mu / 2 - own / mu)) - delta,
@@ -31,10 +31,8 @@ def exact(noise: float, rounds: int, delta: float, distance: float = 2.0) -> flo
 
 @pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (2.0, 1), (20.0, 1), (4.0, 30), (0.5, 30), (30.0, 1000)])
 def test_epsilon_is_above_the_exact_one_and_close(noise: float, rounds: int) -> None:
-    for absent, distance in ((False, 2.0), (True, 1.0)):
-        found = epsilon([noise] * rounds, 1e-5, absent=absent)
-        closed = exact(noise, rounds, 1e-5, distance)
-        assert closed <= found <= 1.15 * closed
+    closed = exact(noise, rounds, 1e-5)
+    assert closed <= epsilon([noise] * rounds, 1e-5) <= 1.15 * closed
     # Rényi's of order α is α T d² / (2 σ²); by Canonne, Kamath and Steinke 2020, Prop. 12, ε is at most
     orders = np.linspace(1.001, 200, 200_000)
     bound = orders * rounds * (2 / noise) ** 2 / 2 + np.log1p(-1 / orders) - np.log(1e-5 * orders) / (orders - 1)

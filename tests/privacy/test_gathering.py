@@ -20,7 +20,7 @@ from privacy.gathering import (
 from torch import Tensor
 
 import fedlit
-from fedlit.errors import FedlitError, RunError
+from fedlit.errors import RunError
 from fedlit.exchange.questions import Own
 from fedlit.exchange.rule import Update
 from fedlit.exchange.rules import Newton
@@ -73,19 +73,11 @@ def test_who_has_a_tensor_does_not_change_from_round_to_round(tmp_path: Path) ->
         Sites(told, 1).gathering(rule, lie).gather()
 
 
-def test_a_damaged_or_lost_memory_is_refused(tmp_path: Path) -> None:
+def test_a_lost_memory_is_refused(tmp_path: Path) -> None:
     level = Privacy(client_level=ClientLevel(clip=1.0, noise=2.0))
     shield = shields(tmp_path, fedlit.Mean(), level, sharing=wide_sharing())["ash"]
     shield.send(0, states(sharing=wide_sharing())["ash"])
     path = tmp_path / "ash" / "memory.db"
-    whole = path.read_bytes()
-    for place in range(60, len(whole), 97):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 8]) + whole[place + 1 :])
-        try:
-            found = Memory(tmp_path / "ash", ID).entries
-        except FedlitError:
-            continue
-        assert found == shield.memory.entries  # a byte that means nothing
     path.unlink()
     with pytest.raises(RunError, match="found that it is gone"):
         Memory(tmp_path / "ash", ID)

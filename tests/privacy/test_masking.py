@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError
@@ -62,41 +61,6 @@ def test_the_mean_is_the_mean_to_the_stated_tolerance_by_rows_too() -> None:
             error = (total.sums[name] / total.weights[name] - exact).abs().max()
             assert float(error) <= tolerance(32, 4, sum(weight.values()), most)
             assert torch.equal(total.mean(layout.forms)[name], (total.sums[name] / total.weights[name]).float())
-
-
-def test_a_tensor_of_some_sites_is_summed_over_these_and_whole_numbers_exactly() -> None:
-    own = states()
-    counts = {
-        site: torch.randint(-(2**40), 2**40, (2, 2), generator=torch.Generator().manual_seed(k))
-        for k, site in enumerate(SITES)
-    }
-    own = {site: {**own[site], "n": counts[site]} for site in SITES}
-    layout, site = layout_of(own), maskers()
-    sent = {name: site[name].mask(0, layout, own[name]) for name in SITES}
-    assert {name: form_of(value) for name, value in sent["dune"].items()} == layout.of("dune")
-    assert "b" not in sent["dune"]
-    total = sum_of(layout, sent)
-    assert torch.equal(total.sums["n"], torch.stack(list(counts.values())).sum(0))
-    exact = torch.stack([own[one]["b"].double() for one in SITES[:3]]).sum(0)
-    assert total.weights["b"] == 3 and float((total.sums["b"] - exact).abs()) <= 3 * 0.5 * 2.0**-32
-
-
-def test_what_is_sent_is_uniform_and_new_each_round_and_question_and_federation() -> None:
-    own = {site: {"w": torch.full((30_000,), 0.25)} for site in SITES}
-    layout = layout_of(own)
-    rounds = [
-        maskers(federation=federation)["ash"].mask(number, layout, own["ash"], question=question)["w"]
-        for number, question, federation in ((0, None, "made"), (0, 0, "made"), (1, None, "made"), (0, None, "other"))
-    ]
-    for sent in rounds:
-        found = sent.numpy().view(np.uint8).reshape(-1, 8)
-        for place in range(8):  # each byte of the words by itself
-            assert chisquare(np.bincount(found[:, place], minlength=256)).pvalue > 1e-6
-    for first in range(4):
-        for second in range(first):
-            assert not (rounds[first] == rounds[second]).any()
-            difference = (rounds[first] - rounds[second]).numpy().view(np.uint8).reshape(-1, 8)
-            assert chisquare(np.bincount(difference[:, 7], minlength=256)).pvalue > 1e-6
 
 
 def test_the_stream_is_aes_and_the_keys_are_hkdf() -> None:
