@@ -20,7 +20,6 @@ def recommend(
     workers: int = 1,
     matters: float = 0.5,
     out: str | None = None,
-    force: bool = False,
 ) -> None:
     """Find out for the tables of a configuration whether joining is worth it, for which client, and with which method.
 
@@ -37,7 +36,6 @@ def recommend(
         workers: processes at once
         matters: percentage points below which a difference does not matter
         out: the folder for what is written (default: recommended/NAME)
-        force: delete what an earlier run wrote there
     """
     path = find_config(config)
     if not is_mixture(path):
@@ -46,6 +44,6 @@ def recommend(
     from fedlit.mixture import recommend as work
 
     found = work.recommend(
-        path, budget=budget, folds=folds, seed=seed, by=by, workers=workers, matters=matters, out=out, force=force
+        path, budget=budget, folds=folds, seed=seed, by=by, workers=workers, matters=matters, out=out
     )
     print(f"\n{for_terminal(found)}")

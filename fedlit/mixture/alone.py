@@ -134,15 +134,14 @@ def maker(model: GoAlone, client: EncodedClient, seed: int, *more: Rows) -> Make
     )
 
 
-def fit_part(part: Part, by: str | None, seconds: float = math.inf, others: Sequence[Part] = ()) -> None:
+def fit_part(part: Part, by: str | None, seconds: float = math.inf) -> None:
     """Fit a part's models of all folds and clients; the settings of a client's are the same in all folds.
 
     Args:
         part: whose ``go_alone`` is a name.
         by: the score that chooses settings; the main one of a client's task if None, or if that task has no such score.
-        seconds: for all clients, in equal shares: a client whose time is up gets the first settings, or none where it
-            has another of these parts already. What is missing is said by the part.
-        others: the other local baselines.
+        seconds: for all clients, in equal shares: a client whose time is up gets the first settings, which the part
+            says.
 
     Raises:
         RunError: no client's task has such a model.
@@ -158,19 +157,16 @@ def fit_part(part: Part, by: str | None, seconds: float = math.inf, others: Sequ
             f"part {part.name!r}: expected a client whose task has the model {part.settings.go_alone!r}, found none; "
             + (f"name one of {names}" if names else "this task has no local baselines: leave the part out")
         )
-    end, few, none = time.monotonic() + seconds, list[str](), list[str]()
+    end, few = time.monotonic() + seconds, list[str]()
     for place, (name, model) in enumerate(known.items()):
         if model is None:
             continue
         now = time.monotonic()
-        if now > end and any((own.fold(0) / name).is_dir() for own in others):
-            none.append(name)
-            continue
         encoders, until = [own.encoders[name] for own in data], now + (end - now) / (len(known) - place)
         if not _write(part, model, [own.clients[place] for own in data], encoders, by, until):
             few.append(name)
     for fold in part.each_fold:
-        part.finish(fold, few=few, none=none)
+        part.finish(fold, few=few)
 
 
 def _write(

@@ -104,8 +104,7 @@ def serve(request: Mapping[str, Any]) -> None:
 
 def _train(part: Part, fold: int | None, settings: MixtureSettings, seconds: float | None) -> None:
     if fold is None:
-        others = [own for own in Part.of(settings, part.folder.parent.parent).values() if own.settings.go_alone]
         by = None if settings.mixing.by is None else str(settings.mixing.by)
-        fit_part(part, by, math.inf if seconds is None else seconds, others)
+        fit_part(part, by, math.inf if seconds is None else seconds)
     elif seconds is None or seconds > 0:
         part.train(fold, seconds)

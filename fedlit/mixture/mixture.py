@@ -110,8 +110,8 @@ class Mixture(Shown):
                 end is not trained again.
             quiet: print nothing but errors.
             seconds: from the call to the end of training, roughly: each training that is left gets an equal share of
-                what is left, and ends with an epoch, or with the first settings of a local baseline. Parts that got no
-                time, or that failed, are in ``out``, with the reason. A client's first local baseline is always fitted.
+                what is left, and ends with an epoch, or with the first settings of a local baseline, which all clients
+                get. Parts that got no time, or that failed, are in ``out``, with the reason.
             progress: where each training that ends is told; printed if None, unless ``quiet``.
 
         Returns:
@@ -260,8 +260,7 @@ class Mixture(Shown):
         return results
 
     def _use(self, ckpt_path: str | Path | None, quiet: bool) -> None:
-        do = "a mixture has one state; of a part's runs parts.NAME.checkpoint, set before training, names it"
-        expect(ckpt_path in (None, "last"), "--ckpt_path", "last, or nothing", ckpt_path, do)
+        expect(ckpt_path in (None, "last"), "--ckpt_path", "last, or nothing", ckpt_path, "a mixture has one state")
         self._trained()
         if not quiet:
             say(f"Using {self.folder}")

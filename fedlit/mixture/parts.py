@@ -146,7 +146,6 @@ class Part:
         config, changed = (kept, {}) if kept.is_file() else (own.config, own.set)
         overrides = {
             **(_ALONE if own.go_alone is not None else {}),
-            **({"checkpoint.best": 1} if own.checkpoint == "best" else {}),
             **changed, "board.pictures": 0, "seed": self.seed,
             "data.folds": self.folds, "data.fold": 0, "trainer.default_root_dir": self.folder,
         }  # fmt: skip
@@ -174,9 +173,6 @@ class Part:
         now = replace(self, folder=self.folder / "none")._base.settings or {}
         return any(before.get(key) != now.get(key) for key in (*before, *now) if not key.startswith(_FREE))
 
-    def _checkpoint(self, fold: int) -> Path:
-        return to_score(self.folder, f"fold_{fold}", self.settings.checkpoint, None, "mixture")[0]
-
     def train(self, fold: int, seconds: float | None = None) -> None:
         """Train a fold to its end; goes on where it was cut short.
 
@@ -199,16 +195,15 @@ class Part:
             raise type(error)(f"part {self.name!r}, fold {fold}: {error}") from error
         self.finish(fold, clock.stopped)
 
-    def finish(self, fold: int, stopped: int = 0, few: Sequence[str] = (), none: Sequence[str] = ()) -> None:
+    def finish(self, fold: int, stopped: int = 0, few: Sequence[str] = ()) -> None:
         """Write the mark of the end.
 
         Args:
             fold: which.
             stopped: after how many epochs time was up; 0 if it was not.
             few: clients for which not all settings of a local baseline were tried.
-            none: clients that have no such model for want of time.
         """
-        done = {"part": self.name, "fold": fold, "stopped": stopped, "few": list(few), "none": list(none)}
+        done = {"part": self.name, "fold": fold, "stopped": stopped, "few": list(few)}
         write_json(self.fold(fold) / DONE, done)
 
     @property
@@ -219,16 +214,15 @@ class Part:
         if epochs:
             span = " to ".join(dict.fromkeys(map(str, (epochs[0], epochs[-1]))))
             return f"time was up after {span} epochs in {sum(own['stopped'] > 0 for own in found)} folds"
-        few, none = found[0].get("few", []), found[0].get("none", [])
-        told = [f"not all settings were tried at {shorten(few)}"] if few else []
-        return " and ".join([*told, *([f"no time was left for it at {shorten(none)}"] if none else [])])
+        few = found[0]["few"]
+        return f"not all settings were tried at {shorten(few)}" if few else ""
 
     def scorers(self, fold: int, clients: Iterable[str] | None = None) -> dict[str, Scorer]:
         """Its models of a fold by client; of all if None."""
         if self.settings.go_alone is not None:
             folders = sorted(path.parent for path in self.fold(fold).glob(f"*/{MAIN}"))
             return {path.name: load(path) for path in folders if clients is None or path.name in clients}
-        return self.load(fold).scorers(clients, self._checkpoint(fold))
+        return self.load(fold).scorers(clients, to_score(self.folder, f"fold_{fold}", "last", None, "mixture")[0])
 
 
 def _said(run: Run, about: str) -> str:

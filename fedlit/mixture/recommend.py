@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -155,7 +154,7 @@ class Recommendation(Shown):
 
 def recommend(
     config: str | Path, *, budget: float = 600.0, folds: int = 4, seed: int | None = None, by: str | None = None,
-    workers: int = 1, matters: float = MATTERS, out: str | Path | None = None, force: bool = False,
+    workers: int = 1, matters: float = MATTERS, out: str | Path | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Recommendation:  # fmt: skip
     """Try what is sensible, and say what each client gains. Never reads what test rows have to be predicted as.
@@ -171,7 +170,6 @@ def recommend(
         workers: processes at once.
         matters: the smallest lift that matters, in percentage points (see :meth:`fedlit.tasks.Score.least_lift`).
         out: the folder for everything; ``recommended/<name>`` if None.
-        force: whether what an earlier one found may be deleted.
         tell: where progress is told; printed if None.
 
     Raises:
@@ -188,7 +186,7 @@ def recommend(
     for name, value, low in (("budget", budget, 0), ("folds", folds, 2), ("workers", workers, 1)):
         expect(value >= low, f"--{name}", f"at least {low}", value)
     folder = Path(out) if out else Path("recommended") / path.stem
-    _begin(folder, force)
+    _begin(folder)
     if str(path.parent) not in sys.path:  # a class of the reader may lie there
         sys.path.append(str(path.parent))
     seed = int(raw.get("seed") or 0) if seed is None else seed
@@ -268,7 +266,7 @@ class _Writer:
         return path
 
 
-def _begin(folder: Path, force: bool) -> None:
+def _begin(folder: Path) -> None:
     """Make the folder, or find one that was begun.
 
     Raises:
@@ -279,11 +277,9 @@ def _begin(folder: Path, force: bool) -> None:
         raise ConfigError(
             f"--out: expected a new folder, or one of fedlit recommend, found {folder} with other contents"
         )
-    if begun and force:
-        shutil.rmtree(folder)
     if (folder / DONE).is_file():
         raise ConfigError(
-            f"{folder}: expected nothing, found an earlier recommendation; give --out, or --force to delete it"
+            f"{folder}: expected nothing, found an earlier recommendation; give --out, or delete the folder"
         )
     with naming(folder):
         folder.mkdir(parents=True, exist_ok=True)

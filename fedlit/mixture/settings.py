@@ -16,7 +16,7 @@ import yaml
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.run.allowed import check_no_links, is_of_run
 from fedlit.run.arguments import ROOT, origins, pairs_of
-from fedlit.run.config import find_config, parse_yaml, read_yaml, shown, typed_value
+from fedlit.run.config import find_config, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name
 from fedlit.run.keys import check_key
 
@@ -25,7 +25,7 @@ __all__ = ["WEIGHTS", "Mixing", "MixtureSettings", "PartSettings", "has_mixture"
 
 TOP = ("mixture", "seed", "name", "folds", "workers", "trainer")
 MIXING = ("weights", "shrink", "admit", "by")
-PART = ("config", "set", "checkpoint", "go_alone", "grid")
+PART = ("config", "set", "go_alone", "grid")
 WEIGHTS = ("equal", "half_own", "fitted", "together")
 KEPT = "parts/{}/config.yaml"
 """Of a part, in the folder of a run."""
@@ -47,21 +47,14 @@ class PartSettings:
     Attributes:
         config: the configuration's file; of a local baseline that whose tables it reads.
         set: keys of it to change → their values.
-        checkpoint: which state of a run is used, ``last`` or ``best``.
         go_alone: the name of a task's local baseline; None for a configuration.
         grid: settings of that model to choose from, by its out-of-fold predictions; its own if None.
     """
 
     config: Path
     set: dict[str, Any] = field(default_factory=dict)
-    checkpoint: str = "last"
     go_alone: str | None = None
     grid: dict[str, list[Any]] | None = None
-
-    @property
-    def arguments(self) -> list[str]:
-        """The changed keys as command-line arguments."""
-        return [f"--{key}={typed_value(value)}" for key, value in self.set.items()]
 
 
 @dataclass(frozen=True)
@@ -124,7 +117,7 @@ class MixtureSettings:
 
     def trained(self) -> dict[str, Any]:
         """What parts are trained with, but for their configurations: a run that is continued must have the same."""
-        parts = {name: [part.checkpoint, part.go_alone, part.grid] for name, part in self.parts.items()}
+        parts = {name: [part.go_alone, part.grid] for name, part in self.parts.items()}
         return {"seed": self.seed, "folds": self.folds} | {f"parts.{name}": own for name, own in parts.items()}
 
     def text(self, *, kept: bool = False) -> str:
@@ -301,7 +294,6 @@ def _part(name: str, own: Any, first: str | None, where: str, below: Path | None
          f"a name of letters, digits, _ and -, found {name!r}"),
         ("config" in own or alone is not None, "config: FILE, or go_alone: MODEL such as extra_trees, found neither"),
         (config is not None, "config: FILE, whose tables the model is fitted to, found none in any part"),
-        (made.checkpoint in ("last", "best"), f"checkpoint: last or best, found {made.checkpoint!r}"),
         (alone in (None, *GO_ALONE), f"go_alone: one of {', '.join(GO_ALONE)}, which are kept as arrays to predict new "
          f"rows with, found {alone!r}; others enter a study as baselines.{did_you_mean(str(alone), GO_ALONE)}"),
         (grid is None or alone is not None, "grid beside go_alone: MODEL, found a configuration; use set"),

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.mixture.settings import Mixing
@@ -119,16 +119,13 @@ class Search:
         method: the study's method whose configuration is varied.
         space: dotted key → ``{choices: [...]}`` or ``{low: a, high: b}``, with ``log: true`` for a logarithmic scale.
             Whole numbers at both ends give whole numbers.
-        seeds: each trial is trained with these and judged by the mean over them.
-        sampler: ``bayesian`` (tree-structured Parzen estimator) or ``random``.
-        judge: judged by the mean over clients of the choice metric on validation, or by the ``worst`` client.
+        seeds: each trial is trained with these, and judged by the mean over them and over clients of the metric to
+            choose by, on validation.
     """
 
     method: str
     space: dict[str, dict[str, Any]]
     seeds: list[int] = field(default_factory=lambda: [0])
-    sampler: Literal["bayesian", "random"] = "bayesian"
-    judge: Literal["mean", "worst"] = "mean"
 
 
 @dataclass(frozen=True)

@@ -307,8 +307,7 @@ def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Pl
     _check_sharing(study, basis, name, settings.parts)
     made_of = {key: value for key, value in said.keys.items() if key.startswith(_ROWS)}
     parts = {
-        part: [basis.said(own.config, own.set).keys, own.checkpoint, own.go_alone, own.grid]
-        for part, own in settings.parts.items()
+        part: [basis.said(own.config, own.set).keys, own.go_alone, own.grid] for part, own in settings.parts.items()
     }
     made_of["mixture"] = {"folds": settings.folds, "parts": parts, "mixing": vars(settings.mixing)}
     return Planned(name, Train(str(config), overrides, mixture=True), made_of, tuned or None)

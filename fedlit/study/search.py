@@ -2,14 +2,12 @@
 
 <out>/trials.db                         Optuna's record of all trials: a search goes on from it
      /runs/<method>@<settings>/seed_<s>/    a run each, as :mod:`fedlit.study.runs` says, without test rows
-     /trials/trial_<n>/                 parameters and value for TensorBoard's HParams tab
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +40,7 @@ from fedlit.tasks import COMPARED, Score
 __all__ = ["Found", "Trial", "search"]
 
 MOST_TRIALS = 10  # of the printed table
-STARTUP = 10  # trials that the Bayesian sampler draws at random before it learns from them
+STARTUP = 10  # trials that are drawn at random before the sampler learns from them
 
 
 @dataclass(frozen=True)
@@ -117,18 +115,17 @@ class Found(Shown):
             for one in self.ranked[:MOST_TRIALS]
         ]
         own = "no value, for they failed" if self.own is None else score.text(self.own)
-        of = "mean over clients" if what.judge == "mean" else "worst client"
         config = method.config if method.config in known_configs() else str(self.study.config(what.method))
         snippet = json.dumps({"config": method.config, "set": method.set}, ensure_ascii=False)
         return [
             f"{what.method}: {len(self.ranked)} trials, seeds {', '.join(map(str, self.seeds))}; {heading(score)} on "
-            f"validation rows{' in %' * score.percent}, {of}:",
+            f"validation rows{' in %' * score.percent}, mean over clients:",
             Grid(["trial", "value", *what.space], rows),
             f"The configuration's own settings: {own}.",
             "",
             Verbatim(f"Train the best: {shlex.join(['fedlit', 'fit', '--config', config, *_typed(method)])}"),
             Verbatim(f"As a method of a study: best: {snippet}"),
-            Verbatim(f"Trials: tensorboard --logdir {shlex.quote(str(self.folder / 'trials'))} (tab HParams)"),
+            Verbatim(f"Trials: {self.folder / 'trials.db'} (optuna-dashboard shows them)"),
             "Note: the best of many trials flatters itself on the rows that it was chosen by. Put it into a study as a "
             "method, and let fedlit compare say what it is worth on test rows, with other seeds than these.",
             *(f"FAILED {name}: {error}" for name, error in self.failures.items()),
@@ -175,18 +172,16 @@ def search(
         single = len(study.choices) == 1
         expect(single, "choose", "one metric by which trials are judged", study.choices, "name one that all tasks have")
         drawn, score = _opened(study, numbers, folder, basis), COMPARED[study.choices[0]]
-        (own,) = judged(study, [(what.method, {})], numbers, folder, basis, pool, by=what.judge)
+        (own,) = judged(study, [(what.method, {})], numbers, folder, basis, pool)
         with tqdm(total=trials, initial=len(_ended(drawn)), disable=quiet, unit="trial", dynamic_ncols=True) as bar:
             while (left := trials - len(_ended(drawn))) > 0:
-                asked = [_ask(drawn, space, what.sampler) for _ in range(min(slots, left))]
+                asked = [_ask(drawn, space) for _ in range(min(slots, left))]
                 settings = [(what.method, _decoded(space, one.params)) for one in asked]
-                results = judged(study, settings, numbers, folder, basis, pool, by=what.judge)
-                for one, (_, params), result in zip(asked, settings, results, strict=True):
+                results = judged(study, settings, numbers, folder, basis, pool)
+                for one, result in zip(asked, results, strict=True):
                     one.set_user_attr("clients", result.clients)
                     one.set_user_attr("error", result.error)  # before it ends: one without was cut short
                     drawn.tell(one, None if result.error else result.gain, TrialState.FAIL if result.error else None)
-                    if not result.error:
-                        _show(folder, one.number, params, score.gain(result.gain, 0.0), result.clients)
                     bar.update()
         ended = [_trial(one, space, score) for one in _ended(drawn)]
         found = Found(study, numbers, ended, None if own.error else score.gain(own.gain, 0.0), folder)
@@ -248,27 +243,24 @@ def _opened(study: Study, seeds: Sequence[int], folder: Path, basis: Basis) -> o
     """The trials of a folder that were made of the same."""
     what = _search_of(study)
     first = tuning_jobs(study, what.method, {}, seeds, folder, basis)[0]
-    made_of = [what.space, what.judge, what.sampler, study.choose, list(seeds), first.digest]
+    made_of = [what.space, study.choose, list(seeds), first.digest]
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     drawn = optuna.create_study(
         storage=f"sqlite:///{folder / 'trials.db'}", study_name=digest_of(made_of), direction="maximize",
         load_if_exists=True,
     )  # fmt: skip
-    if not _ended(drawn):
-        shutil.rmtree(folder / "trials", ignore_errors=True)
     for one in drawn.get_trials(deepcopy=False, states=[TrialState.RUNNING]):  # cut short: their runs go on
         drawn.enqueue_trial(one.params)
         drawn.tell(one.number, state=TrialState.FAIL)
     return drawn
 
 
-def _ask(drawn: optuna.Study, space: Mapping[str, BaseDistribution], sampler: str) -> optuna.Trial:
+def _ask(drawn: optuna.Study, space: Mapping[str, BaseDistribution]) -> optuna.Trial:
     # anew for each trial: with one fixed seed, a search that goes on would draw the points that it began with
     seed = derive_seed(0, "search", len(drawn.get_trials(deepcopy=False))) % 2**32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        bayesian = optuna.samplers.TPESampler(n_startup_trials=STARTUP, constant_liar=True, seed=seed)
-    drawn.sampler = bayesian if sampler == "bayesian" else optuna.samplers.RandomSampler(seed)
+        drawn.sampler = optuna.samplers.TPESampler(n_startup_trials=STARTUP, constant_liar=True, seed=seed)
     return drawn.ask(dict(space))
 
 
@@ -286,16 +278,6 @@ def _decoded(space: Mapping[str, BaseDistribution], params: Mapping[str, Any]) -
     """Settings in the order of the space."""
     coded = {key for key, own in space.items() if isinstance(own, CategoricalDistribution)}
     return {key: json.loads(params[key]) if key in coded else params[key] for key in space}
-
-
-def _show(folder: Path, number: int, params: Mapping[str, Any], value: float, clients: Mapping[str, float]) -> None:
-    """Write a trial for TensorBoard's HParams tab, in a folder beside the runs, which have records of all settings."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    metrics = {"search/value": value, **{f"client/{name}": own for name, own in clients.items()}}
-    flat = {key: own if isinstance(own, bool | int | float) else _text(own) for key, own in params.items()}
-    with SummaryWriter(str(folder / "trials")) as writer:
-        writer.add_hparams(flat, metrics, run_name=f"trial_{number}", global_step=number)
 
 
 def _typed(method: Method) -> list[str]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -51,7 +51,6 @@ def judged(
     basis: Basis,
     pool: Pool | int,
     *,
-    by: Literal["mean", "worst"] = "mean",
     quiet: bool = True,
     say: Callable[[str], None] = nothing,
 ) -> list[Judged]:
@@ -64,7 +63,6 @@ def judged(
         folder: where runs lie; what is done there is not run again.
         basis: of the study.
         pool: of worker processes, or how many.
-        by: the mean over clients, or the worst client.
         quiet: no progress.
         say: where messages go.
     """
@@ -81,7 +79,7 @@ def judged(
     for place, own in enumerate(planned):
         failed = [f"seed {job.seed}: {failures[job.name]}" for job in own if job.name in failures]
         why = errors.get(place) or "; ".join(failed)
-        found.append(Judged(math.nan, {}, why) if why else _judge(study, own, by))
+        found.append(Judged(math.nan, {}, why) if why else _judge(study, own))
     return found
 
 
@@ -108,7 +106,7 @@ def tuning_jobs(
     return jobs
 
 
-def _judge(study: Study, jobs: Sequence[Job], by: str) -> Judged:
+def _judge(study: Study, jobs: Sequence[Job]) -> Judged:
     gains, scores = list[float](), list[pd.Series]()
     for job in jobs:
         every = validation_scores(job)
@@ -116,8 +114,7 @@ def _judge(study: Study, jobs: Sequence[Job], by: str) -> Judged:
         own = of_choice(every, study.choose or "").set_index("client").sort_index()
         # a client without any score predicted what is not finite: then there is no value, as for a run that failed
         lost = every.groupby("client")["value"].count().eq(0).any()
-        gain = own["gain"].min() if by == "worst" else own["gain"].mean()
-        gains.append(math.nan if lost else float(gain))
+        gains.append(math.nan if lost else float(own["gain"].mean()))
         scores.append(own["value"])
     gain = sum(gains) / len(gains)
     means = {str(client): float(value) for client, value in pd.DataFrame(scores).mean().items()}

@@ -110,7 +110,7 @@ def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(
         (["--config", "mine", "--folds", "1"], "--folds: expected at least 2, found 1"),
         (["--config", "mine", "--buget", "9"], "Did you mean"),
         (["--config", "mine", "--out", "."], "with other contents"),
-        (["--config", "mine"], "found an earlier recommendation; give --out, or --force"),
+        (["--config", "mine"], "found an earlier recommendation; give --out"),
     ):
         assert main(["recommend", *arguments]) == 2
         assert expected in capsys.readouterr().err

@@ -276,7 +276,6 @@ def parts(**own: Any) -> dict[str, Any]:
         (parts(a={"go_alone": "extra_trees", "config": "quickstart", "grid": {"a": 1}}), r"parts\.a: .*grid"),
         (parts(a={}), r"parts\.a: expected config: FILE, or go_alone"),
         (parts(a={"go_alone": "ridge"}), "none in any part"),
-        (parts(a={"config": "quickstart", "checkpoint": "first"}), r"parts\.a: .*checkpoint"),
         (parts(stack={"config": "quickstart"}), "a name of letters"),
         (parts(**{"a b": {"config": "quickstart"}}), "a name of letters"),
         (parts(a={"config": "quickstart_best"}), "the mixture quickstart_best.yaml"),

@@ -67,63 +67,41 @@ def auroc(y: Any, given: np.ndarray) -> float:
 # ------------------------------------------------------------------ folds
 
 
-def test_of_folds_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(
-    tmp_path: Path, clients: dict[str, EncodedClient]
+@pytest.mark.parametrize("folds", [3, 0], ids=["folds of all rows", "few validation rows"])
+def test_settings_are_chosen_by_models_that_have_not_seen_a_row(
+    tmp_path: Path, clients: dict[str, EncodedClient], folds: int
 ) -> None:
-    frames, details = fit_baseline(job(tmp_path, "extra_trees", TREES, folds=3))
-    predictions, scores = frames.predictions, frames.scores
-    for name, client in clients.items():
-        rows = together(client.train, client.sites[name]["validation"])
-        folds = fold_of(rows.y.numpy(), 3, 1, name)
-        test, found = client.sites[name]["test"], {}
-        for leaf in TREES["min_samples_leaf"]:
-            unseen, models = np.zeros((len(rows), len(client.spec.classes))), []
-            for fold in range(3):
-                model = ExtraTreesClassifier(8, min_samples_leaf=leaf, random_state=1)
-                models.append(model.fit(rows.x[folds != fold], rows.y[folds != fold]))
-                unseen[folds == fold] = model.predict_proba(rows.x[folds == fold])
-            mean = np.mean([model.predict_proba(test.x) for model in models], axis=0)
-            found[leaf] = auroc(rows.y, unseen), unseen, mean
-        best = max(found, key=lambda leaf: found[leaf][0])
-        assert details["settings"][name]["min_samples_leaf"] == best
-        own = {split: frame for split, frame in predictions[predictions["client"] == name].groupby("split")}
-        assert sorted(own["out_of_fold"]["row"]) == sorted({*client.train.row, *own["validation"]["row"]})
-        assert own["out_of_fold"]["row"].is_unique
-        np.testing.assert_allclose(probabilities(own["out_of_fold"]), found[best][1], atol=1e-6)
-        np.testing.assert_allclose(probabilities(own["test"]), found[best][2], atol=1e-6)
-        placed = own["out_of_fold"].set_index("row").loc[own["validation"]["row"]]
-        np.testing.assert_array_equal(probabilities(placed), probabilities(own["validation"]))
-        value = scores[(scores["client"] == name) & (scores["metric"] == "auroc")].set_index("split")["value"]
-        assert value["out_of_fold"] == pytest.approx(found[best][0], abs=1e-6)
-
-
-def test_a_small_client_chooses_out_of_fold_and_is_fitted_to_all_training_rows(
-    tmp_path: Path, clients: dict[str, EncodedClient]
-) -> None:
+    """With folds, test rows get the mean of the folds' models; without, a small client's model is fitted again."""
     small = len(clients["wine"].sites["wine"]["validation"]) + 1  # breast_cancer has more
-    frames, details = fit_baseline(job(tmp_path, "extra_trees", TREES, small=small))
-    predictions = frames.predictions
-    splits = predictions.groupby("client")["split"].unique().map(set).to_dict()
-    assert splits == {"wine": {"out_of_fold", "validation", "test"}, "breast_cancer": {"validation", "test"}}
-    wine = clients["wine"]
-    rows = together(wine.train, wine.sites["wine"]["test"])
-    train = torch.from_numpy(np.isin(rows.row, wine.train.row))
-    x, y = rows.x[train], rows.y[train]
-    folds = fold_of(y.numpy(), 5, 0, "wine")
+    frames, details = fit_baseline(job(tmp_path, "extra_trees", TREES, folds=folds, small=small))
+    splits = frames.predictions.groupby("client")["split"].unique().map(set).to_dict()
+    assert splits["wine"] == {"out_of_fold", "validation", "test"} and (
+        "out_of_fold" in splits["breast_cancer"]
+    ) == bool(folds)
+    wine, own = clients["wine"], frames.predictions[frames.predictions["client"] == "wine"]
+    test = wine.sites["wine"]["test"]
+    rows = together(wine.train, wine.sites["wine"]["validation"] if folds else test)
+    kept = torch.ones(len(rows), dtype=torch.bool) if folds else torch.from_numpy(np.isin(rows.row, wine.train.row))
+    x, y, dealt = rows.x[kept], rows.y[kept], fold_of(rows.y[kept].numpy(), folds or 5, 1 if folds else 0, "wine")
     found = {}
     for leaf in TREES["min_samples_leaf"]:
-        unseen = np.zeros((len(y), 3))
-        for fold in range(5):
-            model = ExtraTreesClassifier(8, min_samples_leaf=leaf, random_state=1).fit(
-                x[folds != fold], y[folds != fold]
-            )
-            unseen[folds == fold] = model.predict_proba(x[folds == fold])
-        found[leaf] = auroc(y, unseen)
-    best = max(found, key=found.__getitem__)
+        unseen, models = np.zeros((len(y), 3)), []
+        for fold in range(folds or 5):
+            model = ExtraTreesClassifier(8, min_samples_leaf=leaf, random_state=1)
+            models.append(model.fit(x[dealt != fold], y[dealt != fold]))
+            unseen[dealt == fold] = model.predict_proba(x[dealt == fold])
+        if not folds:
+            models = [ExtraTreesClassifier(8, min_samples_leaf=leaf, random_state=1).fit(wine.train.x, wine.train.y)]
+        found[leaf] = auroc(y, unseen), unseen, np.mean([model.predict_proba(test.x) for model in models], axis=0)
+    best = max(found, key=lambda leaf: found[leaf][0])
     assert details["settings"]["wine"]["min_samples_leaf"] == best
-    final = ExtraTreesClassifier(8, min_samples_leaf=best, random_state=1).fit(wine.train.x, wine.train.y)
-    own = predictions[(predictions["client"] == "wine") & (predictions["split"] == "test")]
-    np.testing.assert_allclose(probabilities(own), final.predict_proba(wine.sites["wine"]["test"].x), atol=1e-6)
+    by_split = {split: frame for split, frame in own.groupby("split")}
+    assert by_split["out_of_fold"]["row"].tolist() == rows.row[kept.numpy()].tolist()
+    np.testing.assert_allclose(probabilities(by_split["out_of_fold"]), found[best][1], atol=1e-6)
+    np.testing.assert_allclose(probabilities(by_split["test"]), found[best][2], atol=1e-6)
+    if folds:  # of folds, all models but one have seen a validation row
+        placed = by_split["out_of_fold"].set_index("row").loc[by_split["validation"]["row"]]
+        np.testing.assert_array_equal(probabilities(placed), probabilities(by_split["validation"]))
 
 
 # ------------------------------------------------------------------ models

@@ -17,10 +17,11 @@ from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import FORMAT
-from fedlit.study.method import Search
+from fedlit.study.method import Method, Search
+from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import locked
 from fedlit.study.search import search
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 
 FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md", "tuned.csv"]
 MODELS = {*METHODS, "trees_and_linear", "extra_trees", "logistic_regression"}
@@ -86,18 +87,6 @@ def test_the_best_alone_is_that_of_validation_rows_and_in_hindsight_that_of_test
         most = max(values[name, client].mean() for name in alone)
         assert values[HINDSIGHT, client].mean() == most
         assert lift["auroc", HINDSIGHT, "gl", client] == pytest.approx(values["gl", client].mean() - most)
-
-
-def test_lifts_are_paired_by_seed(compared: Comparison) -> None:
-    values = compared.collected.values("auroc")
-    lift = compared.lift.set_index(["metric", "reference", "method", "client"])
-    for client in CLIENTS:
-        differences = values["gl", client] - values["local", client]
-        own = lift.loc[("auroc", "local", "gl", client)]
-        assert own["mean"] == pytest.approx(differences.mean(), abs=1e-15) and own["n"] == 2
-        assert own["sd"] == pytest.approx(differences.std(ddof=1), abs=1e-15)
-    estimates = compared.estimates.set_index(["metric", "method", "client"])
-    assert estimates.loc[("auroc", "gl", "(worst)"), "mean"] == pytest.approx(values["gl"].min(axis=1).mean())
 
 
 def test_a_model_of_one_class_is_recorded(compared: Comparison) -> None:
@@ -178,46 +167,22 @@ def test_an_incomplete_record_is_no_record(compared: Comparison, tmp_path: Path)
     pd.testing.assert_frame_equal(found, expected)
 
 
-OWN = """\
-seed: 1
-data:
-  source: {class_path: fedlit.Tables, init_args: {files: {north: north.csv, south: south.csv}, target: y}}
-  batches: 2
-model: {client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}}
-exchange: {federated: [core]}
-trainer: {max_epochs: 1}
-board: {pictures: 0}
-"""
-
-
-@pytest.mark.full
-def test_changed_data_do_not_keep_the_old_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_changed_value_changes_what_every_run_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def write(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        for name in ("north", "south"):
-            x = rng.normal(size=60)
-            # a column of more categories than gradient boosting takes stands for a hospital's codes
-            codes = [f"code{number}" for number in rng.permutation(60)]
-            frame = pd.DataFrame({"x": x, "code": codes, "y": np.where(x + rng.normal(size=60) > 0, "ill", "well")})
-            frame.to_csv(f"{name}.csv", index=False)
-
-    (tmp_path / "own.yaml").write_text(OWN, encoding="utf-8")
-    (tmp_path / "mine.yaml").write_text(
-        "seeds: 1\nbootstrap: 20\nmetrics: [auroc]\n"
-        "methods: {local: {config: own.yaml, set: {exchange.federated: []}}, gl: {config: own.yaml}}\n"
-        "baselines: {logistic_regression: {C: [1.0]}, gradient_boosting: {max_iter: [3]}}\n",
-        encoding="utf-8",
-    )
-    write(1)
-    first = compare("mine.yaml", quiet=True, jobs=1)
-    assert first.folder == tmp_path / "lightning_logs" / "studies" / "mine" and not first.failures
-    assert compare("mine.yaml", quiet=True).collected.results.equals(first.collected.results)
-    write(2)
-    second = compare("mine.yaml", quiet=True, jobs=1)
-    assert not second.failures and not second.collected.results.equals(first.collected.results)
-    assert [answer.verdict for answer in second.answers] == ["not enough data"] * 2
+    frame = pd.DataFrame({"x": np.arange(60.0), "code": [f"code{number}" for number in range(60)], "y": [0, 1] * 30})
+    source = {"class_path": "fedlit.Tables", "init_args": {"files": {"a": "a.csv", "b": "b.csv"}, "target": "y"}}
+    changes = {"data.source": source}
+    local = Method("quickstart", set={**changes, "exchange.federated": []})
+    methods, models = {"local": local, "gl": Method("quickstart", set=changes)}, {"logistic_regression": None}
+    digests = []
+    for value in (0.0, 0.0, 1.0):
+        frame.loc[0, "x"] = value
+        for name in ("a.csv", "b.csv"):
+            frame.to_csv(name, index=False)
+        jobs = plan_jobs(Study(methods, [1], baselines=models), [1], tmp_path)
+        digests.append({job.method: job.digest for job in jobs})
+    assert digests[0] == digests[1] and len(digests[0]) == 3
+    assert not {*digests[0].values()} & {*digests[2].values()}
 
 
 def test_two_studies_cannot_write_to_one_folder(

@@ -70,13 +70,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return Comparison.of(study, [1, 2], collected, tmp_path_factory.mktemp("made"))
 
 
-def test_the_smallest_is_chosen_on_validation() -> None:
-    chosen = best_on_validation(tidy(VALUES), ["local", "gl", "other"], "rmse").set_index(["seed", "client"])["method"]
-    assert chosen.to_dict() == {(1, "a"): "gl", (1, "b"): "other", (2, "a"): "gl", (2, "b"): "other"}
-    lost = {key: (np.nan, 1.0) if key[0] == "gl" else both for key, both in VALUES.items()}
-    assert set(best_on_validation(tidy(lost), ["gl", "local"], "rmse")["method"]) == {"local"}
-
-
 def test_what_is_chosen_is_known_on_validation_whatever_the_test_says() -> None:
     nan, names = float("nan"), ["local", "never_ran", "trees", "linear"]
     known = {(1, "a"): (0.7, 0.8, 0.8), (1, "b"): (0.9, 0.8, nan), (2, "a"): (0.5, 0.4, 0.6), (2, "b"): (nan, nan, nan)}

@@ -14,7 +14,6 @@ import yaml
 
 from fedlit.run.worker import Call, Pool
 from fedlit.study.compare import compare
-from fedlit.study.runner import default_jobs, locked
 
 DIES = """\
 import os
@@ -72,13 +71,6 @@ def test_a_worker_that_dies_takes_its_run_with_it_and_a_killed_study_goes_on(
     assert second.returncode == 0 and f"{len(done)} of 6 runs are done already" in told, told
     results = [pd.read_csv(out / "results.csv") for out in (Path("out"), whole)]
     pd.testing.assert_frame_equal(*results)
-
-
-def test_a_folder_is_locked_and_let_go(tmp_path: Path) -> None:
-    for _ in range(2):
-        with locked(tmp_path / "new"):
-            assert (tmp_path / "new").is_dir()
-    assert 1 <= default_jobs() <= 4
 
 
 WAITS = """\
