@@ -16,7 +16,7 @@ from fedlit.show.shown import Grid, Shown
 from fedlit.study.answer import summary
 from fedlit.study.collect import collect
 from fedlit.study.findings import MANY, Findings
-from fedlit.study.job import check_format, digest_of
+from fedlit.study.job import digest_of
 from fedlit.study.lift import LEFT_OUT
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, installed, plan_jobs, training_notes
@@ -98,7 +98,7 @@ def compare(
         client, as ``leave_one_out.csv``.
 
     Raises:
-        ConfigError: the study cannot be run, or its folder holds runs of another version's format.
+        ConfigError: the study cannot be run.
         RunError: no run came to its end, or methods were scored on different rows.
 
     Example:
@@ -121,7 +121,6 @@ def compare(
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
     expect(jobs is None or jobs > 0, "--jobs", "at least 1", jobs)
     with locked(folder):
-        check_format(folder)
         basis = Basis(study, folder)
         study = study.for_tasks(basis.tasks)
         study, tuned = tune(study, folder, basis, jobs or default_jobs(), quiet=quiet, say=say)

@@ -28,17 +28,16 @@ from typing import Any, Literal
 import pandas as pd
 
 from fedlit.data.encoding import UNION_SITE
-from fedlit.errors import ConfigError
 from fedlit.files import read_named
 from fedlit.study.frames import SCORE_FILE
 from fedlit.study.study import Study
 
 __all__ = [
-    "BESIDE", "BOOTSTRAP", "DONE", "FORMAT", "Combine", "FitAlone", "Job", "Train", "Work", "check_format", "digest_of",
+    "BESIDE", "BOOTSTRAP", "DONE", "FORMAT", "Combine", "FitAlone", "Job", "Train", "Work", "digest_of",
     "each_variant", "finished", "is_free", "title_of", "validation_scores", "variant_name",
 ]  # fmt: skip
 
-# Of what is written and how it is computed: results of different formats are not compared.
+# Of what is written and how it is computed: runs of another format are run again.
 FORMAT = 3
 DONE = "DONE"
 BESIDE = ("loss", "classes")  # what stands beside the scores by which models are judged
@@ -202,34 +201,11 @@ def digest_of(value: Any) -> str:
 def finished(job: Job) -> dict[str, Any] | None:
     """What a job's ``DONE`` says, None if it has not been run to the end in this form."""
     folder = Path(job.folder)
-    record: dict[str, Any] = _read(folder / DONE)
     try:
+        record: dict[str, Any] = json.loads((folder / DONE).read_text(encoding="utf-8"))
         complete = all((folder / name).stat().st_size == size for name, size in record["files"].items())
         return record if complete and record["digest"] == job.digest else None
-    except (OSError, LookupError, TypeError, AttributeError):  # missing, or of another kind
-        return None
-
-
-def check_format(folder: Path) -> None:
-    """Refuse a study's folder in which runs of another format lie.
-
-    Raises:
-        ConfigError: there are; says which, and what to do.
-    """
-    for done in sorted(folder.glob(f"runs/*/*/{DONE}")):
-        record = _read(done)
-        if isinstance(record, dict) and "digest" in record and record.get("format") != FORMAT:
-            found = f"format {record.get('format')}"
-            raise ConfigError(
-                f"{folder}: expected runs of format {FORMAT}, found {done.parent.relative_to(folder)} of {found}; "
-                "results of different formats are not compared. Give --out for another folder, or delete this one"
-            )
-
-
-def _read(done: Path) -> Any:
-    try:
-        return json.loads(done.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # missing, or cut short
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # missing, cut short, or of another kind
         return None
 
 

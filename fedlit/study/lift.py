@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,7 @@ class Scores:
     def __init__(self, collected: Collected) -> None:
         self.collected = collected
         self.clients = [*collected.clients, MEAN, WORST]
-        self._known: dict[tuple[Any, ...], pd.Series] = {}
-        self._drawn: dict[tuple[Any, ...], Numbers | None] = {}
+        self.values, self.resamples = cache(self._of), cache(self._resamples)  # many tables ask for the same
         self._bootstrap: dict[tuple[str, int, str], dict[Any, Numbers]] = {
             run: dict(zip(frame.columns, frame.to_numpy(float).T, strict=True))
             for run, frame in collected.bootstrap.items()
@@ -60,16 +60,10 @@ class Scores:
     def _clients(self, who: Who) -> list[str]:
         return [*who] if isinstance(who, tuple) else self.collected.clients if who in (MEAN, WORST) else [who]
 
-    def values(self, method: str, who: Who, metric: str, without: str = "") -> pd.Series:
+    def _of(self, method: str, who: Who, metric: str, without: str = "") -> pd.Series:
         """By seed, without seeds for which the score is undefined; NaN for seeds whose predictions were not finite.
         These are not left out: a method would look better for the seeds that it lost.
         """
-        key = (method, who, metric, without)
-        if key not in self._known:
-            self._known[key] = self._of(*key)
-        return self._known[key]
-
-    def _of(self, method: str, who: Who, metric: str, without: str) -> pd.Series:
         clients = self._clients(who)
         keys = [(without, metric, method, client) for client in clients]
         if not all(key in self._values for key in keys):
@@ -84,14 +78,13 @@ class Scores:
         kept = pd.Series(np.where(lost, np.nan, found), self._seeds)
         return kept[kept.notna() | lost]
 
-    def resamples(self, method: str, who: Who, metric: str, seeds: Sequence[int], without: str = "") -> Numbers | None:
+    def _resamples(
+        self, method: str, who: Who, metric: str, seeds: tuple[int, ...], without: str = ""
+    ) -> Numbers | None:
         """(B,) mean over seeds on resampled test rows; None where a seed has none."""
-        key = (method, who, metric, tuple(seeds), without)
-        if key not in self._drawn:
-            drawn = [self._resampled(method, seed, who, metric, without) for seed in seeds]
-            found = [own for own in drawn if own is not None]
-            self._drawn[key] = np.mean(found, axis=0) if found and len(found) == len(drawn) else None
-        return self._drawn[key]
+        drawn = [self._resampled(method, seed, who, metric, without) for seed in seeds]
+        found = [own for own in drawn if own is not None]
+        return np.mean(found, axis=0) if found and len(found) == len(drawn) else None
 
     def _resampled(self, method: str, seed: int, who: Who, metric: str, without: str) -> Numbers | None:
         own = []
@@ -117,7 +110,7 @@ class Scores:
     def estimate(self, method: str, who: Who, metric: str) -> Estimate:
         """Of a method's score."""
         own = self.values(method, who, metric)
-        resamples = self.resamples(method, who, metric, list(own.index))
+        resamples = self.resamples(method, who, metric, tuple(own.index))
         return estimate(own.to_numpy(), ratio=self.ratio(who), resamples=resamples)
 
     def least(self, reference: str, who: Who, metric: str, matters: float, without: str = "") -> float:
@@ -138,8 +131,8 @@ class Scores:
         first, second = self.values(method, who, metric), self.values(reference, who, metric, without)
         seeds = first.index.intersection(second.index)
         differences = score.gain(first[seeds], second[seeds]).to_numpy(float)
-        mine = self.resamples(method, who, metric, list(seeds))
-        theirs = self.resamples(reference, who, metric, list(seeds), without)
+        mine = self.resamples(method, who, metric, tuple(seeds))
+        theirs = self.resamples(reference, who, metric, tuple(seeds), without)
         resamples = None if mine is None or theirs is None else score.gain(mine, theirs)
         return estimate(differences, ratio=self.ratio(who), resamples=resamples), differences
 

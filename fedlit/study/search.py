@@ -26,7 +26,7 @@ from fedlit.run.worker import Pool
 from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import Verbatim
-from fedlit.study.job import check_format, digest_of
+from fedlit.study.job import digest_of
 from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis
@@ -155,7 +155,7 @@ def search(
         quiet: no progress bar.
 
     Raises:
-        ConfigError: the search cannot be run, or the folder holds trials of another one or of another format.
+        ConfigError: the search cannot be run.
         RunError: no trial came to its end.
     """
     study = load_study(study) if isinstance(study, str) else study
@@ -166,7 +166,6 @@ def search(
     folder = Path(out if out is not None else Path("lightning_logs", "studies", f"{study.name}_search")).absolute()
     space, slots = distributions(what.space), jobs or default_jobs()
     with locked(folder), Pool(slots) as pool:
-        check_format(folder)
         basis = Basis(study)
         study = study.for_tasks(basis.tasks)
         single = len(study.choices) == 1

@@ -22,26 +22,17 @@ def made(classes: int, rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.n
 
 
 def predictions(seed: int, noise: float = 0.0) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    parts = []
-    for client, labels in {"ash": ["no", "yes"], "birch": ["1", "2", "3"]}.items():
+    rng, parts = np.random.default_rng(seed), []
+    for client, labels in {"ash": ("no", "yes"), "birch": ("1", "2", "3")}.items():
         probabilities, target = made(len(labels), rows=200, seed=7)
-        probabilities = probabilities + noise * rng.random(probabilities.shape)
-        frame = pd.DataFrame(probabilities, columns=[f"probability_{label}" for label in labels])
-        named = pd.array([labels[k] if k >= 0 else None for k in target], dtype="string")
-        named_best = np.array(labels)[probabilities.argmax(1)]
-        parts.append(
-            frame.assign(
-                client=client, predicted=named_best, row=rng.permutation(200) if seed else range(200), target=named
-            )
-        )
+        probabilities = torch.from_numpy(probabilities + noise * rng.random(probabilities.shape))
+        frame = Classification(labels).frame(np.arange(200), torch.from_numpy(target), probabilities)
+        parts.append(frame.assign(client=client))
     return pd.concat(parts, ignore_index=True)
 
 
 def read(frame: pd.DataFrame) -> Tested:
-    return read_tested(
-        frame.assign(task="classification", split="test", row=frame["row"] if "row" in frame else range(len(frame)))
-    )
+    return read_tested(frame.assign(task="classification", split="test"))
 
 
 def test_two_models_are_scored_on_the_same_draws_whatever_the_order_of_their_rows() -> None:

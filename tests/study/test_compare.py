@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +15,9 @@ from study.conftest import METHODS, stored, write_study
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
 from fedlit.study.compare import Comparison, compare
-from fedlit.study.job import FORMAT
-from fedlit.study.method import Method, Search
+from fedlit.study.method import Method
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import locked
-from fedlit.study.search import search
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 
 FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md", "tuned.csv"]
@@ -191,13 +188,3 @@ def test_two_studies_cannot_write_to_one_folder(
     with locked(tmp_path):
         assert main(["compare", str(study_file), "--out", str(tmp_path)]) == 2
     assert "expected no other study at work there" in capsys.readouterr().err
-
-
-def test_a_folder_of_another_format_is_refused(compared: Comparison, tmp_path: Path) -> None:
-    done = tmp_path / "runs" / "local" / "seed_1" / "DONE"
-    done.parent.mkdir(parents=True)
-    done.write_text(json.dumps({"digest": "0123", "format": FORMAT - 1}), encoding="utf-8")
-    searched = replace(compared.study, search=Search("gl", {"exchange.rate": {"choices": [0.5]}}))
-    for act in (compare, search):
-        with pytest.raises(ConfigError, match=f"of format {FORMAT}, found runs/local/seed_1 of format {FORMAT - 1}"):
-            act(searched, out=tmp_path, quiet=True)  # type: ignore[operator]

@@ -137,8 +137,8 @@ def test_resamples_count_the_same_way(found: Comparison) -> None:
     columns = pd.MultiIndex.from_tuples(list(drawn))
     first = pd.DataFrame(np.array(list(drawn.values())).T, columns=columns)
     scores = Scores(replace(found.collected, bootstrap={("gl", 1, ""): first, ("local", 1, ""): first + 1}))
-    assert scores.resamples("gl", WORST, "rmse", [1]).tolist() == [2.0, 5.0]  # type: ignore[union-attr]
-    assert scores.resamples("gl", MEAN, "rmse", [1]).tolist() == [1.5, 4.0]  # type: ignore[union-attr]
+    assert scores.resamples("gl", WORST, "rmse", (1,)).tolist() == [2.0, 5.0]  # type: ignore[union-attr]
+    assert scores.resamples("gl", MEAN, "rmse", (1,)).tolist() == [1.5, 4.0]  # type: ignore[union-attr]
 
 
 def test_an_answer_is_over_the_best_alone_that_validation_chose(found: Comparison) -> None:

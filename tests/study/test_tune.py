@@ -115,7 +115,7 @@ def test_bootstrap_is_that_of_the_chosen(compared: Comparison, jobs: list[Job]) 
         job = next(job for job in jobs if job.seed == 1 and job.settings == own_settings)
         own = pd.read_parquet(Path(job.folder) / "bootstrap.parquet")
         for method in ("gl", BEST_FEDERATED):
-            drawn = Scores(collected).resamples(method, client, "auroc", [1])
+            drawn = Scores(collected).resamples(method, client, "auroc", (1,))
             np.testing.assert_array_equal(drawn, own[client, "auroc"])
 
 
