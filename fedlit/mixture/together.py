@@ -16,6 +16,8 @@ from fedlit.weights import Array, Stack
 __all__ = ["ALONE", "STACK", "Chosen", "choose_together"]
 
 ALONE, STACK, WITHOUT, AND = "alone", "stack", " without own network", " and "
+Candidates = dict[str, tuple[str, list[str]]]
+"""Name → how the weights of which parts are set."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def choose_together(
         >>> choose_together({"a": one, "b": one}, ["mine"])["a"].candidate
         'ours'
     """
-    losses = {client: _losses(rows, own, shrink, networks) for client, rows in clients.items()}
+    candidates = {client: _candidates(rows, own, networks) for client, rows in clients.items()}
+    losses = {client: _losses(rows, own, shrink, candidates[client]) for client, rows in clients.items()}
     stacked = {}
     if stackable(clients) and not set(next(iter(clients.values())).parts) <= {*own}:
         for client, found in _stack_losses(clients).items():
@@ -89,8 +92,9 @@ def choose_together(
     chosen = {}
     for client, rows in clients.items():
         best, difference = _leaves(losses[client], common)
-        weights, stack = _weights(best, rows, own, shrink, networks), stacked[client] if best == STACK else ()
-        chosen[client] = Chosen(best, weights, common, stack, difference)
+        how, parts = candidates[client]["equal" if best == STACK else best]
+        weights = weights_of(how, rows.only(parts), own, shrink)
+        chosen[client] = Chosen(best, weights, common, stacked[client] if best == STACK else (), difference)
     return chosen
 
 
@@ -111,40 +115,29 @@ def _leaves(losses: Mapping[str, Array], common: str) -> tuple[str, tuple[float,
     return (mine, (mean, mean - error, mean + error)) if mean - error > 0 else (common, None)
 
 
-def _candidates(rows: Predicted, own: Collection[str], networks: Collection[str]) -> list[str]:
-    others = [name for name in rows.parts if name not in networks]
-    less = [f"{how}{WITHOUT}" for how in HOW] if 0 < len(others) < len(rows.parts) else []
-    federated = [name for name in rows.parts if name not in own]
+def _candidates(rows: Predicted, own: Collection[str], networks: Collection[str]) -> Candidates:
+    every, others = [*rows.parts], [name for name in rows.parts if name not in networks]
+    mine, federated = [name for name in every if name in own], [name for name in every if name not in own]
+    made: Candidates = {how: (how, every) for how in HOW}
+    if 0 < len(others) < len(every):
+        made |= {f"{how}{WITHOUT}": (how, others) for how in HOW}
+    made |= {name: ("equal", [name]) for name in federated or every}
     if not federated:
-        return [*HOW, *less, *rows.parts, *map(AND.join, combinations(rows.parts, 2))]
-    return [*HOW, *less, *federated, *([ALONE] if len(federated) < len(rows.parts) else [])]
+        return made | {AND.join(two): ("equal", [*two]) for two in combinations(every, 2)}
+    return made | ({ALONE: ("equal", mine)} if mine else {})
 
 
-def _weights(
-    candidate: str, rows: Predicted, own: Collection[str], shrink: float, networks: Collection[str]
-) -> dict[str, float]:
-    mine = [name for name in rows.parts if name in own]
-    if candidate == STACK:
-        return weights_of("equal", rows, own)
-    if candidate == ALONE:
-        return dict.fromkeys(mine, 1 / len(mine))
-    if named := [name for name in candidate.split(AND) if name in rows.parts]:
-        return dict.fromkeys(named, 1 / len(named))
-    kept = [name for name in rows.parts if not (candidate.endswith(WITHOUT) and name in networks)]
-    return weights_of(candidate.removesuffix(WITHOUT), rows.only(kept), own, shrink)
-
-
-def _losses(rows: Predicted, own: Collection[str], shrink: float, networks: Collection[str]) -> dict[str, Array]:
+def _losses(rows: Predicted, own: Collection[str], shrink: float, candidates: Candidates) -> dict[str, Array]:
     """Candidate → the losses of rows whose target is known, by weights that were found on the other half of them."""
     loss, fold = rows.loss, np.arange(len(rows.row)) % FOLDS
     made = {}
-    for name in _candidates(rows, own, networks):
+    for name, (how, parts) in candidates.items():
         losses = np.zeros(len(rows.row))
         for number in range(FOLDS):
             seen, unseen = fold != number, fold == number
-            if "fitted" in name and not loss.known[seen].any():
+            if how == "fitted" and not loss.known[seen].any():
                 break
-            weights = _weights(name, rows.some(seen), own, shrink, networks)
+            weights = weights_of(how, rows.some(seen).only(parts), own, shrink)
             losses[unseen] = loss(rows.array(weights))[unseen]
         else:
             made[name] = losses[loss.known]
