@@ -84,25 +84,18 @@ def guard_notes(study: Study, collected: Collected) -> list[str]:
 
 def one_class_notes(study: Study, collected: Collected) -> list[str]:
     """Models that predict one class for all test rows of a client: its scores then say little."""
-    records = collected.records
-    found = pd.DataFrame(
-        [(client, own["method"], label) for own in records.to_dict("records")
-         for client, label in own["one_class"].items()],
-        columns=["client", "method", "label"],
-    )  # fmt: skip
-    runs, notes = records["method"].value_counts(), []
-    for client, own in found.groupby("client"):
-        often = sorted(own.groupby("method", sort=False)["label"], key=lambda each: -len(each[1]))
-        told = [
-            f"{study.labels[str(method)]} ({' or '.join(map(repr, labels.unique()))} in {len(labels)} of "
-            f"{runs[method]} runs)"
-            for method, labels in often
-        ]
-        notes.append(
-            f"{client}: all test rows are predicted as one class by {shorten(told, _MOST_NAMED)}: at the threshold, "
-            "these models do not distinguish rows"
+    runs, found = collected.records["method"].value_counts(), dict[str, Counter[str]]()
+    for own in collected.records.to_dict("records"):
+        for client in own["one_class"]:
+            found.setdefault(client, Counter())[own["method"]] += 1
+    return [
+        f"{client}: all test rows are predicted as one class by "
+        + shorten(
+            [f"{study.labels[own]} ({count} of {runs[own]} runs)" for own, count in times.most_common()], _MOST_NAMED
         )
-    return notes
+        + ": at the threshold, these models do not distinguish rows"
+        for client, times in sorted(found.items())
+    ]
 
 
 def paper_notes(study: Study) -> list[str]:
