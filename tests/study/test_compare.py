@@ -166,7 +166,7 @@ def test_an_incomplete_record_is_no_record(compared: Comparison, tmp_path: Path)
 
 def test_any_changed_value_changes_what_every_run_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    frame = pd.DataFrame({"x": np.arange(60.0), "code": [f"code{number}" for number in range(60)], "y": [0, 1] * 30})
+    frame = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60), "y": [0, 1] * 30})
     source = {"class_path": "fedlit.Tables", "init_args": {"files": {"a": "a.csv", "b": "b.csv"}, "target": "y"}}
     changes = {"data.source": source}
     local = Method("quickstart", set={**changes, "exchange.federated": []})
