@@ -126,11 +126,10 @@ def test_what_it_gains_is_a_study_of_its_own_rows(joined: Joined) -> None:
     # of one seed, the interval is that of paired resamples of the test rows
     drawn = [
         pd.read_parquet(joined.folder / "alone" / "runs" / name / "seed_1" / "bootstrap.parquet")["cedar", "auroc"]
-        for name in ("joined", joined.answer.usual[1])
+        for name in ("joined", str(joined.answer.usual[1]))
     ]
-    assert lift.loc[("best_alone", "joined"), ["rows_low", "rows_high"]].tolist() == pytest.approx(
-        np.quantile(drawn[0] - drawn[1], [0.025, 0.975]).tolist()
-    )
+    interval = [lift.loc[("best_alone", "joined"), end] for end in ("rows_low", "rows_high")]
+    assert interval == pytest.approx(np.quantile(drawn[0] - drawn[1], [0.025, 0.975]).tolist())
     told = str(joined)
     assert "cedar: Not enough data: 1 seed; a verdict needs 3 or more" in told and "Next: fedlit predict" in told
     assert "cedar joins" in (joined.folder / "alone" / "report.html").read_text(encoding="utf-8")
@@ -203,5 +202,6 @@ def test_training_that_was_cut_short_goes_on_with_the_same_bits() -> None:
     new.joined("--trainer.max_epochs=1", "--name=two_ways").fit(quiet=True)
     again = new.joined("--trainer.max_epochs=3", "--name=two_ways")
     again.fit("last", quiet=True)
+    assert whole.folder is not None and again.folder is not None
     expected, found = tensors(whole.folder, "cedar"), tensors(again.folder, "cedar")
     assert again.folder.name == "version_0" and all(torch.equal(expected[key], found[key]) for key in expected)
