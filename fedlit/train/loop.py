@@ -48,7 +48,7 @@ class FederatedLoop(LightningModule):
     them, and logs. When they exchange is the matter of :class:`~fedlit.exchange.exchange.Exchange`.
 
     Args:
-        client: makes a client from its description, for instance ``functools.partial(FederatedClient, network=MLP)``.
+        client: makes a client from its description: a class such as ``fedlit.FederatedClient`` with its arguments.
         optimizer: makes a client's optimizer from its parameters.
         scheduler: makes a client's learning-rate schedule from its optimizer.
         scheduler_interval: whether schedules advance every epoch or every aligned step.
