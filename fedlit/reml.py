@@ -186,7 +186,7 @@ def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float
     def objective(theta: Array) -> tuple[float, Array]:
         asked.append(fit := ask(np.array(theta)))
         last = asked[-2:][0]
-        changes = fit.value - last.value, fit.gradient @ (fit.theta - last.theta)
+        changes = np.array([fit.value - last.value, fit.gradient @ (fit.theta - last.theta)])
         # A line search would compare what differs by rounding alone, and ask on in vain.
         settled = fit is not last and np.abs(changes).max() <= _ROUNDING * max(1.0, abs(fit.value))
         if settled or len(asked) == most:
