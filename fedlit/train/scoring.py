@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient, main_score
+from fedlit.client.hooks import hook_of
 from fedlit.data.loader import Batch
 from fedlit.data.table import Split
 from fedlit.engine import Evaluation
@@ -177,5 +178,5 @@ class Evaluations:
 
     def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
         # Both belong to a thread.
-        with self.federation.scope_of_scoring(), torch.no_grad():
+        with hook_of(client, "evaluate"), self.federation.scope_of_scoring(), torch.no_grad():
             return client.evaluate(batch)

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.schedule import cohort, due, wrong_every
-
-
-@pytest.mark.parametrize("every", ["step", "epoch", {"steps": 1}, {"steps": 5}, {"epochs": 1}, {"epochs": 2}])
-def test_never_due_without_federated_parts(every: Any) -> None:
-    for exchange in (Exchange([], every=every), Exchange(every=every)):
-        assert not any(exchange.due(step, last=step % 4 == 3, epoch=step // 4) for step in range(12))
 
 
 def test_a_cohort_is_a_function_of_seed_and_round_whatever_the_order_of_clients() -> None:

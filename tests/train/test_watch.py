@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,40 +54,19 @@ def test_names_that_resemble_hooks() -> None:
         assert len(shipped) >= 4 and not any(misspelt(kind, base, ModelHooks, CheckpointHooks) for kind in shipped)
 
 
-class Does(FederatedClient):
-    """Changes what a step of training gives."""
+def does(name: str, change: Callable[[Any], Any], **more: Any) -> type[FederatedClient]:
+    """A class that changes what a step of training gives."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return self.change(super().training_step(batch, batch_idx))
+    def training_step(self: FederatedClient, batch: Any, batch_idx: int) -> Any:
+        return change(FederatedClient.training_step(self, batch, batch_idx))
 
-    def change(self, loss: Any) -> Any:
-        return loss
-
-
-class Silent(Does):
-    def change(self, loss: Any) -> Any:
-        return None
+    return type(name, (FederatedClient,), {"training_step": training_step, **more})
 
 
-class Number(Does):
-    def change(self, loss: Any) -> Any:
-        return loss.item()
-
-
-class Dictionary(Does):
-    def change(self, loss: Any) -> Any:
-        return {"loss": loss}
-
-
-class Still(Does):
-    """Its parameters are changed by the exchange of every step alone."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.automatic_optimization = False
-
-    def change(self, loss: Any) -> Any:
-        return loss.detach()
+SILENT = does("Silent", lambda loss: None)
+# its parameters are changed by the exchange of every step alone
+STILL = does("Still", lambda loss: loss.detach(), automatic_optimization=False)
+NUMBER, DICTIONARY = does("Number", lambda loss: loss.item()), does("Dictionary", lambda loss: {"loss": loss})
 
 
 class Detached(FederatedClient):
@@ -111,10 +90,10 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("engine", ["plain", "threads"])
-@pytest.mark.parametrize("client", [Silent, Still])
+@pytest.mark.parametrize("client", [SILENT, STILL])
 def test_clients_that_learn_nothing(client: Any, engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     loop = {"client": partial(client, network=Dry), "engine": engine}
-    exchange = {"federated": ["core"], "every": "step"} if client is Still else {}
+    exchange = {"federated": ["core"], "every": "step"} if client is STILL else {}
     make_run(tmp_path, epochs=2, loop=loop, exchange=exchange, enable_checkpointing=False).fit(quiet=True)
     (line,) = warnings_of(caplog)
     assert "in epoch 1" in line and client.__name__ in line
@@ -131,8 +110,8 @@ def test_clients_that_learn_are_told_nothing(method: str, tmp_path: Path, caplog
     ("kind", "key"),
     [
         (Short, "Short.training_step"),
-        (Number, "Number.training_step.*float"),
-        (Dictionary, "Dictionary.training_step.*dict"),
+        (NUMBER, "Number.training_step.*float"),
+        (DICTIONARY, "Dictionary.training_step.*dict"),
         (Detached, "Detached.training_step"),
         (Lost, "AttributeError: .*test_watch.py, line"),
     ],
