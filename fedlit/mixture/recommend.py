@@ -162,7 +162,7 @@ def recommend(
     Args:
         config: the name or path of a configuration with tables; if it has a method, that is a candidate, too.
         budget: seconds from the call to the end of training, roughly: a training that has begun ends with an epoch, or
-            with the first settings of a local baseline, of which each client has one at least. What is missing is said.
+            with the first settings of a local baseline, of which each client has all. What is missing is said.
             The answer takes a little longer.
         folds: into how many rows are dealt.
         seed: of everything; that of the configuration if None.
