@@ -38,7 +38,7 @@ def test_a_journal_goes_on_where_it_was(tmp_path: Path) -> None:
     # south was away in rounds 1 and 2: behind 0 it goes on with 3, from what came of 2
     assert [again.after(number, "south") for number in (BEGIN, 0, 1, 2, 3)] == [0, 3, 3, 3, 4]
     assert torch.equal(again.read(2, "south")["received"]["w"], torch.tensor([2.0]))
-    with pytest.raises(ConfigError, match="gone"):
+    with pytest.raises(ConfigError, match="deleted"):
         again.read(1, "south")  # of what it missed the newest alone is kept
 
 
