@@ -103,7 +103,7 @@ def _checked(task: TaskSettings) -> dict[str, str]:
 
     known = ", ".join(TASKS)
     own = {"name": task} if isinstance(task, str) else dict(task) if isinstance(task, dict) else {}
-    if (name := own.get("name", "")) not in TASKS:  # the hint takes its time, and each of many clients asks
+    if (name := str(own.get("name", ""))) not in TASKS:  # the hint takes its time, and each of many clients asks
         expect(False, "task", f"one of {known}, or {{name: one of them, …}}", task, did_you_mean(name, TASKS).strip())
     choices = TASKS[name].choices
     for key, value in own.items():

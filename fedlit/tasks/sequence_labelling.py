@@ -190,6 +190,11 @@ class SequenceLabelling(Task):
         labelled = (y != IGNORED).flatten()
         return self._apart(predictions).flatten(0, 1)[labelled], y.flatten()[labelled], labelled
 
+    def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
+        """See :meth:`Task.scorer`. Predictions at positions without a label mean nothing, and need not be finite."""
+        known = self._apart(predictions).masked_fill((y == IGNORED).unsqueeze(-1), 0.0)
+        return super().scorer(known.view_as(predictions), y)
+
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         each, label, labelled = self._positions(predictions, y)
         score = Classification(self.classes).scorer(each, label)

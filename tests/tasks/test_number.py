@@ -181,6 +181,7 @@ def test_a_fingerprint_knows_the_targets_unit() -> None:
     ("task", "message"),
     [
         ("regresion", "expected one of classification, regression, .*, found 'regresion'.*[Dd]id you mean"),
+        ({"name": 5}, "expected one of classification"),
         ({"name": "regression", "loss": "cubic"}, "regression takes loss: squared or huber.*found loss: cubic"),
         ({"name": "classification", "loss": "huber"}, "classification takes nothing else"),
         ({"nord": "regression"}, "expected one of the clients .*found 'nord'"),

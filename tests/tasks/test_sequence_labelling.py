@@ -54,6 +54,9 @@ def test_loss_and_scores_equal_those_of_labelled_positions() -> None:
         "classes": 3,
     }.items():
         assert float(scores[name]) == pytest.approx(value, rel=1e-5), name
+    behind = (y == -100).unsqueeze(-1)  # where a network of one's own may predict anything
+    padded = predictions.unflatten(-1, (LENGTH, 3)).masked_fill(behind, float("nan")).flatten(-2)
+    assert TASK.evaluate(padded, y) == TASK.evaluate(predictions, y)
     confusion = TASK.confusion(predictions, y)
     right = (labels == probabilities.argmax(1)).sum()
     assert confusion.sum() == len(labels) and confusion[:3].diagonal().sum() == right
