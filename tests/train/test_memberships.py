@@ -85,6 +85,10 @@ def test_planted_concepts_are_found_and_everything_is_told(tmp_path: Path) -> No
     found = read_named(run.folder / "clusters.csv")
     assert adjusted_rand(judged(found), concepts_of(found)) == 1.0
     assert concepts_of(found) == {spec.name: spec.concept for spec in run.data.specs}
+    pairs = read_named(run.folder / "pairs.csv")
+    last, concept = pairs[pairs["round"] == 12], concepts_of(found)
+    within = last["first"].map(concept) == last["second"].map(concept)
+    assert last.loc[within, "value"].max() < last.loc[~within, "value"].min()
     board = EventAccumulator(str(run.folder / "federation"), size_guidance={"images": 0, "scalars": 0}).Reload()
     assert {"clusters/membership"} <= set(board.Tags()["images"])
     shown = {tag: [event.value for event in board.Scalars(f"exchange/{tag}")] for tag in ("clusters", "percentile")}
