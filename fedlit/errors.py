@@ -144,6 +144,6 @@ def described(error: BaseException) -> str:
     told = next(iter(str(error).splitlines()), "nothing said")
     if not isinstance(error, SyntaxError):  # which says it itself
         calls = reversed(traceback.extract_tb(error.__traceback__))  # the last one that is not torch's
-        at = max(calls, key=lambda own: "torch" not in Path(own.filename).parts)
-        told += f" ({Path(at.filename).name}, line {at.lineno})"
+        at = max(calls, key=lambda own: "torch" not in Path(own.filename).parts, default=None)
+        told += f" ({Path(at.filename).name}, line {at.lineno})" if at else ""  # a cause may never have been raised
     return f"{type(error).__name__}: {told}"

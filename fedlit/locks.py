@@ -57,6 +57,7 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
             f"{path.parent}: expected a folder that can be written to, found: {reason(error)}; {advice(error)}, or "
             "give another one"
         ) from error
+    held = os.stat(path)
     words = ["fedlit", *sys.argv[1:]] if "fedlit" in sys.argv[0] else []
     command = shorten(shlex.join(words), 120, placeholder=" …")
     began = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -66,8 +67,9 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):
-            path.unlink()
+        with suppress(OSError):  # another process may hold a new file, where the folder was removed meanwhile
+            if os.path.samestat(held, os.stat(path)):
+                path.unlink()
         lock.release(force=True)
 
 

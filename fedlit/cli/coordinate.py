@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from fedlit.institutions.extra import needs_flower
-from fedlit.institutions.settings import read_coordinator
+from fedlit.institutions.settings import PORT, read_coordinator
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
-
-with needs_flower():
-    from fedlit.institutions import folder as folders
 
 __all__ = ["add", "init", "renew", "start", "watch"]
 
@@ -21,7 +19,13 @@ def _tell(lines: Sequence[str]) -> None:
         print(for_terminal(Verbatim(line) if line.startswith("  ") else line))
 
 
-def init(folder: Path, *, sites: str, address: str = "localhost", port: int = folders.PORT) -> None:
+def _folders() -> ModuleType:
+    with needs_flower():
+        from fedlit.institutions import folder
+    return folder
+
+
+def init(folder: Path, *, sites: str, address: str = "localhost", port: int = PORT) -> None:
     """Make a folder: certificates, a registry of keys, settings, what each site needs.
 
     Args:
@@ -30,7 +34,7 @@ def init(folder: Path, *, sites: str, address: str = "localhost", port: int = fo
         address: where sites reach this machine
         port: the port that is open to them
     """
-    _tell(folders.init(folder, sites.split(","), address, port))
+    _tell(_folders().init(folder, sites.split(","), address, port))
 
 
 def add(folder: Path, site: str, key: Path) -> None:
@@ -41,7 +45,7 @@ def add(folder: Path, site: str, key: Path) -> None:
         site: its name
         key: the .pub file that it sent
     """
-    _tell(folders.add(read_coordinator(folder), site, key))
+    _tell(_folders().add(read_coordinator(folder), site, key))
 
 
 def renew(folder: Path) -> None:
@@ -50,7 +54,7 @@ def renew(folder: Path) -> None:
     Args:
         folder: the coordinator's folder
     """
-    _tell([folders.renew(read_coordinator(folder))])
+    _tell([_folders().renew(read_coordinator(folder))])
 
 
 def start(folder: Path) -> int:

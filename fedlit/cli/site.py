@@ -14,9 +14,6 @@ from fedlit.institutions.extra import needs_flower
 from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import Verbatim
 
-with needs_flower():
-    from fedlit.institutions.certificates import fingerprint, make_site_keys
-
 if TYPE_CHECKING:
     from fedlit.institutions.settings import SiteSettings
 
@@ -31,6 +28,8 @@ def keys(folder: Path) -> None:
     """
     from fedlit.institutions.settings import read_site
 
+    with needs_flower():
+        from fedlit.institutions.certificates import make_site_keys
     site = read_site(folder / "site.yaml").site
     _shut(folder)
     mine = make_site_keys(folder, site)
@@ -89,6 +88,8 @@ def join(*, config: Path, accept: tuple[str, ...] = ()) -> None:
 def _compare(settings: SiteSettings) -> None:
     if not (settings.fingerprint and settings.certificate.is_file()):
         return
+    with needs_flower():
+        from fedlit.institutions.certificates import fingerprint
     found = fingerprint(settings.certificate)
     if found != settings.fingerprint:
         raise ConfigError(

@@ -53,7 +53,7 @@ def collect(client: FederatedClient, sharing: Sharing, expected: State, seed: in
         with hook_of(client, "publish"):
             published = client.publish()
     state = dict(client.federated)
-    private = [key for key in state if key not in set(sharing.names[name])]
+    private = sorted(set(state) - set(sharing.names[name]))
     if private:
         raise RunError(
             f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a "

@@ -17,16 +17,14 @@ from fedlit.institutions.certificates import (
     write_new,
 )
 from fedlit.institutions.settings import (
+    PORT,
     CoordinatorSettings,
     check_init,
     read_coordinator,
 )
 from fedlit.run.config import shown
 
-__all__ = ["PORT", "add", "check", "init", "invite", "renew"]
-
-PORT = 8443
-"""The coordinator's, where nobody says another."""
+__all__ = ["add", "check", "init", "invite", "renew"]
 
 _COORDINATOR = """\
 # A coordinator of a federation across institutions. It has no table: fedlit coordinate start {folder}

@@ -14,7 +14,10 @@ from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.institutions.child import MOST
 from fedlit.run.config import read_yaml, shown
 
-__all__ = ["CoordinatorSettings", "SiteSettings", "check_init", "read_coordinator", "read_site"]
+__all__ = ["PORT", "CoordinatorSettings", "SiteSettings", "check_init", "read_coordinator", "read_site"]
+
+PORT = 8443
+"""The coordinator's port, unless another is set."""
 
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+")

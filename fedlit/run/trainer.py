@@ -104,11 +104,11 @@ def check_accelerator(name: Any) -> None:
     """Refuse a kind of device that this machine does not have, before data is read.
 
     Args:
-        name: ``trainer.accelerator``; what is no name passes.
+        name: ``trainer.accelerator``; ``auto`` and what is no name pass.
     """
-    if isinstance(name, str):
+    if isinstance(name, str) and name != "auto":
         try:
-            Fabric(accelerator=name, devices=1)
+            Fabric(accelerator=name, devices=1, plugins=[LightningEnvironment()])  # whatever starts the ranks
         except Exception as error:  # of each accelerator's own kind
             raise ConfigError(
                 f"trainer.accelerator: expected one that this machine has, found {name!r}: {error}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -289,6 +290,6 @@ def check_state(client: str, state: Mapping[str, Any]) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    if type(value) is dict:
+    if type(value) in (dict, OrderedDict):  # as state_dict gives it
         return all(type(key) in _PLAIN and _is_plain(own) for key, own in value.items())
     return all(map(_is_plain, value)) if type(value) in (list, tuple) else type(value) in _PLAIN
