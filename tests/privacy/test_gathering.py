@@ -47,6 +47,21 @@ def test_the_sum_is_over_the_sites_whose_update_is_fit(tmp_path: Path) -> None:
         sites({"dune": {"flags": gathering._flags_for("dune")}})
 
 
+def test_a_site_sends_nothing_for_a_sum_that_it_has_not_drawn_itself(tmp_path: Path) -> None:
+    """A coordinator calls a site unfit, or absent, to get a second sum, whose difference is that site's update."""
+    rule, wide = fedlit.Mean(), wide_sharing()
+    sites = Sites(sent(shields(tmp_path, rule, sharing=wide), states(sharing=wide)))
+    for lie in (
+        lambda site, flags: flags | {"dune": [False, flags["dune"][1]]},
+        lambda site, flags: {name: own for name, own in flags.items() if name != "dune"},
+    ):
+        sites.lie = lie
+        with pytest.raises(RunError, match="nothing was sent"):
+            sites.gathering(rule, wide).gather()
+    sites.lie = lambda site, flags: flags
+    sites.gathering(rule, wide).gather()
+
+
 def test_a_round_is_masked_once_also_from_an_earlier_checkpoint(tmp_path: Path) -> None:
     """dune says after a restart that it is unfit: the others have sent their part of the sum with it."""
     rule, wide = fedlit.Mean(), wide_sharing()

@@ -107,6 +107,14 @@ def test_a_flag_is_believed_only_from_the_site_that_it_is_about() -> None:
             pairs["ash"].fit(3, flags, SITES)
 
 
+def test_no_mask_is_used_twice() -> None:
+    own = {"w": torch.full((1000,), 0.25)}
+    layout = layout_of(dict.fromkeys(SITES, own))
+    uses = ((0, None, "made"), (0, 0, "made"), (0, 1, "made"), (1, None, "made"), (0, None, "other"))
+    sent = [maskers(federation=name)["ash"].mask(number, layout, own, question=put)["w"] for number, put, name in uses]
+    assert all(not (one == other).any() for place, one in enumerate(sent) for other in sent[:place])
+
+
 @pytest.mark.parametrize("wrong", ["noise", "zeros", "another round", "a bit", "another list"])
 def test_a_message_that_was_replaced_is_found(wrong: str) -> None:
     own, site = states(), maskers()

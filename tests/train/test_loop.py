@@ -208,6 +208,15 @@ def test_a_failed_run_gives_its_threads_back(tmp_path: Path) -> None:
     assert torch.get_num_threads() == before and run.loop._engine is None
 
 
+def test_a_second_fit_starts_from_nothing_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    run = make_run(tmp_path, exchange={"federated": ["core"]})
+    first = run.fit(quiet=True)
+    weights = {name: value.clone() for name, value in run.loop.state_dict().items()}
+    second = run.fit(quiet=True)
+    assert second.scores == first.scores and different(weights, dict(run.loop.state_dict())) == []
+    assert sorted(path.name for path in (tmp_path / "fedlit").iterdir()) == ["version_0", "version_1"]
+
+
 @pytest.mark.parametrize(
     ("accumulate", "data", "steps"),
     [(2, {}, [2, 2, 2]), (1, {"batches": 4, "steps": {"ash": 5, "birch": 2, "*": 3}}, [5, 2, 3])],
