@@ -437,7 +437,29 @@ class FederatedLoop(LightningModule):
                     "which may be of a method that takes no steps"
                 )
             federation.personal.start(federation, epochs)
+            if federation.personal.wanted and federation.personal.ended < self.trainer.current_epoch:
+                self._catch_up(federation)
         self._forward("on_train_start")
+
+    @torch.no_grad()
+    def _catch_up(self, federation: Federation) -> None:
+        """Evaluate the epoch of a checkpoint that was written between the epoch's last step and its validation, as
+        Lightning's own ``ModelCheckpoint(every_n_train_steps=…)`` may do. Lightning does not repeat that validation.
+        """
+        epochs, training = self.trainer.current_epoch, {module: module.training for module in self.modules()}
+        self.eval()
+        if epochs % (self.trainer.check_val_every_n_epoch or 1) == 0:
+            federation.personal.show(federation)
+            federation.evaluations.begin("validation")
+            for place, loader in enumerate(federation.data.val_dataloader()):
+                for batch in loader:
+                    federation.evaluations.add("validation", batch, place)
+            self.engine.evaluate(federation.evaluations.take())
+            results = federation.evaluations.scoring["validation"].results(federation.step, federation.share)
+            federation.personal.judge(federation, results, epochs)
+        federation.personal.end_epoch(federation, epochs, last=False)
+        for module, was in training.items():
+            module.training = was
 
     def on_train_end(self) -> None:
         """Forwarded to the clients."""

@@ -32,7 +32,7 @@ __all__ = ["Personal"]
 
 _log = logging.getLogger(__name__)
 
-_STATE = ("after", "tuning", "done", "_epochs")
+_STATE = ("after", "ended", "tuning", "done", "_epochs")
 """What a checkpoint has of it, beside what it has of each client."""
 
 
@@ -68,6 +68,7 @@ class Personal:
         tune: what follows the federation.
 
     Attributes:
+        ended: the number of epochs that :meth:`end_epoch` has seen.
         tuning: whether fine-tuning has begun.
         done: whether clients have the best of their epochs.
 
@@ -79,7 +80,7 @@ class Personal:
         check_share("model.average", average)
         self.average, self.tune = average, tune
         self.keep = keep if keep is not None else LOSS.name if average or tune is not None else None
-        self.after, self.tuning, self.done = 0, False, False
+        self.after, self.ended, self.tuning, self.done = 0, 0, False, False
         self._records: dict[str, _Record] = {}
         self._shown: dict[str, dict[str, Tensor]] = {}
         self._epochs = 0
@@ -227,6 +228,7 @@ class Personal:
         Returns:
             Whether training is over.
         """
+        self.ended = epochs
         if not self.wanted:
             return False
         if self.tune is not None and not self.tuning:

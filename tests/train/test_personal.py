@@ -9,6 +9,7 @@ import pytest
 import torch
 from federations import METHODS, StopAfter, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.tuning import FineTune, Then
@@ -81,6 +82,18 @@ def test_a_kill_in_any_phase_changes_no_bit(step: int, tmp_path: Path) -> None:
     scores = resumed.fit("last", quiet=True).scores
     assert different(weights(whole), weights(resumed)) == [] and scores == expected.scores
     assert whole.exchange.rounds == resumed.exchange.rounds == 3 and whole.exchange.bytes == resumed.exchange.bytes
+
+
+@pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
+def test_a_checkpoint_between_the_last_step_and_validation_changes_no_bit(tmp_path: Path) -> None:
+    """Lightning's own callback writes one there."""
+    options = {**TUNED, "loop": {**TUNED["loop"], "then": Then(FineTune(epochs=2, patience=9, lr=0.005, average=0.3))}}
+    own = ModelCheckpoint(tmp_path / "own", filename="{step}", every_n_train_steps=4, save_top_k=-1)
+    whole = make_run(tmp_path / "whole", callbacks=[own], **options)
+    expected = whole.fit(quiet=True)
+    resumed = make_run(tmp_path / "part", **options)
+    assert resumed.fit(tmp_path / "own" / "step=8.ckpt", quiet=True).scores == expected.scores
+    assert different(weights(whole), weights(resumed)) == []
 
 
 def test_who_waits_too_long_stops_and_nothing_more_is_left_to_train(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import math
 import time
@@ -57,8 +56,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         target = Path(path)
         before = target.with_name(PREVIOUS) if target.name == LAST else None
         try:
-            if not target.parent.is_dir():  # somebody removed it: a new one would not be a run's
-                raise FileNotFoundError(errno.ENOENT, "its folder was removed")
+            # a folder of one's own is made, but not a run's that somebody removed
+            target.parent.mkdir(parents=target.parent.name != "checkpoints", exist_ok=True)
             save(checkpoint, self.group, lambda every: write_archive(every, target, before))
         except OSError as error:
             kept = target.with_name(LAST).is_file()
