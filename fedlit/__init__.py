@@ -1,6 +1,6 @@
 """Partial federated learning on tables whose columns, classes and distributions differ, on PyTorch Lightning.
 
-The public names stand in ``__init__.pyi``; each is imported when it is first used.
+The public names are listed in ``__init__.pyi``. Each is imported when it is first used.
 """
 
 from functools import cache

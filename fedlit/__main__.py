@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        argv: the arguments; the process's own if None.
+        argv: the arguments; those of the process if None.
 
     Returns:
         Exit status: 0, 1 for a run that failed, 2 for a configuration that cannot be run, 3 for a run that came to
@@ -93,7 +93,7 @@ def _join() -> None:
 
 
 def _ended(error: BaseException) -> tuple[int, str]:
-    """The exit status after an error, and what is said of it."""
+    """Return the exit status after an error, and the message to print."""
     if isinstance(error, FedlitError):
         return error.exit_status, f"error: {error}"
     if came() or isinstance(error, KeyboardInterrupt):  # a library may tell it otherwise

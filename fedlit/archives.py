@@ -1,6 +1,6 @@
-"""Archives of tensors and plain data that are there as a whole or not at all, and whose damage is noticed.
+"""Archives of tensors and plain data that are written as a whole or not at all, and whose damage is detected.
 
-An archive is a zip whose records each have a checksum (CRC-32), which torch writes and does not look at.
+An archive is a zip file whose records each have a checksum (CRC-32), which torch writes but does not check.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["check_archive", "write_archive"]
 
 
 def check_archive(path: Path) -> None:
-    """Refuse an archive whose bytes are not those that were written. It is read once, in pieces; a file that was
+    """Refuse an archive whose bytes have changed since it was written. It is read once, in pieces; a file that was
     checked and has not changed is not read again.
 
     Raises:
-        ConfigError: it is damaged; says where.
-        FileNotFoundError: there is none.
+        ConfigError: the archive is damaged; the message names the place.
+        FileNotFoundError: there is no such file.
     """
     file = path.stat()
     if damage := _damage(path, file.st_ino, file.st_size, file.st_mtime_ns):
@@ -43,15 +43,16 @@ def _damage(path: Path, *_: int) -> str:
 
 
 def write_archive(content: Any, path: Path, before: Path | None = None) -> None:
-    """Write tensors and plain data beside the file and rename: whoever is killed leaves the file before it whole.
+    """Write tensors and plain data to a temporary file and rename it, so that a killed process leaves the previous file
+    whole.
 
     Args:
-        content: what torch saves.
+        content: the content that ``torch.save`` writes.
         path: the file.
-        before: what the file that was there is called from now on; forgotten if None.
+        before: the new name of the previous file, which is deleted if None.
 
     Raises:
-        OSError: the disk is full, say. Nothing is left then of what was written.
+        OSError: the disk is full, for example. Nothing that was written is left then.
     """
     import torch
 

@@ -1,8 +1,9 @@
-"""Tensors whose rows or columns have names: shared slice by slice among the clients that have the name.
+"""Tensors whose rows or columns have names. They are shared slice by slice among the clients that have the name.
 
-A network says of a tensor that one of its axes has names (``axes``): embedding rows those of columns or categories, an
-output layer's rows those of classes. Where ``exchange.by_name`` chooses such a tensor, its slices travel by themselves,
-as ``<tensor>[<name>]``. So each is averaged over the clients that have the name, whatever else they have.
+A network's attribute ``axes`` names the slices of a tensor along one axis: the rows of an embedding by columns or
+categories, the rows of an output layer by classes. If ``exchange.by_name`` selects such a tensor, its slices are sent
+separately, as ``<tensor>[<name>]``. Each slice is then averaged over the clients that have its name, whatever else they
+have.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def slice_name(tensor: str, label: str) -> str:
 
 
 def named_axes(module: nn.Module) -> dict[str, tuple[int, tuple[str, ...]]]:
-    """The tensors of a module's parts that say what one of their axes names.
+    """Return the tensors in a module that name the slices along one of their axes.
 
     Raises:
         ConfigError: two slices of a tensor have one name, or there are more names than slices, or fewer.
@@ -61,12 +62,12 @@ def named_axes(module: nn.Module) -> dict[str, tuple[int, tuple[str, ...]]]:
 
 
 class Live(Mapping[str, Tensor]):
-    """Some of a module's tensors by name, slices as views: what is written into them is the module's.
+    """Selects some of a module's tensors by name. Slices are views: what is written into them changes the module.
 
     Args:
-        tensors: whole ones, by name.
-        names: of tensors, or of slices.
-        axes: what the slices are of.
+        tensors: whole tensors, by name.
+        names: the names of the selected tensors or slices.
+        axes: the axis and the names of slices of each tensor that is cut.
 
     Example:
         >>> import torch
@@ -104,34 +105,40 @@ class Live(Mapping[str, Tensor]):
         return name in self._known
 
     def pick(self, tensors: Mapping[str, Tensor], name: str) -> Tensor:
-        """Return what a name selects in other tensors of the same names and shapes, such as gradients."""
+        """Return the tensor or slice with this name from other tensors of the same names and shapes,
+        such as gradients.
+        """
         if name not in self._slices:
             return tensors[name]
         tensor, axis, place = self._slices[name]
         return tensors[tensor].select(axis, place)
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what names select in other tensors, as far as these are there; slices are views."""
+        """Return the named tensors and slices of other tensors, as far as they exist there. Slices are views."""
         return {name: self.pick(tensors, name) for name in self if self.tensor_of(name) in tensors}
 
     def is_slice(self, name: str) -> bool:
-        """Return whether a name is that of a slice."""
+        """Return whether a name is the name of a slice."""
         return name in self._slices
 
     def tensor_of(self, name: str) -> str:
-        """The tensor that a name belongs to."""
+        """Return the name of the tensor that a name belongs to."""
         return self._slices[name][0] if name in self._slices else name
 
     def tensor(self, name: str) -> Tensor:
-        """A whole tensor."""
+        """Return a whole tensor."""
         return self._tensors[name]
 
     def size_of(self, tensor: str) -> int:
-        """Return the number of names of a tensor: its number of slices where it is cut, else one."""
+        """Return the number of names that a tensor has: its number of slices if it is cut into slices,
+        otherwise one.
+        """
         return next((self._tensors[t].shape[axis] for t, axis, _ in self._slices.values() if t == tensor), 1)
 
     def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Named values as whole tensors: those that slices are of are copies of these, with the slices put in."""
+        """Return named values as whole tensors. If a value is a slice, its tensor is a copy of the module's with the
+        slice put in.
+        """
         found: dict[str, Tensor] = {}
         for name, value in state.items():
             if name not in self._slices:

@@ -1,8 +1,8 @@
-"""What fedlit raises when a person can do something about it.
+"""The errors that fedlit raises if the user can do something about them.
 
-Every message says what was expected, what was found and what to do. The command line prints the message alone and
-ends with the class's ``exit_status``: 2 for what is refused before training, 1 for a run that failed, 3 for one that
-came to its end without a client.
+Every message states what was expected, what was found and what to do. The command line prints only the message, and
+exits with the class's ``exit_status``: 2 if something is refused before training, 1 if a run failed, 3 if a run ended
+without a client.
 """
 
 from __future__ import annotations
@@ -35,56 +35,56 @@ class FedlitError(Exception):
 
 
 class ConfigError(FedlitError):
-    """The configuration cannot be run: refused before the first step."""
+    """The configuration cannot be run. It is refused before the first step."""
 
     exit_status = 2
 
 
 class DataError(ConfigError):
-    """A file or a table is missing, unreadable or unfit: refused before the first step."""
+    """A file or a table is missing, unreadable or unsuitable. It is refused before the first step."""
 
 
 class RunError(FedlitError):
-    """A run that started had to stop."""
+    """A run that had started had to stop."""
 
 
 class LeftOutError(FedlitError):
-    """A run came to its end, and a client was left out of half or more of its exchanges."""
+    """A run reached its end, but a client was left out of half or more of its exchanges."""
 
     exit_status = 3
 
 
 def expect(holds: bool, key: str, expected: str, found: object, advice: str = "") -> None:
-    """Refuse a setting unless it holds.
+    """Refuse a setting if its condition does not hold.
 
     Args:
-        holds: whether it does.
-        key: the setting's.
-        expected: what may stand there.
-        found: what stands there.
-        advice: what to do about it.
+        holds: whether the condition holds.
+        key: the key of the setting.
+        expected: the values that are allowed.
+        found: the value that was found.
+        advice: what the user can do about it.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: the condition does not hold.
     """
     if not holds:
         raise ConfigError(f"{key}: expected {expected}, found {found!r}" + (advice and f"; {advice}"))
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like this one, None where nothing is close."""
+    """Return the known word that is most similar to this one, or None if nothing is close."""
     names = {own.casefold(): own for own in reversed(list(known))}
     close = difflib.get_close_matches(word.casefold(), names, n=1)
     return names[close[0]] if close else None
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """A hint such as ``" Did you mean 'epoch'?"``, or the empty string where nothing is close.
+    """Return a hint such as ``" Did you mean 'epoch'?"``, or an empty string if nothing is close.
 
     Args:
-        word: what was found.
-        known: what there is.
-        prefix: what is typed before it.
+        word: the word that was found.
+        known: the words that exist.
+        prefix: what the user types before the word.
 
     >>> did_you_mean("epcoh", ["step", "epoch"])
     " Did you mean 'epoch'?"
@@ -95,10 +95,10 @@ def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
 
 @contextmanager
 def told_as(tell: Callable[[Exception], FedlitError]) -> Iterator[None]:
-    """What somebody else's code raises inside is raised as an error of fedlit's; fedlit's own pass as they are.
+    """Convert exceptions that other code raises inside the block into fedlit's errors; fedlit's errors pass unchanged.
 
     Args:
-        tell: the error to raise in its place.
+        tell: returns the error to raise instead of the given exception.
 
     Example:
         >>> with told_as(lambda error: RunError(f"my rule: {error}")):
@@ -116,10 +116,10 @@ def told_as(tell: Callable[[Exception], FedlitError]) -> Iterator[None]:
 
 
 def failed_in(where: str) -> AbstractContextManager[None]:
-    """What a user's own code raises inside is raised as a :class:`RunError` that names where, and the line.
+    """Raise an exception of the user's code inside the block as a :class:`RunError` that names the place and the line.
 
     Args:
-        where: whose code it is: a client, a rule, and the method.
+        where: whose code it is: a client or a rule, and the method.
 
     Example:
         >>> with failed_in("north: publish"):
@@ -132,7 +132,7 @@ def failed_in(where: str) -> AbstractContextManager[None]:
 
 
 def described(error: BaseException) -> str:
-    """What somebody else's code raised: the kind of error, its first line, file and line.
+    """Describe an exception of other code: its kind, its first line, and the file and line.
 
     Example:
         >>> try:

@@ -1,4 +1,4 @@
-"""A federation of DataFrames in scikit-learn's manner: fit, report, predict."""
+"""A federation of DataFrames with an interface like scikit-learn's: fit, report, predict."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     changed. Copies are written below ``folder``, because training may use several processes.
 
     Args:
-        label: the column to predict, or client → its column.
+        label: the column to predict, or a mapping of each client to its column.
         minutes: the approximate time for everything; more minutes give better answers.
-        method: the one method to train (``fedlit methods`` lists them), instead of searching for the best.
-        settings: keys of a configuration to change with ``method``, such as ``{"trainer.max_epochs": 20}``.
-        matters: percentage points below which a difference does not matter.
+        method: the one method to train (``fedlit methods`` lists them), instead of a search for the best.
+        settings: configuration keys to change together with ``method``, such as ``{"trainer.max_epochs": 20}``.
+        matters: the number of percentage points below which a difference does not matter.
         folder: the folder for all files; each fit writes a new version.
         seed: the seed of all random numbers.
 
     Attributes:
-        clients_: names of the clients.
+        clients_: the names of the clients.
         folder_: the folder of this fit.
         config_: the generated configuration.
         run_: the folder of the run that makes the predictions.
@@ -69,11 +69,11 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """Learn from clients' rows.
 
         Args:
-            tables: client → its rows, with the label.
+            tables: maps each client to its rows, including the label.
 
         Raises:
-            ConfigError: no mapping of frames, a label that is no column, or a method that there is not.
-            DataError: rows that nothing can be learnt from.
+            ConfigError: the tables are no mapping of frames, the label is no column, or the method does not exist.
+            DataError: nothing can be learnt from the rows.
         """
         from fedlit.data.examine.propose import propose
         from fedlit.data.examine.written import written
@@ -126,20 +126,21 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return run.test(_checkpoint(run.folder), quiet=True), run.folder
 
     def report(self) -> Recommendation | Results:
-        """Who should join, with what; with ``method``, its scores on test rows. A table in a notebook, text elsewhere;
-        ``report().plot()`` draws it, and ``report.html`` below ``folder_`` holds it, too.
+        """Return who should join and with which method; with ``method``, its scores on test rows. It is shown as a
+        table in a notebook and as text elsewhere; ``report().plot()`` draws it, and ``report.html`` in ``folder_``
+        contains it, too.
 
         Raises:
-            NotFittedError: nothing was fitted.
+            NotFittedError: the federation has not been fitted.
         """
         check_is_fitted(self)
         return self._shown
 
     def __getitem__(self, client: str) -> Member:
-        """One client, which predicts.
+        """Return one client, which can predict.
 
         Raises:
-            NotFittedError: nothing was fitted.
+            NotFittedError: the federation has not been fitted.
             ConfigError: there is no such client.
         """
         check_is_fitted(self)
@@ -162,9 +163,9 @@ class Member:
     """One client of a fitted :class:`Federation`.
 
     Attributes:
-        name: of the client.
-        label: what it predicts.
-        scorer: as ``Run.client`` and ``fedlit.score.load`` give it.
+        name: the name of the client.
+        label: the column that it predicts.
+        scorer: the scorer that ``Run.client`` and ``fedlit.score.load`` return.
     """
 
     name: str
@@ -172,7 +173,8 @@ class Member:
     scorer: Scorer
 
     def predict(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Predict rows: a frame with their index, a column for the probability of each class, and ``predicted``.
+        """Return predictions of rows: a frame with their index, a column for the probability of each class, and
+        ``predicted``.
 
         Raises:
             DataError: a column is missing, or has another type.
@@ -180,11 +182,11 @@ class Member:
         return self.scorer.predict(rows)
 
     def predict_proba(self, rows: pd.DataFrame) -> NDArray[np.float32]:
-        """Probabilities of classes (n, classes), in the order of ``scorer.classes_``."""
+        """Return the probabilities of the classes (n, classes), in the order of ``scorer.classes_``."""
         return self.scorer.predict_proba(rows)
 
     def score(self, rows: pd.DataFrame) -> dict[str, float]:
-        """The scores of rows whose label is known: AUROC, AUPRC and balanced accuracy, or RMSE, MAE and R².
+        """Return the scores on rows with a known label: AUROC, AUPRC and balanced accuracy, or RMSE, MAE and R².
 
         Raises:
             ConfigError: the label's column is missing.
@@ -205,7 +207,9 @@ class Member:
         return {name: float(value) for name, value in task.evaluate(predictions, y).items() if not known.get(name)}
 
     def export(self, folder: str | Path) -> Path:
-        """Write the client as a folder of data (ONNX, arrays and JSON), to score rows without PyTorch."""
+        """Write the client as a folder of data (ONNX, arrays and JSON), which can score rows without PyTorch. Return
+        the folder.
+        """
         from fedlit.mixture.export import export_scorer
 
         return export_scorer(self.scorer, Path(folder)).folder
@@ -234,7 +238,7 @@ def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
 
 
 def _page(found: Recommendation | Results, clients: int) -> str:
-    """The report as a page, with its picture, for light and dark screens."""
+    """Return the report as an HTML page with its picture, for light and dark screens."""
     from fedlit.show.canvas import canvas, svg_text
     from fedlit.show.palette import THEME
 
@@ -255,5 +259,5 @@ def _page(found: Recommendation | Results, clients: int) -> str:
 
 
 def _checkpoint(run: Path) -> str:
-    """The best state where a run keeps it, by validation rows."""
+    """Return ``best``, the best state by validation rows, if the run kept one; otherwise ``last``."""
     return "best" if any((run / "checkpoints").glob("best*.ckpt")) else "last"

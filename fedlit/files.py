@@ -1,7 +1,7 @@
-"""Files that are there as a whole or not at all, and words for what could not be written.
+"""Files that are written as a whole or not at all, and messages for failed writes.
 
-What is written lies beside its place first, and is renamed when it is whole: a full disk, or whoever ends the process,
-leaves what was there before.
+A file is first written under a temporary name, and renamed when it is complete. If the disk is full or the process
+ends, the previous file stays.
 """
 
 from __future__ import annotations
@@ -42,18 +42,20 @@ _VALUES = ("error", "loss", "value")
 
 
 def reason(error: OSError) -> str:
-    """Why a file could not be written, in the system's words."""
+    """Return why a file could not be written, in the system's words."""
     return error.strerror or str(error)
 
 
 def advice(error: OSError) -> str:
-    """Return what a person can do about an error."""
+    """Return what the user can do about an error."""
     return "make room" if error.errno in _FULL else "make the folder writable, or move away what is in its place"
 
 
 @contextmanager
 def naming(place: Path) -> Iterator[None]:
-    """An ``OSError`` inside the block has this place as its ``filename``: the system names none when a disk is full."""
+    """Set the ``filename`` of an ``OSError`` inside the block to this path. The system names no file if
+    a disk is full.
+    """
     try:
         yield
     except OSError as error:
@@ -62,14 +64,14 @@ def naming(place: Path) -> Iterator[None]:
 
 
 def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Path | None = None) -> None:
-    """Write files beside their places, and rename them when all are whole.
+    """Write files under temporary names, and rename them when all of them are complete.
 
     Args:
-        contents: path → what writes its bytes.
-        before: the name that the one file that was there gets; it is replaced if None.
+        contents: maps each path to a function that writes its bytes to an open file.
+        before: the new name of the one previous file, which is replaced if None.
 
     Raises:
-        OSError: the disk is full, for instance; ``filename`` is the path. Nothing is left then of what was written.
+        OSError: the disk is full, for example; ``filename`` is the path. Nothing that was written is left then.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -107,7 +109,7 @@ def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Pat
 
 
 def _keep(path: Path, before: Path) -> None:
-    """Give a file a second name. There is a file of either name at any moment, where the file system has links."""
+    """Give a file a second name. If the file system supports links, a file exists under either name at any moment."""
     second = partial_of(before)
     try:
         os.link(path, second)
@@ -119,12 +121,14 @@ def _keep(path: Path, before: Path) -> None:
 
 
 def write_text(text: str, path: Path, before: Path | None = None) -> None:
-    """Write a text as :func:`write_whole` does."""
+    """Write a text in the same way as :func:`write_whole`."""
     write_whole({path: lambda file: file.write(text.encode())}, before)
 
 
 def write_frames(frames: Mapping[Path, pd.DataFrame]) -> None:
-    """Write frames, without their index, as :func:`write_whole` does: path (``.parquet``, else CSV) → frame."""
+    """Write frames without their index, in the same way as :func:`write_whole`. Maps each path (``.parquet``, otherwise
+    CSV) to its frame.
+    """
 
     def writer(path: Path, frame: pd.DataFrame) -> Callable[[IO[bytes]], Any]:
         if path.suffix.lower() == ".parquet":
@@ -135,8 +139,8 @@ def write_frames(frames: Mapping[Path, pd.DataFrame]) -> None:
 
 
 def read_named(path: Path) -> pd.DataFrame:
-    """Read a CSV of numbers by names: scores, corrections, clusters. Names are text, also where one reads like a number
-    or a missing value (a client NA).
+    """Read a CSV file of named numbers: scores, corrections, clusters. Names stay text even if they look like a number
+    or a missing value (a client called NA).
     """
     import pandas as pd
 
@@ -145,16 +149,17 @@ def read_named(path: Path) -> pd.DataFrame:
 
 
 def partial_of(path: Path) -> Path:
-    """Return the name under which a file is written before it is renamed."""
+    """Return the temporary name of a file while it is being written."""
     return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_PARTIAL}")
 
 
 def clear_partials(folder: Path, *, ours: bool) -> None:
-    """Remove what processes left that were killed while they wrote.
+    """Remove the temporary files of processes that were killed while they wrote.
 
     Args:
-        folder: and those below.
-        ours: whether nobody else may write here; else only what dead processes of this machine left.
+        folder: the folder, searched with its subfolders.
+        ours: whether no other process may write here; otherwise only files of dead processes of this machine are
+            removed.
     """
     for file in folder.rglob(f".*{_PARTIAL}"):
         host, _, pid = file.name.removesuffix(_PARTIAL).rpartition("-")

@@ -1,4 +1,4 @@
-"""What a network may know of its inputs by name: what their codes stand for, and where the bins of numbers lie."""
+"""What a network may know about its inputs: their names, the values that codes stand for, and the edges of bins."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Input:
     """The description of one input of a client.
 
     Attributes:
-        name: the input's; names of a client are unique.
-        column: of the table, which it was made of.
-        values: what the category codes 0, 1, … stand for, as text, so that a value is called alike at all clients;
-            empty for a number.
-        edges: of a number's bins, ascending, in the units of the encoded input; empty where there are none.
+        name: the name of the input, unique within a client.
+        column: the column of the table that the input was made from.
+        values: the values that the category codes 0, 1, … stand for, as text, so that a value has the same name at all
+            clients; empty for a number.
+        edges: the edges of a number's bins, ascending, in the units of the encoded input; empty if it has no bins.
 
     Example:
         >>> Input("town", "town", ("Aachen", "Bonn")).values

@@ -1,8 +1,8 @@
-"""One process at a time in a folder.
+"""Locks that allow only one process at a time to use a folder.
 
-The system releases a lock when its process ends, however it ends. The file also names the process that holds the lock,
-for the message to others. It is removed when the lock is released; one that is left belongs to a process that was
-killed, and is taken over.
+The system releases a lock when its process ends in any way. The lock's file also names the process that holds the lock,
+for messages to other processes. It is removed when the lock is released. A file that is left belongs to a process that
+was killed, and its lock is taken over.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
     """Hold a lock inside the block.
 
     Args:
-        path: of its file.
-        expected: what must not be the case, for the message: ``"expected no other process …"``.
-        do: what a person can do, for the message.
+        path: the path of its file.
+        expected: what must not be the case, as the beginning of the error message: ``"expected no other process …"``.
+        do: what the user can do, for the error message.
 
     Raises:
-        ConfigError: another process holds it; says which. Or its folder cannot be written to.
+        ConfigError: another process holds the lock (the message says which), or its folder cannot be written to.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -74,7 +74,7 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
 
 
 def _holder(path: Path) -> str:
-    """The process that a lock's file names; the file may be empty for a moment."""
+    """Describe the process that a lock's file names. The file may be empty for a moment."""
     try:
         own = json.loads(path.read_text(encoding="utf-8"))
         command = f", {own['command']}" if own["command"] else ""

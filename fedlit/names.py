@@ -1,4 +1,4 @@
-"""Clients by name: who belongs together, and how they tell each other facts."""
+"""Clusters of clients, and the function by which clients exchange facts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ class Clustering:
     """The clusters that a rule found in one exchange.
 
     Attributes:
-        clusters: who belongs together, of all clients.
-        pairs: (client, client), the first before the second by name → what the rule compares them by.
-        measure: what that is, in words.
+        clusters: the clusters of all clients.
+        pairs: maps each pair (client, client), the first before the second by name, to the number by which the rule
+            compares them.
+        measure: what this number is, in words.
         scalars: further numbers to log, by tag.
-        paths: (client, client) → losses along paths between their models, at the middles of equal pieces, by path.
+        paths: maps each pair (client, client) to the losses along paths between their models, at the midpoints of equal
+            pieces, by path.
     """
 
     clusters: Clusters
@@ -36,7 +38,7 @@ class Clustering:
 
 
 def sort_clusters(clusters: Iterable[Iterable[str]]) -> Clusters:
-    """Clusters in the order that says which two are the same.
+    """Return clusters in canonical order, so that equal clusterings compare equal.
 
     Example:
         >>> sort_clusters([{"cedar"}, {"birch", "ash"}, set()])

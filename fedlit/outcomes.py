@@ -1,4 +1,4 @@
-"""What predictions mean, in numpy alone: a client is scored where PyTorch is not installed."""
+"""What predictions mean. It needs numpy only, because a client can score rows without PyTorch."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _PLAIN = (bool, int, float, str)
 
 @dataclass(frozen=True)
 class Outcome:
-    """The part of a task that is needed to read its predictions. Predictions are arrays (rows, :attr:`width`).
+    """The part of a task that is needed to interpret predictions, which are arrays (rows, :attr:`width`).
 
     Attributes:
-        name: the task's.
-        classes: labels; empty where a number is predicted.
-        negatives: of several labels, the value of each that says no.
-        positives: of several labels, the value of each that says yes.
-        length: positions of a sequence; 1 of any other task.
-        mean: of a number, as networks and models of scikit-learn were fitted to it.
-        scale: of a number, likewise.
+        name: the name of the task.
+        classes: the labels; empty if a number is predicted.
+        negatives: with several labels, the value of each that means no.
+        positives: with several labels, the value of each that means yes.
+        length: the number of positions of a sequence; 1 for any other task.
+        mean: the mean of the number to predict, by which targets were standardised for networks and scikit-learn
+            models.
+        scale: the scale of the number to predict, likewise.
 
     Example:
         >>> outcome = Outcome("classification", ("ill", "unsure", "well"))
@@ -48,10 +49,10 @@ class Outcome:
     scale: float = 1.0
 
     def check(self) -> None:
-        """Refuse what somebody may have written into a file.
+        """Refuse invalid values, which a file from an unknown source may contain.
 
         Raises:
-            ValueError: labels that cannot be told apart, or numbers that are none.
+            ValueError: labels are not distinct, or numbers are invalid.
         """
         if self.name not in _NAMES:
             raise ValueError(f"expected one of the tasks {', '.join(_NAMES)}, found {self.name!r}")
@@ -67,7 +68,7 @@ class Outcome:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Outcome:
-        """Make it from a task's state (see :func:`fedlit.tasks.task_state`)."""
+        """Build an outcome from a task's state (see :func:`fedlit.tasks.task_state`)."""
         own: dict[str, Any] = {}
         for key in (field.name for field in fields(cls) if field.name in state):
             own[key] = tuple(state[key]) if isinstance(state[key], list) else state[key]
@@ -75,11 +76,11 @@ class Outcome:
 
     @property
     def width(self) -> int:
-        """Return the frame of predictions: a probability of each class, or one number."""
+        """The number of columns of predictions: a probability for each class (at each position), or one number."""
         return self.length * len(self.classes) or 1
 
     def at(self, classes: Sequence[int]) -> Outcome:
-        """With some of the classes only, by their positions."""
+        """Return the outcome with only some of the classes, chosen by their positions."""
         parts: dict[str, Any] = {
             key: tuple(getattr(self, key)[place] for place in classes)
             for key in ("classes", "negatives", "positives")
@@ -88,8 +89,8 @@ class Outcome:
         return replace(self, **parts) if self.classes else self
 
     def narrow(self, classes: Sequence[int], predictions: NDArray[Any]) -> NDArray[Any]:
-        """Predictions of some of the classes only: probabilities of one of several are renormalised, and equal where
-        none of these classes has any.
+        """Return predictions for only some of the classes. If they exclude each other, their probabilities are
+        renormalised, and are equal if none of these classes has any.
         """
         if not self.classes:
             return predictions
@@ -101,12 +102,12 @@ class Outcome:
         return own.reshape(len(predictions), self.length * len(classes))
 
     def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
-        """What a fitted model of scikit-learn predicts of rows (n, d): float32 probabilities, 0 of a class that it has
-        not seen, or a float64 number in the user's units. A rate is at least a thousandth of the mean: trees say 0
-        where none of a leaf's rows has a count, and a count there would have no finite deviance.
+        """Return the predictions of a fitted scikit-learn model for rows (n, d): float32 probabilities (0 for a class
+        that it has not seen), or a float64 number in the user's units. A rate is at least a thousandth of the mean,
+        because trees predict 0 for a leaf whose rows have no count, and a count there would have an infinite deviance.
 
         Raises:
-            ConfigError: a sequence, which no model of scikit-learn labels.
+            ConfigError: the task is a sequence, which no scikit-learn model labels.
         """
         if self.name == SEQUENCE:
             raise ConfigError(
@@ -125,9 +126,9 @@ class Outcome:
         return made
 
     def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
-        """Predictions as people read them: ``probability_<label>`` for each class and ``predicted``; of several labels
-        ``predicted_<label>`` for each, in its own values; of a sequence texts with a number, or a label, for each
-        position; a number to a billionth of its scale.
+        """Return predictions as columns for the user: ``probability_<label>`` for each class and ``predicted``; with
+        several labels, ``predicted_<label>`` for each, in that label's values; for a sequence, texts with a number or a
+        label for each position; a number is rounded to a billionth of its scale.
         """
         if not self.classes:
             number = predictions[:, 0].astype(np.float64)
@@ -151,10 +152,10 @@ class Outcome:
 
 
 class OneEach:
-    """A model for each label, or one of a number.
+    """One model for each label, or a single model for a number.
 
     Args:
-        fitted: by label; each has ``predict``, or ``predict_proba`` and ``classes_``.
+        fitted: the fitted models, by label; each has ``predict``, or ``predict_proba`` and ``classes_``.
     """
 
     classes_: None = None
@@ -163,9 +164,9 @@ class OneEach:
         self.fitted = fitted
 
     def predict(self, x: NDArray[Any]) -> NDArray[Any]:
-        """(n,) numbers, of one model."""
+        """Return the numbers (n,) that the single model predicts."""
         return np.asarray(self.fitted[0].predict(x))
 
     def predict_proba(self, x: NDArray[Any]) -> NDArray[Any]:
-        """(n, labels), the probability of 1."""
+        """Return the probability of 1 for each label, (n, labels)."""
         return np.stack([model.predict_proba(x) @ (model.classes_ == 1) for model in self.fitted], 1)

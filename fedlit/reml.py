@@ -1,4 +1,4 @@
-"""Linear mixed models by restricted maximum likelihood (REML), from terms that are added over sites.
+"""Linear mixed models by restricted maximum likelihood (REML), computed from terms that are summed over sites.
 
 A site k has X_k (n, p), Z_k (n, q) and y_k (n,), and y_k = X_k β + Z_k b_k + e_k with b_k ~ N(0, σ² D), e_k ~ N(0, σ²),
 D = L Lᵀ and W_k = I + Z_k D Z_kᵀ. Given L, all that REML needs is Σ [X y]ᵀ W⁻¹ [X y] and Σ log|W| (after Luo et al.
@@ -35,15 +35,15 @@ _ALIASED = 1e-8  # of a column's sum of squares, that the columns before it leav
 
 @dataclass(frozen=True)
 class Fit:
-    """A mixed model at some variances.
+    """A fitted mixed model for given variances.
 
     Attributes:
         theta: the entries of L, row by row, (q (q + 1) / 2,).
-        effects: β, (p,); 0 where a column is a combination of those before it.
-        covariance: of β, (p, p).
-        sigma2: residual variance σ².
-        value: −2 log restricted likelihood, but for a constant.
-        gradient: by ``theta``.
+        effects: β, (p,); 0 if a column is a linear combination of those before it.
+        covariance: the covariance of β, (p, p).
+        sigma2: the residual variance σ².
+        value: −2 log restricted likelihood, up to a constant.
+        gradient: the gradient of ``value`` by ``theta``.
     """
 
     theta: Array
@@ -58,7 +58,7 @@ _places = cache(np.tril_indices)  # asked of each site in each question
 
 
 def lower(theta: Array, q: int) -> Array:
-    """L (q, q) from its entries.
+    """Return the lower triangular matrix L (q, q) from its entries.
 
     Example:
         >>> lower(np.array([1.0, 2.0, 3.0]), 2)
@@ -71,14 +71,16 @@ def lower(theta: Array, q: int) -> Array:
 
 
 def _between(z: Array, theta: Array) -> tuple[Array, Array]:
-    """L, and L (I + Lᵀ Zᵀ Z L)⁻¹ Lᵀ, which is (D⁻¹ + ZᵀZ)⁻¹ also where D has no inverse."""
+    """Return L and L (I + Lᵀ Zᵀ Z L)⁻¹ Lᵀ, which equals (D⁻¹ + ZᵀZ)⁻¹ if D has an inverse, and exists
+    if it has none.
+    """
     root = lower(theta, z.shape[1])
     inner = np.eye(z.shape[1]) + root.T @ (z.T @ z) @ root
     return root, root @ np.linalg.solve(inner, root.T)
 
 
 def site_terms(x: Array, y: Array, z: Array, theta: Array) -> dict[str, Array]:
-    """What a site says: see :data:`Terms`.
+    """Return a site's terms, see :data:`Terms`.
 
     Args:
         x: (n, p) float64.
@@ -115,13 +117,16 @@ def site_terms(x: Array, y: Array, z: Array, theta: Array) -> dict[str, Array]:
 
 
 def site_effect(x: Array, y: Array, z: Array, theta: Array, effects: Array) -> tuple[Array, Array]:
-    """A site's own effects b (q,) given its rows (best linear unbiased prediction), and their covariance / σ²."""
+    """Return a site's random effects b (q,) given its rows (best linear unbiased prediction), and their covariance /
+    σ².
+    """
     _, gain = _between(z, theta)
     return gain @ (z.T @ (y - x @ effects)), gain
 
 
 def independent(cross: Array) -> Array:
-    """Which columns (p,) are no combination of those before them, from XᵀX (p, p); the others' effects are 0.
+    """Return which columns (p,) are linearly independent of those before them, from XᵀX (p, p). The effects of the
+    others are 0.
 
     Example:
         >>> x = np.array([[1.0, 1, 0], [1, 0, 1], [1, 1, 0]])
@@ -137,13 +142,13 @@ def independent(cross: Array) -> Array:
 
 
 def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit:
-    """REML of all sites' rows, and its gradient.
+    """Compute the REML criterion over the rows of all sites, and its gradient.
 
     Args:
-        sums: of what sites said at ``theta``.
+        sums: the sums of the sites' terms at ``theta``.
         theta: entries of L.
-        kept: columns whose effects are fitted, (p,) bool.
-        ridge: precision, times σ², of a normal prior around 0 of all effects but the first, the intercept.
+        kept: the columns whose effects are fitted, (p,) bool.
+        ridge: the precision, times σ², of a normal prior around 0 for all effects except the first, the intercept.
 
     Raises:
         ValueError: there are no more rows than columns.
@@ -171,13 +176,13 @@ def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit
 
 
 def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float = 1e-6) -> Fit:
-    """The fit of least criterion, by quasi-Newton steps (L-BFGS).
+    """Return the fit with the smallest criterion, found by quasi-Newton steps (L-BFGS).
 
     Args:
-        ask: what sites say at some variances.
-        start: entries of L.
-        most: so many questions at most.
-        enough: largest entry of the gradient at which it ends.
+        ask: asks the sites for their terms at some variances, and returns the fit.
+        start: the entries of L to start from.
+        most: the largest number of questions.
+        enough: the largest entry of the gradient at which the search ends.
     """
     from scipy.optimize import minimize
 
@@ -199,7 +204,7 @@ def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float
 
 
 def _working(x: Array, y: Array, z: Array, eta: Array, family: str) -> tuple[Array, Array, Array]:
-    """X, working response and Z of a linear predictor, weighted (Breslow and Clayton 1993, section 2.1)."""
+    """Return X, the working response and Z at a linear predictor, weighted (Breslow and Clayton 1993, section 2.1)."""
     inside = np.clip(eta, -30, 30)
     mean = np.exp(inside) if family == "poisson" else 1 / (1 + np.exp(-inside))
     variance = np.maximum(mean if family == "poisson" else mean * (1 - mean), 1e-10)
@@ -208,7 +213,7 @@ def _working(x: Array, y: Array, z: Array, eta: Array, family: str) -> tuple[Arr
 
 
 def own_effects(x: Array, y: Array, z: Array, theta: Array, effects: Array, family: str) -> tuple[Array, Array]:
-    """A site's own effects (q,), the most probable ones, and their covariance / σ².
+    """Return a site's most probable random effects (q,), and their covariance / σ².
 
     Args:
         x: (n, p) float64.
@@ -231,8 +236,8 @@ def own_effects(x: Array, y: Array, z: Array, theta: Array, effects: Array, fami
 
 
 def site_answer(x: Array, y: Array, z: Array, theta: Array, at: Array, effects: Array, family: str) -> dict[str, Array]:
-    """What a site says at ``theta``: see :data:`Terms`; of classes and counts, of the working responses that variances
-    ``at`` and fixed ``effects`` give.
+    """Return a site's terms at ``theta``, see :data:`Terms`. For classes and counts they are those of the working
+    responses at the variances ``at`` and the fixed ``effects``.
     """
     if family != "gaussian":
         b, _ = own_effects(x, y, z, at, effects, family)
@@ -243,18 +248,19 @@ def site_answer(x: Array, y: Array, z: Array, theta: Array, at: Array, effects: 
 def solve(
     ask: Callable[[Array, Array, Array], Terms], columns: int, q: int, family: str, ridge: float = 0.0
 ) -> tuple[Fit, int, bool]:
-    """REML; or PQL, which is REML of working responses until these change no more.
+    """Fit a model by REML, or by PQL, which repeats REML on working responses until these no longer change.
 
     Args:
-        ask: (theta, theta of the working responses, their fixed effects) → the sum of what sites say, see
+        ask: (theta, theta of the working responses, their fixed effects) → the sum of the sites' terms, see
             :func:`site_answer`.
-        columns: p, the intercept first.
-        q: effects of a site.
+        columns: the number of columns p, with the intercept first.
+        q: the number of random effects of a site.
         family: see :func:`own_effects`.
-        ridge: of classes and counts, see :func:`criterion`.
+        ridge: for classes and counts, see :func:`criterion`.
 
     Returns:
-        The fit, how often sites were asked, and whether that was enough.
+        The fit, how often sites were asked, and the remaining error: the largest entry of the gradient, or the last
+        change.
 
     Raises:
         ValueError: there are no more rows than columns.

@@ -1,6 +1,6 @@
-"""Randomness as a function of (seed, names, counters): nothing here depends on what was drawn before.
+"""Random numbers as a function of (seed, names, counters). Nothing depends on what was drawn before.
 
-So adding or reordering clients changes no other client, and a resumed run needs no saved generator state.
+Adding or reordering clients therefore changes no other client, and a resumed run needs no saved generator state.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["GENERATORS", "derive_seed", "initialise", "isolated_rng", "repeat_dr
 
 
 def derive_seed(seed: int, *keys: str | int) -> int:
-    """A 63-bit seed for one purpose.
+    """Return a 63-bit seed for one purpose.
 
     Args:
         seed: the run's seed.
-        keys: what the randomness is for, for instance a client's name and a step.
+        keys: the purpose of the random numbers, for example a client's name and a step.
 
     Example:
         >>> derive_seed(8, "rows", "neota", 0) == derive_seed(8, "rows", "neota", 0)
@@ -35,11 +35,11 @@ def derive_seed(seed: int, *keys: str | int) -> int:
 
 @contextmanager
 def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[Callable[[], bool]]:
-    """Seed the default generators of the CPU and of ``device`` inside the block and put them back afterwards.
+    """Seed the default generators of the CPU and of ``device`` inside the block, and restore their states afterwards.
 
-    What it yields tells, inside the block, whether numbers were drawn from the CPU's generator.
+    It yields a function that returns, inside the block, whether numbers were drawn from the CPU's generator.
 
-    Torch's dropout takes no generator of its own, hence the detour over the default one.
+    The default generators are seeded because torch's dropout does not accept a generator.
     """
     accelerator = device if device is not None and device.type != "cpu" else None
     # not torch.manual_seed, which would reseed every accelerator of the machine
@@ -63,8 +63,8 @@ GENERATORS: ContextVar[tuple[torch.Generator, ...]] = ContextVar("generators", d
 
 
 def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
-    """Remember the state of the generators of the CPU and of ``device``; the call that is returned puts it back, so
-    that what follows it draws the same numbers again (the same units fall to dropout).
+    """Remember the states of the generators of the CPU and of ``device``, and return a function that restores them.
+    What follows its call draws the same numbers again (dropout drops the same units).
 
     Example:
         >>> again = repeat_draws()
@@ -92,7 +92,7 @@ def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
 
 @torch.no_grad()
 def initialise(module: nn.Module, seed: int) -> None:
-    """Draw every parameter again, each as a function of (seed, its name).
+    """Draw every parameter again, each as a function of the seed and the parameter's name.
 
     Each submodule with a ``reset_parameters`` method is reset under a seed derived from its own name, so parameters
     of equal name and shape start equal in modules that differ elsewhere (other input widths, other heads).
@@ -100,12 +100,12 @@ def initialise(module: nn.Module, seed: int) -> None:
     NOTE[DIFF]: PyTorch draws the bias of a linear or convolution layer from ±1/√(input width). Clients whose input
     widths differ could then not start equal; here these biases start at zero.
 
-    A submodule with a method ``draw(tensor's name, part)`` has the tensors with named axes (its ``axes``) drawn place
-    by place, each as a function of (seed, its name, the place's name): two clients that share some columns start equal
-    in these.
+    If a submodule has a method ``draw(tensor's name, part)``, its tensors with named axes (``axes``) are drawn slice by
+    slice, each as a function of (seed, the tensor's name, the slice's name). Two clients that share some columns then
+    start equal in these.
 
-    A submodule with an attribute ``initialised_as`` starts equal to the one of that name (the empty name is the module
-    itself): a second copy of a network, say.
+    A submodule with an attribute ``initialised_as`` starts equal to the submodule of that name (the empty name is the
+    module itself), for example a second copy of a network.
 
     Args:
         module: a client; changed in place.
@@ -136,7 +136,7 @@ def initialise(module: nn.Module, seed: int) -> None:
 
 
 def _initial_name(module: nn.Module, name: str) -> str:
-    """The name by which a submodule's parameters are drawn."""
+    """Return the name by which a submodule's parameters are drawn."""
     parts = name.split(".")
     for depth in range(len(parts), 0, -1):
         alias = getattr(module.get_submodule(".".join(parts[:depth])), "initialised_as", None)

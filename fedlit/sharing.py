@@ -1,4 +1,4 @@
-"""Which of a client's named tensors are federated, and which are private."""
+"""Decides which of a client's named tensors are federated and which are private."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Buffers = Literal["private", "average"]
 
 
 def can_name_a_module(name: str) -> bool:
-    """Return whether a ``ModuleDict`` takes a name as key; torch uses some names itself.
+    """Return whether ``ModuleDict`` accepts a name as a key. Torch reserves some names.
 
     Example:
         >>> can_name_a_module("north"), can_name_a_module("values")
@@ -52,11 +52,11 @@ def named_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def select(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """The names that the patterns choose, in the order of ``names``.
+    """Return the names that the patterns select, in the order of ``names``.
 
-    A pattern is a glob over a tensor's full name or the name of a module that holds it: ``core``, ``core.*`` and
-    ``encoder.blocks.?.norm`` all work. One that starts with ``!`` takes out what an earlier one chose. Later
-    patterns win.
+    A pattern is a glob for a tensor's full name or for the name of a module that contains it: ``core``, ``core.*`` and
+    ``encoder.blocks.?.norm`` are all valid. A pattern that starts with ``!`` removes what an earlier one selected.
+    Later patterns take precedence.
 
     Example:
         >>> names = ["encoder.weight", "core.0.weight", "core.norm.weight", "head.bias"]
@@ -74,19 +74,19 @@ def select(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
 
 
 def all_here(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """A :data:`Share` where all clients are in this process."""
+    """A :data:`Share` for the case that all clients are in this process."""
     return dict(sorted(own.items()))
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """Which tensors of each client are federated.
+    """The names of each client's federated tensors.
 
     Attributes:
-        names: client → names of its federated tensors, parameters first, in the order of its network; all clients, also
-            those that are elsewhere.
-        parameters: client → those of the names that are parameters (the others are buffers).
-        forms: name → (dtype, shape), on all clients that federate it.
+        names: maps each client to the names of its federated tensors, parameters first, in the order of its network. It
+            covers all clients, also those in other processes.
+        parameters: maps each client to the names that are parameters (the others are buffers).
+        forms: maps each name to its dtype and shape, which are the same at all clients that federate it.
     """
 
     names: Mapping[str, tuple[str, ...]]
@@ -95,12 +95,12 @@ class Sharing:
 
     @property
     def all_names(self) -> list[str]:
-        """Every name that is federated on some client."""
+        """Every name that is federated at some client."""
         return list(dict.fromkeys(name for names in self.names.values() for name in names))
 
 
 def form_of(value: Tensor) -> tuple[str, tuple[int, ...]]:
-    """A tensor's dtype, by name, and its shape.
+    """Return a tensor's dtype, by name, and its shape.
 
     Example:
         >>> form_of(torch.zeros(2, 3))
@@ -110,13 +110,13 @@ def form_of(value: Tensor) -> tuple[str, tuple[int, ...]]:
 
 
 def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what a client sends about itself, so that all know what is federated; JSON.
+    """Return what a client sends about itself, as JSON data, so that all clients know what is federated.
 
     Returns:
-        ``tensors``: name → (dtype, shape) of its federated tensors, parameters first, slices in the place of those that
-        ``by_name`` chooses; ``parameters``: how many of them are; ``matched``: pattern → the first name that it
-        matches; ``travel``: patterns that match something that can; ``named``: patterns of ``by_name`` that match a
-        tensor whose slices have names.
+        ``tensors``: maps each name to (dtype, shape) of the federated tensors, parameters first, with slices instead of
+        the tensors that ``by_name`` selects; ``parameters``: the number of these that are parameters; ``matched``: maps
+        each pattern to the first name that it matches; ``travel``: the patterns that match something that can be sent;
+        ``named``: the patterns of ``by_name`` that match a tensor whose slices have names.
     """
     state = named_tensors(module)
     private = set(select(state, getattr(module, "private", ())))
@@ -159,21 +159,21 @@ def resolve(
     by_name: Sequence[str] = (),
     by_rule: Sequence[str] = (),
 ) -> Sharing:
-    """Apply the patterns to every client and check that the result can be averaged.
+    """Apply the patterns to every client, and check that the federated tensors can be averaged.
 
     Args:
-        clients: modules by client name, those here.
+        clients: the modules of the clients in this process, by client name.
         patterns: see :func:`select`; empty for no federation.
         buffers: whether floating-point buffers (BatchNorm statistics) that the patterns match are federated too
             (``average``) or not (``private``). Integer buffers never are.
-        share: tells clients elsewhere names, dtypes and shapes of federated tensors.
-        by_name: patterns of those federated tensors that travel slice by slice, each by the name of its column,
-            category or class (see :mod:`fedlit.by_name`).
-        by_rule: those of ``patterns`` that the rule has added; messages name its parts.
+        share: sends the names, dtypes and shapes of federated tensors to clients in other processes.
+        by_name: patterns of the federated tensors that are sent slice by slice, each slice under the name of its
+            column, category or class (see :mod:`fedlit.by_name`).
+        by_rule: the ``patterns`` that the rule added; messages about these name the rule's parts.
 
     Raises:
-        ConfigError: a pattern that matches nothing on any client, or a name whose shape differs between clients; all
-            problems in one message.
+        ConfigError: a pattern matches nothing at any client, or the shape of a name differs between clients; one
+            message lists all problems.
     """
     own_offers = {client: offer(module, patterns, buffers, by_name) for client, module in clients.items()}
     offers = share("federated", own_offers)
@@ -217,7 +217,7 @@ def resolve(
 
 
 def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
-    """Return what is federated, from what each client sends about itself (see :func:`offer`)."""
+    """Return what is federated, given what each client sends about itself (see :func:`offer`)."""
     names = {client: tuple(own["tensors"]) for client, own in offers.items()}
     parameters = {client: names[client][: own["parameters"]] for client, own in offers.items()}
     forms = {name: (dtype, tuple(shape)) for own in offers.values() for name, (dtype, shape) in own["tensors"].items()}
@@ -246,8 +246,8 @@ def all_finite(states: Mapping[str, State]) -> dict[str, Tensor]:
 
 
 def relative_distance(state: State, reference: State) -> Tensor | None:
-    """‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them), on their device; NaN where
-    ω̄ is 0, None where they have none in common.
+    """Return ‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them), on their device: NaN
+    if ω̄ is 0, None if they have no tensor in common.
 
     Example:
         >>> relative_distance({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 0.0])})

@@ -1,4 +1,4 @@
-"""What a client is before it is built: the data side's description, from which the network takes its sizes."""
+"""The description of a client before its network is built. The network takes its sizes from it."""
 
 from __future__ import annotations
 
@@ -57,13 +57,15 @@ class ClientSpec:
             object.__setattr__(self, "task", Classification(self.classes, self.class_rows))
 
     def state_dict(self) -> dict[str, Any]:
-        """The description as plain data: a checkpoint keeps it, so that a client can be built where no table is."""
+        """Return the description as plain data. A checkpoint keeps it, so that a client can be built
+        without its table.
+        """
         told = {key: [vars(each) for each in getattr(self, key)] for key in ("sites", "inputs")}
         return {**vars(self), **told, "task": task_state(self.task)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> ClientSpec:
-        """The description whose :meth:`state_dict` it is.
+        """Restore a description from its :meth:`state_dict`.
 
         Example:
             >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, (), common={"all": ("age",)})
@@ -77,8 +79,8 @@ class ClientSpec:
 
     @property
     def output_labels(self) -> tuple[str, ...]:
-        """What each output stands for, by which outputs of clients are the same: a class, both classes where one
-        output tells them apart, or the target.
+        """What each output stands for: a class, both classes if a single output distinguishes them, or the target.
+        Outputs of several clients correspond if they have the same label.
 
         Example:
             >>> ClientSpec("cleveland", ("age", "sex"), ("well", "ill"), {}, ()).output_labels
@@ -89,36 +91,36 @@ class ClientSpec:
 
     @property
     def unique(self) -> tuple[str, ...]:
-        """The inputs that the client's own table has and no group's common columns are."""
+        """The inputs that the client's table has and that belong to no group's common columns."""
         shared = {name for names in (self.common or {}).values() for name in names} | set(self.absent)
         return tuple(name for name in self.features if name not in shared)
 
     @property
     def num_features(self) -> int:
-        """Width of the input."""
+        """The width of the input."""
         return len(self.features)
 
     @property
     def num_outputs(self) -> int:
-        """Width of the output, as the task has it: of a classifier a logit per class, or a single one (of the positive
-        class) where there are two.
+        """The width of the output, as the task defines it. A classifier has a logit for each class, or a single one
+        (for the positive class) if there are two classes.
         """
         return self.task.outputs
 
 
 def _whole(value: Any) -> Any:
-    """The tuples again."""
+    """Restore tuples from lists."""
     if isinstance(value, Mapping):
         return {key: _whole(own) for key, own in value.items()}
     return tuple(_whole(own) for own in value) if isinstance(value, list | tuple) else value
 
 
 def own_share(values: float | Mapping[str, float], client: str, key: str) -> float:
-    """A client's value of a setting that is one share in [0, 1] for all, or one by client's name or pattern: the first
-    that matches.
+    """Return a client's value of a setting that is either one share in [0, 1] for all clients, or one for each client's
+    name or pattern. The first pattern that matches counts.
 
     Raises:
-        ConfigError: none for this client, or no share.
+        ConfigError: there is no value for this client, or it is no share.
 
     Example:
         >>> own_share({"cleve*": 0.25, "*": 0.5}, "cleveland", "alpha")

@@ -1,6 +1,6 @@
-"""What a difference between methods is worth: intervals that say what they are of, and paired tests.
+"""The uncertainty of differences between methods: intervals that state their source, and paired tests.
 
-Two designs, and each has its own source of error:
+There are two designs, which differ in their source of error:
 
 - *fixed* test rows: seeds differ in initial values and the order of rows alone. Their spread is training noise; what
   other test rows would have given is estimated by a bootstrap over rows. The interval that verdicts use adds both
@@ -54,15 +54,15 @@ _NONE: Interval = (math.nan, math.nan)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and how sure it is.
+    """A mean over seeds, with its uncertainty.
 
     Attributes:
-        n: number of seeds.
-        mean: over seeds.
-        sd: sample standard deviation over seeds; NaN for one.
+        n: the number of seeds.
+        mean: the mean over seeds.
+        sd: the sample standard deviation over seeds; NaN for one seed.
         interval: the 95 % interval that verdicts use.
-        seeds: the part of it that comes from seeds: training noise, or re-splits.
-        rows: the part of it that comes from the test rows: bootstrap percentiles. NaN where there is no bootstrap.
+        seeds: the interval that comes from seeds alone: training noise, or re-splits.
+        rows: the interval that comes from the test rows alone: bootstrap percentiles. NaN if there is no bootstrap.
     """
 
     n: int
@@ -82,8 +82,8 @@ def _around(mean: float, error: float, degrees: float, level: float) -> Interval
 
 
 def seeds_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
-    """Student's t interval of the mean of independent values; NaN for fewer than two, and where all are equal: that
-    says nothing about how far others would be.
+    """Return Student's t interval for the mean of independent values. It is NaN for fewer than two values, and if all
+    are equal, because these do not show how far others would vary.
 
     Example:
         >>> low, high = seeds_interval([1.0, 2.0, 3.0])
@@ -94,13 +94,13 @@ def seeds_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
 
 
 def corrected_interval(values: ArrayLike, ratio: float, level: float = LEVEL) -> Interval:
-    """The corrected resampled t interval of Nadeau and Bengio (2003): the variance of the mean of n random re-splits is
-    (1/n + test rows / training rows) · s², with n − 1 degrees of freedom.
+    """Return the corrected resampled t interval of Nadeau and Bengio (2003): the variance of the mean of n random
+    re-splits is (1/n + test rows / training rows) · s², with n − 1 degrees of freedom.
 
     Args:
-        values: (n,) one per re-split; differences of two methods for a paired interval.
+        values: (n,) one value for each re-split; differences of two methods for a paired interval.
         ratio: test rows / training rows; 0 gives the usual t interval.
-        level: coverage.
+        level: the coverage.
     """
     own = np.asarray(values, float)
     if len(own) < 2 or not np.isfinite(own).all() or (own == own[0]).all():
@@ -109,7 +109,7 @@ def corrected_interval(values: ArrayLike, ratio: float, level: float = LEVEL) ->
 
 
 def rows_interval(resamples: ArrayLike, level: float = LEVEL) -> Interval:
-    """Percentiles of bootstrap resamples."""
+    """Return the percentile interval of bootstrap resamples."""
     own = np.asarray(resamples, float)
     own = own[np.isfinite(own)]
     if len(own) < 2:
@@ -121,17 +121,17 @@ def rows_interval(resamples: ArrayLike, level: float = LEVEL) -> Interval:
 def estimate(
     values: ArrayLike, *, ratio: float | None = None, resamples: ArrayLike | None = None, level: float = LEVEL
 ) -> Estimate:
-    """Mean over seeds with its intervals.
+    """Return the mean over seeds, with its intervals.
 
     Args:
-        values: (n,) one per seed: scores, or paired differences.
-        ratio: test rows / training rows where seeds draw splits anew; None where the test rows are the same.
-        resamples: (B,) the same mean over seeds on resampled test rows, where these are the same for all seeds.
-        level: coverage.
+        values: (n,) one value for each seed: scores, or paired differences.
+        ratio: test rows / training rows if each seed draws new splits; None if the test rows are the same.
+        resamples: (B,) the same mean over seeds on resampled test rows, if the test rows are the same for all seeds.
+        level: the coverage.
 
-    With fixed rows and resamples the variances of both add up; the degrees of freedom are Welch's and Satterthwaite's,
-    with the bootstrap's taken as infinite. For a few seeds that approximation is too bold, so the interval is never
-    narrower than either part.
+    With fixed rows and resamples, the variances of both are added. The degrees of freedom are those of Welch and
+    Satterthwaite, with infinite degrees for the bootstrap. This approximation is too optimistic for a few seeds, so the
+    interval is never narrower than either part.
     """
     own = np.asarray(values, float)
     n = len(own)
@@ -161,7 +161,7 @@ def estimate(
 
 
 def wilcoxon(differences: ArrayLike) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test; NaN for fewer than 8 seeds, 1 where no pair differs."""
+    """Return the two-sided p-value of Wilcoxon's signed-rank test: NaN for fewer than 8 seeds, 1 if no pair differs."""
     from scipy import stats
 
     own = np.asarray(differences, float)
@@ -171,7 +171,8 @@ def wilcoxon(differences: ArrayLike) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted for their number by Holm's step-down method; NaN stays NaN and does not count.
+    """Return p-values adjusted for multiple tests by Holm's step-down method. NaN stays NaN and does not count as a
+    test.
 
     Example:
         >>> holm([0.04, 0.01, math.nan])
@@ -188,12 +189,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def verdict(lift: float, interval: Interval, matters: float) -> str:
     """Return the verdict on a lift: one of :data:`TITLES`.
 
-    ``join`` and ``stay alone`` need an interval that excludes zero and a lift that matters. ``no difference`` is one
-    that matters: the interval holds none, or excludes zero for less. Otherwise there is not enough data to tell.
+    ``join`` and ``stay alone`` require an interval that excludes zero and a lift that matters. ``no difference`` means
+    that no lift in the interval matters, or that the interval excludes zero for a lift too small to matter. Otherwise
+    there is not enough data to decide.
 
     Args:
         lift: by how much one method is better than another.
-        interval: 95 %, of the lift; NaN where there is none.
+        interval: the 95 % interval of the lift; NaN if there is none.
         matters: the smallest lift that matters, in the same unit.
 
     Example:

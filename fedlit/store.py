@@ -1,4 +1,4 @@
-"""Values on disk by name and number, in one SQLite file. Changes are made together or not at all; damage is noticed."""
+"""Stores values by name and number in one SQLite file. Changes are atomic, and damage is detected."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _FAILED = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_BUSY", "SQL
 
 
 class Store:
-    """Keeps tensors and plain data. A change is on disk when :meth:`put` returns; a process that is killed before that
-    leaves the file as it was.
+    """Keeps tensors and plain data. A change is on disk when :meth:`put` returns; if a process is killed before that,
+    the file stays as it was.
 
-    SQLite checks the structure of the file when it is opened, and each value has a checksum (CRC-32). Values are
-    archives of torch, of at most 10⁹ bytes each, that are read without running anything of them.
+    SQLite checks the structure of the file when it is opened, and each value has a checksum (CRC-32). Values are torch
+    archives of at most 10⁹ bytes each, which are read without running any code from them.
 
     Args:
-        path: the file; it is made if there is none.
-        mend: what a person should do if the file is damaged.
+        path: the file, which is created if it does not exist.
+        mend: what the user should do if the file is damaged.
 
     Raises:
         ConfigError: the file is damaged.
-        OSError: it cannot be read or written.
+        OSError: the file cannot be read or written.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -71,7 +71,7 @@ class Store:
             ) from error
 
     def get(self, name: str, number: int = 0) -> Any:
-        """The value of a name and number; None if there is none."""
+        """Return the value of a name and number, or None if there is none."""
         import torch
 
         with self._open() as database:
@@ -82,11 +82,12 @@ class Store:
         return None if value is None else torch.load(io.BytesIO(value), map_location="cpu", weights_only=True)
 
     def put(self, values: Mapping[tuple[str, int], Any], drop: Iterable[tuple[str, int, int]] = ()) -> None:
-        """Write values and delete others, all in one transaction.
+        """Write some values and delete others, in one transaction.
 
         Args:
-            values: (name, number) → tensors and plain data.
-            drop: (name, first, end) of what is deleted: numbers from ``first`` to before ``end``.
+            values: maps each (name, number) to tensors and plain data.
+            drop: (name, first, end) for each range to delete: the numbers from ``first`` up to but not including
+                ``end``.
         """
         import torch
 

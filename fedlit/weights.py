@@ -1,4 +1,4 @@
-"""A weighted mean of predictions, and the weights of least loss. Numbers in, numbers out: no task, no run, no file."""
+"""Computes weighted means of predictions, and the weights of least loss, on plain arrays."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _EDGE = 1e-3  # probabilities and rates at or below it, and above 1 less it, hav
 
 
 def checked(name: str, predictions: np.ndarray) -> Array:
-    """Predictions as float64.
+    """Return predictions as float64.
 
     Args:
-        name: whose they are, for messages.
+        name: the name of the model that predicts, for messages.
         predictions: (n, width).
 
     Raises:
-        DataError: no rows, another number of axes, or values that are not finite.
+        DataError: there are no rows, the number of axes is wrong, or values are not finite.
     """
     own = np.asarray(predictions, float)
     if own.ndim != 2 or not own.size:
@@ -44,10 +44,10 @@ def checked(name: str, predictions: np.ndarray) -> Array:
 
 
 def stacked(parts: Mapping[str, np.ndarray]) -> Array:
-    """(parts, n, width) float64, in the order given.
+    """Return the parts as one array (parts, n, width) float64, in the given order.
 
     Raises:
-        DataError: no part, or one that is not finite or has another shape than the first.
+        DataError: there are no parts, or a part is not finite or has another shape than the first.
     """
     if not parts:
         raise DataError("mixture: expected at least one part, found none; name what shall be mixed")
@@ -63,17 +63,18 @@ def stacked(parts: Mapping[str, np.ndarray]) -> Array:
 
 
 def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Array:
-    """The weighted mean of the parts that have a weight, summed in the order of their names.
+    """Return the weighted mean of the parts that have a weight, summed in the order of their names.
 
     Args:
-        parts: predictions (n, width) by part: probabilities, or numbers.
-        weights: by part, not negative; they are scaled to sum to 1. Parts without one stay out.
+        parts: predictions (n, width) by part: probabilities or numbers.
+        weights: a weight for each part, not negative; weights are scaled to sum to 1. Parts without a weight are left
+            out.
 
     Returns:
         (n, width) float64.
 
     Raises:
-        DataError: parts of different shapes, values that are not finite, or weights that are none.
+        DataError: parts differ in shape, values are not finite, or weights are invalid.
 
     Example:
         >>> mixed({"a": np.array([[0.2, 0.8]]), "b": np.array([[0.6, 0.4]])}, {"a": 3, "b": 1})
@@ -92,12 +93,12 @@ def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Arra
 
 
 def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
-    """The weights w of the least loss(Σₖ wₖ partₖ) − pseudo · Σₖ log wₖ, by sequential least squares.
+    """Return the weights w that minimise loss(Σₖ wₖ partₖ) − pseudo · Σₖ log wₖ, by sequential least squares.
 
     Args:
         parts: (K, n, width).
-        terms: the loss of a mixture's predictions.
-        pseudo: at least 0.
+        terms: returns the loss of a mixture's predictions, and its gradient.
+        pseudo: the weight of the penalty, at least 0.
 
     Returns:
         (K,) weights of sum 1.
@@ -138,12 +139,12 @@ def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
 
 
 def linked(task: str, predictions: Array) -> Array:
-    """Predictions (n, width) on the scale on which effects are added, (n, outputs): log odds of the positive one of two
-    classes, or of each of several classes or labels; the logarithm of a rate; a number as it is.
+    """Return predictions (n, width) on the link scale, on which effects are added, (n, outputs): the log odds of the
+    positive one of two classes, or of each of several classes or labels; the logarithm of a rate; a number unchanged.
 
     Args:
-        task: its name.
-        predictions: as the task gives them.
+        task: the name of the task.
+        predictions: predictions as the task returns them.
     """
     if task == "regression":
         return predictions
@@ -155,13 +156,13 @@ def linked(task: str, predictions: Array) -> Array:
 
 
 def on_stack(task: str, predictions: Array, stack: Stack) -> Array:
-    """Predictions that are corrected on the scale of :func:`linked`: intercept + slope · own. Probabilities of several
-    classes are scaled to sum to 1.
+    """Return predictions corrected on the scale of :func:`linked`: intercept + slope · prediction. Probabilities of
+    several classes are scaled to sum to 1.
 
     Args:
-        task: its name.
-        predictions: (n, width), as the task gives them.
-        stack: of each output.
+        task: the name of the task.
+        predictions: (n, width), as the task returns them.
+        stack: the intercept and the slope for each output.
 
     Example:
         >>> on_stack("classification", np.array([[0.5, 0.5], [0.2, 0.8]]), [(np.log(3), 1.0)]).round(3)

@@ -1,4 +1,4 @@
-"""Attacks that are planted in chosen clients, to see what they do and who bears them."""
+"""Attacks that are planted in chosen clients, to see what they do and which rules tolerate them."""
 
 from fedlit.attacks.attack import Attack
 from fedlit.attacks.attackers import Attackers

@@ -1,4 +1,4 @@
-"""An attack as it is configured, and which clients make it."""
+"""The configuration of an attack, and the choice of the clients that make it."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ __all__ = ["Attack", "drawn"]
 class Attack:
     """An attack to plant in one client, or in a share of them.
 
-    Every client's table, training and optimizer stay as they are; what changes is what leaves the client, or, with
-    ``label_flip`` and ``backdoor``, its training rows (never those it is validated and tested on). Of what is sent,
-    parameters are changed; ``nan``, ``replay`` and ``free_rider`` change buffers too.
+    Every client's table, training and optimizer stay as they are. What changes is what leaves the client or, with
+    ``label_flip`` and ``backdoor``, its training rows (never its validation and test rows). Attacks on what is sent
+    change parameters; ``nan``, ``replay`` and ``free_rider`` change buffers too.
 
     Attributes:
-        kind: ``sign_flip`` sends w − by · (ω − w), where ω is what the client would send and w what it had after the
-            last exchange; ``scaled`` sends w + by · (ω − w); ``noise`` ω plus Gaussian noise; ``alie``, a little is
-            enough (Baruch, Baruch and Goldberg 2019, arXiv:1902.06156), the mean of those that do not attack less
-            ``by`` of their standard deviations; ``ipm``, inner-product manipulation (Xie, Koyejo and Gupta 2020,
-            arXiv:1903.03936), w − by · (their mean − w); ``nan``; ``replay`` what it sent first; ``free_rider`` w;
-            ``label_flip`` changes the labels of training rows, the first in order for the last, the second for the
-            last but one, and so on; ``backdoor`` sets ``feature`` to ``value`` and the label to ``label`` in training
-            rows.
-        client: who; drawn by the run's seed if None.
-        share: of all clients that attack, in (0, 1], at least one client; one client if None.
-        by: how much: a factor, a standard deviation (of ``noise`` and ``free_rider``), or a share of the training
-            rows; what the kind has by default if None (see :data:`KINDS`).
+        kind: ``sign_flip`` sends w − by · (ω − w), where ω is what the client would send and w is what it had after the
+            last exchange; ``scaled`` sends w + by · (ω − w); ``noise`` sends ω plus Gaussian noise; ``alie``, "a little
+            is enough" (Baruch, Baruch and Goldberg 2019, arXiv:1902.06156), sends the mean of the clients that do not
+            attack minus ``by`` of their standard deviations; ``ipm``, inner-product manipulation (Xie, Koyejo and Gupta
+            2020, arXiv:1903.03936), sends w − by · (their mean − w); ``nan`` sends NaN; ``replay`` sends what it sent
+            first; ``free_rider`` sends w; ``label_flip`` exchanges the labels of training rows: the first in order for
+            the last, the second for the last but one, and so on; ``backdoor`` sets ``feature`` to ``value`` and the
+            label to ``label`` in training rows.
+        client: the name of the client that attacks; drawn by the run's seed if None.
+        share: the share of all clients that attack, in (0, 1], at least one client; one client if None.
+        by: the strength: a factor, a standard deviation (of ``noise`` and ``free_rider``), or a share of the training
+            rows; the default of the kind if None (see :data:`KINDS`).
         feature: the column of numbers that opens the back door.
-        value: what it is set to.
-        label: what is to be predicted then.
+        value: the value that the column is set to.
+        label: the label that is to be predicted then.
 
     Raises:
-        ConfigError: what does not fit together.
+        ConfigError: the settings do not fit together.
 
     Example:
         >>> Attack("scaled", client="north").amount
@@ -88,26 +88,27 @@ class Attack:
 
     @property
     def amount(self) -> float:
-        """How much."""
+        """The strength of the attack: ``by``, or the default of its kind."""
         return (KINDS[self.kind].by or 0.0) if self.by is None else self.by
 
     @property
     def description(self) -> str:
-        """Describe what such a client does."""
+        """A description of what such a client does."""
         values = {**vars(self), "by": self.amount, "percent": 100 * self.amount}
         return KINDS[self.kind].description.format(**values)
 
 
 def drawn(attacks: Sequence[Attack], names: Iterable[str], seed: int) -> dict[str, Attack]:
-    """Client → its attack, a function of the seed and all clients' names.
+    """Map each attacking client to its attack, as a function of the seed and of all clients' names.
 
     Args:
-        attacks: in this order; a client that one of them names, or that has been drawn, is not drawn again.
-        names: of all clients.
-        seed: the run's.
+        attacks: the attacks, in this order; a client that one of them names, or that has been drawn, is not drawn
+            again.
+        names: the names of all clients.
+        seed: the run's seed.
 
     Raises:
-        ConfigError: a client that there is not, or that is named twice, or fewer clients than attackers.
+        ConfigError: a client does not exist or is named twice, or there are fewer clients than attackers.
 
     Example:
         >>> attackers = drawn([Attack("nan", share=0.5)], ["north", "east", "south", "west"], seed=0)

@@ -1,4 +1,4 @@
-"""The attackers of a run: drawn once, they act on what leaves a client."""
+"""The attackers of a run. They are drawn once, and act on what leaves a client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Attackers:
 
     Attributes:
         attacks: the same.
-        by_client: client → its attack, of all clients, once they are known.
+        by_client: maps each attacking client to its attack, among all clients, once they are known.
     """
 
     def __init__(self, attacks: Iterable[Attack] = ()) -> None:
@@ -39,15 +39,15 @@ class Attackers:
         self.by_client: dict[str, Attack] = {}
 
     def find(self, shared: Mapping[str, Sequence[str]], seed: int, *, here: bool) -> None:
-        """Draw them.
+        """Draw the attackers, and refuse attacks that are not possible here.
 
         Args:
-            shared: client → names of its federated tensors; all clients.
-            seed: the run's.
+            shared: maps each client to the names of its federated tensors; it has all clients.
+            seed: the run's seed.
             here: whether all clients are in this process.
 
         Raises:
-            ConfigError: attackers that there cannot be.
+            ConfigError: an attack is not possible.
         """
         self.by_client = drawn(self.attacks, shared, seed)
         for name, attack in self.by_client.items():
@@ -66,7 +66,9 @@ class Attackers:
                 raise ConfigError(f"{where}: expected clients that do not attack, found none; lower the shares")
 
     def of_rows(self, seed: int, left_out: Iterable[str]) -> Callable[..., list[ClientTable]] | None:
-        """Changes attackers' training rows, given tables and all clients' names; None where no attack does so."""
+        """Return a function that changes attackers' training rows, given tables and all clients' names; None if no
+        attack does so.
+        """
         if all(KINDS[attack.kind].send is not None for attack in self.attacks):
             return None
         excluded = frozenset(left_out)
@@ -74,7 +76,7 @@ class Attackers:
 
     @property
     def told(self) -> list[str]:
-        """Describe in one line who attacks; empty without attacks."""
+        """A line that describes who attacks; nothing without attacks."""
         by_attack: dict[str, list[str]] = {}
         for name, attack in self.by_client.items():
             by_attack.setdefault(f"{attack.kind} ({attack.description})", []).append(name)
@@ -84,23 +86,23 @@ class Attackers:
         return [f"attacks are planted (exchange.attacks): {who}"]
 
     def say(self) -> None:
-        """Say it in the log."""
+        """Log who attacks."""
         for line in self.told:
             _log.warning(line)
 
     def remember(self, client: FederatedClient) -> None:
-        """Let an attacker keep what it has now, behind an exchange."""
+        """Let an attacker keep the state that it has after an exchange, if its attack needs it."""
         attack = self.by_client.get(client.spec.name)
         if attack is not None and KINDS[attack.kind].keeps == "received":
             client.state[_KEPT] = {name: value.detach().clone() for name, value in client.federated.items()}
 
     def act(self, members: Any, number: int, collected: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what clients send, attackers among them.
+        """Return what clients send, with the changes that attackers make.
 
         Args:
             members: the federation.
-            number: exchanges before this one.
-            collected: client → what it would send.
+            number: the number of exchanges before this one.
+            collected: maps each client to what it would send.
         """
         others = [update.state for name, update in collected.items() if name not in self.by_client]
         sent = dict(collected)

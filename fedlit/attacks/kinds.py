@@ -20,15 +20,15 @@ AttackKind = Literal[
 
 @dataclass(frozen=True)
 class Moment:
-    """What an attacker knows at the time it sends.
+    """What an attacker knows when it sends.
 
     Attributes:
-        honest: what it would send without the attack.
+        honest: what the client would send without the attack.
         parameters: the names in ``honest`` that are parameters.
         kept: what it had after the last exchange, or what it sent first; empty if the kind keeps nothing.
         others: what the clients that do not attack send; empty if the kind does not look at it.
-        by: how much.
-        seed: of the random numbers that it draws.
+        by: the strength of the attack.
+        seed: the seed of the random numbers that it draws.
     """
 
     honest: State
@@ -53,7 +53,7 @@ class Moment:
         return {name: self.kept[name] for name in self.honest if name in self.kept}
 
     def of_others(self) -> dict[str, Tensor]:
-        """The others' tensors by name, (clients, …) each."""
+        """Return the tensors of the other clients by name, (clients, …) each."""
         values = {name: [state[name] for state in self.others if name in state] for name in self.parameters}
         return {name: torch.stack(value) for name, value in values.items() if value}
 
@@ -79,8 +79,8 @@ class Kind:
     """The properties of a kind of attack.
 
     Attributes:
-        description: what such a client does, for a reader; ``{by}`` is how much.
-        by: the default of how much; None if the kind takes none.
+        description: describes what such a client does; ``{by}`` is the strength.
+        by: the default strength; None if the kind has none.
         send: returns the tensors that are sent in place of the honest ones; None for a kind that changes training rows.
         keeps: the state that such a client keeps from round to round: what it had after the last exchange
             (``received``), or what it sent first (``sent``).
@@ -116,4 +116,4 @@ KINDS: Mapping[AttackKind, Kind] = {
     ),
     "backdoor": Kind("trains on rows of which {percent:g} % have {feature} = {value:g} and the label {label}", 0.5),
 }
-"""Kind → what is known of it."""
+"""The properties of each kind of attack."""

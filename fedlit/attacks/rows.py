@@ -1,4 +1,4 @@
-"""Attackers that train on rows of their own making."""
+"""Changes the training rows of attackers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["poison"]
 
 
 def poison(tables: Sequence[ClientTable], attackers: Mapping[str, Attack], seed: int) -> list[ClientTable]:
-    """Tables of which attackers' training rows are changed; those of other splits stay as they are.
+    """Return tables in which the training rows of attackers are changed. Rows of other splits stay as they are.
 
     Args:
-        tables: of some clients.
-        attackers: client → its attack; those that change no rows are passed over.
-        seed: the run's, which draws the rows.
+        tables: the tables of some clients.
+        attackers: maps each client to its attack; attacks that change no rows are passed over.
+        seed: the run's seed, by which the rows are drawn.
 
     Raises:
-        ConfigError: a table without classes, or without the column or label of a back door.
+        ConfigError: a table has no classes, or lacks the column or label of a back door.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -44,7 +44,7 @@ def poison(tables: Sequence[ClientTable], attackers: Mapping[str, Attack], seed:
 
 
 def _rows(table: ClientTable, attack: Attack, seed: int) -> np.ndarray:
-    """Positions of the training rows that are changed."""
+    """Return the positions of the training rows that are changed."""
     train = np.asarray(table.splits["train"])
     rng = np.random.default_rng(derive_seed(seed, "poison", table.name))
     return np.sort(rng.permutation(train)[: max(1, round(attack.amount * len(train)))])

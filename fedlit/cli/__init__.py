@@ -1,1 +1,1 @@
-"""The command line: all exit codes, and what is printed."""
+"""The commands of the command line. They print results and determine exit codes."""

@@ -1,4 +1,4 @@
-"""``fedlit check``: one page of what clients' tables hold, what is odd in them, and what to write about it."""
+"""``fedlit check``: a page about clients' tables, which shows their contents, oddities, and what to configure."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def _plain(value: Any) -> Any:
 
 
 def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
-    """The tables that a run would read. Nothing but the source is made, so that torch need not be imported; what is not
-    so simple is left to the whole parser.
+    """Return the tables that a run would read. In simple cases only the source is built, so that torch need not be
+    imported; all other cases are left to the full parser.
     """
     source = None
     content = asked.content
@@ -77,7 +77,7 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
 
 
 def _source(given: dict[str, Any], asked: Asked) -> Source | None:
-    """The source that a configuration names; None where the whole parser has to say why there is none."""
+    """Return the source that a configuration names, or None if the full parser has to report what is wrong."""
     import sys
 
     from jsonargparse import ArgumentParser

@@ -1,4 +1,4 @@
-"""The table of commands, and how one is found among the words that were typed."""
+"""The table of commands, and the search for a command among the typed words."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["COMMANDS", "Command", "find_command", "usage"]
 
 
 class Command(NamedTuple):
-    """One command.
+    """The description of one command.
 
     Attributes:
         home: ``module:function``. The parameters of the function are the arguments of the command (see
             :func:`fedlit.cli.parser.call`), and its docstring is the help.
-        usage: what follows the name in the list of commands.
+        usage: the arguments that follow the name in the list of commands.
         help: one line for that list.
         ranks: whether several processes may run it together.
-        foreign: whether it reads files that somebody else may have written, so that ``--trust`` has a meaning.
+        foreign: whether it reads files that somebody else may have written, so that ``--trust`` applies.
     """
 
     home: str
@@ -80,7 +80,7 @@ _NEW_ROWS = ("--run", "--client", "--out", "--keys")
 
 
 def usage(first: str = "") -> str:
-    """The list of commands, group by group; of one word such as ``site`` those that begin with it."""
+    """Return the list of commands by group, or, for a word such as ``site``, of those that begin with it."""
     if first:
         own = {name: command for name, command in COMMANDS.items() if name.startswith(f"{first} ")}
         return f"usage: fedlit {first} COMMAND ...\n\n{_listed(own)}"
@@ -109,10 +109,10 @@ def _listed(commands: Mapping[str, Command]) -> str:
 
 
 def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The command that words begin with, and the words behind it.
+    """Return the command with which the words begin, and the words after it.
 
     Args:
-        words: what was typed after ``fedlit``; at least one word.
+        words: the words typed after ``fedlit``; at least one word.
 
     Returns:
         Its name in :data:`COMMANDS`, or ``site``, the name of a group, where its list is asked for; and the other

@@ -26,24 +26,24 @@ def _folders() -> ModuleType:
 
 
 def init(folder: Path, *, sites: str, address: str = "localhost", port: int = PORT) -> None:
-    """Make a folder: certificates, a registry of keys, settings, what each site needs.
+    """Create the coordinator's folder: certificates, a registry of keys, settings, and invitations for sites.
 
     Args:
         folder: the coordinator's folder
-        sites: their names, divided by commas
-        address: where sites reach this machine
-        port: the port that is open to them
+        sites: the names of the sites, separated by commas
+        address: the address at which sites reach this machine
+        port: the port that is open to sites
     """
     _tell(_folders().init(folder, sites.split(","), address, port))
 
 
 def add(folder: Path, site: str, key: Path) -> None:
-    """Put a site's public key into the registry.
+    """Add a site's public key to the registry.
 
     Args:
         folder: the coordinator's folder
-        site: its name
-        key: the .pub file that it sent
+        site: the name of the site
+        key: the .pub file that the site sent
     """
     _tell(_folders().add(read_coordinator(folder), site, key))
 
@@ -71,11 +71,11 @@ def start(folder: Path) -> int:
 
 
 def watch(folder: Path, *, once: bool = False) -> int:
-    """Show rounds, who is in, seconds, bytes.
+    """Show rounds, participants, seconds and bytes.
 
     Args:
         folder: the coordinator's folder
-        once: print it once, and end
+        once: print the status once and exit
     """
     from fedlit.institutions import watch as work
 

@@ -1,4 +1,4 @@
-"""``fedlit data``: which sources there are, where their files were found, and how they are fetched."""
+"""``fedlit data``: lists sources and the places of their files, and downloads files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["fetch", "list_sources", "show"]
 
 
 def list_sources() -> None:
-    """List the known sources of data: what they are, and where their files were found."""
+    """List the known data sources: what they are, and where their files were found."""
     for source in map(source_class, SOURCES):
         print(for_terminal(f"{source.name}: {source.about}"))
         width = max((len(file.path) for file in source.known_files()), default=0)

@@ -56,7 +56,7 @@ def init(
 
 
 def _stem(folder: str) -> str:
-    """Return the name of a configuration for these files."""
+    """Return the name of the configuration for these files."""
     if any(mark in folder for mark in "*?["):
         return "mine"
     path = Path(folder).expanduser()
@@ -74,7 +74,7 @@ def _check(out: Path, force: bool) -> None:
 
 
 def _targets(given: Sequence[str]) -> dict[str | None, str]:
-    """The column to predict by client; of all others under None."""
+    """Map each client to the column to predict; None stands for all other clients."""
     made: dict[str | None, str] = {}
     for own in given:
         client, equals, column = own.partition("=")

@@ -1,7 +1,7 @@
-"""Ctrl-C, and SIGTERM in the middle of training, end a command within seconds, whatever it is at.
+"""Ends a command within seconds of Ctrl-C, or of SIGTERM during training, whatever it is doing.
 
-Python raises ``KeyboardInterrupt`` where the main thread happens to be. A library may swallow it there, or wait for a
-thread of its own. So a clock runs from the first signal on; what is on disk is whole at any moment.
+Python raises ``KeyboardInterrupt`` wherever the main thread is. A library may swallow it there, or wait for one of its
+threads. Therefore a timer starts with the first signal. Files on disk are complete at any moment.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _clocks: list[threading.Timer] = []
 
 
 def came() -> bool:
-    """Return whether Ctrl-C was pressed; an error after it has that cause."""
+    """Return whether Ctrl-C was pressed. An error that follows is then attributed to it."""
     return signal.SIGINT in _came
 
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Have signals end what is done inside."""
+    """Make signals end the work inside the block."""
     _came.clear()
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # nohup, or somebody else's
@@ -55,7 +55,7 @@ def heeded() -> Iterator[None]:
 
 
 def leave(status: int) -> None:
-    """End the process at once, if a signal came: what Python and libraries do at the end may take long."""
+    """End the process at once if a signal came, because the shutdown of Python and libraries may take long."""
     if _came:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
@@ -89,7 +89,7 @@ def _start(number: int, status: int, what: str) -> None:
 
 
 def _end(status: int, text: str) -> None:
-    """At once, whatever other threads wait for, and whoever has the lock of a stream."""
+    """End the process at once, whatever other threads wait for, and whichever thread holds the lock of a stream."""
     told = f"fedlit: {text}; continue with --ckpt_path last, if a checkpoint was written\n"
     with suppress(OSError, ValueError):
         if says_the_end():

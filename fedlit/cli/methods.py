@@ -1,4 +1,4 @@
-"""``fedlit methods``: which methods there are; of one of them what it computes, and how it is used."""
+"""``fedlit methods``: lists the methods, and shows what one of them computes and how to use it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _USE = "Show one:    fedlit methods show NAME\nUse it:      fedlit fit --config 
 
 
 def list_methods(*, format: Literal["table", "markdown"] = "table") -> None:
-    """List the methods: what may differ between clients, and what it costs.
+    """List the methods, what may differ between clients, and what each method costs.
 
     Use one over any configuration: fedlit fit --config NAME --method METHOD
 
     Args:
-        format: of the list
+        format: the format of the list
     """
     if format == "markdown":
         print(methods_markdown())
@@ -46,7 +46,7 @@ def show_method(name: str) -> None:
     """Show a method: its equation, its configuration and what to tune.
 
     Args:
-        name: of the method
+        name: the name of the method
     """
     known = cards()
     if name not in known:
@@ -62,7 +62,7 @@ def show_method(name: str) -> None:
 
 
 def methods_markdown() -> str:
-    """A table of all methods for a page, and a section for each."""
+    """Return a Markdown table of all methods, and a section for each."""
     lines, details = list[str](), list[str]()
     for family, title in FAMILIES.items():
         lines += [f"### {title}", "", "| name | idea | columns may differ | classes may differ | cost |"]

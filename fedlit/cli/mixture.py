@@ -1,4 +1,4 @@
-"""A configuration with several parts: what is typed behind a command, and the mixture that it means."""
+"""Reads a configuration of several parts: the words typed after a command, and the mixture that they describe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIXTURE_HELP = f"""A configuration of several parts (mixture:). Keys:
 
 
 def read_mixture(command: str, typed: Sequence[str]) -> tuple[Mixture, str | None, str | None]:
-    """The mixture, its ``--ckpt_path`` and its ``--format``."""
+    """Return the mixture, its ``--ckpt_path`` and its ``--format``."""
     configs, changed = typed_pairs(typed)
     if len(configs) != 1:
         raise ConfigError(
@@ -45,7 +45,7 @@ def read_mixture(command: str, typed: Sequence[str]) -> tuple[Mixture, str | Non
 
 
 def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: str | None) -> MixtureSettings:
-    """Return the settings of the file, or those of a trained run, changed by what is typed."""
+    """Return the settings of the file, or those of a trained run, with the typed changes."""
     settings = settings_of(config, changed)
     if command == "describe" or (command == "fit" and checkpoint is None):
         return settings

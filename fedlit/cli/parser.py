@@ -1,4 +1,4 @@
-"""The arguments of a command: the parameters of its function."""
+"""Parses the arguments of a command, which are the parameters of its function."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _TRUST = "an installed module whose classes the files may name, too; may be repe
 def call(name: str, function: Callable[..., Any], words: Sequence[str], *, foreign: bool = False) -> Any:
     """Call the function of a command with the arguments that were typed.
 
-    A parameter that may be given by its place is a word, one that may be given by its name alone a flag: ``bool`` is a
-    flag without a value, ``list`` one with several, ``tuple`` one that may be repeated, ``Literal`` one of these.
-    ``*words`` are those that are left, such as the keys of a configuration; a function with nothing else gets all.
+    A positional parameter is a word, a keyword-only parameter is a flag: ``bool`` is a flag without a value, ``list`` a
+    flag with several values, ``tuple`` a flag that may be repeated, ``Literal`` one of several values. ``*words`` are
+    the remaining words, such as the keys of a configuration; a function with no other parameter gets all words.
 
     Args:
-        name: of the command, such as ``site join``.
+        name: the name of the command, such as ``site join``.
         function: its docstring is the help.
-        words: what was typed behind the command.
-        foreign: whether ``--trust`` is told in the help; whoever calls has taken it out of the words.
+        words: the words typed after the command.
+        foreign: whether the help lists ``--trust``; the caller has removed it from the words.
 
     Returns:
         What the function returns.
 
     Raises:
-        ConfigError: the words are no arguments of this command.
+        ConfigError: the words are not arguments of this command.
 
     >>> def greet(who: str, *, times: int = 1) -> None:
     ...     print(times * f"Hello {who}!")
@@ -65,7 +65,7 @@ def call(name: str, function: Callable[..., Any], words: Sequence[str], *, forei
 
 
 def _flags(parameter: inspect.Parameter) -> list[str]:
-    """As keys are written, and as commands are."""
+    """Return a parameter's flags, spelt with underscores like keys and with hyphens like commands."""
     return list(dict.fromkeys((f"--{parameter.name}", f"--{parameter.name.replace('_', '-')}")))
 
 
@@ -95,7 +95,9 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: s
 
 
 def _check_flags(prog: str, parameters: Sequence[inspect.Parameter], words: Sequence[str], *, keys: bool) -> None:
-    """Refuse a misspelt flag before one that is missing, for it may be that one."""
+    """Refuse a misspelt flag before argparse reports a missing one, because the misspelt flag may be
+    the missing one.
+    """
     known = [flag for own in parameters if own.kind is own.KEYWORD_ONLY for flag in _flags(own)]
     fine = {*known, "--help", "--trust", *(f"--{name}" for name in SINGLE if keys)}
     for flag in (word.partition("=")[0] for word in words):
@@ -105,8 +107,8 @@ def _check_flags(prog: str, parameters: Sequence[inspect.Parameter], words: Sequ
 
 
 class _Parser(argparse.ArgumentParser):
-    """A wrong argument is a :class:`ConfigError` instead of a page of usage."""
+    """Raises :class:`ConfigError` for a wrong argument instead of printing the usage."""
 
     def error(self, message: str) -> NoReturn:
-        """See the class."""
+        """Raise a :class:`ConfigError`."""
         raise ConfigError(re.sub(r"^argument ([^:/]+)(/--[\w-]+)?:", r"\1:", message) + f" ({self.prog} --help)")

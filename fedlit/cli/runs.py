@@ -1,4 +1,6 @@
-"""``fedlit fit``, ``validate``, ``test``, ``predict`` and ``describe``: of one federation, or of a mixture of parts."""
+"""``fedlit fit``, ``validate``, ``test``, ``predict`` and ``describe``, for one federation or for a
+mixture of parts.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,7 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
 
 
 def _again(words: Sequence[str], name: str) -> list[str]:
-    """The arguments by which another command finds the run that these words made."""
+    """Return the arguments by which another command finds the run that these words made."""
     pairs = [("--config" if flag == "-c" else flag, value) for flag, value in pairs_of(words)]
     named = [pair for pair in pairs if pair[0] in ("--config", METHOD)]
     usual = title([Path(value) for _, value in sorted(named, key=lambda pair: pair[0] == METHOD)])
@@ -105,8 +107,8 @@ def _again(words: Sequence[str], name: str) -> list[str]:
 
 
 def _curves(run: Run) -> list[str]:
-    """How to look at what was logged. TensorBoard ticks nothing where it finds more than forty runs, hence the folder
-    of this run alone; a client has one of its own.
+    """Describe how to view what was logged. TensorBoard selects no runs if it finds more than forty, so the command
+    names the folder of this run only; each client has a run there.
     """
     from fedlit.train.logger import FederatedTensorBoardLogger
 

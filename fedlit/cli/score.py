@@ -29,17 +29,17 @@ def predict(
     keys: list[str] | None = None,
     config: str | None = None,
 ) -> None:
-    """Score rows of a file with one client of a trained run.
+    """Score the rows of a file with one client of a trained run.
 
-    The rows need no label, and the tables that were trained on need not be there.
+    The rows need no label, and the tables of the training need not exist.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
-        client: the client whose encoder and network are used
-        data: rows: .csv, .csv.gz or .parquet; of reads also .fasta or .fastq
-        ckpt_path: last, best, or a checkpoint's file
-        out: .csv or .parquet (default: NAME.scores.csv beside the rows)
-        keys: columns of the rows that the scores begin with
+        client: the client whose encoder and network score the rows
+        data: the file of rows: .csv, .csv.gz or .parquet; for reads also .fasta or .fastq
+        ckpt_path: last, best, or the file of a checkpoint
+        out: the .csv or .parquet file for the scores (default: NAME.scores.csv in the folder of the rows)
+        keys: the columns of the rows with which the scores begin
         config: not with --run: a split of the tables that were trained on
     """
     if config is not None:
@@ -79,7 +79,7 @@ def export(*, run: str, client: str, ckpt_path: str = "last", out: str | None = 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
         client: the client
-        ckpt_path: last, best, or a checkpoint's file
+        ckpt_path: last, best, or the file of a checkpoint
         out: the folder (default: export/CLIENT in the run's folder)
     """
     folder = _find(run, ckpt_path, "export")  # before torch is imported
@@ -89,12 +89,12 @@ def export(*, run: str, client: str, ckpt_path: str = "last", out: str | None = 
 
 
 def _find(run: str, ckpt_path: str, purpose: str) -> Path:
-    """The folder of a run, or of a mixture."""
+    """Return the folder of a run, or of a mixture."""
     return find_mixture(run) or find_trained(run, ckpt_path, purpose)[0]
 
 
 def _precision(trained: str) -> list[str]:
-    """Return a note where ``fedlit predict --config`` would compute otherwise."""
+    """Return a note if ``fedlit predict --config`` would compute in another precision."""
     same = trained in ("32", "32-true")
     return [] if same else [f"trained with trainer.precision {trained}; scored in float32, so last digits may differ"]
 
@@ -118,7 +118,7 @@ def _predicted(scores: pd.DataFrame, scorer: Scorer) -> list[str]:
 
 
 def _counted(predicted: pd.Series, target: str, classes: bool) -> str:
-    """Describe how often each class, or which numbers, are predicted."""
+    """Describe how often each class is predicted, or the range of predicted numbers."""
     if classes:
         counts = predicted.value_counts()
         return f"Predicted {target}: " + ", ".join(f"{label} {count:,}" for label, count in counts.items())

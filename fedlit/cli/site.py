@@ -39,10 +39,10 @@ def keys(folder: Path) -> None:
 
 
 def check(*, config: Path) -> None:
-    """Show what would leave this site. Sends nothing.
+    """Show what would leave this site. This sends nothing.
 
     Args:
-        config: the site's own file, site.yaml
+        config: the site's file, site.yaml
     """
     settings = _settings(config)
     from fedlit.institutions.consent import accepted, write
@@ -113,7 +113,7 @@ def _settings(config: Path) -> SiteSettings:
 
 
 def _shut(folder: Path) -> None:
-    """Close a site's folder, and all that is written there from now on, to other users."""
+    """Deny other users access to a site's folder and to all files that are written there from now on."""
     os.umask(0o077)
     with suppress(PermissionError):  # the folder is another user's, who decides
         folder.chmod(0o700)

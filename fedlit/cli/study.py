@@ -79,15 +79,15 @@ def compare(
 def search(
     study: str, *, seeds: str | None = None, trials: int = 20, jobs: int | None = None, out: str | None = None
 ) -> None:
-    """Look for what to federate, how often, how much, and for hyperparameters.
+    """Search for what to federate, how often and how much, and for hyperparameters.
 
-    The space is in the study, and trials are chosen on validation rows. Started again, it goes on.
+    The search space is in the study, and trials are judged on validation rows. If it is started again, it continues.
 
     Args:
         study: a YAML file, or the name of one in configs/studies/
         seeds: 8:28 (both ends included) or 1,2,5 (default: the study's)
-        trials: how many in all
-        jobs: runs at once, each with its share of the cores (default: one per core, at most 4)
+        trials: the total number of trials
+        jobs: the number of simultaneous runs, which share the cores (default: one per core, at most 4)
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
     loaded = _checked(study, seeds, {"jobs": jobs, "trials": trials})

@@ -1,4 +1,4 @@
-"""From descriptions to clients, each of whose parameters is a function of (seed, its name)."""
+"""Builds clients from their descriptions. Each of their parameters is a function of (seed, its name)."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ def build_clients(
     overrides: Mapping[str, ClientOverride] | None = None,
     names: Sequence[str] = (),
 ) -> dict[str, FederatedClient]:
-    """Clients by name, in the order of names, every parameter a function of (seed, its name).
+    """Return the clients by name, in the order of names. Every parameter is a function of (seed, its name).
 
     Args:
         specs: the clients' descriptions.
         client: makes a client from its description.
         seed: the run's seed.
-        overrides: client name or glob → what is different there; the first match counts.
-        names: of all clients, where some are elsewhere.
+        overrides: maps the name of a client, or a glob, to the settings that differ there; the first match counts.
+        names: the names of all clients, if some of them are in other processes.
 
     Raises:
-        ConfigError: an override that matches no client; a parameter whose initial value would depend on the order
-            of draws; a hook that would not be called.
+        ConfigError: an override matches no client, the initial value of a parameter would depend on the order of draws,
+            or a hook would not be called.
     """
     names = names or [spec.name for spec in specs]
     for pattern in overrides or {}:
@@ -115,7 +115,7 @@ def build_clients(
 
 
 def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str = "build") -> FederatedClient:
-    """Build one client, untrained; ``purpose`` seeds what its constructor may draw."""
+    """Build one untrained client. ``purpose`` seeds the random numbers that its constructor may draw."""
     if isinstance(factory, type) and not issubclass(factory, FederatedClient):
         raise ConfigError(
             f"client {spec.name!r}: expected a subclass of fedlit.FederatedClient, found {factory.__name__}; make it "

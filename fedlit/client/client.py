@@ -34,11 +34,11 @@ _log = logging.getLogger(__name__)
 
 
 class FederatedClient(LightningModule):
-    """One party of a federation: encoder, core and head, its loss, its optimizer, its metrics.
+    """One party of a federation: its encoder, core and head, its loss, its optimizer and its metrics.
 
     The loop calls ``training_step`` with the client's own batch, steps the client's optimizer, forwards Lightning's
-    hooks, and scores ``evaluate``. Which of the client's named tensors are federated is the exchange's matter; a
-    client knows nothing of others. To add a method, override what differs:
+    hooks, and scores ``evaluate``. The exchange determines which of the client's named tensors are federated; a client
+    knows nothing of others. To add a method, override what differs:
 
     - ``loss``, ``objective`` or ``training_step``: what is minimised, of logits, of rows, or in a step;
     - ``on_send``, ``on_receive``: what the client does before it sends, and with what an exchange gave it;
@@ -54,8 +54,7 @@ class FederatedClient(LightningModule):
 
     Args:
         spec: the client's description.
-        network: makes the network from (num_features, num_outputs); None in a class whose ``forward`` has parts of its
-            own.
+        network: makes the network from (num_features, num_outputs); None in a class whose ``forward`` uses other parts.
         class_weights: whether classes have equal weights in the loss (``balanced``): each row is weighted by the
             inverse of its class's share of the client's training rows, weights scaled to sum to the number of its
             classes. It has no effect if the client predicts a number.
@@ -67,15 +66,16 @@ class FederatedClient(LightningModule):
             then does not warn that its steps change nothing.
         compares_inputs: set it to True in a class whose exchange compares single inputs between clients: the plan then
             warns if ``data.scaling`` makes these mean different things.
-        requires: settings without which the class does not work: key (``data.align``, …, or ``exchange.rule``,
-            by the name of its class) → the values that will do, the first of which a message
+        requires: the settings without which the class does not work: maps each key (``data.align``, …, or
+            ``exchange.rule``, by the name of its class) to the values that are accepted, the first of which a message
             recommends.
         side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
-            what clients share: its federation is then stepped one client after another.
-        stackable: whether alike clients may be stepped as one (:mod:`fedlit.engine.stack`). A subclass has to say so
-            again, and may if its ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules.
-        state: anything else that the client must remember, by name: tensors, numbers, strings, lists and
-            dictionaries of these. Saved in the checkpoint.
+            what clients share: the clients of its federation are then stepped one after another.
+        stackable: whether clients of the same structure may be stepped as one (:mod:`fedlit.engine.stack`). A subclass
+            has to set it again, and may do so if its ``forward``, ``loss`` and ``objective`` use nothing of the client
+            but its modules.
+        state: anything else that the client must remember, by name: tensors, numbers, strings, lists and dictionaries
+            of these. It is saved in the checkpoint.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -141,7 +141,7 @@ class FederatedClient(LightningModule):
         self.stacked = False  # whether it is stepped with others as one; set by the stack
 
     def make_network(self, network: NetworkFactory) -> Network:
-        """A network for this client, which knows its inputs and outputs by name."""
+        """Return a network for this client. One with a method ``meet`` gets to know its inputs and outputs by name."""
         built = network(self.spec.num_features, self.spec.num_outputs)
         if hasattr(built, "meet"):
             inputs = self.spec.inputs or tuple(Input(name, name) for name in self.spec.features)
@@ -150,13 +150,13 @@ class FederatedClient(LightningModule):
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        """By what the client is judged, the main score first. One whose ``configure_metrics`` has a score of its own
-        lists it here, so that it is known whether more is better: ``scores = (*Classification.scores, Score(...))``.
+        """The scores of the client, the main one first. A class whose ``configure_metrics`` adds a score lists it here,
+        so that it is known whether more is better: ``scores = (*Classification.scores, Score(...))``.
         """
         return self.spec.task.scores
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs, for instance logits.
+        """Return the outputs, for instance logits.
 
         Shape:
             - x: (n, d) float32
@@ -166,7 +166,8 @@ class FederatedClient(LightningModule):
         return outputs
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The task's mean loss, weighted by class if ``class_weights`` says so; of an ensemble its members' mean.
+        """Return the task's mean loss, weighted by class if ``class_weights`` is ``balanced``; for an ensemble, the
+        mean over its members.
 
         Shape:
             - logits: as ``forward`` gives them
@@ -194,8 +195,8 @@ class FederatedClient(LightningModule):
         return self.loss(self(x), y)
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """What is predicted, (n, width): probabilities, or a number in the user's units; of an ensemble the mean of
-        what its members predict.
+        """Return the predictions, (n, width): probabilities, or a number in the user's units. For an ensemble, they are
+        the mean of its members' predictions.
         """
         if outputs.dim() == 3:
             rows, members = outputs.shape[:2]
@@ -204,18 +205,16 @@ class FederatedClient(LightningModule):
         return self.spec.task.predict(outputs)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """:meth:`predict`, as a classifier calls it."""
+        """Return what :meth:`predict` returns, under the name that a classifier uses."""
         return self.predict(logits)
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Predictions (n, width), and the mean loss over the rows whose label the client knows (NaN where there is
-        none).
-        """
+        """Return predictions (n, width), and the mean loss over rows whose label the client knows (NaN if none)."""
         return self.score(self(batch.x), batch)
 
     def score(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What ``evaluate`` returns, from the batch's outputs; the loss without class weights, and of an ensemble that
-        of its mean prediction.
+        """Return what ``evaluate`` returns, given the batch's outputs. The loss has no class weights; for an ensemble,
+        it is the loss of the mean prediction.
         """
         known, predicted = self.spec.task.known(batch.y), self.probabilities(logits)
         logits = self.spec.task.of_members(logits) if logits.dim() == 3 else logits
@@ -228,12 +227,12 @@ class FederatedClient(LightningModule):
         return predicted, loss
 
     def configure_metrics(self, site: Site) -> SiteMetrics:
-        """The metric that collects (predictions, y, loss) and computes named scalars for one site and split."""
+        """Return the metric that collects (predictions, y, loss) and computes named scalars for one site and split."""
         return SiteMetrics(site, self.spec.task)
 
     def configure_optimizers(self) -> Any:
-        """The optimizer of the configuration over all parameters, with the configuration's schedule if there is one.
-        Parameters that the network's ``no_decay`` names have no weight decay.
+        """Return the configured optimizer over all parameters, with the configured schedule if there is one. Parameters
+        that the network's ``no_decay`` names have no weight decay.
         """
         named = dict(self.named_parameters())
         free = set(select(named, self.no_decay))
@@ -247,11 +246,11 @@ class FederatedClient(LightningModule):
         )
 
     def optimizer_of(self, parameters: Iterable, lr_factors: Sequence[float] = ()) -> Any:
-        """The configuration's optimizer and schedule over some parameters.
+        """Return the configured optimizer and schedule over some parameters.
 
         Args:
             parameters: tensors, or groups as torch's optimizers take them.
-            lr_factors: what to multiply the learning rate of each group by.
+            lr_factors: the factors by which the learning rates of the groups are multiplied.
         """
         with settings_of(self.spec.name, "model.optimizer"):
             optimizer = self.optimizer_factory(parameters)
@@ -266,14 +265,14 @@ class FederatedClient(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": config}
 
     def descend(self, loss: Tensor, optimizers: Iterable[Optimizer], clipped: Iterable[Sequence[str]]) -> None:
-        """Take a step down a loss: gradients, clipping, optimizers, as the configuration says.
+        """Take a step down a loss: compute gradients, clip them and step optimizers as configured.
 
-        What the loop does with the loss that ``training_step`` returns; a client that steps several optimizers by
-        itself calls it for each. Where batches are accumulated, the optimizers step behind the last one.
+        The loop does this with the loss that ``training_step`` returns; a client that steps several optimizers by
+        itself calls it for each of them. If batches are accumulated, the optimizers step after the last one.
 
         Args:
-            loss: scalar.
-            optimizers: those that step.
+            loss: the loss, a scalar.
+            optimizers: the optimizers that step.
             clipped: lists of names of parameters; the gradients of each list are limited together.
         """
         (loss / self.accumulate if self.accumulate > 1 else loss).backward()
@@ -293,67 +292,71 @@ class FederatedClient(LightningModule):
             torch.clear_autocast_cache()  # it holds the weights as they were, and a second loss would be of these
 
     def clipped_apart(self) -> list[list[str]]:
-        """Names of the parameters whose gradients ``gradient_clip_val`` limits together: all of them, in one list."""
+        """Return lists of names of parameters; ``gradient_clip_val`` limits the gradients of each list together. By
+        default, one list has all parameters.
+        """
         return [[name for name, _ in self.named_parameters()]]
 
     def on_receive(self, received: State) -> None:
         """Called after each exchange, and once before the first step with the state that the client starts from.
 
         Args:
-            received: federated tensors by name, as the rule returned them (before mixing with the update rate), and
-                what the rule sends beside them, under names that begin with ``down/``. Others receive the same
-                tensors: changing one in place is refused.
+            received: the federated tensors by name, as the rule returned them (before mixing with the update rate), and
+                the tensors that the rule sends in addition, under names that begin with ``down/``. Other clients
+                receive the same tensors, so changing one in place is refused.
         """
 
     def on_send(self, steps: int) -> None:
-        """Called before the client sends, in each exchange that it takes part in; ``publish`` comes right behind.
+        """Called before the client sends, in each exchange that it takes part in; ``publish`` is called right after it.
 
         Args:
-            steps: optimizer steps that it has taken since the last exchange.
+            steps: the number of optimizer steps that it has taken since the last exchange.
         """
 
     def on_rows(self, rows: Rows) -> None:
         """Called when the federation is built, with the client's training rows, for a class that fits them as a whole.
 
         Args:
-            rows: to be read alone.
+            rows: the training rows, which may be read but not changed.
         """
 
     def on_plan(self, every: str | Mapping[str, int]) -> Iterable[str]:
-        """Called before training, when it is known what of the client is federated (:attr:`federated`), whether it is
-        fine-tuned afterwards (``fine_tunes``) and how many batches a step has (``accumulate``).
+        """Called before training, when it is known which tensors of the client are federated (:attr:`federated`),
+        whether it is fine-tuned afterwards (``fine_tunes``) and how many batches a step has (``accumulate``).
 
         Args:
-            every: when clients exchange, as ``exchange.every`` says it; of no meaning where nothing is federated.
+            every: the schedule of exchanges, as in ``exchange.every``; it has no meaning if nothing is federated.
 
         Returns:
-            What a person should know of these settings; the plan shows it.
+            Notes for the user about these settings; the plan shows them.
 
         Raises:
-            ConfigError: settings under which the class makes no sense.
+            ConfigError: the class makes no sense under these settings.
         """
         return ()
 
     def on_fine_tune_start(self) -> None:
-        """Called once, when the private last phase begins (``model.then``): the client has the best of its epochs, its
-        optimizers are empty, and nothing is exchanged from here on. ``fine_tuning`` is true from here on, also in a run
-        that is resumed in this phase.
+        """Called once, when the private last phase begins (``model.then``): the client has the best state of its
+        epochs, its optimizers are empty, and nothing is exchanged any more. ``fine_tuning`` is true from then on, also
+        in a run that is resumed in this phase.
         """
 
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:
-        """What a rule asks of clients of this class (:class:`fedlit.exchange.questions.Own`), from the client's own
-        rows. What it draws is a function of the run's seed, its name and the round.
+        """Answer a question that a rule asks clients of this class (:class:`fedlit.exchange.questions.Own`), from the
+        client's rows. Random numbers that are drawn here are a function of the run's seed, the client's name and the
+        round.
 
         Args:
-            topic: what is asked.
-            tensors: what is said with it; others may be given the same, so they are not changed.
+            topic: what the question is about.
+            tensors: the tensors that come with the question; they must not be changed, because other clients may be
+                given the same ones.
             rows: its training rows.
 
         Returns:
             Named tensors.
 
         Raises:
-            ConfigError: nobody has taught it to answer.
+            ConfigError: the class cannot answer this question.
         """
         raise ConfigError(
             f"client {self.spec.name!r}: expected a client that can answer {topic!r}, found {type(self).__name__}; set "
@@ -361,15 +364,15 @@ class FederatedClient(LightningModule):
         )
 
     def publish(self) -> State:
-        """Further float32 tensors by name that travel with the federated ones; none by default.
+        """Return further float32 tensors by name that are sent with the federated ones; none by default.
 
-        Also called for the plan, before training; their names and sizes stand there.
+        It is also called for the plan, before training; the plan lists the names and sizes of the tensors.
         """
         return {}
 
     @property
     def corrections(self) -> Mapping[str, Mapping[str, float]]:
-        """What the client's private parts do to its columns, for a person: part (such as ``input scale``) → feature →
+        """How the client's private parts change its columns, for the user: part (such as ``input scale``) → feature →
         value; nothing by default. ``fedlit explain`` compares clients by it.
         """
         return {}
@@ -380,13 +383,13 @@ class FederatedClient(LightningModule):
         return {name: tensor.detach() for name, tensor in self._federated.items()}
 
     def log(self, name: str, value: Tensor | float, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Record a scalar; its mean over the epoch goes to the client's run as ``train/<name>``.
+        """Record a scalar. Its mean over the epoch is logged in the client's run as ``train/<name>``.
 
         Lightning's own ``log`` serves the Trainer's module only and costs about 190 µs a call; this one appends to a
         list.
 
         Raises:
-            TypeError: further arguments, which would have no effect.
+            TypeError: there are further arguments, which would have no effect.
         """
         if args or kwargs:
             raise TypeError(
@@ -395,12 +398,12 @@ class FederatedClient(LightningModule):
         self._logged.setdefault(name, []).append(torch.as_tensor(value).detach())
 
     def log_dict(self, values: Mapping[str, Tensor | float], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """:meth:`log` for several."""
+        """Record several scalars; see :meth:`log`."""
         for name, value in values.items():
             self.log(name, value, *args, **kwargs)
 
     def pop_logged(self) -> dict[str, float]:
-        """The means of what was recorded since the last call, by name."""
+        """Return the mean of each scalar over the values recorded since the last call, by name."""
         means = {
             name: float(torch.stack([value.float() for value in values]).mean())
             for name, values in self._logged.items()
@@ -409,18 +412,18 @@ class FederatedClient(LightningModule):
         return means
 
     def optimizers(self, use_pl_optimizer: bool = True) -> Any:
-        """This client's own optimizers: one, or a list."""
+        """Return the optimizers of this client: one, or a list."""
         mine = self._optimizers
         return mine[0] if len(mine) == 1 else mine
 
     def lr_schedulers(self) -> Any:
-        """This client's own schedulers: none, one, or a list."""
+        """Return the schedules of this client: None, one, or a list."""
         mine = [config.scheduler for config in self._scheduler_configs]
         return None if not mine else mine[0] if len(mine) == 1 else mine
 
 
 def main_score(scores_of: Mapping[str, tuple[Score, ...]]) -> Score:
-    """The score by which a federation is watched: the clients' main one, or the loss where they have several."""
+    """Return the score by which a federation is watched: the main score that all clients share, or else the loss."""
     main = {scores[0] for scores in scores_of.values()}
     return main.pop() if len(main) == 1 else LOSS
 

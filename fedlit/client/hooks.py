@@ -1,4 +1,4 @@
-"""Hooks of a person's own classes: who is named where one fails, and whose name is nearly a hook's."""
+"""Hooks of user-defined classes: errors name the hook that failed, and names that nearly match a hook are reported."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["hook_of", "misspelt", "warn_of_misspelt"]
 _log = logging.getLogger(__name__)
 
 CLOSE, CLOSE_WORD = 0.85, 0.88
-"""Of difflib: ``on_recieve`` is 0.9 of ``on_receive``, ``train_step`` 0.87 of ``training_step``; helpers such as
-``receive`` and ``train_steps`` are 0.82 and 0.83. One word has to be closer, for others are made of it: ``predictor``
-is 0.875 of ``predict``, ``need`` 0.89 of ``needs``."""
+"""Thresholds of difflib's ratio: ``on_recieve`` is 0.9 of ``on_receive``, ``train_step`` 0.87 of ``training_step``;
+helpers such as ``receive`` and ``train_steps`` are 0.82 and 0.83. A single word has to be closer, because other
+names are made of it: ``predictor`` is 0.875 of ``predict``, ``need`` 0.89 of ``needs``."""
 
 
 def hook_of(client: Any, name: str) -> AbstractContextManager[None]:
-    """What a hook of a client raises is raised so that it names the client, the hook and the line."""
+    """Return a context in which errors of a client's hook name the client, the hook and the line."""
     return failed_in(f"client {client.spec.name!r}: {type(client).__name__}.{name}")
 
 
 def misspelt(kind: type, *bases: type) -> dict[str, str]:
-    """Public names that a class, or a mixin beside the base, defines → the hook of the bases that each resembles.
+    """Map public names that a class or one of its mixins defines to the hook of the bases that each resembles.
 
     Args:
         kind: a subclass of the first base.
@@ -52,7 +52,7 @@ def misspelt(kind: type, *bases: type) -> dict[str, str]:
 
 
 def warn_of_misspelt(kind: type, *bases: type) -> None:
-    """Say of each (see :func:`misspelt`) that nobody calls it."""
+    """Warn about each name that resembles a hook (see :func:`misspelt`), because nobody calls it."""
     for name, hook in misspelt(kind, *bases).items():
         _log.warning(
             "class %s: nobody calls its %s; did you mean %s? If it is a helper of its own, begin its name with _",

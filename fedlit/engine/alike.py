@@ -1,4 +1,4 @@
-"""Which clients are alike, so that they may be stepped as one."""
+"""Finds clients of the same structure, which may be stepped as one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _STEP_HOOKS = ("on_after_backward", "on_before_optimizer_step", "on_before_zero_
 def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
     """Return the key of clients that may share a stack; None for a client that may not.
 
-    A client qualifies if it is a plain :class:`FederatedClient`, or of a class that says ``stackable = True`` itself
+    A client qualifies if it is a plain :class:`FederatedClient`, or of a class that itself sets ``stackable = True``
     (its ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules), with one optimizer that
     treats numbers one by one. Clients match if their tasks have the same loss and their networks the same modules,
     shapes and settings.

@@ -1,4 +1,4 @@
-"""What an engine is, and what it is given to do."""
+"""The interface of engines, and the steps and evaluations that they execute."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ EngineName = Literal["auto", "plain", "threads"]
 Step = Callable[[bool], bool]
 
 
-"""A client's step. Its argument says whether to seed torch's generators for this client and step (they belong to all
-threads, so only where clients take turns); returns whether random numbers were drawn."""
+"""A client's step. Its argument determines whether torch's generators are seeded for this client and step (they
+belong to all threads, so this is only possible if clients take turns). It returns whether random numbers were drawn."""
 
 
 Scope = Callable[[], AbstractContextManager[None]]
 
 
-"""Makes what surrounds a step on whatever thread runs it (the autocast of mixed precision)."""
+"""Makes the context of a step on whatever thread runs it (the autocast of mixed precision)."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class ClientStep:
     """The part of one client in an aligned step.
 
     Attributes:
-        client: whose step it is.
-        batch: what it is trained on.
-        step: the step, on its own.
-        accumulate: batches per optimizer step.
+        client: the client that takes the step.
+        batch: the batch that the client is trained on.
+        step: takes the step of this client alone.
+        accumulate: the number of batches per optimizer step.
         update: whether its optimizers step now.
         dry: whether it is known to draw no random numbers from torch's own generators.
-        seed: of the random numbers that it draws.
+        seed: the seed of the random numbers that it draws.
     """
 
     client: FederatedClient
@@ -57,13 +57,13 @@ class ClientStep:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A batch to be scored; draws no random numbers.
+    """A batch to be scored. Scoring draws no random numbers.
 
     Attributes:
-        client: whose model.
+        client: the client whose model scores the batch.
         batch: the rows.
-        run: makes (predictions, loss).
-        outcome: where the result will be.
+        run: returns (predictions, loss).
+        outcome: the future that receives the result.
     """
 
     client: FederatedClient
@@ -76,7 +76,7 @@ class Engine(ABC):
     """Executes the clients' steps of one aligned step.
 
     Attributes:
-        intra_op: threads that PyTorch may use inside one operation.
+        intra_op: the number of threads that PyTorch may use inside one operation.
     """
 
     intra_op: int
@@ -86,11 +86,11 @@ class Engine(ABC):
         """Run every client's step.
 
         Args:
-            steps: by client, in the order of names.
+            steps: maps each client to its step, in the order of names.
         """
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
-        """Run evaluations; each one's outcome is set now or later."""
+        """Run evaluations. The outcome of each is set now or later."""
         for job in jobs:
             settle(job)
 
@@ -111,7 +111,7 @@ class PlainEngine(Engine):
     """Steps one client after another, in the order of their names.
 
     Args:
-        intra_op: threads inside one operation.
+        intra_op: the number of threads inside one operation.
     """
 
     def __init__(self, intra_op: int) -> None:

@@ -1,4 +1,4 @@
-"""What computes the operations of a client's step: plain torch operations, or compiled and fused ones."""
+"""Chooses what computes the operations of a client's step: plain torch operations, or compiled and fused ones."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ __all__ = ["ROWS_WORTH_COMPILING", "Kernels", "fuse_optimizer", "use_kernels"]
 Kernels = Literal["auto", "torch", "compiled"]
 
 ROWS_WORTH_COMPILING = 50_000
-"""Rows of training, over clients and epochs, from which compiling (3 to 4 s, once per machine) pays: on Covertype the
-compiled kernel saves 0.09 ms a row (benchmarks/README.md)."""
+"""The number of training rows, over clients and epochs, from which on compiling (3 to 4 s, once per machine) pays:
+on Covertype the compiled kernel saves 0.09 ms per row (benchmarks/README.md)."""
 
 
 def use_kernels(clients: Mapping[str, nn.Module], kernels: Kernels) -> tuple[bool, dict[str, list[str]]]:
-    """Compute with compiled kernels from now on where that is wanted and possible.
+    """Use compiled kernels from now on if they are wanted and possible; otherwise, use torch operations.
 
     Args:
-        clients: by name; their :class:`~fedlit.nn.native.Fusable` parts are switched.
-        kernels: ``compiled``, anything else for torch operations.
+        clients: the clients by name; their :class:`~fedlit.nn.native.Fusable` parts are switched.
+        kernels: ``compiled`` for compiled kernels, anything else for torch operations.
 
     Returns:
-        Whether any part uses one, and reason → clients where a part that has a compiled twin cannot use it.
+        Whether any part uses a compiled kernel, and a mapping from reasons to the clients with a part that has a
+        compiled twin but cannot use it.
     """
     used, reasons = False, dict[str, list[str]]()
     for name, client in clients.items():
@@ -43,7 +44,7 @@ def use_kernels(clients: Mapping[str, nn.Module], kernels: Kernels) -> tuple[boo
 
 
 def fuse_optimizer(optimizer: Optimizer) -> None:
-    """Have one of torch's optimizers update all parameters in one operation, unless its configuration says otherwise.
+    """Let one of torch's optimizers update all parameters in one operation, unless its configuration sets this.
 
     Example:
         >>> adam = torch.optim.AdamW([nn.Parameter(torch.zeros(2))])

@@ -1,4 +1,4 @@
-"""The engine of a name."""
+"""Makes the engine of a given name."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["make_engine"]
 
 @cache
 def keep_freed_memory() -> None:
-    """Have the C library (glibc) reuse the memory of large tensors instead of giving it back to the system and asking
-    for it again: at each step that cost a fifth of a stack's time in page faults.
+    """Let the C library (glibc) reuse the memory of large tensors, instead of giving it back to the system and asking
+    for it again: at each step this cost a fifth of a stack's time in page faults.
     """
     if sys.platform != "linux":
         return
@@ -35,17 +35,17 @@ def keep_freed_memory() -> None:
 def make_engine(
     name: EngineName, clients: int, threads: int, device: torch.device, scope: Scope, compiled: bool = False
 ) -> Engine:
-    """The engine of a name.
+    """Return the engine of a given name.
 
-    ``threads`` are shared out: as many clients side by side as there are threads, what remains goes into each
-    one's operations.
+    ``threads`` are divided: as many clients run side by side as there are threads, and the remaining threads are used
+    inside each client's operations.
 
     Args:
         name: ``plain``, ``threads``, or ``auto``.
-        clients: number of clients.
-        threads: threads in all.
-        device: where the clients are; side by side is for the CPU.
-        scope: surrounds a step.
+        clients: the number of clients.
+        threads: the number of threads in total.
+        device: the device of the clients; they run side by side on the CPU only.
+        scope: makes the context in which a step runs.
         compiled: whether compiled kernels may be used.
 
     Example:

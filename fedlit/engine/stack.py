@@ -1,4 +1,4 @@
-"""Clients that are alike as one computation: their tensors stacked, their matrix products batched.
+"""Computes clients of the same structure as one: their tensors are stacked, and their matrix products are batched.
 
 A small network's step is mostly the cost of starting its operations, not of their arithmetic; a stack starts each
 operation once for all its clients.
@@ -25,13 +25,13 @@ __all__ = ["Stack"]
 
 
 class Stack:
-    """Several alike clients, stepped and evaluated as one.
+    """Several clients of the same structure, stepped and evaluated as one.
 
-    Their parameters and buffers become views of stacked tensors, and so does the state of their optimizers: an
-    exchange or a checkpoint reads and writes each client's own as before.
+    Their parameters and buffers become views of stacked tensors, and so does the state of their optimizers: an exchange
+    or a checkpoint reads and writes each client's tensors as before.
 
     Args:
-        clients: that share a :func:`~fedlit.engine.alike.stack_key`.
+        clients: clients that share a :func:`~fedlit.engine.alike.stack_key`.
         compiled: whether compiled kernels may be used.
     """
 
@@ -61,7 +61,7 @@ class Stack:
 
     @staticmethod
     def why_not(clients: Sequence[FederatedClient], batch: Batch, compiled: bool = False) -> str:
-        """Tries a step on copies, stacked and one by one: why the stack cannot be used, empty if it can."""
+        """Try a step on copies, stacked and one by one. Return why the stack cannot be used; empty if it can."""
         parameters = _stacked([dict(client.named_parameters()) for client in clients])
         buffers = _stacked([dict(client.named_buffers()) for client in clients])
         for name, parameter in clients[0].named_parameters():
@@ -96,7 +96,7 @@ class Stack:
         return ""
 
     def release(self) -> None:
-        """Give each client tensors of its own again, where it still has the stack's; the stack is of no use then."""
+        """Give each client separate tensors again, if it still has the stack's. The stack cannot be used afterwards."""
         shared = {value.untyped_storage().data_ptr() for value in (*self.parameters.values(), *self.buffers.values())}
         for position, client in enumerate(self.clients):
             client.stacked = False
@@ -124,8 +124,8 @@ class Stack:
 
         Args:
             rows: the clients' batches, of equal length, one after another.
-            seeds: of each client's dropout in this step.
-            accumulate: batches per optimizer step.
+            seeds: the seed of each client's dropout in this step.
+            accumulate: the number of batches per optimizer step.
             update: whether the optimizers step now.
         """
         x, y = (value.view(len(self.clients), -1, *value.shape[1:]) for value in rows)
@@ -168,8 +168,8 @@ class Stack:
 
     @property
     def consistent(self) -> bool:
-        """Whether the clients' optimizers still agree, with the same settings and none that has lost its state, and
-        no parameter has been frozen or freed since.
+        """Whether the clients' optimizers still agree: they have the same settings, all or none of them have state, and
+        no parameter has been frozen or unfrozen since.
         """
         groups = [[{**g, "params": None} for g in client._optimizers[0].param_groups] for client in self.clients]
         states = [bool(client._optimizers[0].state) for client in self.clients]
@@ -177,7 +177,7 @@ class Stack:
         return same and all(joint.requires_grad == own.requires_grad for joint, own in self._twins)
 
     def _build_optimizer(self) -> Optimizer:
-        """The clients' optimizer over the stacked parameters, with their state if they have any."""
+        """Return the clients' optimizer over the stacked parameters, with their state if they have any."""
         own = self.clients[0]._optimizers[0]
         names = {id(parameter): name for name, parameter in self.clients[0].named_parameters()}
         groups = [
@@ -205,7 +205,7 @@ class Stack:
         return optimizer
 
     def _share_state(self) -> None:
-        """Each client's optimizer holds views of the stack's state."""
+        """Let each client's optimizer hold views of the stack's state."""
         assert self._optimizer is not None
         self._shared = len(self._optimizer.state)
         for position, client in enumerate(self.clients):
@@ -224,7 +224,7 @@ class Stack:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch]) -> list[tuple[Tensor, Tensor]]:
-        """Return the result of each client's ``evaluate`` for its batch; all have one length."""
+        """Return the result of each client's ``evaluate`` for its batch. All batches have the same length."""
         x = torch.stack([batch.x for batch in batches])
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:
@@ -237,7 +237,7 @@ class Stack:
 
 
 def _copy(client: FederatedClient) -> FederatedClient:
-    """The client with modules of its own; all else is shared."""
+    """Return the client with separate modules; everything else is shared."""
     twin = copy.copy(client)
     twin._modules = copy.deepcopy(client._modules)
     return twin
@@ -250,7 +250,7 @@ def _stacked(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 def _losses(
     client: FederatedClient, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
 ) -> Tensor:
-    """Each client's loss; ``client`` lends its modules."""
+    """Return each client's loss. ``client`` lends its modules."""
     objective = _Objective(client)
 
     def one(tensors: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -263,7 +263,9 @@ def _losses(
 
 
 class _Objective(nn.Module):
-    """A client's objective as a module, so that one which reads the client's tensors (class weights) reads its own."""
+    """A client's objective as a module, so that an objective that reads tensors of the client (class weights) reads
+    each client's.
+    """
 
     def __init__(self, client: FederatedClient) -> None:
         super().__init__()

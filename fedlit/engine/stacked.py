@@ -1,4 +1,4 @@
-"""Alike clients as one computation, the others by another engine."""
+"""Executes clients of the same structure as one computation, and the others by another engine."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ __all__ = ["SMALLEST_STACK", "StackedEngine"]
 _log = logging.getLogger(__name__)
 
 SMALLEST_STACK, LARGEST_STACK = 4, 32
-"""Alike clients from which stacking pays, and how many share a stack: more would start fewer operations, but their
-gradients take more memory at a time."""
+"""The number of clients of the same structure from which on stacking pays, and the largest number that share a
+stack: more would start fewer operations, but their gradients would take more memory at a time."""
 
 
 class StackedEngine(Engine):
-    """Alike clients as stacks (see :mod:`fedlit.engine.stack`), the others and the stacks by another engine.
+    """Combines clients of the same structure into stacks (see :mod:`fedlit.engine.stack`). Another engine executes the
+    stacks and the remaining clients.
 
     Which clients share a stack depends on their names and settings only, so the same federation gives the same bits.
 
     Args:
         inner: executes stacks and single clients.
-        scope: surrounds a stack's step.
+        scope: makes the context in which a stack's step runs.
         compiled: whether compiled kernels may be used.
 
     Attributes:
-        resumed: who shared a stack when a checkpoint was written, for the first step after it. (Clients that have lost
-            their optimizer's state differ from the others from then on; which ones have cannot be told afterwards.)
+        resumed: the clients that shared a stack when a checkpoint was written, for the first step after it. (Clients
+            that have lost their optimizer's state differ from the others from then on, and it is not known afterwards
+            which ones have.)
     """
 
     def __init__(self, inner: Engine, scope: Scope, compiled: bool) -> None:
@@ -114,11 +116,11 @@ class StackedEngine(Engine):
 
     @property
     def shared(self) -> dict[str, list[Any]]:
-        """Return who takes part and who shares a stack, for a checkpoint."""
+        """The clients that take part, and the stacks that they share, for a checkpoint."""
         return {"clients": list(self._names), "stacks": [names for names, _ in self._stacks.values()]}
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
-        """See :class:`Engine`; a stack's jobs on batches of one round go together."""
+        """See :class:`Engine`. The batches of a stack's clients in one round are evaluated together."""
         position = {
             id(client): (stack, index)
             for _, stack in self._stacks.values()
@@ -171,5 +173,7 @@ class StackedEngine(Engine):
 
 
 def _agree(names: Sequence[str], steps: Mapping[str, ClientStep]) -> bool:
-    """Whether the optimizers of all step now, or of none: a client's last batch of an epoch may come before others'."""
+    """Return whether the optimizers of all clients step now, or those of none. A client's last batch of an epoch may
+    come before the others'.
+    """
     return len({steps[name].update for name in names}) == 1

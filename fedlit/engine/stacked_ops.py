@@ -1,4 +1,4 @@
-"""What a stack computes in place of some of PyTorch's functions."""
+"""The replacements of some of PyTorch's functions in a stack."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SIGNATURES = {func: inspect.signature(func) for func in (nn.functional.batch_nor
 
 
 class Stacked(TorchFunctionMode):
-    """Has linear layers and normalisations of a stack computed by kernels of its own (:mod:`fedlit.nn.native`), and
-    dropout drawn for each client as it would be drawn alone.
+    """Computes the linear layers and normalisations of a stack by special kernels (:mod:`fedlit.nn.native`), and draws
+    dropout for each client as it would be drawn for the client alone.
     """
 
     def __init__(self, compiled: bool, seeds: Sequence[int] = ()) -> None:
@@ -56,21 +56,21 @@ class Stacked(TorchFunctionMode):
 
 
 def _arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """The arguments of a call in the order of the function's signature, defaults included."""
+    """Return the arguments of a call in the order of the function's signature, including defaults."""
     bound = SIGNATURES[func].bind(*args, **kwargs)
     bound.apply_defaults()
     return list(bound.arguments.values())
 
 
 class StackedDropout(Masked):
-    """Under ``vmap`` it takes the place of ``torch.nn.functional.dropout``, with a generator for each of the stack.
+    """Replaces ``torch.nn.functional.dropout`` under ``vmap``, with one generator for each client of the stack.
 
     The numbers are those that PyTorch draws for one client after :func:`fedlit.seeding.isolated_rng` (on the CPU).
     """
 
     @staticmethod
     def forward(x: Tensor, p: float, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
-        """(stack, …) → what remains of it, and by how much each number was multiplied."""
+        """Return what remains of (stack, …), and the factor by which each number was multiplied."""
         kept = torch.empty_like(x, memory_format=torch.contiguous_format)
         for own, generator in zip(kept, generators, strict=True):
             own.bernoulli_(1 - p, generator=generator)
@@ -79,5 +79,5 @@ class StackedDropout(Masked):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any) -> tuple[Any, Any]:
-        """The stack is the first dimension."""
+        """Apply dropout with the stack as the first dimension."""
         return StackedDropout.apply(stack_first(info.batch_size, x, in_dims[0]), p, generators), (0, 0)

@@ -1,4 +1,4 @@
-"""Clients side by side, each step on one of several threads."""
+"""Runs clients side by side, each step on one of several threads."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ class ThreadedEngine(Engine):
             self._pool.submit(settle, *mine)  # a client may remember things between its batches
 
     def close(self) -> None:
-        """See :class:`Engine`; what has not begun is not begun any more."""
+        """See :class:`Engine`. Work that has not begun is cancelled."""
         self._pool.shutdown(cancel_futures=True)
 
 
 def _finish(futures: Iterable[Future]) -> None:
-    """Wait for all before the first error is raised, so that none goes on in the background."""
+    """Wait for all futures before the first error is raised, so that none goes on in the background."""
     errors = [error for future in list(futures) if (error := future.exception()) is not None]
     if errors:
         raise errors[0]

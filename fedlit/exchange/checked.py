@@ -1,4 +1,4 @@
-"""What a rule returned, checked before it is written: a mistake in a rule must not train on in silence."""
+"""Checks what a rule returned before it is written, so that a mistake in a rule does not go unnoticed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["check_received", "unchanged", "where_of"]
 
 @contextmanager
 def unchanged(tensors: Iterable[tuple[str, Tensor]], expected: str) -> Iterator[None]:
-    """Refuse that tensors are changed in place.
+    """Refuse to let tensors be changed in place while the context is open.
 
     Args:
-        tensors: name and tensor.
-        expected: who must leave them as they are, for the message.
+        tensors: pairs of a name and its tensor.
+        expected: the beginning of the message, which names who must leave the tensors as they are.
 
     Raises:
-        RunError: one was changed.
+        RunError: a tensor was changed.
     """
     before = [(name, value, value._version) for name, value in tensors]
     yield
@@ -34,17 +34,18 @@ def unchanged(tensors: Iterable[tuple[str, Tensor]], expected: str) -> Iterator[
 
 
 def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool = False) -> None:
-    """Refuse tensors that no client can take over.
+    """Refuse the result of a rule if clients cannot take it over.
 
     Args:
-        rule: named in the message.
-        round: what it was given.
-        received: what it returned.
-        forms: name → (dtype, shape) of federated tensors.
-        begin: whether it was asked what clients start from: it may leave clients out then.
+        rule: the rule, which the message names.
+        round: the round that the rule was given.
+        received: what the rule returned.
+        forms: maps each name to the (dtype, shape) of the federated tensor.
+        begin: whether the rule was asked what clients start from; it may then leave clients out.
 
     Raises:
-        RunError: unknown or missing clients, unknown names, another shape or dtype, values that are not finite.
+        RunError: there are unknown or missing clients, unknown names, other shapes or dtypes, or values that are not
+            finite.
     """
     problem = _problem(round, received, forms, begin=begin)
     if problem:
@@ -53,7 +54,7 @@ def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, 
 
 
 def where_of(rule: Rule, round: Round, begin: bool) -> str:
-    """A rule and the exchange, for messages."""
+    """Return a description of a rule and its exchange, for messages."""
     return f"exchange.rule: {type(rule).__name__}, {'before training' if begin else f'exchange {round.number + 1}'}"
 
 
@@ -94,7 +95,7 @@ def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bo
 
 
 def _not_finite(round: Round, received: Mapping[str, State], distinct: list[Tensor]) -> str:
-    """Return where a value is not finite. Clients share tensors, so each tensor is looked at once."""
+    """Describe where a value is not finite; empty if none is. Tensors that clients share are checked once."""
     # the largest magnitude is finite exactly if all values are
     numbers = [value for value in distinct if value.is_floating_point() and value.numel()]
     largest = torch._foreach_norm(numbers, float("inf")) if numbers else ()

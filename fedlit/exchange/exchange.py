@@ -1,6 +1,4 @@
-"""The exchange: when clients' federated states are aggregated, by which rule, and how much of the result each
-takes over.
-"""
+"""The exchange: when clients' states are aggregated, by which rule, and what share of the result each client takes."""
 
 from __future__ import annotations
 
@@ -45,25 +43,28 @@ OptimizerState = Literal["keep", "reset"]
 class Exchange(Callback):
     """Collects the federated state of every client, applies a rule, and writes back ω_k ← (1 − r) ω_k + r ω̄_k.
 
-    An exchange at the end of an epoch comes before that epoch's validation and checkpoint. A client whose federated
-    state is not finite is left out of the rule, receives its result, starts with an empty optimizer state, is named
-    in the log and counted; whatever else of it is not finite goes back to its initial values.
+    An exchange at the end of an epoch precedes that epoch's validation and checkpoint. A client whose federated state
+    is not finite is left out of the rule, receives its result, starts with an empty optimizer state, is named in the
+    log and counted. Its other tensors that are not finite are reset to their initial values.
 
     Args:
         federated: patterns of federated modules or tensors (see :func:`fedlit.sharing.select`); an empty list means no
             exchange, unless the rule works by questions.
-        every: ``step`` (each aligned step), ``epoch``, ``{steps: n}`` or ``{epochs: n}``.
-        rule: what clients receive.
-        rate: the share r that a client takes from what it receives; 1 replaces its own values.
+        every: when clients exchange: after each aligned step (``step``) or epoch (``epoch``), or after every n of them
+            (``{steps: n}``, ``{epochs: n}``).
+        rule: computes what clients receive; :class:`~fedlit.exchange.rules.mean.Mean` by default.
+        rate: the update rate r, in (0, 1]: the share that a client takes from what it receives; 1 replaces its own
+            values.
         buffers: whether BatchNorm statistics that the patterns match stay ``private`` or are averaged too
             (``average``).
-        optimizer_state: each client keeps its optimizer's state (``keep``), or each round begins without state
-            (``reset``). It never leaves the client.
+        optimizer_state: whether each client keeps its optimizer's state (``keep``), or each round begins without state
+            (``reset``). The state never leaves the client.
         participation: the share of the clients that take part in a round, drawn by (seed, round) after each exchange.
-            The others are not stepped and send nothing; they receive what the exchange gives, as they would when they
-            are drawn next.
-        minimum: the run fails if fewer clients than this have a usable update: a number, or a share of those that take
-            part in a round, such as 0.5; more than half of them if None (one, if there are two clients).
+            The others take no steps and send nothing. They receive the result of the exchange right away, as they would
+            when they are drawn next.
+        minimum: the number of clients that must have a usable update; with fewer, the run fails. It is a number, or a
+            share of the clients that take part in a round, such as 0.5; if None, more than half of them (one if there
+            are two clients).
         guard: what is done about a client whose update is far from those of the others (see
             :class:`~fedlit.exchange.guard.Guard`): it is left out and named (``leave_out``, or ``true``), or named only
             (``watch``); ``false`` for no guard.
@@ -73,21 +74,22 @@ class Exchange(Callback):
         attacks: attacks to inject into clients, as an experiment (see :class:`fedlit.attacks.Attack`).
 
     Attributes:
-        rounds: exchanges so far.
-        bytes: that have travelled in them, from and to all clients, with what the rule asked.
-        seconds: that they took.
-        transport: the way to clients that are elsewhere.
-        attackers: who attacks, where attacks are planted.
-        sharing: what of each client is federated; known once the clients are built.
-        published: client → what it publishes, as it was before training: no other names, types or shapes may follow.
-        clustering: who belongs together, after the last exchange, where the rule says so.
+        rounds: the number of exchanges so far.
+        bytes: the bytes that have travelled in them, from and to all clients, including the rule's questions.
+        seconds: the time that they took, in seconds.
+        transport: carries messages to and from clients in other processes.
+        attackers: the attacking clients, if attacks are planted.
+        sharing: which tensors of each client are federated; known once the clients are built.
+        published: maps each client to what it published before training; names, types and shapes must stay the same.
+        clustering: which clients belong together after the last exchange, if the rule finds clusters.
         guard: checks each update before it is aggregated; None for no guard.
-        named: who was left out, and how often.
-        remark: what the rule says of the settings, for the plan.
-        started: whether clients start from another run (``model.start``), which the rule must leave as it is.
+        named: counts which clients were left out or watched.
+        remark: the remark of the rule on the settings, for the plan.
+        started: whether clients start from another run (``model.start``); the rule must then leave their starting state
+            as it is.
 
     Raises:
-        ConfigError: values out of range.
+        ConfigError: a value is out of range.
 
     Example:
         >>> Exchange(["core.*"], every={"steps": 5}).due(step=9, last=False, epoch=0)
@@ -154,12 +156,12 @@ class Exchange(Callback):
 
     @property
     def not_finite(self) -> dict[str, int]:
-        """Client → how often its state was not finite."""
+        """Maps each client whose state was not finite to how often that happened."""
         return {name: counts["not_finite"] for name, counts in self.found.items() if "not_finite" in counts}
 
     @property
     def found(self) -> dict[str, dict[str, int]]:
-        """What was done about clients, with the exchanges that each took part in (see
+        """Counts what was done about each client, and the exchanges that it took part in (see
         :data:`~fedlit.exchange.named.Found`).
         """
         return self.named.found()
@@ -169,8 +171,8 @@ class Exchange(Callback):
         return self.on and due(self.every, step, last, epoch)
 
     def plan(self, members: Members) -> Sharing:
-        """Fix which tensors of the clients are federated, once they are built; refuses what does not fit (see
-        :func:`fedlit.sharing.resolve`).
+        """Determine which tensors of the clients are federated, once the clients are built, and refuse settings that do
+        not fit (see :func:`fedlit.sharing.resolve`).
         """
         clients = members.clients
         share, private = self.transport.share, self.rule.facts.private
@@ -199,7 +201,7 @@ class Exchange(Callback):
         return self.sharing
 
     def _take_hold(self, members: Members) -> None:
-        """Let clients know their federated tensors, as they are on this device."""
+        """Give each client references to its federated tensors as they are on this device."""
         for name, client in members.clients.items():
             client._federated = live_of(client, named_tensors(client), self.sharing.names[name])
 
@@ -211,12 +213,12 @@ class Exchange(Callback):
     # ------------------------------------------------------------------ when
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take hold of the federated tensors, now that they are on their device."""
+        """Refresh the references to the federated tensors, which are on their device now."""
         self._take_hold(self._members(pl_module))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let the rule begin, and tell clients what they start from, unless a checkpoint has restored what they made
-        of it.
+        """Draw the first cohort. Unless a checkpoint was restored, let the rule begin and call each client's
+        ``on_receive`` with the state that it starts from.
         """
         members = self._members(pl_module)
         self.attackers.say()
@@ -231,7 +233,7 @@ class Exchange(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Exchange if it is time."""
+        """Exchange if an exchange is due."""
         last = trainer.is_last_batch
         due = self.due(trainer.global_step - 1, last, trainer.current_epoch)
         if not (due or last):
@@ -245,7 +247,7 @@ class Exchange(Callback):
             members.end_exchange()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Give every client its own memory again."""
+        """Give every client separate memory again."""
         self._lending.return_all()
 
     on_exception = on_fit_end  # type: ignore[assignment]  # a checkpoint may be loaded into these clients
@@ -300,12 +302,12 @@ class Exchange(Callback):
 
     @torch.no_grad()
     def exchange(self, members: Members, measure: bool = True) -> None:
-        """Collect, aggregate, write back.
+        """Collect updates, apply the rule and write its result back.
 
         Args:
-            members: whose clients exchange.
-            measure: whether to record each client's drift, its relative distance from what it receives, before
-                writing back.
+            members: the federation whose clients exchange.
+            measure: whether to record each client's drift, its relative distance from what it receives, before the
+                result is written back.
         """
         begun = time.perf_counter()
         collected = {name: self.collect(members, client) for name, client in members.active.items()}
@@ -341,7 +343,7 @@ class Exchange(Callback):
         members.record({**here, "exchange/seconds": seconds})
 
     def _tell(self, members: Members, client: FederatedClient, received: State, number: int | str) -> None:
-        """``on_receive``, which may not change what it is given: other clients receive the same tensors."""
+        """Call the client's ``on_receive``. It must not change what it is given, because clients share tensors."""
         name = client.spec.name
         expected = f"client {name!r}: expected {type(client).__name__}.on_receive to leave what it is given as it is"
         seed = derive_seed(members.seed, "receive", name, number)
@@ -361,7 +363,7 @@ class Exchange(Callback):
 
     @torch.no_grad()
     def _write_back(self, client: FederatedClient, received: State, rate: float) -> None:
-        """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on."""
+        """Compute ω_k ← (1 − r) ω_k + r ω̄_k in place, on the device of the tensors."""
         federated = client.federated
         names = [name for name in received if name in federated]
         mine, theirs = [federated[name] for name in names], [received[name].to(federated[name].dtype) for name in names]
@@ -382,7 +384,7 @@ class Exchange(Callback):
         return {**counted, **rule, "named": self.named.state_dict(), **guard}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore."""
+        """Restore a state that :meth:`state_dict` returned."""
         for name in ("rounds", "bytes", "seconds"):
             setattr(self, name, state_dict[name])
         self.rule.load_state_dict(state_dict["rule"])
@@ -392,6 +394,6 @@ class Exchange(Callback):
 
 
 def _is_of(key: str, members: Members) -> bool:
-    """Return whether a record belongs to a client here, or to the federation."""
+    """Return whether a record belongs to a client of this process or to the whole federation."""
     client = key.removesuffix("/train/drift") if key.endswith("/train/drift") else key.rpartition("/exchange/")[0]
     return not client or client in members.clients

@@ -1,6 +1,6 @@
-"""How far each client's update is from the others': the arithmetic of the guard, which knows no client by name.
+"""Measures how far each client's update is from the others': the arithmetic of the guard, which knows no client's name.
 
-All of it is done where the tensors are, so that on an accelerator nothing is read back.
+All computations run where the tensors are, so that on an accelerator nothing is read back.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from fedlit.sharing import State
 __all__ = ["REMEMBERED", "Far", "find_far", "norms_of", "relative_sizes"]
 
 SUSPICIOUS, FAR = 4.0, 6.0
-"""Robust z-scores of the logarithm of an update's relative size: from which on a client is named, and left out."""
+"""Robust z-scores of the logarithm of an update's relative size, from which clients are named, and left out."""
 
 FLOOR, CEILING = math.log(1.4), 1.5 * math.log(1.4)
-"""The least and the largest spread of these logarithms that is believed: from 1.4⁶ = 7.5 times the median size on an
-update is far, however alike clients are, and from 21 times on however they differ. So nobody can hide by spreading."""
+"""The least and the largest spread of these logarithms that is assumed: with the least, an update is far from 1.4⁶ =
+7.5 times the median size on, with the largest, from 21 times on. So nobody can hide by spreading."""
 
 STILL = math.log(30.0)
-"""By how much less than the median one a client moves that says nothing of how clients differ."""
+"""The logarithm of the factor by which a client may move less than the median one and still count in the spread."""
 
 NEVER_NEGATIVE = "running_var"
-"""How names of tensors end of which a negative number makes all that is computed with it NaN."""
+"""The end of the names of tensors in which a negative number makes all that is computed with it NaN."""
 
 ABSURD, LARGER = math.log(100.0), math.log(30.0)
-"""By how much the root mean square of a client's parameters may grow from one exchange to the next, and how much larger
-than the least of the others it then is, before its own history speaks against it."""
+"""Logarithms of how much the root mean square of a client's parameters may grow since earlier exchanges, and of how
+much larger than the smallest client's it may be; beyond both, a client is far by its own history."""
 
 REMEMBERED = 10
-"""Exchanges that a client's history reaches back."""
+"""The number of exchanges in a client's history."""
 
 
 @dataclass(frozen=True)
 class Far:
-    """What was found, as tensors over K clients; NaN and False for those that were not looked at.
+    """The findings about K clients, as tensors; NaN and False for clients that were not examined.
 
-    Norms are float32: one that is too large for it is infinite, which is far.
+    Norms are float32. A norm that is too large for this type is infinite, and therefore far.
 
     Attributes:
-        size: (K,) float32, how many times as large as the median client's an update is; of those that are grown, how
-            many times as large as before their parameters are.
-        suspicious: (K,) bool, to be named; those that are far too.
-        far: (K,) bool, to be left out.
-        grown: (K,) bool, those of the far against whom their own history speaks, and not the others.
-        level: (K,) float32, log of the root mean square of parameters.
-        change: (K,) float32, log of the norm of what parameters changed by.
+        size: (K,) float32, how many times as large as the median client's an update is; for clients that are ``grown``,
+            how many times as large as in earlier exchanges their parameters, or their updates, are.
+        suspicious: (K,) bool, whether a client is to be named; true for all that are far.
+        far: (K,) bool, whether a client is to be left out.
+        grown: (K,) bool, whether a client is far by its own history alone, and not by comparison with the others.
+        level: (K,) float32, the logarithm of the root mean square of the parameters.
+        change: (K,) float32, the logarithm of the norm of the change of the parameters.
     """
 
     size: Tensor
@@ -63,12 +63,13 @@ class Far:
 
 
 def norms_of(update: Update, given: State) -> tuple[list[str], Tensor]:
-    """Names, and (2, T) float32: Euclidean norms of what each tensor changed by, and of the tensor itself; infinite for
-    numbers that cannot be.
+    """Return the names of the floating-point tensors and, as (2, T) float32, the Euclidean norms of each tensor's
+    change and of the tensor itself. A tensor with impossible values, such as a negative variance, has an infinite norm.
 
     Args:
-        update: of one client.
-        given: name → what it had been given. What is missing here is measured against 0.
+        update: the update of one client.
+        given: maps each name to the tensor that the client had been given. A tensor that is missing here is measured
+            against 0.
     """
     names = [name for name, value in update.state.items() if value.is_floating_point()]
     if not names:
@@ -89,15 +90,15 @@ def norms_of(update: Update, given: State) -> tuple[list[str], Tensor]:
 
 
 def relative_sizes(norms: Tensor, chosen: Tensor) -> Tensor:
-    """(K,) log of each client's size over that of a client whose every tensor has the median norm.
+    """Return (K,) the logarithm of each client's size relative to a client whose tensors all have the median norm.
 
-    The median of a tensor is the lower one of those that have it and move at all, so that clients with other tensors
-    can be compared, and clients that send back what they were given count for nothing. A tensor that one client alone
-    has harms nobody else and does not count.
+    The median of a tensor is the lower median over the clients that have it and moved at all. So clients with different
+    tensors can be compared, and clients that send back what they were given do not count. A tensor that only one client
+    has does not count either, because it cannot harm the others.
 
     Args:
-        norms: (K, T) norm of each client's tensors, NaN where it has none.
-        chosen: (T,) bool, the tensors to look at.
+        norms: (K, T) the norm of each client's tensors, NaN if it has no such tensor.
+        chosen: (T,) bool, which tensors count.
 
     Example:
         >>> relative_sizes(torch.tensor([[1.0, 2.0], [1.0, torch.nan], [8.0, 2.0]]), torch.tensor([True, True])).exp()
@@ -116,16 +117,16 @@ def find_far(
 ) -> Far:
     """Find clients whose update is far from the others', or from their own earlier updates.
 
-    Parameters are compared by what they changed by. A client that takes more steps than the median one may move as much
-    further. Statistics of normalisations are squares of what parameters are made of, so the root of their ratio counts.
+    Parameters are compared by their change. A client that takes more steps than the median client may move further in
+    proportion. Normalisation statistics are squares of what parameters are made of, so the square root of their ratio
+    counts.
 
     Args:
-        norms: (2, K, T) as :func:`norms_of` gives them; NaN where a client has no such tensor, or is not to be looked
-            at.
+        norms: (2, K, T) as :func:`norms_of` returns them; NaN if a client has no such tensor, or is not to be examined.
         parameters: (T,) bool, which tensors are parameters.
-        numbers: (T,) of values in each tensor.
+        numbers: (T,) the number of values in each tensor.
         past: (level, change) of earlier exchanges, the newest last.
-        steps: (K,) how many each client takes in an epoch.
+        steps: (K,) the number of steps that each client takes in an epoch.
     """
     changed, itself = norms
     there = ~changed.isnan().all(1)
@@ -162,7 +163,7 @@ def find_far(
 
 
 def _distances(logs: Tensor) -> tuple[Tensor, Tensor]:
-    """How far each is from the median, and the spread by which that is judged: (kinds, K) and (kinds, 1)."""
+    """Return each client's distance from the median, (kinds, K), and the spread by which it is judged, (kinds, 1)."""
     logs = torch.where(logs == -math.inf, torch.nan, logs)  # who does not move is no measure of others
     away = logs - logs.nanmedian(1, keepdim=True).values
     counted = torch.where(away > -STILL, away.abs(), torch.nan)
@@ -173,7 +174,7 @@ def _distances(logs: Tensor) -> tuple[Tensor, Tensor]:
 def _by_history(
     level: Tensor, change: Tensor, past: Sequence[tuple[Tensor, Tensor]], *, pair: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Against whom its own history speaks, and the log of how much it has grown."""
+    """Return which clients stand out against their own history, and the logarithm of how much they have grown."""
     before = torch.stack([past_level for past_level, _ in past]) if past else torch.full_like(level, torch.nan)[None]
     # initial values of networks are about 1 or less
     growth = level - before.nanmedian(0).values.nan_to_num(0.0).clamp_min(0.0)

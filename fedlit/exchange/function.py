@@ -1,4 +1,4 @@
-"""The federated part of a client as a function, for rules that compare functions and not only numbers."""
+"""The federated part of a client as a function, for rules that compare functions rather than numbers."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ CHAIN = ("encoder", "core", "head")
 
 
 class FederatedFunction:
-    """Of a client's encoder, core and head those from the first to the last that hold federated parameters, as a
-    function of these.
+    """The parts of a client (encoder, core, head) from the first to the last that has federated parameters, as a
+    function of these parameters.
 
-    It holds nothing that a client has learnt. Private parameters in between stand at their initial values, which are
-    the same at all clients; batch normalisation uses the statistics of the inputs that the function is given; dropout
-    is off.
+    It holds nothing that a client has learnt. Private parameters in between have their initial values, which are the
+    same at all clients; batch normalisation uses the statistics of the function's inputs; dropout is off.
 
     Args:
-        modules: by name, in the order in which they are called; copied.
-        federated: names of the federated parameters.
+        modules: maps each part's name to its module, in the order in which they are called; the modules are copied.
+        federated: the names of the federated parameters.
         shape: of one input.
         bounded: makes probabilities of the outputs of a head, whatever comes before their last dimension.
 
     Attributes:
-        parameters: names of the federated parameters that the function depends on.
+        parameters: the names of the federated parameters that the function depends on.
         shape: of one input.
         bounded: see above.
-        activations: numbers that its layers put out for one input.
+        activations: the number of values that its layers compute for one input.
         ends_in_head: whether its outputs are the client's logits.
 
     Example:
@@ -77,12 +76,12 @@ class FederatedFunction:
         return sum(found)
 
     def to(self, device: torch.device) -> FederatedFunction:
-        """Return the same function on a device."""
+        """Move the function to a device and return it."""
         self._chain.to(device)
         return self
 
     def __call__(self, state: State, x: Tensor) -> Tensor:
-        """Outputs (n, …) for inputs (n, *shape); ``state`` holds ``parameters``, and may hold more."""
+        """Return the outputs (n, …) for inputs (n, *shape). ``state`` holds ``parameters``, and may hold more."""
         for name, module in self._chain.items():
             prefix = f"{name}."
             parameters = {
@@ -94,7 +93,7 @@ class FederatedFunction:
         return x
 
     def stacked(self, states: State, x: Tensor) -> Tensor:
-        """Several functions at once: outputs (m, n, …) for tensors (m, …) by name and inputs (m, n, *shape)."""
+        """Return the outputs (m, n, …) of m functions at once, for tensors (m, …) by name and inputs (m, n, *shape)."""
         parameters = {name: states[name] for name in self.parameters}
         outputs: Tensor = vmap(self.__call__)(parameters, x)
         return outputs
@@ -124,17 +123,17 @@ def entering(client: nn.Module, federated: Sequence[str], x: Tensor) -> Tensor:
 def function_of(
     client: nn.Module, inputs: int, federated: Sequence[str], bounded: Callable[[Tensor], Tensor] = one_of
 ) -> FederatedFunction:
-    """The federated part of a client.
+    """Return the federated part of a client as a function.
 
     Args:
-        client: with an encoder, a core and a head; not trained yet, for private parameters within the part keep the
-            values that they have here.
-        inputs: width of its input.
-        federated: names of its federated parameters.
+        client: a client with an encoder, a core and a head. It must not be trained yet, because private parameters
+            within the part keep the values that they have here.
+        inputs: the width of its input.
+        federated: the names of its federated parameters.
         bounded: see :class:`FederatedFunction`.
 
     Raises:
-        ConfigError: there are federated parameters elsewhere.
+        ConfigError: there are federated parameters outside of encoder, core and head, or none within them.
     """
     first, last = _span(federated)
     x = entering(copy.deepcopy(client).eval(), federated, torch.zeros(2, inputs))

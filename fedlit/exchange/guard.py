@@ -1,4 +1,4 @@
-"""The guard: looks at what clients sent before a rule does, so that one client's numbers cannot ruin all others."""
+"""The guard checks clients' updates before a rule does, so that one client's numbers cannot ruin all others."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Verdict:
     """The findings of a guard in a round.
 
     Attributes:
-        left_out: client → how many times as large as usual its update is, of those that were left out.
-        watched: the same of those that are named only.
-        grown: those against whom their own history speaks: the size is how much they have grown.
-        doubt: those of the watched among whom one is wrong, and nobody can tell which.
+        left_out: maps each client that was left out to how many times as large as usual its update is.
+        watched: the same for clients that are only named.
+        grown: clients that were judged by their own history; their size is how much they have grown.
+        doubt: watched clients among which one is wrong, but it cannot be decided which.
     """
 
     left_out: Mapping[str, float] = field(default_factory=dict)
@@ -51,19 +51,21 @@ class Verdict:
 class Guard:
     """Compares clients' updates with each other and with their own history (see :mod:`fedlit.exchange.far`).
 
-    It works where the rule is applied, and remembers what each client was given: an update is what a client sends
-    less that. Before the first exchange nothing was given, and parameters themselves are compared.
+    It works where the rule is applied, and remembers what each client was given: an update is the difference between
+    what a client sends and what it was given. Before the first exchange nothing was given, so the parameters themselves
+    are compared.
 
     Args:
-        mode: ``leave_out`` leaves out of the rule whose update is far from the others', and names who is suspicious;
-            ``watch`` names only, which protects nobody.
+        mode: ``leave_out`` leaves a client whose update is far from the others' out of the rule, and names suspicious
+            clients; ``watch`` only names clients, which protects nobody.
 
     Attributes:
-        given: client → the tensors it received last.
-        steps: client → optimizer steps that it takes in an epoch; who takes more may move further.
+        given: maps each client to the tensors that it received last.
+        steps: maps each client to the number of optimizer steps that it takes in an epoch; a client with more steps may
+            move further.
 
     Raises:
-        ConfigError: no such mode.
+        ConfigError: there is no such mode.
     """
 
     def __init__(self, mode: GuardMode = "leave_out") -> None:
@@ -76,7 +78,7 @@ class Guard:
         self._past: list[tuple[Tensor, Tensor]] = []
 
     def _not_given(self, sharing: Sharing) -> set[str]:
-        """Parameters that some client which has them was never given: they are measured against 0 at all clients."""
+        """Return parameters that some client has but was never given; they are measured against 0 at all clients."""
         return {
             name
             for client, names in sharing.parameters.items()
@@ -86,12 +88,13 @@ class Guard:
         }
 
     def judge(self, updates: Mapping[str, Update], sharing: Sharing, finite: Mapping[str, Tensor]) -> Far:
-        """Whose update is far, over all clients of the federation in the order of their names; no value is read back.
+        """Find the clients whose update is far, over all clients of the federation in the order of their names. No
+        value is read back from the device.
 
         Args:
-            updates: of all clients that take part.
-            sharing: what of each client is federated.
-            finite: client → whether its update is finite, a boolean; nothing is judged of one that is not.
+            updates: the updates of all clients that take part.
+            sharing: which tensors of each client are federated.
+            finite: maps each client to whether its update is finite, as a boolean tensor; other updates are not judged.
         """
         self._unknown = self._not_given(sharing)
         measured = {client: norms_of(update, self._start(update, client)) for client, update in updates.items()}
@@ -121,8 +124,9 @@ class Guard:
         """Return the updates that the rule may see, and the findings about clients.
 
         Args:
-            updates: without those that are not finite.
-            table: client → size, and whether it is suspicious, far and grown, as :meth:`judge` found.
+            updates: the updates that are finite.
+            table: four mappings with the findings of :meth:`judge`, as read from the device: client → size, and client
+                → whether it is suspicious, far and grown.
         """
         size, *flags = table
         suspicious, is_far, is_grown = ([name for name in size if flag[name]] for flag in flags)
@@ -141,11 +145,11 @@ class Guard:
         return {name: given[name] for name in update.parameters if name in given and name not in self._unknown}
 
     def note(self, received: Mapping[str, State], sent: Iterable[int] = ()) -> None:
-        """Remember what clients were given: references, for nobody changes these tensors but those who own them.
+        """Remember what clients were given, as references; tensors that a client has sent and will change are copied.
 
         Args:
-            received: by client.
-            sent: places in memory of what clients sent, which they will change.
+            received: maps each client to what it was given.
+            sent: the memory addresses of tensors that clients sent, which they will change.
         """
         theirs = set(sent)
         for client, state in received.items():
@@ -167,7 +171,7 @@ class Guard:
         return {"given": dict(self.given), "past": list(self._past)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore."""
+        """Restore a state that :meth:`state_dict` returned."""
         self.given = {client: dict(tensors) for client, tensors in state["given"].items()}
         self._past = [(level, change) for level, change in state["past"]]
 
@@ -175,16 +179,16 @@ class Guard:
 def screen(
     updates: Mapping[str, Update], sharing: Sharing, guard: Guard | None
 ) -> tuple[dict[str, Update], tuple[str, ...], Verdict]:
-    """Leave out updates that are not finite, and those that the guard does not let pass. Whatever decides is read from
-    the device at once.
+    """Leave out updates that are not finite, and updates that the guard does not pass. All values that decide this are
+    read from the device at once.
 
     Args:
-        updates: of all clients that take part.
-        sharing: what of each client is federated.
+        updates: the updates of all clients that take part.
+        sharing: which tensors of each client are federated.
         guard: None for no guard.
 
     Returns:
-        What the rule may see, whose update is not finite, and what the guard found.
+        The updates that the rule may see, the clients whose update is not finite, and the findings of the guard.
     """
     if not updates:
         return {}, (), Verdict()

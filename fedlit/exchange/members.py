@@ -57,19 +57,19 @@ class Members(Protocol):
 
     @property
     def steps(self) -> Mapping[str, int]:
-        """Client → optimizer steps that it takes in an epoch, at most; of all clients, as far as they told."""
+        """Maps each client that reported it to the largest number of optimizer steps that it takes in an epoch."""
 
     def end_exchange(self) -> None:
-        """Called behind an epoch's last step and its exchange, before validation and checkpoint."""
+        """Called after an epoch's last step and its exchange, before validation and checkpoint."""
 
     def fresh(self, spec: ClientSpec, seed: int | None = None) -> FederatedClient:
-        """A client as it was before training, or as it would be with another seed."""
+        """Return a client as it was before training, or as it would be with another seed."""
 
     def rows(self, client: str) -> Rows:
-        """A client's training rows."""
+        """Return a client's training rows."""
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Give each client's facts to all processes."""
 
     def record(self, values: Mapping[str, Tensor | float]) -> None:
-        """Have scalars logged at the end of this epoch."""
+        """Log scalars at the end of this epoch."""

@@ -16,14 +16,14 @@ __all__ = ["OUT", "Found", "Named", "check_left_out", "found_in", "too_often", "
 _log = logging.getLogger(__name__)
 
 Found = Mapping[str, Mapping[str, int]]
-"""Client → ``exchanges`` that it took part in, and in how many of them it was ``left_out``, ``watched`` or
-``not_finite``."""
+"""Maps each client to the number of ``exchanges`` that it took part in, and of those in which it was ``left_out``,
+``watched`` or ``not_finite``."""
 
 OUT = ("left_out", "not_finite")
-"""What keeps a client from taking part as the others do; who is only watched does."""
+"""The findings that keep a client from taking part as the others do; a client that is only watched takes part."""
 
 OFTEN = 0.5
-"""The share of its exchanges from which on it is said at the end that a client was left out too often."""
+"""The share of its exchanges from which on a client is reported, at the end, as left out too often."""
 
 _SAID = {
     "left_out": "was left out: {why}",
@@ -33,22 +33,22 @@ _ADVICE = "look at its data, its units and its learning rate"
 
 
 class Named:
-    """Counts and says which clients' updates were not finite, and what a guard found."""
+    """Counts and logs the clients whose updates were not finite, or that the guard named."""
 
     def __init__(self) -> None:
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def take(self, verdict: Verdict, number: int, clients: Iterable[str], lost: Sequence[str] = ()) -> dict[str, float]:
-        """Count and log what was found in an exchange.
+        """Count and log the findings of one exchange.
 
         Args:
-            verdict: of the guard.
-            number: exchanges before it.
-            clients: that took part.
-            lost: those whose update was not finite.
+            verdict: the findings of the guard.
+            number: the number of exchanges before this one.
+            clients: the clients that took part.
+            lost: the clients whose update was not finite.
 
         Returns:
-            What to log, by ``<client>/<tag>``.
+            The values to log, by ``<client>/<tag>``.
         """
         where, records, before = f"exchange {number + 1}", dict[str, float](), self.before(lost)
         for client in clients:
@@ -70,7 +70,7 @@ class Named:
         return records
 
     def before(self, lost: Iterable[str] = ()) -> str:
-        """Clients that the guard named earlier and that may have caused an error, as the end of a message.
+        """Return the clients that the guard named earlier and that may have caused an error, as the end of a message.
 
         Args:
             lost: clients that the message is about.
@@ -80,7 +80,7 @@ class Named:
         return f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}" if guilty else ""
 
     def found(self) -> dict[str, dict[str, int]]:
-        """Client → how often it was left out, watched or not finite; clients without any are left out."""
+        """Map each client to how often it was left out, watched or not finite; omit clients without a finding."""
         return found_in({"named": self._counts})
 
     def state_dict(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Named:
         return {name: dict(counts) for name, counts in self._counts.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore."""
+        """Restore a state that :meth:`state_dict` returned."""
         self._counts = defaultdict(Counter, {client: Counter(counts) for client, counts in state.items()})
 
     def _count(self, client: str, done: str) -> int:
@@ -97,7 +97,7 @@ class Named:
 
 
 _MARKS = tuple(10**power for power in range(12))
-"""How often a thing is said: exchanges at every step would fill the terminal."""
+"""The counts at which a repeated finding is logged, because exchanges at every step would fill the terminal."""
 
 
 def _why(size: float, *, grown: bool = False) -> str:
@@ -113,7 +113,7 @@ def _times(size: float) -> str:
 
 
 def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Return what a checkpoint says about clients that were left out; empty without an exchange."""
+    """Return the counts of clients that were left out or watched, from a checkpoint; empty without an exchange."""
     return {
         name: {key: counts[key] for key in ("exchanges", *DONE, "not_finite") if key in counts}
         for name, counts in sorted(state.get("named", {}).items())
@@ -122,7 +122,7 @@ def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def too_often(found: Found) -> list[str]:
-    """Clients that were left out of half or more of the exchanges that they took part in.
+    """Return the clients that were left out of half or more of the exchanges that they took part in.
 
     Example:
         >>> too_often({"north": {"exchanges": 4, "left_out": 2}, "south": {"exchanges": 4, "watched": 4}})
@@ -133,10 +133,10 @@ def too_often(found: Found) -> list[str]:
 
 
 def check_left_out(found: Found) -> None:
-    """Let a command that came to its end say by its exit status that a client was left out.
+    """Raise an error if a client was left out too often, so that the command's exit status shows it.
 
     Raises:
-        LeftOutError: one was, of half or more of its exchanges.
+        LeftOutError: a client was left out of half or more of its exchanges.
     """
     if out := too_often(found):
         raise LeftOutError(

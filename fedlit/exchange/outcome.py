@@ -22,7 +22,7 @@ Minimum = int | float | None
 """Clients that a round needs: a number, a share of those that take part, or more than half of them (None)."""
 
 BEGIN = -1
-"""The number of the round before training, in which a rule says what clients start from."""
+"""The number of the round before training, in which a rule determines what clients start from."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,13 @@ class Outcome:
     """The outcome of a round.
 
     Attributes:
-        received: client → named tensors, for the clients of this process.
-        lost: clients whose update was not finite, by name; of all.
-        records: what to log, by key (``<client>/train/drift`` of the clients here, ``train/drift``, …).
-        bytes: that travelled, from and to all clients.
-        clustering: who belongs together, where the rule says so and runs here.
-        verdict: what the guard found; of all, or of the clients here.
+        received: maps each client of this process to its named tensors.
+        lost: the names of the clients whose update was not finite, in all processes.
+        records: the values to log, by key (``<client>/train/drift`` of the clients of this process, ``train/drift``,
+            …).
+        bytes: the bytes that travelled, from and to all clients.
+        clustering: which clients belong together, if the rule finds clusters and runs in this process.
+        verdict: the findings of the guard about all clients, or about those of this process.
     """
 
     received: Mapping[str, State]
@@ -46,7 +47,7 @@ class Outcome:
     verdict: Verdict = field(default_factory=Verdict)
 
     def to_message(self, clients: Collection[str]) -> dict[str, Any]:
-        """The message to some clients, as :func:`fedlit.exchange.wire.pack` takes it."""
+        """Return the message to some clients, in a form that :func:`fedlit.exchange.wire.pack` accepts."""
         return {
             "received": {name: state for name, state in self.received.items() if name in clients},
             "lost": self.lost,
@@ -57,7 +58,7 @@ class Outcome:
 
     @classmethod
     def from_message(cls, told: Mapping[str, Any]) -> Outcome:
-        """The inverse of :meth:`to_message`, but for clusters."""
+        """Restore an outcome from a message of :meth:`to_message`. Clusters are not part of it."""
         return cls(**{**told, "lost": tuple(told["lost"]), "verdict": Verdict(**told["verdict"])})
 
 
@@ -74,11 +75,11 @@ def is_minimum(found: Any) -> bool:
 
 
 def least(minimum: Minimum, clients: int) -> int:
-    """How many of the clients of a round are needed.
+    """Return how many of a round's clients must have a usable update.
 
     Args:
         minimum: see :data:`Minimum`.
-        clients: that take part.
+        clients: the number of clients that take part.
 
     Example:
         >>> least(None, 4), least(None, 3), least(None, 2), least(0.25, 10), least(2, 10)
@@ -93,11 +94,11 @@ def require(remaining: int, lost: Sequence[str], far: Sequence[str], minimum: in
     """Refuse to go on with too few clients.
 
     Args:
-        remaining: clients whose update counts.
-        lost: those whose update is not finite.
-        far: those that the guard left out.
-        minimum: how many are needed.
-        where: which exchange.
+        remaining: the number of clients with a usable update.
+        lost: the clients whose update is not finite.
+        far: the clients that the guard left out.
+        minimum: the number of clients that are needed.
+        where: the exchange, for the message.
 
     Raises:
         RunError: fewer than the minimum remain.
@@ -117,7 +118,7 @@ class Asked:
     """Asks clients, counts the bytes of questions and answers, and remembers which tensors clients received with them.
 
     Args:
-        ask: asks clients.
+        ask: sends questions to clients and returns their answers.
         sharing: which tensors each client has.
     """
 
@@ -126,7 +127,7 @@ class Asked:
         self._had: dict[str, set[int]] = {}
 
     def __call__(self, questions: Mapping[str, Question]) -> Mapping[str, Any]:
-        """Ask, without tensors that a client does not have."""
+        """Ask clients, and send no tensors that a client does not have."""
         questions = {name: self._fitting(name, question) for name, question in questions.items()}
         answers = self._ask(questions)
         for name, question in questions.items():
@@ -140,14 +141,14 @@ class Asked:
         return answers
 
     def _fitting(self, client: str, question: Question) -> Question:
-        """Without tensors that the client does not have."""
+        """Return the question without the tensors that the client does not have."""
         if not isinstance(question, Losses):
             return question
         names = self._sharing.names[client]
         return Losses([{name: state[name] for name in names if name in state} for state in question.states])
 
     def weigh(self, collected: Mapping[str, Update], received: Mapping[str, State]) -> int:
-        """The bytes of a round. Tensors that came with a question are not counted again."""
+        """Return the bytes of a round. Tensors that came with a question are not counted again."""
         weight = self._bytes + sum(map(bytes_of, received.values()))
         for name, update in collected.items():
             weight += bytes_of(update.state) + bytes_of(update.published)

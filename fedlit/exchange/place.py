@@ -1,4 +1,4 @@
-"""Where this process stands among those that torchrun or srun started together. Imports no torch."""
+"""The place of this process among those that torchrun or srun started together. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedlit.errors import ConfigError
 __all__ = ["Place", "find_place", "first_to_end", "refuse_ranks", "says_the_end"]
 
 first_to_end: list[Callable[[], bool]] = []
-"""Functions that tell whether this rank is the first to end."""
+"""Functions that return whether this rank is the first to end."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Place:
 
     Attributes:
         rank: its number, from 0.
-        size: how many there are.
+        size: the number of processes.
         local: its number on its machine, from 0.
-        address: of the machine of rank 0.
-        port: there, where they meet.
+        address: the address of the machine of rank 0.
+        port: the port on that machine at which the processes meet.
     """
 
     rank: int
@@ -34,8 +34,7 @@ class Place:
 
 
 def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """Read the place from the environment of torchrun or srun; None if neither started this process, or if it is the
-    only one.
+    """Return the place in the environment of torchrun or srun; None if neither started this process, or only this one.
 
     Example:
         >>> find_place({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "n7", "MASTER_PORT": "29500"})
@@ -65,10 +64,10 @@ def _first_node(environment: Mapping[str, str]) -> str:
 
 
 def refuse_ranks(what: str) -> None:
-    """Refuse a command that runs in one process where several were started.
+    """Refuse to run a single-process command if several processes were started.
 
     Raises:
-        ConfigError: torchrun or srun started several.
+        ConfigError: torchrun or srun started several processes.
     """
     if (place := find_place()) is not None:
         raise ConfigError(
@@ -78,5 +77,5 @@ def refuse_ranks(what: str) -> None:
 
 
 def says_the_end() -> bool:
-    """Whether this process prints why it ends. Of several ranks the first to end does: the others end because of it."""
+    """Return whether this process prints why it ends. The first rank to end does; the others end because of it."""
     return all(is_first() for is_first in first_to_end)

@@ -1,4 +1,4 @@
-"""What a rule may ask of clients beside their updates, and what it knows of their networks without asking."""
+"""The questions that a rule may ask clients, and the blueprint of their networks, which it knows without asking."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def bytes_of(state: State) -> int:
 
 @dataclass(frozen=True)
 class Losses:
-    """Mean loss over the client's training rows, (len(states),) float32, with each state's federated tensors in place
-    of its own.
+    """Asks for the mean loss over the client's training rows, (len(states),) float32, with the federated tensors of
+    each state in place of the client's.
     """
 
     states: Sequence[State]
@@ -44,17 +44,16 @@ class Losses:
 
 @dataclass(frozen=True)
 class InputRange:
-    """Least and largest value of what enters the federated part, over the training rows: (2, *shape) float32."""
+    """Asks for the least and largest values of the federated part's inputs over training rows: (2, *shape) float32."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """What clients of a class answer by themselves: named tensors, those that ``client.answer(topic, tensors, rows)``
-    returns.
+    """A question for clients of one class, answered by the named tensors of ``client.answer(topic, tensors, rows)``.
 
     Attributes:
-        topic: what is asked.
-        tensors: what is said with it, by name.
+        topic: what the question is about.
+        tensors: the tensors that come with it, by name.
     """
 
     topic: str
@@ -63,7 +62,7 @@ class Own:
 
 Question = Losses | InputRange | Own
 QUESTIONS: dict[str, type[Any]] = {"losses": Losses, "input_range": InputRange, "own": Own}
-"""By the name under which they travel."""
+"""Maps the name of each question in messages to its class."""
 
 
 def within(question: Question, values: Mapping[str, Mapping[str, float]]) -> bool:
@@ -75,15 +74,15 @@ def within(question: Question, values: Mapping[str, Mapping[str, float]]) -> boo
 
 @dataclass
 class Blueprint:
-    """What is known of clients' networks without asking any: how they are built. It holds nothing learnt.
+    """The structure of clients' networks, which is known without asking them. It holds nothing that was learnt.
 
     Attributes:
-        build: makes a client, untrained, with initial values of the run's seed (None) or another one.
-        names: of its federated tensors.
-        parameters: those that are parameters.
-        device: where rules compute.
-        clients: those of this process, as their configuration makes them; known to ``Rule.check`` alone.
-        reset: whether each round begins with an empty optimizer state; known there, too.
+        build: makes an untrained client, with initial values of the run's seed (None) or of another one.
+        names: the names of its federated tensors.
+        parameters: the names of the federated tensors that are parameters.
+        device: the device on which rules compute.
+        clients: the clients of this process, as their configuration makes them; only known to ``Rule.check``.
+        reset: whether each round begins with an empty optimizer state; only known to ``Rule.check``.
     """
 
     build: Callable[[int | None], FederatedClient]
@@ -94,17 +93,17 @@ class Blueprint:
     reset: bool = False
 
     def part(self, names: Collection[str]) -> Blueprint:
-        """Return the same question about some of its tensors."""
+        """Return a blueprint that has only some of the federated tensors."""
         kept, parameters = ([name for name in mine if name in names] for mine in (self.names, self.parameters))
         return replace(self, names=kept, parameters=parameters)
 
     def function(self) -> FederatedFunction:
-        """The federated part as a function."""
+        """Return the federated part as a function."""
         client = self.build(None)
         return function_of(client, client.spec.num_features, self.parameters, client.spec.task.bounded)
 
     def fresh(self, seed: int | None) -> State:
-        """Initial values of the federated tensors, drawn by another seed, or by the run's if None."""
+        """Return initial values of the federated tensors, drawn from another seed, or from the run's seed if None."""
         client = self.build(seed)
         drawn = live_of(client, named_tensors(client), self.names)
         return {name: drawn[name].detach().to(self.device) for name in self.names}
@@ -112,11 +111,11 @@ class Blueprint:
 
 @dataclass
 class Answerer:
-    """Answers questions for one client, from its own rows.
+    """Answers questions for one client, from its training rows.
 
     Attributes:
-        client: it.
-        parameters: names of its federated parameters.
+        client: the client.
+        parameters: the names of its federated parameters.
         rows: its training rows.
     """
 
@@ -126,7 +125,7 @@ class Answerer:
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Any:
-        """The answer; each question says what it is."""
+        """Return the answer; the class of each question describes it."""
         if isinstance(question, Own):
             return self._own(question)
         was = {module: module.training for module in self.client.modules()}

@@ -1,7 +1,7 @@
-"""The processes of a cluster's job, which torchrun or srun starts, watches and ends. Each has some of the clients.
+"""The processes (ranks) of a cluster's job, started, watched and ended by torchrun or srun. Each has some clients.
 
-They talk over a process group of their own (gloo): over torch's default one, metrics of other libraries would wait for
-each other. Tensors travel by the CPU.
+The ranks communicate through a process group of their own (gloo): in torch's default one, metrics of other libraries
+would wait for each other. Tensors travel through the CPU.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from fedlit.show.shown import Notices, print_notice, say, say_by
 __all__ = ["Ranks", "deal", "join"]
 
 _MEETING = timedelta(seconds=60)
-"""In which all ranks must come."""
+"""The time within which all ranks must arrive."""
 _WORK = timedelta(days=365)
-"""What a rank may take between two messages: the launcher knows whether it lives."""
+"""The time that a rank may take between two messages. It is long, because the launcher knows whether the rank lives."""
 
 
 def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
-    """Clients in blocks of neighbouring names, as even as such blocks are.
+    """Divide clients into blocks of neighbouring names, as even in size as such blocks can be.
 
     Args:
-        sizes: client → rows, or whatever says how long it takes.
-        ranks: how many blocks.
+        sizes: maps each client to its number of rows, or to another measure of the time that it takes.
+        ranks: the number of blocks.
 
     Raises:
         ConfigError: there are fewer clients than ranks.
@@ -71,16 +71,16 @@ def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
 
 
 class Ranks(Group):
-    """A transport over the ranks of a job. Rank 0 hears what each says, and tells all of them what comes of it.
+    """A transport over the ranks of a job. Rank 0 receives a message from each rank and sends the result to all.
 
-    Clients are dealt in blocks of neighbouring names. Rank 0 applies the rule, to the updates of all clients in the
-    order of their names: the bits are those of one process.
+    Each rank has a block of clients with neighbouring names. Rank 0 applies the rule to the updates of all clients in
+    the order of their names, so that the result has the bits of a single process.
 
     Args:
-        place: of this process.
+        place: the place of this process.
 
     Raises:
-        ConfigError: not all ranks come within a minute.
+        ConfigError: not all ranks arrive within a minute.
     """
 
     everybody_here = False
@@ -103,12 +103,12 @@ class Ranks(Group):
             ) from error
 
     def close(self) -> None:
-        """End the threads that torch has for messages, before the interpreter ends under them; then what they use."""
+        """End the threads that torch uses for messages before the interpreter ends, and then release what they use."""
         self._group.shutdown()
         self._group = self._store = None
 
     def is_first(self, what: str) -> bool:
-        """Whether no other rank has asked this of the same text: of what all have to say, one says it."""
+        """Return whether no other rank has asked this about the same text, so that only one rank prints it."""
         try:
             return bool(self._store.add(f"said: {what}", 1) == 1)
         except RuntimeError:  # who kept it has ended
@@ -128,7 +128,7 @@ class Ranks(Group):
             ) from error
 
     def _say(self, topic: str, value: Any, device: Any = "cpu") -> list[Any]:
-        """At rank 0 what each says, by rank; nothing elsewhere."""
+        """Send a value to rank 0. Return the values of all ranks there, by rank, and an empty list elsewhere."""
         content = pack({"topic": topic, "value": value})
         with self._at(topic):
             if self.rank:
@@ -187,7 +187,7 @@ class Ranks(Group):
         return dict(sorted(facts.items()))
 
     def takes_part(self, number: int) -> bool:
-        """See :class:`~fedlit.exchange.transport.Transport`: all ranks go together."""
+        """Return True: all ranks take part in every round (see :class:`~fedlit.exchange.transport.Transport`)."""
         return True
 
     def exchange(
@@ -233,7 +233,7 @@ _joined: list[Ranks | None] = []
 
 
 def join() -> Ranks | None:
-    """This process's place among the ranks of its job, once all have come; None where it is the only one."""
+    """Return the transport of this process's job, once all ranks have arrived; None if this is the only process."""
     if not _joined:
         place = find_place()
         _joined.append(None if place is None else Ranks(place))

@@ -1,4 +1,4 @@
-"""Rules: from the updates of a round to what each client receives."""
+"""Rules, which compute what each client receives from the updates of a round."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fedlit.sharing import Sharing, State
 __all__ = ["DOWN", "Ask", "Facts", "Need", "Round", "Rule", "Update", "demand", "settings_of"]
 
 DOWN = "down/"
-"""What begins the names of tensors that a rule sends beside the federated ones: they reach ``on_receive`` and are
-written nowhere else."""
+"""The beginning of the names of tensors that a rule sends in addition to the federated ones: they reach
+``on_receive`` and are written nowhere else."""
 
 Ask = Callable[[Mapping[str, Question]], Mapping[str, Any]]
 Need = Literal["rows", "steps", "states", "answers", "model"]
@@ -30,11 +30,11 @@ class Update:
     """The message of one client in a round.
 
     Attributes:
-        state: its federated tensors by name (live: a rule must not change them in place).
-        rows: number of its training rows; 0 where the rule does not need them and the client is elsewhere.
+        state: its federated tensors by name. They are not copies, and a rule must not change them in place.
+        rows: the number of its training rows; 0 if the rule does not need it and the client is in another process.
         published: what the client's ``publish`` returned.
-        parameters: those names of ``state`` that are parameters; others are buffers.
-        steps: optimizer steps that the client has taken since the last exchange; 0 like ``rows``.
+        parameters: the names in ``state`` that are parameters; the others are buffers.
+        steps: the optimizer steps that the client has taken since the last exchange; 0 as for ``rows``.
     """
 
     state: State
@@ -49,14 +49,15 @@ class Round:
     """The input of a rule. It holds no client.
 
     Attributes:
-        number: exchanges before this one; −1 for what comes before training.
+        number: the number of exchanges before this one; −1 for the round before training.
         seed: a function of (the run's seed, number); a rule that draws numbers derives its seeds from it.
-        updates: client → update, ordered by client name. Clients that took no part, or whose update was not finite,
-            are left out.
-        receivers: client → names of its federated tensors; all clients, those left out too.
-        ask: asks clients, all at once: ``ask({client: question})`` gives ``{client: answer}``: a tensor, or named
-            ones where the question says so.
-        model: the clients' common part as it is before training.
+        updates: maps each client to its update, ordered by client name. It has no clients that took no part or that
+            were left out.
+        receivers: maps each client to the names of its federated tensors. It has all clients, also if they were left
+            out.
+        ask: asks clients, all at once: ``ask({client: question})`` returns ``{client: answer}``. An answer is a tensor,
+            or a mapping of named tensors, depending on the question.
+        model: the blueprint of the clients' common part, as it is before training.
     """
 
     number: int
@@ -69,23 +70,25 @@ class Round:
 
 @dataclass(frozen=True)
 class Facts:
-    """The properties of a rule, as data for those who plan, carry or protect a round.
+    """The properties of a rule, as data for code that plans, carries or protects a round.
 
     Attributes:
-        by_mean: it looks at nothing of the updates but their mean over the clients that have a tensor (by rows, if it
-            ``needs`` these), so that a masked sum is enough for it.
-        by_questions: it works by what it asks and needs no federated tensor: exchanges then take place where
-            ``exchange.federated`` is empty, too.
+        by_mean: whether it uses nothing of the updates but their mean over the clients that have a tensor (weighted by
+            rows, if it ``needs`` these), so that a masked sum is enough.
+        by_questions: whether it works by questions and needs no federated tensor; exchanges then take place even if
+            ``exchange.federated`` is empty.
         requires: the name of the client class that it works with, such as ``Scaffold``; empty for any.
-        questions: kind of each question that it asks (``losses``, ``input_range``, or a topic of
-            :class:`~fedlit.exchange.questions.Own`) → values that tensors of the question must have, by name. A site
-            answers no other question. A rule that ``needs`` answers and names no kind may ask anything.
-        adds_answers: topics of which it puts the same question to all clients and only adds the answers: their sum as
-            one client's answer, and zeros as the others', would do. Masked sums tell no more.
-        whole_rate: clients must take over all that they receive (``exchange.rate: 1``), as where an update is the
-            difference to what was received last.
-        private: patterns of tensors that do not travel, whatever ``exchange.federated`` says; each begins with ``!``.
-        by_name: patterns behind those of ``exchange.by_name``.
+        questions: maps each kind of question that it asks (``losses``, ``input_range``, or a topic of
+            :class:`~fedlit.exchange.questions.Own`) to the values that tensors of the question must have, by name. A
+            site answers no other question. A rule that ``needs`` answers but names no kind may ask anything.
+        adds_answers: the topics on which it asks all clients the same question and only adds their answers, so that it
+            would do the same if one client's answer were the sum and the others' were zeros. Masked sums then reveal
+            nothing else.
+        whole_rate: whether clients must take over all that they receive (``exchange.rate: 1``), for instance because an
+            update is the difference from what was received last.
+        private: patterns of tensors that are never sent, whatever ``exchange.federated`` selects; each begins with
+            ``!``.
+        by_name: patterns that are appended to those of ``exchange.by_name``.
     """
 
     by_mean: bool = False
@@ -101,17 +104,18 @@ class Facts:
 class Rule(ABC):
     """The mathematics of an exchange.
 
-    A rule that has state between exchanges returns it from ``state_dict`` and restores it in ``load_state_dict``;
-    the checkpoint has it. What a rule returns is checked: names, shapes, types, finite values, nothing changed in
-    place.
+    A rule that has state between exchanges returns it from ``state_dict`` and restores it in ``load_state_dict``; it is
+    saved in the checkpoint. The result of a rule is checked: its names, shapes and types, that its values are finite,
+    and that nothing was changed in place.
 
     Attributes:
-        needs: of each client: the number of its training ``rows`` or of its optimizer ``steps``, its single ``states``
-            (a sum would not do), ``answers`` to questions, the sizes of its network (``model``). What the rule does not
-            need, clients elsewhere do not send.
-        asks: what it asks of each client beside its update, in words for the plan; empty for nothing.
-        sends: what it sends to each client under names of :data:`DOWN`, in words for the plan; empty for nothing.
-        scalars: what to log of the last exchange, by tag.
+        needs: what it needs of each client: the number of its training ``rows`` or of its optimizer ``steps``, its
+            individual ``states`` (their sum is not enough), ``answers`` to questions, or the sizes of its network
+            (``model``). Clients in other processes do not send what the rule does not need.
+        asks: what it asks of each client in addition to its update, in words for the plan; empty if it asks nothing.
+        sends: what it sends to each client under names that begin with :data:`DOWN`, in words for the plan; empty if it
+            sends nothing.
+        scalars: the values to log for the last exchange, by tag.
         facts: see :class:`Facts`.
     """
 
@@ -121,38 +125,38 @@ class Rule(ABC):
     scalars: Mapping[str, float] = MappingProxyType({})
     facts: Facts = Facts()
     _memory: tuple[str, ...] = ()
-    """Of a shipped rule: names, without the underscore, of the attributes that ``state_dict`` returns."""
+    """The names, without the underscore, of the attributes that ``state_dict`` of a shipped rule returns."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         warn_of_misspelt(cls, Rule)
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str | None:
-        """Refuse, before training, what the rule cannot work with; by default it can work with anything.
+        """Refuse, before training, settings that the rule cannot work with. By default, it accepts all.
 
         Args:
-            sharing: what of each client is federated.
+            sharing: which tensors of each client are federated.
             rate: the exchange's update rate.
-            model: the clients' common part.
-            clients: how many take part in a round.
+            model: the blueprint of the clients' common part.
+            clients: the number of clients that take part in a round.
 
         Returns:
-            What a person should know, such as how many attackers the rule tolerates: words that follow "The rule" in
-            the plan; nothing if there is nothing to say.
+            A remark for the user, such as how many attackers the rule tolerates, in words that follow "The rule" in the
+            plan; None if there is none.
 
         Raises:
-            ConfigError: what is wrong, and what to do.
+            ConfigError: the settings do not fit; the message names what is wrong and how to mend it.
         """
         return None
 
     def begin(self, round: Round) -> Mapping[str, State]:
-        """The state from which clients start; called once, before the first step.
+        """Return the state from which clients start. Called once, before the first step.
 
         Args:
-            round: the initial states of all clients as updates.
+            round: the round before training, with the initial states of all clients as updates.
 
         Returns:
-            As ``__call__``; clients that are missing keep their initial state, by default all.
+            As for ``__call__``. Clients that are missing keep their initial state; by default, all do.
         """
         return {}
 
@@ -161,13 +165,13 @@ class Rule(ABC):
         """Aggregate the updates of a round.
 
         Returns:
-            client → named tensors, for each of ``round.receivers``; ``{}`` for one that receives nothing. A name that
+            Named tensors for each client of ``round.receivers``; ``{}`` for a client that receives nothing. A name that
             is missing leaves the client's tensor as it is. Clients may share tensors. Names that begin with
-            :data:`DOWN` may stand beside the federated ones.
+            :data:`DOWN` may be added to the federated ones.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """The state between exchanges: tensors, numbers, strings, lists and dictionaries of these."""
+        """Return the state between exchanges: tensors, numbers, strings, lists and dictionaries of these."""
         return {name: getattr(self, f"_{name}") for name in self._memory}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -179,17 +183,17 @@ class Rule(ABC):
 
 
 def demand(fits: bool, setting: str, wanted: str, found: Any, mend: str = "") -> None:
-    """Refuse a setting of a rule.
+    """Refuse a setting of a rule unless it fits.
 
     Raises:
-        ConfigError: it does not fit.
+        ConfigError: the setting does not fit.
     """
     if not fits:
         raise ConfigError(f"{setting}: expected {wanted}, found {found}" + (mend and f"; {mend}"))
 
 
 def settings_of(rule: Rule) -> str:
-    """A rule with its constructor arguments, as far as these are plain values.
+    """Return the text of a rule's constructor call, with the arguments that are plain values.
 
     Example:
         >>> from fedlit import FedAvgM

@@ -1,4 +1,4 @@
-"""When clients exchange, and who takes part: functions of the settings, the seed and the round."""
+"""When clients exchange, and which of them take part, as functions of the settings, the seed and the round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Every = Literal["step", "epoch"] | dict[str, int]
 
 
 def wrong_every(every: Every) -> str:
-    """Return what is wrong with a schedule; empty if nothing is."""
+    """Return what is wrong with a schedule; an empty text if nothing is."""
     if every in ("step", "epoch") or (
         isinstance(every, dict) and len(every) == 1 and set(every) <= {"steps", "epochs"} and min(every.values()) >= 1
     ):
@@ -34,9 +34,9 @@ def due(every: Every, step: int, last: bool, epoch: int) -> bool:
 
     Args:
         every: the schedule.
-        step: number of the aligned step, from 0.
+        step: the number of the aligned step, from 0.
         last: whether it is the last one of its epoch.
-        epoch: number of the epoch, from 0.
+        epoch: the number of the epoch, from 0.
 
     Example:
         >>> due({"steps": 5}, step=9, last=False, epoch=0)
@@ -48,7 +48,7 @@ def due(every: Every, step: int, last: bool, epoch: int) -> bool:
 
 
 def cohort_size(participation: float, clients: int) -> int:
-    """How many clients take part in a round, at least one.
+    """Return how many clients take part in a round; at least one.
 
     Example:
         >>> cohort_size(0.07, 100)  # 0.07 * 100 is 7.000000000000001

@@ -16,10 +16,10 @@ __all__ = ["collect", "planned", "recover"]
 
 
 def planned(client: FederatedClient, seed: int) -> dict[str, Tensor]:
-    """Return what a client publishes, as it is before training.
+    """Return what a client publishes before training.
 
     Raises:
-        ConfigError: tensors that are not of floating point.
+        ConfigError: a tensor is not of a floating-point type.
     """
     with isolated_rng(derive_seed(seed, "publish", client.spec.name)), hook_of(client, "publish"):
         published = dict(client.publish())
@@ -36,14 +36,14 @@ def collect(client: FederatedClient, sharing: Sharing, expected: State, seed: in
     """Collect what a client sends, and check it against the plan.
 
     Args:
-        client: it.
-        sharing: what of it is federated.
-        expected: what it publishes, as the plan has it.
-        seed: of what its hooks may draw.
+        client: the client.
+        sharing: which tensors of each client are federated.
+        expected: what it publishes, according to the plan.
+        seed: the seed of the numbers that its hooks draw.
         begin: whether training has not begun.
 
     Raises:
-        RunError: a private tensor, or other tensors published than were planned.
+        RunError: a private tensor would be sent, or other tensors were published than planned.
     """
     name = client.spec.name
     with isolated_rng(seed, client.device):
@@ -71,8 +71,8 @@ def collect(client: FederatedClient, sharing: Sharing, expected: State, seed: in
 
 @torch.no_grad()
 def recover(client: FederatedClient, initial: State) -> None:
-    """Empty the optimizer states of a client that was not finite, and give each of its tensors that is not finite its
-    initial value: otherwise the client would be lost for good.
+    """Clear the optimizer states of a client that was not finite, and reset each of its tensors that is not finite to
+    its initial value. Otherwise the client would be lost for good.
     """
     for optimizer in client._optimizers:
         optimizer.state.clear()

@@ -25,19 +25,19 @@ __all__ = ["Server"]
 
 
 class Server:
-    """Applies a rule to the updates of a round. It builds models of clients in its process with ``model``. Sites tell
-    it with :meth:`tell` which clients they have and what is federated.
+    """Applies a rule to the updates of a round. It builds models of clients in its process with ``model``; sites report
+    their clients and what is federated through :meth:`tell`.
 
     Args:
-        rule: the federation's.
-        seed: the run's.
+        rule: the federation's rule.
+        seed: the run's seed.
         minimum: see :class:`~fedlit.exchange.exchange.Exchange`.
-        client: makes a client of a site from a description and a seed, for rules that must know the clients' networks;
-            it is described by its sizes alone.
+        client: makes a client of a site from a description and a seed, for rules that need the clients' networks; the
+            description holds only its sizes.
         guard: see :class:`~fedlit.exchange.guard.Guard`; none if None.
-        model: of a client in this process, by name.
-        sharing: what of each client is federated, where it is known.
-        device: where it computes.
+        model: returns the blueprint of a client in this process, by name.
+        sharing: which tensors of each client are federated, if it is known.
+        device: the device on which it computes.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Server:
         self._sizes: dict[str, Any] = {}
 
     def memory(self) -> dict[str, Any]:
-        """The state of the rule and of the guard, copied."""
+        """Return a copy of the state of the rule and of the guard."""
         guard = {} if self.guard is None else {"guard": self.guard.state_dict()}
         return {"rule": deepcopy(self.rule.state_dict()), **guard}  # nobody changes what the guard was told
 
@@ -69,14 +69,14 @@ class Server:
             self.guard.load_state_dict(memory.get("guard", Guard().state_dict()))
 
     def tell(self, topic: str, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Join the facts that sites send before training, by client. The server keeps those that it needs.
+        """Join the facts that sites send before training into one mapping by client, and keep the facts needed here.
 
         Args:
-            topic: what it is about.
-            said: site → client → facts.
+            topic: what the facts are about.
+            said: maps each site to its clients and their facts.
 
         Raises:
-            RunError: a client at two sites.
+            RunError: two sites have a client of the same name.
         """
         facts: dict[str, Any] = {}
         for site, clients in said.items():
@@ -97,7 +97,7 @@ class Server:
         return facts
 
     def updates_of(self, sent: Mapping[str, Mapping[str, Any]]) -> dict[str, Update]:
-        """Read updates from messages: client → message (see :func:`fedlit.exchange.wire.update_to`)."""
+        """Return the updates in messages, by client (see :func:`fedlit.exchange.wire.update_to`)."""
         return {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
 
     def round(
@@ -106,14 +106,14 @@ class Server:
         """Run one round: screen the updates, apply the rule, check its result, and count bytes.
 
         Args:
-            number: exchanges before it, or :data:`BEGIN`.
-            collected: client → what it sent, in any order.
-            ask: asks clients.
-            measure: whether each client's drift is computed, its relative distance from what it receives.
-            guarded: whether these are single clients' updates; of a sum, minimum and guard know nothing.
+            number: the number of exchanges before it, or :data:`BEGIN`.
+            collected: maps each client to what it sent, in any order.
+            ask: sends questions to clients and returns their answers.
+            measure: whether to compute each client's drift, its relative distance from what it receives.
+            guarded: whether these are updates of single clients; minimum and guard do not apply to a sum.
 
         Raises:
-            RunError: too few clients have a finite update, or the rule returned what cannot be meant.
+            RunError: too few clients have a usable update, or the rule's result is not valid.
         """
         begin = number == BEGIN
         guard = self.guard if guarded and self.sharing.forms else None

@@ -18,8 +18,7 @@ Answer = Callable[[str, Question], Any]
 
 
 class Transport(Protocol):
-    """Carries messages between the clients of this process and those elsewhere. Results have the same bits over every
-    transport.
+    """Carries messages between clients of several processes. Results have the same bits over every transport.
 
     Attributes:
         everybody_here: whether all clients of the federation are in this process.
@@ -28,13 +27,15 @@ class Transport(Protocol):
     everybody_here: bool
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send facts about the clients here, and return those of all (see :data:`fedlit.sharing.Share`)."""
+        """Send facts about the clients of this process, and return those about all (see
+        :data:`fedlit.sharing.Share`).
+        """
 
     def takes_part(self, number: int) -> bool:
-        """Whether the clients here may still take part in a round: the others may have finished it without them.
+        """Return whether clients of this process may still take part in a round; others may have finished it already.
 
         Args:
-            number: exchanges before it.
+            number: the number of exchanges before it.
         """
 
     def exchange(
@@ -43,23 +44,23 @@ class Transport(Protocol):
         """Run one round.
 
         Args:
-            server: what applies the rule, where it is applied in this process.
-            number: exchanges before it.
-            updates: of the clients here that take part.
-            answer: asks a client here a question of the rule.
+            server: applies the rule, if it is applied in this process.
+            number: the number of exchanges before it.
+            updates: the updates of the clients of this process that take part.
+            answer: asks a client of this process a question of the rule.
             measure: whether drift is measured.
         """
 
 
 class Group:
-    """The processes of one job that hold the clients of a federation together; by itself the only one.
+    """The processes of one job that together hold the clients of a federation. The base class is a group of one.
 
     They trust each other, so that facts and tensors are shared without checks of consent.
 
     Attributes:
-        rank: this one's number, from 0; the first has the run's folder and prints.
-        size: how many there are.
-        local: its number on its machine.
+        rank: the number of this process, from 0; the first one owns the run's folder and prints.
+        size: the number of processes.
+        local: the number of this process on its machine.
     """
 
     rank, size, local = 0, 1, 0
@@ -69,7 +70,7 @@ class Group:
 
         Args:
             topic: what the values are about; all processes must be at the same topic.
-            value: of this process, as :func:`fedlit.exchange.wire.pack` takes it.
+            value: the value of this process, in a form that :func:`fedlit.exchange.wire.pack` accepts.
             work: computes the result from the values, by rank; called by the first process only.
 
         Raises:
@@ -78,29 +79,29 @@ class Group:
         return work([value])
 
     def gather(self, topic: str, value: Any) -> list[Any]:
-        """The values of all processes, by rank; see :meth:`decide`."""
+        """Return the values of all processes, by rank; see :meth:`decide`."""
         every: list[Any] = self.decide(topic, value, lambda told: told)
         return every
 
     def first(self, topic: str, value: Any) -> Any:
-        """The value of the first process."""
+        """Return the value of the first process."""
         return self.gather(topic, value)[0]
 
     def __deepcopy__(self, memo: Any) -> Group:
-        """A copy of an object that holds a group holds the same group."""
+        """Return the group itself, so that the copy of an object that holds a group holds the same one."""
         return self
 
     def deal(self, sizes: Mapping[str, int]) -> list[str]:
-        """Names of the clients of this process.
+        """Return the names of the clients of this process.
 
         Args:
-            sizes: of all clients, by which they are dealt evenly.
+            sizes: maps each of all clients to its size; the sizes are dealt evenly.
         """
         return sorted(sizes)
 
 
 def group_of(transport: Any) -> Group:
-    """The group of processes that share a federation's clients; a group of one if the transport is no group."""
+    """Return the group of processes that share a federation's clients; a group of one if the transport is none."""
     return transport if isinstance(transport, Group) else Group()
 
 
@@ -110,11 +111,11 @@ class InProcess:
     everybody_here = True
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The facts of the clients here are those of all."""
+        """Return the facts of the clients of this process, which are all clients."""
         return all_here(topic, own)
 
     def takes_part(self, number: int) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def exchange(

@@ -1,4 +1,4 @@
-"""Messages as bytes: JSON for what is said, safetensors for numbers; no pickle, so that reading one runs no code."""
+"""Messages as bytes: JSON for plain data, safetensors for tensors. No pickle, so that reading one runs no code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACE = "__tensor__"
 
 
 def pack(message: Mapping[str, Any]) -> bytes:
-    """A message: text, numbers, lists, mappings with names as keys, and tensors, in any nesting.
+    """Return a message as bytes: text, numbers, lists, mappings with names as keys, and tensors, in any nesting.
 
     Example:
         >>> import torch
@@ -46,14 +46,14 @@ def pack(message: Mapping[str, Any]) -> bytes:
 
 
 def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The inverse of :func:`pack`.
+    """Return the message that :func:`pack` packed.
 
     Args:
-        content: what was packed.
-        device: where tensors are put.
+        content: the packed message.
+        device: the device of the tensors.
 
     Raises:
-        RunError: these bytes are no message.
+        RunError: the bytes are not a message.
     """
     try:
         (length,) = struct.unpack(">Q", content[:8])
@@ -78,24 +78,24 @@ def _whole(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def update_to(update: Update, needs: frozenset[Need]) -> dict[str, Any]:
-    """An update as a message, without what the rule does not need."""
+    """Return an update as a message, without the counts that the rule does not need."""
     counts = {key: getattr(update, key) if key in needs else 0 for key in ("rows", "steps")}
     return {"state": update.state, "published": update.published, **counts}
 
 
 def update_from(message: Mapping[str, Any], parameters: tuple[str, ...]) -> Update:
-    """The inverse of :func:`update_to`."""
+    """Return the update in a message of :func:`update_to`."""
     return Update(**message, parameters=parameters)
 
 
 def question_to(question: Question) -> dict[str, Any]:
-    """A question as a message."""
+    """Return a question as a message."""
     name = next(name for name, kind in QUESTIONS.items() if type(question) is kind)
     return {"question": name, **vars(question)}
 
 
 def question_from(message: Mapping[str, Any]) -> Question:
-    """The inverse of :func:`question_to`.
+    """Return the question in a message of :func:`question_to`.
 
     Raises:
         RunError: there is no such question.

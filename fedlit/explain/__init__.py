@@ -1,4 +1,4 @@
-"""What a federation had to bend to make each client's table fit, shown to a person."""
+"""Shows the user how each client's table was corrected to fit the federation."""
 
 CORRECTIONS = "corrections.csv"
 """Of a run's folder: what its clients correct, at the end of training."""

@@ -1,4 +1,4 @@
-"""Which clients a rule put together, round by round, and how far apart they are: read, judged, drawn."""
+"""Reads and evaluates the clusters of clients that a rule found in each round."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAIRS = "pairs.csv"
 
 
 def clusters_of(own: pd.DataFrame) -> Clusters:
-    """Who is together in one round, whatever the clusters are called.
+    """Return the clusters of one round, whatever their numbers are.
 
     Example:
         >>> clusters_of(pd.DataFrame({"client": ["oak", "elm", "ash"], "cluster": [1, 2, 1]}))
@@ -41,14 +41,14 @@ def clusters_of(own: pd.DataFrame) -> Clusters:
 
 
 def judged(frame: pd.DataFrame, last: int = 5) -> Clusters:
-    """Who belongs together at the end: the most frequent partition of the last rounds, of equals the latest.
+    """Return the final clusters: the most frequent partition of the last rounds, the latest among equals.
 
     Args:
-        frame: of :data:`CLUSTERS`.
-        last: how many rounds are asked.
+        frame: the table of :data:`CLUSTERS`.
+        last: the number of last rounds that count.
 
     Raises:
-        ValueError: no rounds.
+        ValueError: there are no rounds.
 
     Example:
         >>> rows = {"round": [1, 1, 2, 2, 3, 3], "client": ["ash", "oak"] * 3, "cluster": [1, 2, 1, 2, 1, 1]}
@@ -63,13 +63,13 @@ def judged(frame: pd.DataFrame, last: int = 5) -> Clusters:
 
 
 def concepts_of(frame: pd.DataFrame) -> dict[str, str]:
-    """Client → planted concept, of those of which it is known."""
+    """Map each client to its planted concept, if it is known."""
     known = frame[frame["concept"] != ""]
     return dict(zip(known["client"], known["concept"], strict=True))
 
 
 def in_words(partition: Clusters) -> str:
-    """Clusters as a person reads them.
+    """Return clusters as text for the user.
 
     Example:
         >>> in_words((("ash", "elm"), ("oak",)))
@@ -79,10 +79,10 @@ def in_words(partition: Clusters) -> str:
 
 
 def adjusted_rand(partition: Clusters, concepts: Mapping[str, str]) -> float:
-    """The adjusted Rand index of a partition against planted concepts: 1 for the same groups, about 0 for what chance
-    gives; NaN where no concept is known. Clients without one do not count.
+    """Return the adjusted Rand index of a partition against planted concepts: 1 for the same groups, about 0 for random
+    groups, NaN if no concept is known. Clients without a known concept do not count.
 
-    Where all have the same concept it is 1 if they are one cluster, else 0.
+    If all have the same concept, it is 1 if they are one cluster, otherwise 0.
 
     Example:
         >>> adjusted_rand((("ash", "oak"), ("elm",)), {"ash": "a", "oak": "a", "elm": "b"})
@@ -97,11 +97,12 @@ def adjusted_rand(partition: Clusters, concepts: Mapping[str, str]) -> float:
 
 
 def stable_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Clients × rounds: a number (from 0) for each cluster of two or more that stays the same from round to round, −1
-    for a client by itself, NaN for one that took no part.
+    """Return a table of clients × rounds with a stable number (from 0) for each cluster of two or more clients, −1 for
+    a client by itself, and NaN for a client that took no part.
 
-    Clusters take over the numbers that most of their members had last (an optimal assignment); what is new gets one
-    that no client had last. The clusters of the last round have the smallest numbers, by their first client.
+    A cluster keeps the number that most of its members had in the previous round (an optimal assignment); a new cluster
+    gets a number that no client had then. The clusters of the last round have the smallest numbers, in the order of
+    their first clients.
 
     Example:
         >>> rows = {"round": [1, 1, 1, 2, 2, 2], "client": ["ash", "elm", "oak"] * 2, "cluster": [1, 2, 2, 1, 1, 1]}

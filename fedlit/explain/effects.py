@@ -1,4 +1,4 @@
-"""Effects of a mixed model: what all share, how much sites differ, and each site's own."""
+"""Effects of a mixed model: shared effects, variances between sites, and each site's random effects."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _LOGISTIC = math.pi**2 / 3
 
 
 def effects_frame(told: Mapping[str, Iterable[Mapping[str, Any]]]) -> pd.DataFrame:
-    """What clients tell of their mixed models, shared parts once: rows of part ``effect`` (shared), ``variance`` (of
-    sites, and ``residual``) and ``own`` (a client's).
+    """Return the effects that clients report of their mixed models, with shared parts only once. The part of a row is
+    ``effect`` (shared), ``variance`` (of sites, and ``residual``) or ``own`` (a client's).
 
     Args:
-        told: client → rows with ``output``, ``part``, ``column``, ``value`` and ``error`` (standard error, or None).
+        told: maps each client to rows with ``output``, ``part``, ``column``, ``value`` and ``error`` (standard error,
+            or None).
     """
     rows = [{"client": client if row["part"] == "own" else "", **row} for client, own in told.items() for row in own]
     frame = pd.DataFrame(rows, columns=_COLUMNS)
@@ -28,8 +29,9 @@ def effects_frame(told: Mapping[str, Iterable[Mapping[str, Any]]]) -> pd.DataFra
 
 
 def intraclass(effects: pd.DataFrame) -> dict[str, float]:
-    """Output → the share of the variance that lies between sites (intraclass correlation): of their intercepts, against
-    the residual variance of a number, or π²/3 of log odds; none of a count.
+    """Map each output to the share of the variance that lies between sites (intraclass correlation): the variance of
+    sites' intercepts relative to its sum with the residual variance of a number, or with π²/3 for log odds. Counts have
+    none.
 
     Example:
         >>> rows = [dict(output="y (number)", part="variance", column=own, value=value, error=None)

@@ -1,4 +1,4 @@
-"""Which corrections stand out, by how much, and what that says in words (Roschewitz et al. 2021, Section 5.2)."""
+"""Finds corrections that stand out, by how much, and describes them in words (Roschewitz et al. 2021, Section 5.2)."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _ROUNDING = 1e-6  # corrections that differ by less are the same: float32 around
 
 
 def corrections_frame(corrections: Mapping[str, Mapping[str, Mapping[str, float]]]) -> pd.DataFrame:
-    """What clients correct (client → part → feature → value) as a table: one row for each of :data:`COLUMNS`; empty if
-    no client corrects anything.
+    """Return clients' corrections (client → part → feature → value) as a table with the columns :data:`COLUMNS` and one
+    row for each correction; empty if no client corrects anything.
     """
     rows = [
         (name, part, feature, value)
@@ -59,12 +59,12 @@ def corrections_frame(corrections: Mapping[str, Mapping[str, Mapping[str, float]
 
 
 def distances(values: Numbers) -> Numbers:
-    """How many standard deviations of the others each value lies from their mean; NaN where there are not two others to
-    compare with. NOTE[DIFF]: the paper compares with all, itself included: then a value among n can be (n − 1)/√n away
-    at most, and fewer than 6 never reach 2.
+    """Return how many standard deviations of the other values each value is away from their mean; NaN if there are
+    fewer than two others. NOTE[DIFF]: the paper compares with all values, including the value itself; then one of n
+    values can be at most (n − 1)/√n away, and with fewer than 6 values none can reach 2.
 
     Args:
-        values: (n, …), NaN where there is none; compared along the first axis.
+        values: (n, …), NaN if there is no value; compared along the first axis.
 
     Example:
         >>> distances(np.array([1.0, 1.2, 0.8, 3.0])).round(1).tolist()
@@ -85,18 +85,19 @@ def distances(values: Numbers) -> Numbers:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Corrections, judged.
+    """Corrections with their evaluation.
 
     Attributes:
         cells: one row per correction: client, part, feature, value; ``z``, its distance from the other clients in their
-            standard deviations; ``marked``, whether that is more than the threshold; ``spread``, the standard deviation
-            of the feature over clients; ``spread_z``, that spread's distance from the part's other features;
-            ``feature_marked``, whether that is above the threshold (None where there are fewer than three features);
-            ``p``, for a cell that is like the others', how often it would lie so far off (t-test, Holm's correction
-            over the part; see :func:`chances`), ``apart`` and ``others``, by what it was judged; ``finding``, whether
-            it is worth a person's attention: p below 0.1 %, or an output turned round; with fewer than six clients,
-            where p can hardly be small, a marked cell in a marked feature; in any case at least 0.01 from the others.
-        threshold: of marks, in standard deviations.
+            standard deviations; ``marked``, whether this exceeds the threshold; ``spread``, the standard deviation of
+            the feature over clients; ``spread_z``, the distance of this spread from those of the part's other features;
+            ``feature_marked``, whether that exceeds the threshold (None if there are fewer than three features); ``p``,
+            how often a cell like those of the other clients would be so far away (t-test, with Holm's correction over
+            the part; see :func:`chances`); ``apart`` and ``others``, the distance and the mean on which ``p`` is based;
+            ``finding``, whether the cell deserves the user's attention: p below 0.1 %, or an output that is turned
+            round; with fewer than six clients, for which p can hardly be small, a marked cell of a marked feature; a
+            finding by p or marks is always at least 0.01 from the others.
+        threshold: the threshold of marks, in standard deviations.
     """
 
     cells: pd.DataFrame
@@ -104,7 +105,9 @@ class Judgement:
 
     @property
     def findings(self) -> pd.DataFrame:
-        """The cells worth a person's attention, the farthest off first, with what each says (``words``)."""
+        """The cells that deserve the user's attention, the most distant first, with a description of
+        each (``words``).
+        """
         found = self.cells[self.cells["finding"]].copy()
         found["reversed"] = [_reversed(part, value) for part, value in zip(found["part"], found["value"], strict=True)]
         found["far"] = found["apart"].abs().fillna(np.inf)
@@ -118,19 +121,19 @@ class Judgement:
         return found.drop(columns=["reversed", "far"]).reset_index(drop=True)
 
     def matrix(self, part: str, column: str = "value") -> pd.DataFrame:
-        """Clients × features of one part; features in the order of the clients' tables."""
+        """Return a table of clients × features for one part, with features in the order of the clients' tables."""
         own = self.cells[self.cells["part"] == part]
         order = list(dict.fromkeys(own["feature"]))
         return own.pivot(index="client", columns="feature", values=column)[order]
 
     @property
     def parts(self) -> list[str]:
-        """The parts that there are."""
+        """The names of all parts."""
         return list(dict.fromkeys(self.cells["part"]))
 
     @property
     def sides(self) -> list[str]:
-        """The sides that parts are on: ``input``, ``output``."""
+        """The sides of the parts: ``input``, ``output``."""
         return list(dict.fromkeys(part.partition(" ")[0] for part in self.parts))
 
     def _no_finding(self) -> str:
@@ -153,14 +156,14 @@ class Judgement:
 
 
 def judge(values: pd.DataFrame, *, threshold: float = 2.0) -> Judgement:
-    """Judge corrections.
+    """Evaluate corrections.
 
     Args:
-        values: one row each, columns :data:`COLUMNS`.
-        threshold: of marks, in standard deviations.
+        values: one row for each correction, with the columns :data:`COLUMNS`.
+        threshold: the threshold of marks, in standard deviations.
 
     Raises:
-        ConfigError: a threshold that is not positive, or no corrections.
+        ConfigError: the threshold is not positive, or there are no corrections.
 
     Example:
         >>> import textwrap
@@ -218,18 +221,18 @@ def _judge_part(own: pd.DataFrame, threshold: float) -> pd.DataFrame:
 
 
 def chances(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """For each cell, how often one that is like the other clients' would lie so far from them (two-sided t-test), after
-    Holm's correction for all cells.
+    """Return, for each cell, how often one like those of the other clients would be at least so far from them
+    (two-sided t-test), after Holm's correction over all cells.
 
-    A cell below :data:`LEVEL` is set aside and the others are judged again without it, until no more are found, while
-    :data:`FEW` clients remain: two that are wrong in one column would hide each other.
+    A cell below :data:`LEVEL` is set aside and the others are judged again without it, until no more are found, as long
+    as :data:`FEW` clients remain. Otherwise two wrong values in one column would hide each other.
 
     Args:
-        values: (clients, features), NaN where there is none.
+        values: (clients, features), NaN if there is no value.
 
     Returns:
-        That, the distance by which it was judged, and the mean of the others without those set aside: (clients,
-        features) each, NaN where there is nothing to compare with.
+        These p-values, the distances on which they are based, and the means of the other cells without those set aside,
+        (clients, features) each; NaN if there is nothing to compare with.
     """
     from scipy import stats
 

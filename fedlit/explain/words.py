@@ -1,4 +1,4 @@
-"""What corrections say, in sentences for people who have not read the paper."""
+"""Describes corrections in sentences for users who have not read the paper."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ ABOUT = (
 
 
 def finding_words(cell: Mapping[Any, Any], *, turned: bool) -> str:
-    """A correction that stands out: what the client does, what the others do, how unusual that is, what to ask.
+    """Describe a correction that stands out: what the client does, what the others do, how unusual it is, and what to
+    ask.
 
     Args:
-        cell: of :attr:`~fedlit.explain.judge.Judgement.cells`.
-        turned: whether an output is turned round.
+        cell: a row of :attr:`~fedlit.explain.judge.Judgement.cells`.
+        turned: whether the correction turns an output round.
 
     Example:
         >>> cell = {"client": "elm", "part": "output scale", "feature": "sick", "value": -0.4, "others": 1.0}

@@ -1,1 +1,1 @@
-"""Federations whose clients live at institutions: certificates, folders, the processes that speak over the network."""
+"""Federations whose clients are at institutions: certificates, folders, and the processes that use the network."""

@@ -1,4 +1,4 @@
-"""What coordinator and sites must have in common, and what an update must look like."""
+"""What the coordinator and the sites must have in common, and the form that an update must have."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OWN = (
     "trainer.accelerator",
     "trainer.devices",
 )
-"""Keys that each site may have its own way."""
+"""The keys that each site may set for itself."""
 
 
 def settings_of(run: Run, federation: Federation) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def settings_of(run: Run, federation: Federation) -> dict[str, Any]:
 
 
 def wrong_settings(expected: Mapping[str, Any], found: Any) -> str:
-    """Return the keys in which two sets of settings differ, with both values; empty where they do not.
+    """Return the keys in which two sets of settings differ, with both values; an empty text if they do not differ.
 
     Example:
         >>> wrong_settings({"seed": 1, "exchange.rate": 1.0}, {"seed": 1, "exchange.rate": 0.5})
@@ -71,7 +71,7 @@ def wrong_settings(expected: Mapping[str, Any], found: Any) -> str:
 
 
 def bytes_of_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
-    """Return how many bytes tensors of these dtypes and shapes have."""
+    """Return the number of bytes of tensors of these dtypes and shapes."""
     return sum(getattr(torch, dtype).itemsize * math.prod(shape) for dtype, shape in forms.values())
 
 
@@ -144,7 +144,7 @@ def meaning_of(run: Run, name: str) -> dict[str, str]:
         name: of the client.
 
     Returns:
-        ``features`` and ``classes`` → SHA-256 over names (and categories), as far as they matter.
+        Maps ``features`` and ``classes`` to the SHA-256 of names (and categories), as far as they matter.
     """
     client, exchange, align = run.loop.federation[name], run.exchange, run.data.align
     spec = client.spec

@@ -66,11 +66,11 @@ def make_authority(folder: Path, name: str) -> None:
     """Make ``ca.key`` and ``ca.crt``.
 
     Args:
-        folder: where.
-        name: of the federation, for people who read the certificate.
+        folder: the folder of the files.
+        name: the name of the federation, for people who read the certificate.
 
     Raises:
-        ConfigError: one of them is there already.
+        ConfigError: one of the files exists already.
     """
     _make(folder, "ca", f"{name}: authority", CA_DAYS)
 
@@ -79,12 +79,12 @@ def make_server(folder: Path, address: str, days: int = SERVER_DAYS) -> None:
     """Make ``server.key`` and ``server.crt``, signed by the authority of the folder.
 
     Args:
-        folder: with ``ca.key`` and ``ca.crt``.
-        address: a name or an IP address at which sites reach the coordinator; this machine's own are added.
-        days: how long it is valid.
+        folder: the folder with ``ca.key`` and ``ca.crt``.
+        address: a name or an IP address at which sites reach the coordinator; names of this machine are added.
+        days: the number of days for which it is valid.
 
     Raises:
-        ConfigError: one of them is there already, or the authority cannot be read.
+        ConfigError: one of the files exists already, or the authority cannot be read.
     """
     authority = _read_certificate(folder / "ca.crt")
     try:
@@ -110,14 +110,14 @@ def make_site_keys(folder: Path, site: str) -> str:
     """Make a site's ``site.key`` and ``<site>.pub``, in the form of OpenSSH.
 
     Args:
-        folder: where.
-        site: its name, written behind the public key for people.
+        folder: the folder of the files.
+        site: the name of the site, written after the public key for people.
 
     Returns:
         The public key's fingerprint.
 
     Raises:
-        ConfigError: one of them is there already.
+        ConfigError: one of the files exists already.
     """
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption())
@@ -150,11 +150,11 @@ def read_public_key(path: Path) -> Any:
 
 
 def fingerprint(path: Path) -> str:
-    """SHA-256 of a certificate (as ``openssl x509 -fingerprint -sha256`` writes it) or of a public key (as
+    """Return the SHA-256 of a certificate (as ``openssl x509 -fingerprint -sha256`` writes it) or of a public key (as
     ``ssh-keygen -l -f`` does).
 
     Args:
-        path: of a ``.crt`` or a ``.pub``.
+        path: a ``.crt`` or a ``.pub`` file.
 
     Raises:
         ConfigError: it is neither.
@@ -174,7 +174,7 @@ def check_certificate(path: Path, renew: str) -> str:
         renew: what to do when it is not.
 
     Returns:
-        A warning where it ends within 30 days, else the empty string.
+        A warning if it ends within 30 days, otherwise an empty text.
 
     Raises:
         ConfigError: it is not valid now.
@@ -198,7 +198,7 @@ def _make(
     authority: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None = None,
     more: Sequence[x509.ExtensionType] = (),
 ) -> None:
-    """Make a key and a certificate; without an authority it is one, and signs itself."""
+    """Make a key and a certificate. Without an authority, the certificate is one, and signs itself."""
     key = ec.generate_private_key(ec.SECP384R1())
     subject, signs = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])]), authority is None
     issuer, signing = authority or (subject, key)

@@ -48,10 +48,10 @@ class Parent:
     """The parent process, as its child sees it.
 
     Args:
-        pipe: to the parent.
+        pipe: the pipe to the parent.
 
     Attributes:
-        said: the messages of the parent that nobody has taken yet.
+        said: the messages of the parent that have not been taken yet.
         gone: called when the parent is gone. The process ends 5 s later, whatever this function does.
     """
 
@@ -91,14 +91,14 @@ class Parent:
 
 
 class Child:
-    """A process that runs a module's ``main(arguments, parent)``, started again where it is killed.
+    """A process that runs a module's ``main(arguments, parent)``, and that is started again if it is killed.
 
     Args:
         what: its name, for messages.
-        module: of the package.
+        module: the name of a module in this package.
         log: the file that its standard output and error are appended to.
-        most: the bytes of a message; an option of the module, too.
-        **arguments: option → value.
+        most: the largest number of bytes of a message; it is an option of the module, too.
+        **arguments: the options of the module and their values.
     """
 
     def __init__(self, what: str, module: str, log: Path, most: int = MOST, **arguments: Any) -> None:
@@ -121,7 +121,7 @@ class Child:
             )
 
     def tell(self, content: bytes) -> bool:
-        """Send a message; returns False where nobody is there to take it."""
+        """Send a message; returns False if the child cannot take it."""
         try:
             self._pipe.send_bytes(content)
         except OSError:
@@ -129,11 +129,11 @@ class Child:
         return True
 
     def hear(self, seconds: float) -> bytes | None:
-        """Wait for a message; returns None where none came in time.
+        """Wait for a message; returns None if none comes in time.
 
         Raises:
             Gone: the child has ended.
-            FedlitError: the child cannot go on, or sent a message that is too long.
+            FedlitError: the child cannot continue, or sent a message that is too long.
         """
         from fedlit.show.shown import say
 
@@ -158,10 +158,10 @@ class Child:
         return None
 
     def again(self) -> None:
-        """Start it again, after a pause that grows.
+        """Start the child again, after a pause that grows.
 
         Raises:
-            RunError: it failed by itself, or was killed again and again.
+            RunError: the child failed by itself, or was killed again and again.
         """
         from fedlit.show.shown import say
 
@@ -177,7 +177,7 @@ class Child:
         self._start()
 
     def end(self) -> int:
-        """End it, at last by force; returns its exit status."""
+        """End the child, if necessary by force; returns its exit status."""
         self._pipe.close()
         for send in (None, self.process.terminate, self.process.kill):
             if send is not None:

@@ -40,23 +40,23 @@ class Terms:
     """Everything that would leave a site.
 
     Attributes:
-        site: its name.
-        coordinator: address and fingerprint of its certificate's authority.
-        facts: topic → what is told once, with its values.
-        tensors: name → (dtype, shape) of what is sent in each round.
-        published: of what is sent beside it.
-        rows: the number of training rows, where the rule needs it.
+        site: the name of the site.
+        coordinator: the coordinator's address, and the fingerprint of its certificate authority.
+        facts: maps each topic to the facts that are sent once, with their values.
+        tensors: maps the name of each tensor that is sent in each round to its (dtype, shape).
+        published: the same for the tensors that are published in addition.
+        rows: the number of training rows, if the rule needs it.
         asks: what the rule asks in a round, in words.
-        questions: kinds and topics of questions that are answered.
-        sends: what comes back beside tensors, in words.
-        peers: site → fingerprint of its key, as this site knows it.
-        masked: whether numbers travel under masks, 8 bytes each.
-        federation: its identity and its sites (``id``, ``sites``), where its configuration says them.
-        scores: whether scores are told.
+        questions: the kinds and topics of questions that are answered.
+        sends: what comes back in addition to tensors, in words.
+        peers: maps each site to the fingerprint of its key, as this site knows it.
+        masked: whether numbers are sent under masks, 8 bytes each.
+        federation: the federation's identity and its sites (``id``, ``sites``), if its configuration has them.
+        scores: whether scores are sent.
         every: when there is a round.
-        rounds: how many there are, at most.
+        rounds: the largest number of rounds.
         protection: what is done to an update before it leaves, in words.
-        aligned: whether tensors depend on what other sites tell, and so are known behind that alone.
+        aligned: whether tensors depend on what other sites send, so that they are known only afterwards.
     """
 
     site: str
@@ -162,7 +162,7 @@ class Consent:
         """Refuse facts that were not agreed to.
 
         Raises:
-            RunError: names them.
+            RunError: facts were not agreed to; the message names their topic.
         """
         agreed = self.terms.facts.get(topic, _MISSING)
         if topic == "federated" and self.terms.aligned and self._renew is not None and facts != agreed:
@@ -184,12 +184,12 @@ class Consent:
         """Refuse tensors that were not agreed to.
 
         Args:
-            state: name → form.
-            published: of what is beside it.
-            masked: whether they are words under masks, sums of weights and of answers among them.
+            state: maps each name to its form.
+            published: the same for published tensors.
+            masked: whether they are words under masks, which include sums of weights and of answers.
 
         Raises:
-            RunError: names them.
+            RunError: tensors were not agreed to; the message names them.
         """
         strange = [name for name, form in state.items() if not self._fits(name, form, masked=masked)]
         strange += [
@@ -210,7 +210,7 @@ class Consent:
         """Refuse a question of a kind that was not agreed to.
 
         Raises:
-            RunError: names it.
+            RunError: the question was not agreed to; the message names its kind.
         """
         kind = question.topic if isinstance(question, Own) else question_to(question)["question"]
         if kind not in self.terms.questions and "*" not in self.terms.questions:
@@ -242,12 +242,12 @@ def write(folder: Path, terms: Terms) -> None:
 
 
 def accepted(folder: Path, terms: Terms) -> bool:
-    """Return whether a person accepted exactly these terms before, in the site's folder."""
+    """Return whether exactly these terms were accepted before, in the site's folder."""
     return any(own["hash"] == terms.hash and own["terms"] == terms.to_dict() for own in _kept(folder))
 
 
 def at_stake(folder: Path, terms: Terms) -> list[str]:
-    """What a person should know before a folder takes part under another identity, or with other sites, than before."""
+    """Return what the user should know if a folder joins under another identity, or with other sites, than before."""
     before = [own["terms"].get("federation") or {} for own in _kept(folder)]
     other = next((own for own in reversed(before) if own.get("id") and own != terms.federation), None)
     if other is None:
@@ -268,7 +268,7 @@ def _which(federation: Mapping[str, Any]) -> list[str]:
 
 
 def keep(folder: Path, terms: Terms) -> None:
-    """Remember that terms were accepted, and when."""
+    """Record that terms were accepted, and when."""
     known = [*_kept(folder), {"hash": terms.hash, "at": time.strftime("%Y-%m-%d %H:%M:%S%z"), "terms": terms.to_dict()}]
     write_text(json.dumps(known, indent=1), folder / "accepted.json")
 
@@ -287,7 +287,7 @@ def _kept(folder: Path) -> list[dict[str, Any]]:
 
 
 def _halves(text: str) -> list[str]:
-    """A fingerprint in lines of 16 bytes."""
+    """Return a fingerprint in lines of 16 bytes."""
     own, _, rest = text.partition(" ")
     parts = own.split(":")
     lines = [":".join(parts[:16]), *([":".join(parts[16:])] if len(parts) > 16 else [])]
@@ -299,7 +299,7 @@ def _when(every: Any) -> str:
 
 
 def _told(topic: str, facts: Any) -> list[str]:
-    """A line for each fact, with its values."""
+    """Return a line for each fact, with its values."""
     what = _TOPICS.get(topic, topic)
     if topic in ("settings", "clients", "federated", "manifest") or not isinstance(facts, Mapping):
         return [f"  {what}"]

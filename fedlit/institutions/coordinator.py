@@ -39,18 +39,18 @@ _log = logging.getLogger(__name__)
 
 
 class NoTables(Source):
-    """The coordinator has no table."""
+    """A source without tables, for the coordinator, which has none."""
 
     name = "none"
     about = "no table: what a coordinator has"
 
     def tables(self, seed: int) -> list[ClientTable]:
-        """None."""
+        """Return an empty list."""
         return []
 
 
 def run_of(federation: Path) -> Run:
-    """The run of a federation's configuration, without tables: its rule, its seed, its settings."""
+    """Return the run of a federation's configuration, without tables: its rule, its seed and its settings."""
     content, where = plain_federation(federation), shown(federation)
     check_file(content, where)
     layers = [Layer(content, f"{where}: "), Layer({"data.source": "fedlit.institutions.coordinator.NoTables"})]
@@ -190,7 +190,7 @@ def _progress(state: Path) -> dict[str, Any]:
 
 
 def _planned(run: Run) -> int:
-    """Rounds that there will be, where epochs alone say so; 0 where that is not known."""
+    """Return the number of rounds if it follows from the epochs alone; 0 if it is not known."""
     every, tune = run.exchange.every, run.loop.federation.training.tune
     if any(run.trainer_options.get(key) not in (None, -1) for key in ("max_steps", "max_time")):
         return 0

@@ -46,7 +46,7 @@ class DryRun:
         self.told: dict[str, Any] = {}
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Record; the other site says the same."""
+        """Record the facts, and reply as if the other sites had sent the same."""
         if topic.startswith(self._local) or self.site not in own:
             return dict(own)
         self.told[topic] = told_of(topic, own)[self.site]
@@ -62,11 +62,11 @@ class DryRun:
         return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))
 
     def takes_part(self, number: int) -> bool:
-        """There are no rounds."""
+        """Return True. There are no rounds."""
         return True
 
     def exchange(
         self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
-        """There are no rounds."""
+        """Refuse, because there are no rounds."""
         raise RunError("expected no round before a site has joined; this is a defect, please report it")

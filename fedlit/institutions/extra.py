@@ -1,4 +1,4 @@
-"""What the extra ``fedlit[flower]`` brings, imported where it is needed."""
+"""The packages of the extra ``fedlit[flower]``, imported where they are needed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ QUIET = {
     "FLWR_TELEMETRY_LOGGING": "0",
     "GRPC_VERBOSITY": "NONE",
 }
-"""Environment in which Flower tells nobody that it is used."""
+"""The environment in which Flower does not report its use."""
 
 
 class Lost(Exception):
-    """The coordinator is away, or has forgotten this node: connect again."""
+    """The coordinator is away, or has forgotten this node, which must connect again."""
 
 
 @contextmanager
 def needs_flower() -> Iterator[None]:
-    """Import Flower and what it brings inside.
+    """Check that Flower is installed, and let it be imported inside this context.
 
     Raises:
-        ConfigError: they are not installed, or in another version.
+        ConfigError: a package is not installed, or has another version.
     """
     os.environ.update(QUIET)  # before the first import of Flower, which reads it
     try:

@@ -21,11 +21,11 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Federation:
-    """The keys of ``federation.yaml`` that are not those of a configuration.
+    """The keys of ``federation.yaml`` that do not belong to a configuration.
 
     Attributes:
-        id: the federation's identity, 32 hexadecimal digits, drawn once; empty where the file has none.
-        sites: all its sites, sorted; empty where the file lists none.
+        id: the federation's identity, 32 hexadecimal digits, drawn once; empty if the file has none.
+        sites: all its sites, sorted; empty if the file lists none.
         privacy: what protects sites.
     """
 
@@ -35,7 +35,7 @@ class Federation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Key → value, as all settings are compared."""
+        """Maps each key to its value, in the form in which settings are compared."""
         own = {"federation.id": self.id, "federation.sites": list(self.sites)} if self.id else {}
         return own | {f"privacy.{key}": value for key, value in flatten(asdict(self.privacy))}
 
@@ -44,11 +44,11 @@ def federation_of(path: Path) -> Federation:
     """Read the groups ``federation`` and ``privacy`` of a federation's configuration.
 
     Args:
-        path: of ``federation.yaml``.
+        path: the file ``federation.yaml``.
 
     Raises:
-        ConfigError: keys that are not known, values out of range, no identity where privacy needs one, or a table's
-            source, which is a site's own.
+        ConfigError: a key is not known, a value is out of range, there is no identity although privacy needs one, or
+            there is a table's source, which belongs to a site.
     """
     content, where = read_yaml(path), shown(path)
     if "source" in (content.get("data") or {}):

@@ -1,4 +1,4 @@
-"""The one place that touches Flower: its interface for nodes, its SuperLink's state, its Grid.
+"""The only module that uses Flower: its interface for nodes, the state of its SuperLink, and its Grid.
 
 Most of what is used here is private to Flower, whose version is therefore pinned
 (:data:`fedlit.institutions.extra.FLOWER`). Import this module inside :func:`fedlit.institutions.extra.needs_flower`.
@@ -60,10 +60,10 @@ __all__ = [
 ]
 
 LOST = (RunNotRunningException, httpx.HTTPError, httpx.StreamError)
-"""What the coordinator gets where the SuperLink or its run is gone; starting again may help."""
+"""The errors that the coordinator gets if the SuperLink or its run is gone; starting again may help."""
 
 SLACK = 2**20
-"""Bytes that a message may have beyond its content."""
+"""The bytes that a message may have in addition to its content."""
 _KIND = "fedlit"
 _UNKNOWN_KEY = "2004"
 _BEAT = 10.0
@@ -74,17 +74,18 @@ _LIFE = 6 * 3600.0
 
 
 def packed(content: bytes) -> RecordDict:
-    """Bytes as what Flower's messages carry."""
+    """Return bytes in the form that Flower's messages carry."""
     from flwr.app import RecordDict
 
     return RecordDict({_KIND: ArrayRecord({_KIND: Array("uint8", (len(content),), _KIND, content)})})
 
 
 def unpacked(record: RecordDict) -> bytes:
-    """The inverse of :func:`packed`. Nothing is decoded: what Flower would read as an array is taken as it is.
+    """Return the bytes of a message of :func:`packed`. Nothing is decoded: what Flower would read as an array is taken
+    as it is.
 
     Raises:
-        RunError: this is another message.
+        RunError: it is another message.
     """
     try:
         array: Any = record[_KIND][_KIND]
@@ -94,13 +95,13 @@ def unpacked(record: RecordDict) -> bytes:
 
 
 class Speaker:
-    """A node of Flower's that carries bytes.
+    """A node of Flower that carries bytes.
 
     Args:
         address: ``HOST:PORT`` of the coordinator.
-        certificate: of the authority that signed the coordinator's certificate, PEM.
+        certificate: the certificate of the authority that signed the coordinator's certificate, PEM.
         key: the site's private key, as OpenSSH writes it.
-        most: bytes of a question.
+        most: the largest number of bytes of a question.
     """
 
     def __init__(self, address: str, certificate: bytes, key: bytes, most: int) -> None:
@@ -122,7 +123,7 @@ class Speaker:
         self._beat = 0.0
 
     def _bounded(self, response: httpx.Response) -> None:
-        """No answer is read that is longer than a piece can be."""
+        """Refuse a response that is longer than a piece can be, before it is read."""
         length = response.headers.get("content-length", "")
         if not length.isdecimal():
             raise Lost("an answer of no length")  # of a coordinator that is ending; nothing of it is read
@@ -130,7 +131,7 @@ class Speaker:
             raise RunError(f"{self.address}: expected pieces of at most {LARGEST} bytes, found a longer one")
 
     def _say(self, method: Callable[[Any], Any], request: Any) -> Any:
-        """Send one request; an error says its cause.
+        """Send one request. Errors name their cause.
 
         Raises:
             Lost: it may work later.
@@ -172,14 +173,14 @@ class Speaker:
         )
 
     def connect(self) -> None:
-        """Enter the coordinator's list."""
+        """Register this node with the coordinator."""
         response = self._say(
             self._client.ActivateNode, ActivateNodeRequest(public_key=self._public, heartbeat_interval=_BEAT)
         )
         self._node, self._beat = Node(node_id=response.node_id), time.monotonic()
 
     def beat(self) -> None:
-        """Say that this node is there, where it is time."""
+        """Send a heartbeat of this node if it is due."""
         if time.monotonic() - self._beat < _BEAT / 2:
             return
         request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_BEAT)
@@ -188,7 +189,7 @@ class Speaker:
         self._beat = time.monotonic()
 
     def hear(self) -> tuple[Any, bytes] | None:
-        """The newest question that waits, as Flower's message and its bytes; None where none does."""
+        """Return the newest waiting question, as Flower's message and its bytes; None if there is none."""
         newest = None
         while True:
             heard = self._say(self._client.PullMessages, PullMessagesRequest(node=self._node))
@@ -198,7 +199,7 @@ class Speaker:
             newest = own if own is not None else newest
 
     def _whole(self, run: int, tree: Any) -> tuple[Any, bytes] | None:
-        """A message whose pieces are fetched; None where its run is over."""
+        """Fetch the pieces of a message and return it; None if its run is over."""
         pieces: dict[str, bytes] = {}
         size = 0
         for piece in iterate_object_tree(tree):
@@ -237,7 +238,7 @@ class Speaker:
         return message, content
 
     def answer(self, message: Any, content: bytes) -> None:
-        """Send the answer to a question. Where the question's run is over, nobody waits for it."""
+        """Send the answer to a question. If the question's run is over, the answer is dropped."""
         reply = Message(packed(content), reply_to=message)
         run = reply.metadata.run_id
         with no_object_id_recompute():
@@ -262,7 +263,7 @@ class Speaker:
                     raise
 
     def leave(self) -> None:
-        """Leave the coordinator's list, if it can be reached."""
+        """Remove this node from the coordinator's list, if the coordinator can be reached."""
         if self._node is not None:
             self._client._client.timeout = 2.0  # whoever ends this process waits
             try:
@@ -272,13 +273,13 @@ class Speaker:
 
 
 class FlowerLine:
-    """See :class:`~fedlit.institutions.sites_server.Line`. A site is called what its key was registered as, whatever
-    its messages say. Flower's messages go to nodes, which answer them: a reply is a message to the site's node, and the
-    answer to that is the site's next request.
+    """See :class:`~fedlit.institutions.sites_server.Line`. A site has the name that its key was registered with,
+    whatever its messages claim. Flower's messages go to nodes, which answer them: a reply is a message to the site's
+    node, and the answer to it is the site's next request.
 
     Args:
-        grid: Flower's, of a run that has begun.
-        most: bytes of an answer.
+        grid: the Grid of Flower, for a run that has begun.
+        most: the largest number of bytes of an answer.
     """
 
     def __init__(self, grid: Grid, most: int) -> None:
@@ -316,7 +317,9 @@ class FlowerLine:
             wait = min(wait * 1.2, _SLOW)
 
     def _push(self, nodes: dict[str, tuple[int, str]]) -> None:
-        """Send what is due to the nodes that are there; again where a node has come back, for it has forgotten."""
+        """Send what is due to the nodes that are there. It is sent again if a node has come back, because the node has
+        forgotten it.
+        """
         for site, content in self._asked.items():
             if site not in nodes:
                 continue
@@ -353,16 +356,16 @@ class FlowerLine:
 
 
 def acceptable(most: int) -> Callable[[str, bytes], bool]:
-    """Which requests of sites' nodes may pass.
+    """Return a function that decides which requests of sites' nodes may pass.
 
     Answers must name the node that sends them (Flower checks a node's key, but not that its answers are its own), and
     must not announce more pieces than an answer can have.
 
     Args:
-        most: bytes of an answer.
+        most: the largest number of bytes of an answer.
 
     Returns:
-        A request's path and body → whether it may.
+        A function that maps a request's path and body to whether it may pass.
     """
     pieces = most // FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE + 16
 
@@ -383,11 +386,11 @@ def acceptable(most: int) -> Callable[[str, bytes], bool]:
 
 
 class Link:
-    """The state of Flower's SuperLink: its sites, and the run that is under way.
+    """The state of Flower's SuperLink: its sites, and the run that is in progress.
 
     Args:
-        state: Flower's.
-        sites: site → public key.
+        state: the state of Flower's SuperLink.
+        sites: maps each site to its public key.
 
     Raises:
         ConfigError: two sites have the same key.
@@ -424,7 +427,7 @@ class Link:
         return {"run": number, "token": token}
 
     def _beat(self) -> None:
-        """The coordinator lives for as long as this process does."""
+        """Keep the coordinator's task alive for as long as this process lives."""
         while True:
             time.sleep(10)
             if self._task:
@@ -435,8 +438,8 @@ def make_link(port: int, sites: dict[str, Any]) -> tuple[Any, Link]:
     """Make Flower's SuperLink, which keeps everything in memory.
 
     Args:
-        port: of this machine, where the coordinator reaches it.
-        sites: site → public key.
+        port: the port of this machine at which the coordinator reaches it.
+        sites: maps each site to its public key.
 
     Returns:
         The ASGI application and its state.
@@ -477,12 +480,12 @@ def make_link(port: int, sites: dict[str, Any]) -> tuple[Any, Link]:
 
 
 def open_grid(address: str, run: int, token: str) -> Grid:
-    """The coordinator's way to the SuperLink, in place of Flower's ServerApp.
+    """Return the coordinator's connection to the SuperLink, which takes the place of Flower's ServerApp.
 
     Args:
         address: ``HOST:PORT`` of the SuperLink on this machine.
-        run: as :meth:`Link.begin` has told it.
-        token: likewise.
+        run: the number of the run, as :meth:`Link.begin` returned it.
+        token: the token of the run, as :meth:`Link.begin` returned it.
     """
     from flwr.supercore.task_identity import TaskIdentity
     from flwr.superlink.grid import HttpGrid, http_grid

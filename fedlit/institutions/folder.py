@@ -85,10 +85,10 @@ def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: i
     """Make a coordinator's folder.
 
     Args:
-        folder: that is not there yet, or is empty of a coordinator.
-        sites: their names.
+        folder: a folder that does not exist yet, or that has no coordinator.
+        sites: the names of the sites.
         address: a name or an IP address at which they reach this machine.
-        port: of the address.
+        port: the port at this address.
 
     Returns:
         What to do next, line by line.
@@ -127,18 +127,18 @@ def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: i
 
 
 def add(settings: CoordinatorSettings, site: str, public: Path) -> list[str]:
-    """Put a site's public key into the registry.
+    """Add a site's public key to the registry.
 
     Args:
-        settings: of the coordinator.
-        site: its name.
-        public: the ``.pub`` that it sent.
+        settings: the settings of the coordinator.
+        site: the name of the site.
+        public: the ``.pub`` file that the site sent.
 
     Returns:
         What was done, and what is missing.
 
     Raises:
-        ConfigError: no such site, no such key, another key is there already, or the key is another site's.
+        ConfigError: there is no such site or no such key, another key is there already, or the key is another site's.
     """
     if site not in settings.sites:
         raise ConfigError(
@@ -204,7 +204,7 @@ def renew(settings: CoordinatorSettings) -> str:
     """Make a new server certificate by the same authority; sites need nothing new.
 
     Returns:
-        Where the old one is now.
+        A message that names the folder of the old one.
     """
     number = 1
     while (old := settings.certificates / f"old-{number}").exists():

@@ -1,4 +1,4 @@
-"""What of Flower's SuperLink can be reached: paths, sizes, and answers that are a node's own."""
+"""Limits what can be reached of Flower's SuperLink: paths, sizes, and only answers that are a node's own."""
 
 from __future__ import annotations
 
@@ -53,15 +53,16 @@ _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 class Gate:
     """Lets requests of some paths and of bounded size through to an application.
 
-    All others are answered 404 (path), 413 (size), 408 (a body that takes too long) or 503 (too many bodies at once).
+    All other requests are answered by 404 (path), 413 (size), 408 (a body that takes too long) or 503 (too many bodies
+    at once).
 
     Args:
         app: an ASGI application.
-        paths: that are let through.
-        allowed: whether a request's path and body may pass, beyond that; all may if None.
-        largest: bytes of a body.
-        budget: bytes of all bodies that are held at once.
-        seconds: within which a body must have arrived.
+        paths: the paths that are let through.
+        allowed: decides from a request's path and body whether it may pass, in addition; all may if None.
+        largest: the largest number of bytes of a body.
+        budget: the largest number of bytes of all bodies that are held at once.
+        seconds: the time within which a body must have arrived, in seconds.
     """
 
     def __init__(

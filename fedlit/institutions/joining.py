@@ -1,4 +1,4 @@
-"""``fedlit site join``: this process holds table, model and Trainer; another, without them, speaks to the network."""
+"""``fedlit site join``: this process has table, model and Trainer; another one, without them, uses the network."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fedlit.train.results import Results
 __all__ = ["Speaking", "consent", "take_part"]
 
 QUIET = 120.0
-"""Seconds of silence after which a site says so, and again after as many."""
+"""The seconds of silence after which a site reports it, and again after as many."""
 
 _log = logging.getLogger(__name__)
 
 
 class Speaking:
-    """See :class:`~fedlit.institutions.transport.Answering`: by a child that alone speaks to the network.
+    """See :class:`~fedlit.institutions.transport.Answering`. A child process is the only one that uses the network.
 
     Args:
-        settings: of the site.
+        settings: the settings of the site.
     """
 
     def __init__(self, settings: SiteSettings) -> None:
@@ -44,11 +44,11 @@ class Speaking:
         )
 
     def hear(self, seconds: float | None = None) -> bytes:
-        """Wait for what the coordinator says.
+        """Wait for a message of the coordinator.
 
         Raises:
-            RunError: speaking makes no sense, or the message is longer than allowed.
-            TimeoutError: none came.
+            RunError: the child cannot continue, or the message is longer than allowed.
+            TimeoutError: no message came.
         """
         since = told = time.monotonic()
         while seconds is None or time.monotonic() < since + seconds:
@@ -70,10 +70,10 @@ class Speaking:
         raise TimeoutError
 
     def answer(self, content: bytes) -> bool:
-        """Say something, once for each time that the coordinator was heard; False where nobody takes it.
+        """Send a message, once for each message that was heard; returns False if nobody takes it.
 
         Raises:
-            RunError: it is longer than allowed.
+            RunError: the message is longer than allowed.
         """
         if len(content) > self._most:
             raise RunError(
@@ -84,7 +84,7 @@ class Speaking:
         return asked and self._child.tell(content)
 
     def end(self) -> None:
-        """Speak no more."""
+        """End the child process."""
         self._child.end()
 
 
@@ -132,13 +132,13 @@ def consent(
 def take_part(
     settings: SiteSettings, hashes: Sequence[str], show: Callable[[list[str]], None], *, quiet: bool = False
 ) -> tuple[Site, Results]:
-    """Show what would leave, ask, and take part until training is over.
+    """Show what would leave, ask the user, and take part until training is over.
 
     Args:
-        settings: of the site.
-        hashes: of terms that are accepted without being asked.
+        settings: the settings of the site.
+        hashes: the hashes of terms that are accepted without asking.
         show: prints lines.
-        quiet: print nothing of training.
+        quiet: whether to print nothing of training.
 
     Raises:
         FedlitError: nobody agreed, the coordinator refused, or training had to stop.

@@ -15,28 +15,28 @@ __all__ = ["Journal"]
 FORMAT = 4
 KEPT = ("number", "memory", "told", "took", "done")
 HEAD = "/"
-"""The name of what is no reply; no site is called so."""
+"""The key of the entry that is not a reply; no site has this name."""
 
 
 class Journal:
-    """Replies on disk, by round and site. They are written before they are sent, so that a site that begins again from
-    a checkpoint gets the same ones, whoever was killed. A round is written in one transaction.
+    """Replies on disk, by round and site. They are written before they are sent, so that a site that starts again from
+    a checkpoint gets the same replies, whoever was killed. A round is written in one transaction.
 
     Args:
-        folder: its ``journal.db`` is the file.
-        sites: of the federation, sorted. Some of those that it began with may be missing: they were removed.
-        start: the first round: :data:`~fedlit.exchange.outcome.BEGIN` where the rule has something to say before
-            training, else 0.
+        folder: the folder of the file ``journal.db``.
+        sites: the sites of the federation, sorted. Sites that it began with may be missing, because they were removed.
+        start: the first round: :data:`~fedlit.exchange.outcome.BEGIN` if the rule defines what clients start from, else
+            0.
 
     Attributes:
-        number: the round that is open.
-        memory: what the rule and the guard remember before it.
-        told: topic → site → facts.
-        took: round → sites that took part, of those that are closed.
-        done: sites where training is over.
+        number: the number of the open round.
+        memory: the state of the rule and the guard before the open round.
+        told: maps each topic to the facts of each site.
+        took: maps each closed round to the sites that took part in it.
+        done: the sites at which training is over.
 
     Raises:
-        ConfigError: a journal of further sites or of a later version, or one that is damaged.
+        ConfigError: the journal lacks one of the sites, has another format, or is damaged.
     """
 
     def __init__(self, folder: Path, sites: Sequence[str], start: int) -> None:
@@ -64,7 +64,7 @@ class Journal:
             self._revoke(gone)
 
     def _revoke(self, gone: Collection[str]) -> None:
-        """Go on without sites that were taken off the list. The open round is void: nobody receives anything for it,
+        """Continue without sites that were taken off the list. The open round is void: nobody receives anything for it,
         and nobody sends for it again. What the others have agreed on from all columns stays as it is.
         """
         self.done = [site for site in self.done if site not in gone]
@@ -90,12 +90,12 @@ class Journal:
         return bool(self.told)
 
     def tell(self, topic: str, said: Mapping[str, Any]) -> None:
-        """Keep what all sites said of a topic."""
+        """Record what all sites sent on a topic."""
         self.told[topic] = dict(said)
         self._write()
 
     def ended(self, site: str) -> None:
-        """Keep that training is over at a site."""
+        """Record that training is over at a site."""
         if site not in self.done:
             self.done.append(site)
             self._write()
@@ -104,9 +104,9 @@ class Journal:
         """Close the open round.
 
         Args:
-            took: sites that took part.
-            replies: to all sites.
-            memory: what the rule and the guard remember behind it.
+            took: the sites that took part.
+            replies: the replies to all sites.
+            memory: the state of the rule and the guard after the round.
         """
         number = self.number
         self.took[number] = sorted(took)
@@ -118,21 +118,21 @@ class Journal:
         )
 
     def saved(self, site: str, number: int) -> None:
-        """A site will not go back behind a round: replies to it before that can go."""
+        """Delete earlier replies to a site that will not go back behind a round."""
         self._store.put({}, drop=[(site, BEGIN, max(BEGIN, min(number, self.number - 1)))])
 
     def after(self, number: int, site: str) -> int:
-        """The next round behind a closed one in which a site takes part, or did before it was started again."""
+        """Return the next round after a closed one in which a site takes part, or did before it was started again."""
         after = max(number + 1, 0)
         while after < self.number and site not in self.took[after]:
             after += 1
         return after
 
     def read(self, number: int, site: str) -> dict[str, Any]:
-        """The reply to a site in a closed round.
+        """Return the reply to a site in a closed round.
 
         Raises:
-            ConfigError: it is no longer there.
+            ConfigError: the reply has been deleted.
         """
         reply: dict[str, Any] | None = self._store.get(site, number)
         if reply is None:

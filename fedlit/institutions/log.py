@@ -1,4 +1,4 @@
-"""Lines of a log, each with its date and time of day."""
+"""Log lines that begin with their date and time of day."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["stamped", "with_time"]
 
 
 def stamped(line: str) -> str:
-    """A line with the time before it.
+    """Return a line with the date and time before it.
 
     Example:
         >>> stamped("round 3")[19:]
@@ -26,10 +26,10 @@ class _Said(logging.Handler):
 
 
 def with_time(level: int = logging.WARNING) -> None:
-    """Put the time before everything that this process prints or logs from now on.
+    """Put the date and time before everything that this process prints or logs from now on.
 
     Args:
-        level: of messages of fedlit that are logged.
+        level: the lowest level of fedlit's messages that is logged.
     """
     from fedlit.show.shown import print_notice, say_by
 

@@ -1,9 +1,10 @@
 """Messages between the coordinator and sites: bytes that are checked before they are used.
 
-A site makes *requests*, one at a time. Each has a key: ``share:<topic>`` before training, ``at:<round>`` when it begins
-or begins again, ``round:<number>``, ``done``; and ``round:<number>/<n>`` with its answer to question n of the rule in
-that round. The coordinator's *reply* says to which key it belongs (``to``). It is what the site asked for, or the next
-question of the rule. A request can be repeated without harm: it gets the same reply. So whoever was killed goes on.
+A site makes *requests*, one at a time. Each has a key: ``share:<topic>`` before training, ``at:<round>`` when the site
+begins or begins again, ``round:<number>``, ``done``; and ``round:<number>/<n>`` with its answer to question n of the
+rule in that round. The coordinator's *reply* names the key that it belongs to (``to``). It is what the site asked for,
+or the next question of the rule. A request can be repeated without harm, because it gets the same reply. So a process
+that was killed can continue.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ __all__ = [
 ]
 
 MOST = 64 * 2**20
-"""Bytes of a message before it is known what travels."""
+"""The largest number of bytes of a message before it is known which tensors are sent."""
 
 WIRE = 2
 """The version of the wire format: it rises with each change after which two sides would misunderstand each other."""
 
 HEAD = 16 * 2**20
-"""Bytes of a message's text, at most."""
+"""The largest number of bytes of a message's text."""
 
 
 def read(content: bytes, most: int) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def round_key(number: int) -> str:
 
 
 def round_of(key: str) -> int | None:
-    """The number of a round's key, with or without a question behind it; None of another key."""
+    """Return the number of the round in a key, with or without a question after it; None for another key."""
     kind, _, rest = key.partition("/")[0].partition(":")
     return int(rest) if kind == "round" and _is_number(rest.removeprefix("-")) else None
 
@@ -97,7 +98,7 @@ def question_key(key: str, number: int) -> str:
 
 
 def question_of(key: str) -> int | None:
-    """The number of the question that a request answers; None where it answers none."""
+    """Return the number of the question that a request answers; None if it answers none."""
     _, _, rest = key.partition("/")
     return int(rest) if _is_number(rest) else None
 
@@ -107,11 +108,11 @@ def _is_number(digits: str) -> bool:
 
 
 def topic_of(key: str) -> str | None:
-    """The topic of a key of facts; None of another key."""
+    """Return the topic in a key of facts; None for another key."""
     kind, _, rest = key.partition(":")
     return rest if kind == "share" else None
 
 
 def forms_of(state: Mapping[str, Tensor]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Name → (dtype, shape)."""
+    """Map each name to the (dtype, shape) of its tensor."""
     return {name: form_of(value) for name, value in state.items()}

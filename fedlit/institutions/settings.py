@@ -1,4 +1,4 @@
-"""``coordinator.yaml`` and ``site.yaml``: read and checked."""
+"""Reads and checks ``coordinator.yaml`` and ``site.yaml``."""
 
 # no postponed annotations: jsonargparse reads these types as they stand
 import re
@@ -33,12 +33,12 @@ class CoordinatorSettings:
     Attributes:
         folder: the folder itself.
         address: a name or an IP address at which sites reach the coordinator.
-        port: of the address.
+        port: the port at this address.
         listen: the IP address of this machine to which it is bound.
-        sites: names, sorted.
-        minimum: how many sites a round needs at least: a number, or a share in (0, 1].
-        patience: seconds to wait for a site that stays away.
-        most: bytes of a message.
+        sites: the names of the sites, sorted.
+        minimum: the least number of sites that a round needs: a number, or a share in (0, 1].
+        patience: the time to wait for a site that stays away, in seconds.
+        most: the largest number of bytes of a message.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class CoordinatorSettings:
 
     @property
     def certificates(self) -> Path:
-        """With the authority and the server certificate."""
+        """The folder of the authority and of the server certificate."""
         return self.folder / "certificates"
 
     @property
@@ -93,17 +93,18 @@ class SiteSettings:
     Attributes:
         file: the configuration itself.
         site: this site's name.
-        coordinator: ``HOST:PORT``.
-        fingerprint: SHA-256 of ``certificate``, empty where it is not said.
-        certificate: of the coordinator's authority.
+        coordinator: the address of the coordinator, ``HOST:PORT``.
+        fingerprint: the SHA-256 of ``certificate``; empty if it is not given.
+        certificate: the certificate of the coordinator's authority.
         key: this site's private key.
         federation: the configuration that all sites have.
         data: what this site adds to it: ``source``, its own table.
-        trust: installed modules whose classes ``federation`` may name, beside those that are always allowed.
-        tell: what this site tells of its results: ``scores`` of validation rows, or ``nothing``.
-        peers: site → fingerprint of its registered key, known by telephone; for masked sums.
-        user: whom the process that speaks to the network runs as; None for whoever starts it.
-        most: bytes of a message.
+        trust: installed modules whose classes ``federation`` may name, in addition to the modules that are always
+            allowed.
+        tell: which of its results this site sends: ``scores`` of validation rows, or ``nothing``.
+        peers: maps each site to the fingerprint of its registered key, known by telephone; for masked sums.
+        user: the user that the process which uses the network runs as; None for the user who starts it.
+        most: the largest number of bytes of a message.
     """
 
     file: Path
@@ -182,7 +183,7 @@ def read_coordinator(folder: Path) -> CoordinatorSettings:
     """Read a coordinator's folder.
 
     Raises:
-        ConfigError: ``coordinator.yaml`` is missing, or says what does not fit.
+        ConfigError: ``coordinator.yaml`` is missing, or has values that do not fit.
     """
     make = "make one by fedlit coordinate init FOLDER --sites north,south,east"
     found = _read(CoordinatorSettings, folder / "coordinator.yaml", folder, make)
@@ -190,10 +191,10 @@ def read_coordinator(folder: Path) -> CoordinatorSettings:
 
 
 def read_site(path: Path) -> SiteSettings:
-    """Read a site's configuration. Whether its files are there is not looked at.
+    """Read a site's configuration. It is not checked whether the files that it names exist.
 
     Raises:
-        ConfigError: it is missing, or says what does not fit.
+        ConfigError: the file is missing, or has values that do not fit.
     """
     found = _read(SiteSettings, path, path, "the coordinator has one in invitations/ for each site")
     files = {key: path.parent / getattr(found, key) for key in ("certificate", "key", "federation")}
@@ -201,7 +202,7 @@ def read_site(path: Path) -> SiteSettings:
 
 
 def check_init(sites: Iterable[str], address: str, port: int) -> list[str]:
-    """Check what was typed for a new coordinator; the names of the sites.
+    """Check what was typed for a new coordinator, and return the names of the sites.
 
     Raises:
         ConfigError: a name, the address or the port does not fit.

@@ -1,4 +1,4 @@
-"""A site of a federation: its own table, the plan it is asked to agree to, and its run."""
+"""A site of a federation: its table, the plan that it is asked to agree to, and its run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from fedlit.train.results import Results
 __all__ = ["Site", "join"]
 
 DONE = "federation-is-over"
-"""The file in a run's folder that says that the coordinator knows that training is over."""
+"""The file in a run's folder that records that the coordinator knows that training is over."""
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class Site:
         )
 
     def finished(self) -> Path | None:
-        """The checkpoint of a training that is over, if it is."""
+        """Return the checkpoint of a training that is over; None if there is none."""
         newest = _newest(self.settings)
         if newest is None:
             return None
@@ -140,7 +140,7 @@ def _fingerprint(own: SiteSettings) -> str:
 
 
 def _named(run: Run) -> list[str]:
-    """Columns that ``data.common`` lists."""
+    """Return the columns that ``data.common`` lists."""
     common = run.data.common
     groups = common.values() if isinstance(common, Mapping) else [common if isinstance(common, list) else []]
     return sorted({column for own in groups for column in own})
@@ -241,7 +241,7 @@ def _scores(run: Run) -> Any:
 
 
 def _newest(own: SiteSettings) -> Path | None:
-    """The checkpoint that the site goes on from, if there is one."""
+    """Return the checkpoint from which the site continues, if there is one."""
     found = sorted(
         (own.folder / "lightning_logs" / own.site).glob(f"version_*/checkpoints/{LAST}"),
         key=lambda path: int(path.parent.parent.name.removeprefix("version_")),
@@ -250,13 +250,13 @@ def _newest(own: SiteSettings) -> Path | None:
 
 
 def _rounds_of(checkpoint: Path) -> int:
-    """Exchanges before a checkpoint."""
+    """Return the number of exchanges before a checkpoint."""
     states = read_checkpoint(checkpoint, resumable=False).get("callbacks", {})
     return next((int(own["rounds"]) for own in states.values() if "rounds" in own and "rule" in own), BEGIN)
 
 
 def _remember(run: Run, transport: SiteTransport) -> LambdaCallback:
-    """Tell the coordinator how far the site would go back if it were killed."""
+    """Return a callback that reports to the coordinator how far the site would go back if it were killed."""
     known: dict[str, Any] = {}
 
     def begin(trainer: Trainer, module: LightningModule) -> None:

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 POLL = 0.5
 TOPICS = ("settings", "clients", "columns", "values", "steps", "federated", "model", "manifest", "meaning", "privacy")
-"""What sites tell before training."""
+"""The topics of what sites send before training."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,10 @@ class Patience:
     """When a round goes on without a site.
 
     Attributes:
-        seconds: that the others wait for one that has not answered.
-        minimum: sites that a round needs.
-        repeat: seconds after which a site that has not answered is asked where it is: what it said may be lost.
+        seconds: the time that the others wait for a site that has not answered, in seconds.
+        minimum: the number of sites that a round needs.
+        repeat: the time in seconds after which a site that has not answered is asked where it is, because its message
+            may be lost.
     """
 
     seconds: float
@@ -50,7 +51,7 @@ class Patience:
 
 @dataclass
 class _Asking:
-    """The questions of a rule to one site within a round, and the answers that came."""
+    """The questions of a rule to one site within a round, and the answers that have come."""
 
     questions: list[dict[str, Any]] = field(default_factory=list)
     at: int = 0
@@ -61,50 +62,49 @@ class Line(Protocol):
     """The connection to the sites. A request may arrive twice, or late. The line resends a reply that is lost."""
 
     def sites(self) -> frozenset[str]:
-        """The sites that are there now, by the name that their key was registered with."""
+        """Return the sites that are there now, by the names that their keys were registered with."""
 
     def reply(self, site: str, content: bytes) -> None:
-        """Send something to a site, which answers with its request. A new reply takes the place of one that is under
-        way.
+        """Send a reply to a site, which answers with its next request. A new reply replaces one that is on its way.
 
         Args:
-            site: whether it is there or not.
+            site: the site, which may be away.
             content: the reply.
         """
 
     def requests(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
-        """The requests that came.
+        """Return the requests that have come.
 
         Args:
-            timeout: seconds to wait for the first.
+            timeout: the time to wait for the first request, in seconds.
 
         Returns:
-            (site, request) in the order in which they came; in place of a request that is longer than allowed, or none
-            of fedlit, what is wrong with it.
+            (site, request) in the order in which they came. A request that is longer than allowed, or not one of
+            fedlit, is replaced by its error.
         """
 
 
 class SitesServer:
     """Applies the rule to what sites send, and replies to each request under its key.
 
-    A request for the open round waits until the round is closed, or until the rule asks something. A request for what
-    is closed gets the reply that the journal has.
+    A request for the open round waits until the round is closed, or until the rule asks something. A request for
+    something closed gets the reply in the journal.
 
     Args:
-        server: holds the rule.
-        line: to the sites.
-        journal: what was said and replied before.
-        settings: the coordinator's own: key → value; every site must have the same.
+        server: applies the rule.
+        line: the connection to the sites.
+        journal: what was sent and replied before.
+        settings: the coordinator's own settings: key → value; every site must have the same.
         patience: when a round goes on without a site.
-        report: is told how far the federation is.
+        report: called with this server, to report how far the federation is.
         privacy: what protects sites.
-        rounds: how many there will be, where that is known; 0 where not.
+        rounds: the number of rounds, if it is known; otherwise 0.
 
     Attributes:
-        refused: site → why its last message was not taken.
-        scores: site → what it last told of its scores, where sites agreed to tell any.
-        bytes: of all messages, both ways, since the coordinator was started.
-        named: whom the guard left out, and how often, since the coordinator was started.
+        refused: maps each site to why its last message was refused.
+        scores: maps each site to the scores that it last sent, if it agreed to send any.
+        bytes: the bytes of all messages, both ways, since the coordinator was started.
+        named: counts the clients that the guard named, since the coordinator was started.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class SitesServer:
         """Serve until all sites are done.
 
         Raises:
-            FedlitError: the federation cannot go on; all sites are told.
+            FedlitError: the federation cannot continue; all sites are informed.
         """
         try:
             for site in self.sites:
@@ -187,7 +187,7 @@ class SitesServer:
         return not left or (ended and late and not self.waiting and not any(site in here for site in left))
 
     def _send(self, site: str, message: Mapping[str, Any], key: str = "") -> None:
-        """Reply to the request of this key; to none, to be told again what the site wants."""
+        """Reply to the request of this key. An empty key asks the site to repeat its request."""
         content = pack({**message, "to": key})
         self._sent[site] = time.monotonic()
         self.bytes += len(content)
@@ -281,7 +281,7 @@ class SitesServer:
         self._send(site, {"failed": reason})
 
     def _again(self, site: str, topic: str, message: Mapping[str, Any]) -> None:
-        """Reply to facts that a site has sent before, for it was started again."""
+        """Reply to facts that a site has sent before, because it was started again."""
         told = self.journal.told[topic]
         if message["facts"] != {site: told[site][site]}:
             wrong = wrong_settings(told[site][site], message["facts"][site])
@@ -294,7 +294,7 @@ class SitesServer:
         self._send(site, {"reply": {"facts": _merged(told)}}, message["key"])
 
     def _stand(self, site: str, key: str) -> None:
-        """Tell a site that begins, or begins again, in which round it may take part."""
+        """Reply to a site that begins, or begins again, with the round in which it may take part."""
         digits = key.removeprefix("at:")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
             self._refuse(site, f"expected the number of a round, found {digits!r}")
@@ -455,7 +455,7 @@ class SitesServer:
         self._reply_all(after)
 
     def _aggregate(self, number: int, present: Mapping[str, Mapping[str, Any]]) -> tuple[Outcome, list[str]]:
-        """Run a round: its outcome, and the sites that took part."""
+        """Run a round, and return its outcome and the sites that took part."""
         sent = {name: own for message in present.values() for name, own in message["updates"].items()}
         unfit = tuple(site for site, message in present.items() if message.get("unfit"))
         if self.privacy.masked is None:
@@ -523,8 +523,8 @@ class SitesServer:
             self._send(site, {"n": own.at, **own.questions[own.at]}, self._open.pop(site))
 
     def _go_on(self, site: str, key: str, message: Mapping[str, Any]) -> None:
-        """Take the answer to a question. A site that was started again within a round has answered none yet, and is
-        asked all again: what it answered before may count on it.
+        """Take the answer to a question. A site that was started again within a round has answered none yet. It is
+        asked all questions again, because later answers may depend on earlier questions.
         """
         assert self._asking is not None
         own, asked = self._asking.get(site, _Asking()), question_of(key)

@@ -1,7 +1,7 @@
-"""What speaks to the network at a site, in a process of its own (see :mod:`fedlit.institutions.child`).
+"""The part of a site that uses the network, in a process of its own (see :mod:`fedlit.institutions.child`).
 
-It carries questions from the coordinator to the site's own process and answers back. It opens no table, holds no model,
-and runs nothing that it is sent: of Flower it speaks the interface for nodes, and no more.
+It carries questions from the coordinator to the site's own process, and answers back. It opens no table, holds no
+model, and runs nothing that it is sent: of Flower it uses the interface for nodes, and no more.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SLOW, _FAST = 1.0, 0.1
 
 
 def speak(speaker: Speaker, parent: Parent, ended: threading.Event) -> None:
-    """Carry until told to end. The site has one question at a time; of those that come meanwhile it gets the newest,
-    and its answer to the old one, for which nobody waits any more, goes nowhere.
+    """Carry messages until ``ended`` is set. The site has one question at a time. If others come meanwhile, it gets the
+    newest one, and its answer to the old one, for which nobody waits any more, is dropped.
 
     Args:
-        speaker: of this site.
+        speaker: the speaker of this site.
         parent: the site's own process.
-        ended: set where it is to end.
+        ended: set when the function is to end.
     """
     since: float | None = None
     asked: Any = None
@@ -81,7 +81,7 @@ def _why(address: str, why: str) -> str:
 
 
 def _become(user: str) -> None:
-    """Go on as another user, who may read no table."""
+    """Continue as another user, who may read no table."""
     import pwd
 
     if os.getuid() != 0:
@@ -105,7 +105,7 @@ def main(argv: list[str], parent: Parent) -> int:
         parent: the site's own process.
 
     Raises:
-        FedlitError: speaking makes no sense.
+        FedlitError: the node cannot take part.
     """
     parser = argparse.ArgumentParser(prog="fedlit.institutions.speaker")
     for name in ("--address", "--certificate", "--key"):

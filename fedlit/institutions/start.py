@@ -1,4 +1,4 @@
-"""``fedlit coordinate start``: this process holds the rule; Flower's SuperLink, which sites reach, is a child of it."""
+"""``fedlit coordinate start``: this process applies the rule; its child, Flower's SuperLink, is what sites reach."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["start"]
 
 
 class _Stopped(BaseException):
-    """SIGINT or SIGTERM came."""
+    """SIGINT or SIGTERM was received."""
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """While inside, SIGINT and SIGTERM end what is done. What was written is whole, as where the process is killed."""
+    """Let SIGINT and SIGTERM end the work in this context. What was written is whole, as after a kill."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise _Stopped(number)
@@ -49,14 +49,15 @@ def _stoppable() -> Iterator[None]:
 
 
 def start(folder: Path, serve: Callable[[Path, Line], None] | None = None) -> int:
-    """Coordinate until the federation has finished, failed, or Ctrl-C or SIGTERM came.
+    """Coordinate until the federation has finished or failed, or until Ctrl-C or SIGTERM.
 
     Args:
-        folder: made by ``fedlit coordinate init``.
+        folder: a folder made by ``fedlit coordinate init``.
         serve: called with the folder and a line to the sites; :func:`fedlit.institutions.coordinator.serve` if None.
 
     Returns:
-        Exit status: 0 if the federation has finished; 130 or 143 where it was stopped, and goes on when started again.
+        The exit status: 0 if the federation has finished; 130 or 143 if it was stopped and will continue when started
+        again.
 
     Raises:
         ConfigError: the folder does not fit.

@@ -1,10 +1,12 @@
 """Flower's SuperLink in a process of its own (see :mod:`fedlit.institutions.child`).
 
-It serves two addresses. The open one has TLS and passes only what a site's node needs; the one for the coordinator is
-bound to this machine and passes only what that needs, with a token. Flower's control interface, through which whoever
-reaches it may start programs, is served by neither. What it holds is in memory: a coordinator asks again.
+It serves two addresses. The open one has TLS and passes only what a site's node needs. The one for the coordinator is
+bound to this machine, needs a token, and passes only what the coordinator needs. Neither serves Flower's control
+interface, through which anyone who reaches it may start programs. Everything is held in memory; after a restart, the
+coordinator asks again.
 
-It tells its parent where the coordinator reaches it, which run it has begun, and the token for that run.
+It sends its parent the address at which the coordinator reaches it, the run that it has begun, and the token for that
+run.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _CONNECTIONS = 256
 
 
 def _protocol() -> type[Any]:
-    """HTTP as uvicorn has it, with a limit of connections, and of the time until one has asked for something."""
+    """Return uvicorn's HTTP protocol with limits on connections and on the time until they have asked something."""
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
     class Bounded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -69,7 +71,7 @@ def main(argv: list[str], parent: Parent) -> int:
     """Serve until the parent is gone.
 
     Raises:
-        ConfigError: what cannot be served.
+        ConfigError: something cannot be served.
         RunError: the port is in use.
     """
     parser = argparse.ArgumentParser(prog="fedlit.institutions.superlink")

@@ -40,36 +40,36 @@ from fedlit.sharing import State, sharing_of
 __all__ = ["LOCAL", "Answering", "SiteTransport", "Traffic"]
 
 FAREWELL = 60.0
-"""Seconds to wait for a coordinator's last word, on which nothing depends."""
+"""The seconds to wait for the coordinator's last reply, on which nothing depends."""
 
 _log = logging.getLogger(__name__)
 
 LOCAL = ("scores/", "train/loss", "checkpoint", "fine-tuned")
-"""Topics that stay at the site: a method does without them."""
+"""The topics that stay at the site; methods work without them."""
 
 
 class Answering(Protocol):
-    """The site's end of the way to the coordinator."""
+    """The site's end of the connection to the coordinator."""
 
     def hear(self, seconds: float | None = None) -> bytes:
-        """Wait for what the coordinator says.
+        """Wait for a message of the coordinator.
 
         Args:
-            seconds: at most; for ever if None.
+            seconds: the longest time to wait, in seconds; for ever if None.
 
         Raises:
-            TimeoutError: none came.
+            TimeoutError: no message came.
         """
 
     def answer(self, content: bytes) -> bool:
-        """Say something to whoever waits for it; False where nobody does."""
+        """Send a message to the coordinator; returns False if nobody waits for it."""
 
 
 class Traffic:
-    """A line of JSON for each message that leaves the site: its key, its bytes, their SHA-256, and what it names.
+    """Writes a line of JSON for each message that leaves the site: key, bytes, their SHA-256, and the names in it.
 
     Args:
-        path: of the file, which is added to.
+        path: the file, to which lines are added.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,7 +77,7 @@ class Traffic:
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def note(self, key: str, content: bytes, names: Any) -> None:
-        """A message that is about to leave."""
+        """Record a message that is about to leave."""
         line = {
             "at": round(time.time(), 3),
             "key": key,
@@ -138,7 +138,7 @@ class SiteTransport:
         answer: Answer | None = None,
         seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Request something, and answer what the rule asks meanwhile, until the coordinator has replied."""
+        """Send a request, and answer the rule's questions until the coordinator has replied."""
         answers = dict[int, tuple[Any, Any]]()
         asked = {**message, "saved": self.saved}
         heard = self._request(key, asked, _names(message), seconds)
@@ -163,10 +163,10 @@ class SiteTransport:
         """Repeat a request until a reply to it comes.
 
         Args:
-            key: of the request.
-            message: what it says.
-            names: what is noted of it.
-            seconds: to wait for the reply; for ever if None.
+            key: the key of the request.
+            message: the content of the request.
+            names: what is recorded about it.
+            seconds: the time to wait for the reply, in seconds; for ever if None.
         """
         said = pack({**message, "key": key, "site": self.site})
         self.traffic.note(key, said, names)
@@ -182,7 +182,7 @@ class SiteTransport:
             sent = self.line.answer(said)
 
     def _found(self, number: int, question: Mapping[str, Any], answer: Answer) -> tuple[Any, dict[str, Any]]:
-        """Compute an answer, and what is noted of it."""
+        """Return an answer, and what is recorded about it."""
         if "masked" in question:
             if self.shield is None:
                 raise RunError("the coordinator asks for a part of a masked sum, expected no such question: refused")
@@ -249,13 +249,13 @@ class SiteTransport:
         self._forms = {name: sharing.forms[name] for name in sharing.names[self.site]}
 
     def takes_part(self, number: int) -> bool:
-        """Return whether the site takes part in a round; False where the others went on without it."""
+        """Return whether the site takes part in a round; False if the others went on without it."""
         if self._next is None:
             self._go_on(number, self._say(f"at:{number}", {}))
         return number >= (self._next or 0)
 
     def _go_on(self, number: int, heard: Mapping[str, Any]) -> None:
-        """Take over the outcome of a round after checking it."""
+        """Check the outcome of a round, and take it over."""
         after = heard.get("next")
         if type(after) is not int or not max(number, 0) <= after < 10**9:
             raise RunError(
@@ -276,7 +276,7 @@ class SiteTransport:
     def exchange(
         self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
-        """Run one round. Where the others went on without this site, return the newest outcome."""
+        """Run one round. If the others went on without this site, return the newest outcome."""
         if self._next is not None and 0 <= number < self._next:
             received = self._newest if number == self._next - 1 else {}
             if self.shield is not None:
@@ -333,14 +333,14 @@ def _odd(error: Exception) -> RunError:
 
 
 def told_of(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of facts that leaves the site: steps go without numbers of rows."""
+    """Return the part of facts that leaves the site. Steps are sent without numbers of rows."""
     if topic == "steps":
         return {name: {"steps": facts["steps"], "rows": 0} for name, facts in own.items()}
     return dict(own)
 
 
 def _names(message: Mapping[str, Any]) -> Any:
-    """Return what is noted of a message: its tensors with their sizes, or the facts themselves."""
+    """Return what is recorded about a message: its tensors with their sizes, or the facts themselves."""
     if "updates" in message:
         return {
             part: {name: list(form[1]) for name, form in forms_of(update[part]).items()}

@@ -27,7 +27,7 @@ def read_progress(folder: Path) -> dict[str, Any] | None:
     ``updated`` in seconds since 1970, ``state``).
 
     Raises:
-        ConfigError: the folder is no coordinator's, or the file is none of the coordinator's.
+        ConfigError: the folder is not a coordinator's, or the file was not written by a coordinator.
     """
     path = read_coordinator(folder).state / "progress.json"
     try:
@@ -42,11 +42,11 @@ def read_progress(folder: Path) -> dict[str, Any] | None:
 
 
 def lines_of(progress: Mapping[str, Any], now: float) -> list[str]:
-    """A progress as lines for people.
+    """Return a coordinator's progress as lines for the user.
 
     Args:
         progress: see :func:`read_progress`.
-        now: seconds since 1970.
+        now: the time in seconds since 1970.
 
     Example:
         >>> told = {"round": 3, "rounds": 10, "in": ["north", "south"], "away": ["east"], "seconds": 1.25,
@@ -79,7 +79,7 @@ def watch(folder: Path, *, once: bool = False) -> int:
         once: print it once.
 
     Returns:
-        Exit status: 1 where the federation has failed.
+        The exit status: 1 if the federation has failed.
     """
     before: Any = None
     while True:

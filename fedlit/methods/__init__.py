@@ -1,4 +1,4 @@
-"""Methods that are more than a configuration: one paper, one file."""
+"""Methods that need more than a configuration. Each paper has its own file."""
 
 from fedlit.methods.alternating import Alternating
 from fedlit.methods.apfl import APFL

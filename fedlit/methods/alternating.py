@@ -1,6 +1,7 @@
-"""Partial models whose private and federated parts take turns: FedRep (Collins, Hassani, Mokhtari and Shakkottai 2021,
-"Exploiting Shared Representations for Personalized Federated Learning", arXiv:2102.07078) and FedAlt (Pillutla, Malik,
-Mohamed, Rabbat, Sanjabi and Xiao 2022, "Federated Learning with Partial Model Personalization", arXiv:2204.03809).
+"""Partial models whose private and federated parts are trained in turn: FedRep (Collins, Hassani, Mokhtari and
+Shakkottai 2021, "Exploiting Shared Representations for Personalized Federated Learning", arXiv:2102.07078) and FedAlt
+(Pillutla, Malik, Mohamed, Rabbat, Sanjabi and Xiao 2022, "Federated Learning with Partial Model Personalization",
+arXiv:2204.03809).
 """
 
 from __future__ import annotations
@@ -21,25 +22,26 @@ _log = logging.getLogger(__name__)
 
 
 class Alternating(FederatedClient):
-    """After each exchange the private parameters are trained while the federated ones stay as they were received; then
-    the federated ones are, while the private ones stay (Algorithm 1 of both papers).
+    """After each exchange, the private parameters are trained while the federated ones keep the values that were
+    received; then the federated parameters are trained while the private ones stay as they are (Algorithm 1 of both
+    papers).
 
-    Which is which is the exchange's matter: under ``[encoder, core]`` the head comes first, as in FedRep; any other
-    part is FedAlt. What rests has no gradient, so that neither momentum nor weight decay moves it. In the private last
-    phase (``model.then``) all is trained.
+    ``exchange.federated`` determines the parts: with ``[encoder, core]`` the head is trained first, as in FedRep; any
+    other part is FedAlt. A part that rests has no gradient, so that neither momentum nor weight decay moves it. In the
+    private last phase (``model.then``) everything is trained.
 
-    NOTE[DIFF]: FedRep's new clients train a head only; here a newcomer does what ``fedlit add-client`` does with any
+    NOTE[DIFF]: FedRep's new clients train only a head; here a newcomer does what ``fedlit add-client`` does with any
     method.
 
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
-        private_first: how long the private part is trained: ``epoch``, ``{epochs: n}`` or ``{steps: n}`` of the
-            client's optimizer. The rest of the round is the federated part's.
+        private_first: how long the private part is trained first: ``epoch``, ``{epochs: n}`` or ``{steps: n}`` of the
+            client's optimizer. For the rest of the round, the federated part is trained.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: a round that ends before the federated part's turn; nothing private, or nothing federated.
+        ConfigError: a round ends before the federated part is trained, nothing is private, or nothing is federated.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -67,7 +69,7 @@ class Alternating(FederatedClient):
         self._round, self._free, self._turn, self._said = 1, frozenset[str](), "", False
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Refuse a round in which one of the parts has no turn."""
+        """Refuse rounds in which one of the parts is never trained."""
         tensors = {self._federated.tensor_of(name) for name in self._federated}
         parameters = {name for name, _ in self.named_parameters()}
         for what, own in (("federated", tensors & parameters), ("private", parameters - tensors)):
@@ -90,7 +92,7 @@ class Alternating(FederatedClient):
         return []
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Let the part move whose turn it is."""
+        """Train the part whose turn it is, and freeze the other one."""
         if not self.steps_now:
             return  # gradients of an earlier batch wait for their step
         if not self._turn:  # what another has frozen stays so

@@ -16,28 +16,28 @@ __all__ = ["APFL"]
 
 
 class APFL(TwoCopies):
-    """A global copy w of the network, which is federated, and a local one v, which is not; predicts by the network
-    whose parameters are v̄ = α v + (1 − α) w.
+    """A client with two copies of the network: a global one w, which is federated, and a local one v, which is not. It
+    predicts by the network whose parameters are v̄ = α v + (1 − α) w.
 
     On each batch (Algorithm 1) w takes a step on its own loss, and v one on the loss of v̄ with w held fixed. With α = 0
     the client predicts as under FedAvg, with α = 1 as Local. Both losses see the same dropout.
 
     The federated copy has the names of any client's network (``encoder``, ``core``, ``head``); the local one is
-    ``personal``. Buffers of the mixture (statistics of normalisation) are the local copy's own. ``train/loss`` is the
+    ``personal``. The buffers of the mixture (normalisation statistics) belong to the local copy. ``train/loss`` is the
     sum of both losses.
 
-    NOTE[DIFF]: α is fixed unless ``learn_alpha`` says otherwise; the paper's method adapts it.
+    NOTE[DIFF]: α is fixed unless ``learn_alpha`` is set; the paper's method adapts it.
 
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
-        alpha: α in [0, 1], for all clients or by name or pattern.
+        alpha: α in [0, 1]: one value for all clients, or values by client name or pattern.
         learn_alpha: whether α takes gradient steps too (Eq. 10), by the client's optimizer without weight decay, and is
             kept within [0, 1].
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: an α outside [0, 1], or none for this client.
+        ConfigError: α is outside [0, 1], or there is none for this client.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -66,7 +66,7 @@ class APFL(TwoCopies):
             self.register_buffer("alpha", value)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of the mixture; gradients reach v, and α if it is learnt, but not w."""
+        """Return the logits of the mixture. Gradients reach v, and α if it is learnt, but not w."""
         own = dict(self.named_parameters())
         mixture = {
             name: self.alpha * value + (1 - self.alpha) * own[name].detach()
@@ -76,7 +76,7 @@ class APFL(TwoCopies):
         return logits
 
     def clipped_apart(self) -> list[list[str]]:
-        """Each copy by itself, as it would be under FedAvg and Local, and α."""
+        """Return each copy's parameters separately, as they would be clipped under FedAvg and Local, and α."""
         federated, personal = super().clipped_apart()
         own = [["alpha"]] if self.learn_alpha else []
         return [[name for name in federated if name != "alpha"], personal, *own]
@@ -89,7 +89,7 @@ class APFL(TwoCopies):
         return self.optimizer_of([{"params": rest}, {"params": [self.alpha], "weight_decay": 0.0}])
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Keep α a share, behind each step."""
+        """Keep α within [0, 1] after each step."""
         if self.learn_alpha:
             self.alpha.data.clamp_(0, 1)
             self.log("alpha", self.alpha.clone())

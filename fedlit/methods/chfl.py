@@ -21,8 +21,8 @@ __all__ = ["CHFL"]
 
 
 class CHFL(FederatedClient):
-    """Two columns of L layers: θ_c takes the inputs that clients have in common and is federated; θ_u takes the
-    client's own inputs, stays private, and receives the outputs of θ_c's hidden layers through lateral matrices
+    """Two columns of L layers: θ_c takes the inputs that clients have in common and is federated; θ_u takes the inputs
+    that only the client has, stays private, and receives the outputs of θ_c's hidden layers through lateral matrices
     U^(2) … U^(L).
 
     z_u^(1) = a(W_u^(1) x_u + b_u^(1)); z_u^(i+1) = a(W_u^(i+1) z_u^(i) + b_u^(i+1) + μ U^(i+1) z_c^(i)) for
@@ -31,11 +31,11 @@ class CHFL(FederatedClient):
     loss of the prediction. So θ_c is after each step, bit for bit, what it would be without the client's own columns.
     (How many steps there are may depend on the prediction, where early stopping or a plateau schedule watch its score.)
 
-    Which columns clients have in common says ``data.common``. There may be several groups of clients that share
-    columns: a client then has a common column of layers for each group that it is in, and z_c^(L) is their mean. One
-    that is in none has θ_u alone, and is Local; one without columns of its own has θ_c alone.
+    ``data.common`` determines which columns clients have in common. There may be several groups of clients that share
+    columns: a client then has a common column of layers for each of its groups, and z_c^(L) is their mean. A client in
+    no group has θ_u alone, and is Local; a client without columns of its own has θ_c alone.
 
-    The federated names are ``common.<group>.…``; where clients have other classes, ``common.*.head`` has to stay
+    The federated names are ``common.<group>.…``; if clients have different classes, ``common.*.head`` has to stay
     private (``exchange.federated: [common, "!common.*.head"]``).
 
     NOTE[DIFF]: Eq. 6 read literally applies a to the output layer, too. Here z_u^(L) is linear, as z_c^(L) is: softmax
@@ -51,17 +51,18 @@ class CHFL(FederatedClient):
 
     Args:
         spec: the client's description.
-        hidden: widths of the hidden layers of both columns.
-        activation: a: ``relu``, ``selu`` or ``tanh``.
-        mu: μ in [0, 1], for all clients or by name or pattern; the best depends on the client.
-        unique: how the client's own columns come in: by ``lateral`` matrices; by ``concatenation`` (the paper's simple
-            method: θ_u alone predicts, and takes in θ_c's probabilities beside its own columns); or not at all
+        hidden: the widths of the hidden layers of both columns.
+        activation: the activation a: ``relu``, ``selu`` or ``tanh``.
+        mu: μ in [0, 1]: one value for all clients, or values by client name or pattern; the best one depends on the
+            client.
+        unique: how the inputs that only the client has are used: by ``lateral`` matrices; by ``concatenation`` (the
+            paper's simple method: θ_u alone predicts, from θ_c's probabilities and these inputs); or not at all
             (``none``: FedAvg on the common columns).
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: it is not known what is common; a μ that is no share; with ``unique: none``, a client that is in
-            no group.
+        ConfigError: it is not known which columns are common, μ is not a share, or, with ``unique: none``, the client
+            is in no group.
 
     Example:
         >>> common = {"shared": ("age", "sex")}
@@ -113,7 +114,7 @@ class CHFL(FederatedClient):
             self.unique = Column(len(own) + beside, outputs, hidden, activation)
 
     def _remember(self, group: str, names: Sequence[str]) -> None:
-        """Remember the positions of a group's inputs; the client's own are under the empty name."""
+        """Remember the positions of a group's inputs. The empty name is for inputs that only this client has."""
         places = torch.tensor([self.spec.features.index(name) for name in names])
         self.register_buffer(f"_inputs_{group}", places, persistent=False)
 
@@ -125,7 +126,7 @@ class CHFL(FederatedClient):
         return {group: column(self._inputs(group, x)) for group, column in self.common.items()}
 
     def joint_logits(self, x: Tensor, common: Mapping[str, Sequence[Tensor]]) -> Tensor:
-        """The prediction's logits, from rows and what the common columns give for them.
+        """Return the logits of the prediction, given rows and the outputs of the common columns for them.
 
         Shape:
             - x: (n, d) float32
@@ -147,11 +148,11 @@ class CHFL(FederatedClient):
         return logits + _mean(last) if last else logits
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of the prediction."""
+        """Return the logits of the prediction."""
         return self.joint_logits(x, self.common_values(x))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Algorithm 2: a step of θ_c, then one of θ_u and U with θ_c held fixed; the loss of the prediction."""
+        """Step θ_c, then θ_u and U with θ_c held fixed, and return the loss of the prediction (Algorithm 2)."""
         steppers = list(self._optimizers)
         clipped = self.clipped_apart() if self.gradient_clip_val else []
         if self.common:
@@ -170,13 +171,15 @@ class CHFL(FederatedClient):
         return loss.detach()
 
     def clipped_apart(self) -> list[list[str]]:
-        """Each common column by itself, as it would be without the client's own, and then that."""
+        """Return the parameters of each common column, as they would be clipped without the private part, and then
+        those of this part.
+        """
         names = [name for name, _ in self.named_parameters()]
         parts = [[name for name in names if name.startswith(f"common.{group}.")] for group in self.common]
         return [*parts, [name for name in names if name.startswith(self.private)]]
 
     def configure_optimizers(self) -> Any:
-        """The configuration's optimizer and schedule twice: for the common columns, and for the client's own part."""
+        """Return the configured optimizer and schedule twice: for the common columns, and for the private part."""
         own = [] if self.unique is None else [*self.lateral.parameters(), *self.unique.parameters()]
         return [self.optimizer_of(part) for part in (list(self.common.parameters()), own) if part]
 

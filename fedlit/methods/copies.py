@@ -16,7 +16,7 @@ __all__ = ["TwoCopies"]
 
 
 class TwoCopies(FederatedClient):
-    """A federated copy w of the network and a personal one v, which never travels; predicts by v.
+    """A client with a federated copy w of the network and a personal copy v, which is never sent. It predicts by v.
 
     The federated copy has the names of any client's network (``encoder``, ``core``, ``head``); the other is
     ``personal``. Both start equal and see the same dropout; each has its own statistics of normalisation, and its
@@ -44,12 +44,12 @@ class TwoCopies(FederatedClient):
         return [f"{type(self).__name__} trains two copies, and shares neither: nothing is federated"]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs of v."""
+        """Return the outputs of v."""
         outputs: Tensor = self.personal(x)
         return outputs
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of w plus what v minimises, whose gradients have no parameter in common."""
+        """Return the loss of w plus what v minimises. Their gradients have no parameter in common."""
         again = repeat_draws(self.device)
         federated = self.loss(FederatedClient.forward(self, x), y)
         again()
@@ -60,7 +60,7 @@ class TwoCopies(FederatedClient):
         return self.loss(self(x), y)
 
     def clipped_apart(self) -> list[list[str]]:
-        """Each copy by itself."""
+        """Return the parameters of each copy separately."""
         names = [name for name, _ in self.named_parameters()]
         personal = [name for name in names if name.startswith("personal.")]
         return [[name for name in names if name not in personal], personal]

@@ -18,11 +18,12 @@ __all__ = ["Ditto"]
 
 
 class Ditto(Anchored, TwoCopies):
-    """A federated copy w of the network, and a personal one v that is pulled towards what was received; predicts by v.
+    """A client with a federated copy w of the network, and a personal copy v that is pulled towards what was received.
+    It predicts by v.
 
-    On each batch w takes a step on its loss f, and v one on f(v) + λ/2 · ‖v − w_t‖² (Algorithm 1), where w_t
-    is what the last exchange gave; only federated tensors are pulled. With λ = 0 the personal copy is Local's and the
-    federated one FedAvg's, bit for bit. ``train/loss`` is the sum of both.
+    On each batch w takes a step on its loss f, and v one on f(v) + λ/2 · ‖v − w_t‖² (Algorithm 1), where w_t is the
+    result of the last exchange; only federated tensors are pulled. With λ = 0 the personal copy is that of Local and
+    the federated one that of FedAvg, bit for bit. ``train/loss`` is the sum of both losses.
 
     NOTE[DIFF]: the paper's devices first take all steps of w, then s steps of v. Here both take one on each batch; they
     have no parameter in common, so that their order changes nothing, and s is the number of w's steps.
@@ -34,7 +35,7 @@ class Ditto(Anchored, TwoCopies):
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: λ below 0.
+        ConfigError: λ is below 0.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -54,5 +55,5 @@ class Ditto(Anchored, TwoCopies):
             self.anchor(own for own, _ in self.named_parameters() if not own.startswith("personal."))
 
     def personal_objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """f(v) + λ/2 · ‖v − w_t‖²."""
+        """Return f(v) + λ/2 · ‖v − w_t‖²."""
         return self.pulled(super().personal_objective(x, y), self.strength, dict(self.personal.named_parameters()))

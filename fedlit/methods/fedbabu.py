@@ -15,10 +15,10 @@ __all__ = ["FedBABU"]
 
 
 class FedBABU(FederatedClient):
-    """Federates the body alone: the head stays at its initial values, which are equal at all clients whose heads have
-    one shape, until the private last phase (``model.then: fine_tune``) trains all (Algorithm 1).
+    """Federates only the body. The head keeps its initial values, which are equal at all clients whose heads have one
+    shape, until the private last phase (``model.then: fine_tune``) trains the whole network (Algorithm 1).
 
-    Clients may differ in their classes, and in their columns where ``exchange.federated`` leaves the encoder out.
+    Clients may differ in their classes, and in their columns if ``exchange.federated`` leaves the encoder out.
 
     NOTE[DIFF]: clients weigh alike; the paper weighs them by rows
     (``exchange.rule: {class_path: fedlit.Mean, init_args: {weights: rows}}``).
@@ -29,7 +29,7 @@ class FedBABU(FederatedClient):
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: a network whose head has nothing to train.
+        ConfigError: the head of the network has nothing to train.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -57,5 +57,5 @@ class FedBABU(FederatedClient):
         return ["FedBABU never trains its head, for nothing follows the federation; set model.then: fine_tune"]
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """The head moves in the private last phase."""
+        """Train the head in the private last phase only."""
         self.head.requires_grad_(self.fine_tuning)

@@ -23,20 +23,20 @@ __all__ = ["FedDyn", "FedDynMean"]
 
 
 class FedDyn(Anchored):
-    """Adds −⟨g_k, w⟩ + α/2 · ‖w − w_t‖² to the loss, over the federated parameters (Eq. 1): w_t is what the last
-    exchange gave, g_k the client's gradient there, as it is known: g_k ← g_k − α (w_k − w_t) after each round. Needs
-    :class:`FedDynMean` as rule. When the client is fine-tuned, nothing is added.
+    """Adds −⟨g_k, w⟩ + α/2 · ‖w − w_t‖² to the loss, over the federated parameters (Eq. 1). Here w_t is the result of
+    the last exchange, and g_k is the known estimate of the client's gradient there: g_k ← g_k − α (w_k − w_t) after
+    each round. It needs :class:`FedDynMean` as rule. In fine-tuning, nothing is added.
 
-    The change of g_k holds once the rule says that the client's update counted.
+    The change of g_k is applied once the rule reports that the client's update counted.
 
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
-        alpha: α, above 0 and the same at all clients: the larger, the shorter the way in a round.
+        alpha: α, above 0 and the same at all clients: the larger it is, the less a client moves in a round.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: an α that is not above 0.
+        ConfigError: α is not above 0.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -59,7 +59,7 @@ class FedDyn(Anchored):
         self._change: dict[str, Tensor] = {}
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss, the proximal term and the linear one."""
+        """Return the loss with the proximal and the linear term."""
         loss, own = super().objective(x, y), dict(self.named_parameters())
         if self.fine_tuning:  # what is the client's own is not drawn to the others
             return loss
@@ -68,17 +68,17 @@ class FedDyn(Anchored):
         return self.pulled(loss, self.alpha, own) - torch.stack(terms).sum() if terms else loss
 
     def on_send(self, steps: int) -> None:
-        """Send the change of g_k: −α (w_k − w_t)."""
+        """Compute the change of g_k, −α (w_k − w_t), which is applied if the update counts."""
         pairs = self.pairs(dict(self.named_parameters()))
         self._change = {name: -self.alpha * (w.detach() - w_t) for name, (w, w_t) in pairs.items()}
 
     def publish(self) -> State:
-        """α, by which the rule sees that all clients have one."""
+        """Return α, by which the rule checks that all clients have the same one."""
         return {"alpha": torch.tensor(self.alpha, device=self.device)}
 
     @torch.no_grad()
     def on_receive(self, received: State) -> None:
-        """Remember it, and g_k's change if it counted."""
+        """Remember what was received, and apply the change of g_k if the update counted."""
         super().on_receive(received)
         did = received.get(f"{DOWN}counted")
         if did is None and received:
@@ -93,10 +93,10 @@ class FedDyn(Anchored):
 
 
 class FedDynMean(ServerOptimizer):
-    """Every client receives w_{t+1} = w̄ − h/α, with h ← h − α/m Σ (w_k − w_t): w̄ is the mean of those that take part, m
-    the number of all clients that have the tensor.
+    """Every client receives w_{t+1} = w̄ − h/α, with h ← h − α/m Σ (w_k − w_t), where w̄ is the mean of the clients
+    that take part, and m is the number of all clients that have the tensor.
 
-    It keeps −h/α, how far clients have gone in all, so that it need not know α.
+    It keeps −h/α, the movement of clients in total, so that it need not know α.
 
     Example:
         >>> FedDynMean().state_dict()
@@ -113,7 +113,7 @@ class FedDynMean(ServerOptimizer):
         self._share: dict[str, Tensor | float] = {}
 
     def begin(self, round: Round) -> Mapping[str, State]:
-        """Remember what clients start from, and refuse clients of another α."""
+        """Remember what clients start from, and refuse clients with different values of α."""
         alphas = {client: float(update.published["alpha"]) for client, update in round.updates.items()}
         for client, alpha in alphas.items():
             if alpha != next(iter(alphas.values())):

@@ -18,7 +18,7 @@ __all__ = ["FedProx"]
 
 
 class FedProx(Anchored):
-    """Adds μ/2 · ‖w − w_t‖² to the loss, over the federated parameters: w_t is what the last exchange gave (Eq. 2).
+    """Adds μ/2 · ‖w − w_t‖² to the loss over the federated parameters; w_t is the result of the last exchange (Eq. 2).
 
     Args:
         spec: the client's description.
@@ -27,7 +27,7 @@ class FedProx(Anchored):
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: μ below 0.
+        ConfigError: μ is below 0.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -46,7 +46,7 @@ class FedProx(Anchored):
             self.anchor()
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss and the proximal term."""
+        """Return the loss with the proximal term."""
         strength = 0.0 if self.fine_tuning else self.mu  # what is the client's own is not drawn to the others
         return self.pulled(super().objective(x, y), strength, dict(self.named_parameters()))
 

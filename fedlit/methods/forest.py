@@ -1,5 +1,5 @@
-"""A forest grown together: extremely randomised trees (Geurts, Ernst and Wehenkel 2006, "Extremely randomized trees",
-Machine Learning 63:3-42) of the rows of all clients, without moving a row.
+"""A forest that clients grow together: extremely randomised trees (Geurts, Ernst and Wehenkel 2006, "Extremely
+randomized trees", Machine Learning 63:3-42) on the rows of all clients, without moving a row.
 """
 
 from __future__ import annotations
@@ -32,28 +32,30 @@ _LEAST = 1e-6
 
 
 class Forest(FederatedClient):
-    """A client whose model is trees, which all clients grow together by answering the questions of
+    """A client whose model is a forest, which all clients grow together by answering the questions of
     :class:`~fedlit.exchange.rules.forest.GrowForest`. Its steps do nothing: each exchange adds a batch of trees, so
     that there are ``trainer.max_epochs`` × ``trees`` in the end. ``data.batches: 1`` is enough.
 
     Columns have to mean the same everywhere: ``data.align: both``, and ``scaling: pooled`` or ``none``; so does a
-    number that is predicted (its task's ``targets: pooled``). Codes of
-    categories count as ordered numbers, as in scikit-learn. In a node that asks for a column that the client does not
-    have, all its rows go to a side that is drawn. A missing cell is what the encoder makes of it.
+    number that is predicted (its task's ``targets: pooled``). Codes of categories count as ordered numbers, as in
+    scikit-learn. At a node that splits by a column that the client lacks, all its rows take a side that is drawn. A
+    missing cell has the value that the encoder gives it.
 
     It predicts the mean over trees of numbers, or of the shares of classes in leaves (see
-    :func:`fedlit.trees.finish.finished`). The loss takes a class that no tree predicts for a share of 1e-6.
+    :func:`fedlit.trees.finish.finished`). In the loss, a class that no tree predicts has a share of 1e-6.
 
-    With a minimum above 1 the client goes on by itself where the trees of all end: its rows there are split by draws of
-    the same kind, until they are of one class. These ends never leave it, and clients then predict differently.
+    With a minimum above 1, the client continues by itself below the leaves of the common trees: its rows there are
+    split by draws of the same kind, until they are of one class. These branches never leave the client, so clients
+    predict differently.
 
     Args:
         spec: the client's description.
-        smoothing: how many rows more a leaf counts, with the classes of all rows that were told; 0 for none. If None,
-            100 / the client's training rows, at most 2, and none with ``minimum: 1``.
+        smoothing: the number of rows that are added to each leaf, with the shares of classes of all rows that were
+            reported; 0 for none. If None, it is 100 divided by the number of the client's training rows, at most 2, and
+            none with ``minimum: 1``.
 
     Raises:
-        ConfigError: a task that is neither classification nor regression by squared error, or a smoothing below 0.
+        ConfigError: the task is neither classification nor regression by squared error, or the smoothing is below 0.
 
     Example:
         >>> client = Forest(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()))
@@ -89,11 +91,11 @@ class Forest(FederatedClient):
         """Do nothing: trees grow in exchanges."""
 
     def configure_optimizers(self) -> None:
-        """None."""
+        """Return None: trees need no optimizer."""
 
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:
-        """What :class:`~fedlit.exchange.rules.forest.GrowForest` asks: ``start``, then ``ranges`` and ``counts``;
-        behind ``start``, ``totals`` where sums alone are told.
+        """Answer the questions of :class:`~fedlit.exchange.rules.forest.GrowForest`: ``start``, then ``ranges`` and
+        ``counts``; and ``totals`` after ``start`` if only sums are revealed.
         """
         own = {name: value.cpu().numpy() for name, value in tensors.items()}
         if topic == "forest/start":
@@ -125,7 +127,7 @@ class Forest(FederatedClient):
         return {**begun, "classes": np.array(self._classes), "meaning": np.array(meaning)}
 
     def on_receive(self, received: State) -> None:
-        """Add the trees that an exchange has given."""
+        """Add the trees of an exchange."""
         if "down/feature" not in received:
             return
         told = {name.removeprefix("down/"): value.cpu().numpy() for name, value in received.items()}
@@ -145,7 +147,7 @@ class Forest(FederatedClient):
         self._growing = None
 
     def _add(self, grown: Grown, values: np.ndarray) -> None:
-        """Behind the trees that are there; leaves of one prediction share it."""
+        """Append new trees to the existing ones. Leaves with the same prediction share it."""
         leaves = grown.leaves
         kinds, place = np.unique(values[leaves], axis=0, return_inverse=True)
         child = grown.child.copy()
@@ -170,7 +172,7 @@ class Forest(FederatedClient):
     # ------------------------------------------------------------------ prediction
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logarithms of shares, or standardised numbers.
+        """Return logarithms of shares, or standardised numbers.
 
         Shape:
             - x: (n, d) float32
@@ -186,7 +188,7 @@ class Forest(FederatedClient):
         return logits[:, 1:] - logits[:, :1] if self._classes == 2 else logits
 
     def _leaves(self, x: Tensor, trees: Mapping[str, Tensor]) -> Tensor:
-        """Places in ``values``, (n, trees)."""
+        """Return the positions of predictions in ``values``, (n, trees)."""
         if not torch.compiler.is_exporting():
             own = {name: value.cpu().numpy() for name, value in trees.items()}
             found = find_leaves(
@@ -207,7 +209,7 @@ def _tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _depth(grown: Grown) -> int:
-    """Splits on the longest way from a root to a leaf."""
+    """Return the number of splits on the longest path from a root to a leaf."""
     level, depth = np.arange(grown.roots), 0
     while len(level := level[~grown.leaves[level]]):
         level = np.concatenate([grown.child[level], grown.child[level] + 1])

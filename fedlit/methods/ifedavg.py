@@ -24,10 +24,10 @@ class IFedAvg(FederatedClient):
     """f = φ_out ∘ network ∘ φ_in, with private affine layers φ(x) = w ⊙ (x + b) that start as the identity (Section
     2.1, Eq. 1).
 
-    φ_in corrects what a client's columns are off by, φ_out its outputs. φ_out is off unless ``outputs`` says otherwise,
-    as in the paper's main results (Section 4); it is what shows flipped labels (A.4). Around them stands any network,
-    Global Layers too, and the exchange says which part of it is federated (in the paper everything but φ). A person can
-    read w and b (Section 5.2, ``fedlit explain``).
+    φ_in corrects the client's columns, φ_out its outputs. φ_out is off unless ``outputs`` turns it on, as in the
+    paper's main results (Section 4); it is what reveals flipped labels (A.4). The network between them may be any,
+    Global Layers included, and the exchange determines which part of it is federated (in the paper everything but φ).
+    The user can read w and b (Section 5.2, ``fedlit explain``).
 
     NOTE[DIFF]: the paper standardises each client's columns by the client's own rows (``data.scaling: client``, the
     default here too). The studies of faults have ``pooled``: one mean and variance for all clients, so that an offset
@@ -72,12 +72,12 @@ class IFedAvg(FederatedClient):
         self.lr_factor = lr_factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits; see :meth:`fedlit.FederatedClient.forward`."""
+        """Return the logits; see :meth:`fedlit.FederatedClient.forward`."""
         logits: Tensor = self.affine_out(super().forward(self.affine_in(x)))
         return logits
 
     def configure_optimizers(self) -> Any:
-        """The configuration's optimizer with two groups: the network, and φ with its own learning rate."""
+        """Return the configured optimizer with two groups: the network, and φ with its own learning rate."""
         network = [value for name, value in self.named_parameters() if not name.startswith(self.private)]
         affine = [value for name, value in self.named_parameters() if name.startswith(self.private)]
         if not affine:
@@ -87,7 +87,7 @@ class IFedAvg(FederatedClient):
 
     @property
     def corrections(self) -> Mapping[str, Mapping[str, float]]:
-        """What φ does to each column that the client has: part (``input scale``, ``input shift``, ``output scale``,
+        """How φ changes each column that the client has: part (``input scale``, ``input shift``, ``output scale``,
         ``output shift``) → name of the input, or of the class that the output is for → value.
         """
         absent = set(self.spec.absent)  # the same number throughout: nothing that could be corrected

@@ -1,4 +1,6 @@
-"""The federated mixed model: some effects are everybody's, a site's own are drawn to them, and no row moves."""
+"""The federated mixed model: some effects are shared by all sites, a site's private effects are drawn towards them, and
+no row moves.
+"""
 
 from __future__ import annotations
 
@@ -27,35 +29,35 @@ INTERCEPT = "(intercept)"
 
 
 class MixedModel(FederatedClient):
-    """A linear or generalised linear mixed model: fixed effects and variance components are shared, a site's intercept,
-    and on request its slopes, are private. It is fitted by restricted maximum likelihood (REML); where the outcome is a
-    class or a count, by penalised quasi-likelihood (PQL).
+    """A linear or generalised linear mixed model. Fixed effects and variance components are shared; a site's intercept
+    and, on request, its slopes are private. The model is fitted by restricted maximum likelihood (REML) or, if the
+    outcome is a class or a count, by penalised quasi-likelihood (PQL).
 
     The rule :class:`fedlit.exchange.rules.MixedEffects` asks all sites for terms that are only added. The result is the
-    mixed model of all rows in one place, with the site as the group. One exchange finds it, so that one epoch is
-    enough; optimizer and batches mean nothing here. ``exchange.federated: [effects]`` shares one number for each pair
-    of output and input; columns are shared by name, and one that only some sites have is an effect of those. An input
-    that is a combination of those before it has the effect 0.
+    mixed model of pooled rows, with the site as the group. One exchange finds it, so that one epoch is enough;
+    optimizer and batches have no effect. ``exchange.federated: [effects]`` shares one number for each pair of output
+    and input. Columns are shared by name; a column that only some sites have is an effect of these. An input that is a
+    combination of the inputs before it has the effect 0.
 
     With two classes there is one output, the log odds of the positive class. With more, each class is set against the
     rest. A count is Poisson distributed with a logarithmic link. As in ``glmmPQL`` of R, the residual variance (the
     dispersion) is estimated for these, too.
 
-    A site that took no part is predicted by the shared effects, and its own ones follow from its training rows, if it
-    has some.
+    A site that took no part is predicted by the shared effects. Its private effects follow from its training rows, if
+    it has some.
 
     Source: Luo et al. 2022, DLMM (Nature Communications 13:1678) and dPQL (JAMIA 29:1366); Breslow and Clayton 1993 for
     PQL.
 
     NOTE[DIFF]: the papers let each site send XᵀX, XᵀZ, ZᵀZ, Xᵀy, Zᵀy and yᵀy once. Here sites answer at the
-    coordinator's present variances with terms that are added, so that masked sums carry them and no site's matrix is
-    known to anyone.
+    coordinator's present variances with terms that are added, so that masked sums can be used and nobody learns a
+    site's matrix.
 
     Args:
         spec: the client's description.
 
     Raises:
-        ConfigError: another task.
+        ConfigError: the task is not supported.
 
     Example:
         >>> client = MixedModel(ClientSpec("school-1", ("age", "size"), (0, 1), {"train": 20}, ()))
@@ -87,15 +89,15 @@ class MixedModel(FederatedClient):
         """Do nothing: the model is fitted by questions."""
 
     def configure_optimizers(self) -> None:
-        """None is needed."""
+        """Return None: no optimizer is needed."""
 
     def on_rows(self, rows: Rows) -> None:
-        """Keep them."""
+        """Keep the training rows."""
         self._rows = rows
 
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:
-        """What its rows say at the present variances: :data:`fedlit.reml.Terms` over the columns that are asked for, in
-        float64. Columns that the client does not have are 0.
+        """Return the terms of the client's rows at the present variances: :data:`fedlit.reml.Terms` over the columns
+        that are asked for, in float64. Columns that the client does not have are 0.
         """
         if topic != "mixed":
             return super().answer(topic, tensors, rows)
@@ -112,7 +114,7 @@ class MixedModel(FederatedClient):
         return {name: torch.from_numpy(np.asarray(own)) for name, own in terms.items()}
 
     def on_receive(self, received: State) -> None:
-        """Find the site's own effects, given what all found."""
+        """Compute the site's private effects, given what all sites found."""
         if f"{DOWN}theta" not in received and not any(name.startswith(DOWN) for name in received):
             return
         for place, output in enumerate(self.outputs):
@@ -139,12 +141,12 @@ class MixedModel(FederatedClient):
     def _design(
         self, rows: Rows, output: int, told: dict[str, list[float]]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """X (n, p), y (n,), Z (n, q) and β (p,), float64, of rows whose label is known.
+        """Return X (n, p), y (n,), Z (n, q) and β (p,), float64, of the rows whose label is known.
 
         Args:
-            rows: of the client.
-            output: which one.
-            told: column → its place in X, its place in Z (0 for none), and its effect.
+            rows: the rows of the client.
+            output: the position of the output.
+            told: maps each column to its position in X, its position in Z (0 for none), and its effect.
         """
         task: Any = self.spec.task
         known = task.known(rows.y)
@@ -166,7 +168,7 @@ class MixedModel(FederatedClient):
 
     @property
     def told(self) -> list[dict[str, Any]]:
-        """Rows of ``effects.csv``: effects per standard deviation of a number."""
+        """The rows of ``effects.csv``. Effects are per standard deviation of a number."""
         told = list[tuple[Any, ...]]()
         names = [INTERCEPT, *(self.spec.features[place] for place, _ in self.inputs)]
         for output, said in self.state.items():
@@ -184,8 +186,8 @@ class MixedModel(FederatedClient):
     # ------------------------------------------------------------------ prediction
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the task's networks put out: a standardised number, the log odds of the positive class, logarithms of
-        each class's probability against the rest, or log(rate / mean).
+        """Return what a network for the task would return: a standardised number, the log odds of the positive class,
+        logarithms of each class's probability against the rest, or log(rate / mean).
 
         Shape:
             - x: (n, d) float32

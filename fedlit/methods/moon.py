@@ -43,7 +43,7 @@ class MOON(Anchored):
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: values out of range; nothing of the encoder and the core is federated.
+        ConfigError: a value is out of range, or nothing of the encoder and the core is federated.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -65,7 +65,7 @@ class MOON(Anchored):
             self.previous = zero_buffers(by_name(self.received))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Refuse what would contrast a representation with itself."""
+        """Refuse settings under which a representation would be contrasted with itself."""
         if self.mu and self.federated and not any(name.startswith(PARTS) for name in self.federated):
             raise ConfigError(
                 f"client {self.spec.name!r}: MOON compares representations, and expected something of the encoder or "
@@ -74,7 +74,7 @@ class MOON(Anchored):
         return super().on_plan(every)
 
     def on_receive(self, received: State) -> None:
-        """Remember the network as it is now; at first it is what was sent last, too."""
+        """Remember the network as it is now; at first also as the one that was sent last."""
         if not self.mu:
             return
         self._keep(self.received)
@@ -95,7 +95,7 @@ class MOON(Anchored):
             value.copy_(own[name])
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss and the contrastive term."""
+        """Return the loss with the contrastive term."""
         if not self.mu or self.fine_tuning:  # what is the client's own is not drawn to the others
             return super().objective(x, y)
         again = repeat_draws(self.device)
@@ -109,7 +109,7 @@ class MOON(Anchored):
         return loss + self.mu * self.contrast(z, *others)
 
     def representation(self, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The core's output, (rows, width), with other parameters and with copies of the buffers."""
+        """Return the core's output, (rows, width), computed with other parameters and with copies of the buffers."""
         tensors = {**{name: value.clone() for name, value in self.named_buffers()}, **parameters}
         for part in PARTS:
             own = {name[len(part) + 1 :]: value for name, value in tensors.items() if name.startswith(f"{part}.")}
@@ -117,6 +117,6 @@ class MOON(Anchored):
         return x.flatten(1)
 
     def contrast(self, z: Tensor, received: Tensor, previous: Tensor) -> Tensor:
-        """ℓ, the mean over rows of (rows, width) each."""
+        """Return ℓ, the mean over rows, given representations of shape (rows, width)."""
         nearer = cosine_similarity(z, received, dim=1) - cosine_similarity(z, previous, dim=1)
         return softplus(-nearer / self.temperature).mean()

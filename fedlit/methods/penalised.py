@@ -15,18 +15,18 @@ __all__ = ["INTERCEPT", "RIDGES", "STRENGTHS", "Chosen", "Kind", "choose", "fit"
 Kind = Literal["logistic", "gaussian"]
 
 INTERCEPT = 1e-4
-"""Precision of an intercept's prior around 0: so little that it matters only where all rows are of one class."""
+"""The precision of an intercept's prior around 0: so little that it matters only if all rows are of one class."""
 RIDGES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 STRENGTHS = (float("inf"), 1000.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """Precisions that are tried, the strongest first."""
 FOLDS, FEW, MANY = 5, 10, 1000
-"""Folds of a cross-validation; below how many rows there is none; from how many rows on it is not repeated."""
+"""The folds of a cross-validation; the rows below which there is none; the rows from which it is not repeated."""
 _FURTHEST = 6.9
 """Held-out logits are cut here, at odds of 1000 to 1, so that no single row decides."""
 
 
 def _terms(z: Tensor, y: Tensor, kind: Kind) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each row: the negative log likelihood, its first and its second derivative by the linear predictor."""
+    """Return each row's negative log likelihood and its first and second derivatives in the linear predictor."""
     if kind == "gaussian":
         return 0.5 * (z - y).square(), z - y, torch.ones_like(z)
     p = z.sigmoid()
@@ -36,7 +36,7 @@ def _terms(z: Tensor, y: Tensor, kind: Kind) -> tuple[Tensor, Tensor, Tensor]:
 def _newton(
     x: Tensor, y: Tensor, kind: Kind, offset: Tensor, mean: Tensor, precision: Tensor, start: Tensor | None
 ) -> Tensor:
-    """argmin_b Σ_i nll(x_i b + offset_i, y_i) + ½ Σ_j precision_j (b_j − mean_j)²."""
+    """Return argmin_b Σ_i nll(x_i b + offset_i, y_i) + ½ Σ_j precision_j (b_j − mean_j)²."""
 
     def objective(b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         loss, slope, weight = _terms(x @ b + offset, y, kind)
@@ -59,15 +59,16 @@ def _newton(
 
 
 def fit(x: Tensor, y: Tensor, kind: Kind, mean: Tensor, precision: Tensor, start: Tensor | None = None) -> Tensor:
-    """The most probable coefficients under independent Gaussian priors, and an intercept.
+    """Return the most probable coefficients under independent Gaussian priors, and an intercept.
 
     Args:
         x: inputs, (n, d) float64.
         y: (n,) float64: 0 and 1 for ``logistic``, numbers for ``gaussian``, whose rows have variance 1.
-        kind: of likelihood.
-        mean: of the coefficients' prior, (d,) float64.
-        precision: of it, (d,) float64; a coefficient whose precision is infinite is held at its mean.
-        start: where to begin, (d + 1,).
+        kind: the kind of likelihood.
+        mean: the mean of the coefficients' prior, (d,) float64.
+        precision: the precision of this prior, (d,) float64; a coefficient whose precision is infinite is held at its
+            mean.
+        start: the coefficients to start from, (d + 1,).
 
     Returns:
         (d + 1,) float64, the intercept last.
@@ -91,18 +92,18 @@ def fit(x: Tensor, y: Tensor, kind: Kind, mean: Tensor, precision: Tensor, start
 def profile(
     shared: Tensor, own: Tensor, y: Tensor, kind: Kind, points: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the profile of rows over coefficients that several clients share, whatever their own ones are.
+    """Return the profile likelihood of rows over coefficients that clients share, optimised over all other ones.
 
-    At each point the intercept and the coefficients of own inputs are those that fit best there; gradient and curvature
-    are of the function of the point that remains (a Schur complement).
+    At each point, the intercept and the coefficients of ``own`` have their best values. Gradient and curvature are
+    those of the remaining function of the point (a Schur complement).
 
     Args:
-        shared: inputs that others have, (n, d) float64.
-        own: inputs that nobody else has, (n, e) float64; their coefficients are drawn to 0.
+        shared: the inputs that other clients have, too, (n, d) float64.
+        own: the inputs that no other client has, (n, e) float64; their coefficients are drawn towards 0.
         y: see :func:`fit`.
-        kind: of likelihood.
+        kind: the kind of likelihood.
         points: coefficients of the shared inputs, (k, d) float64.
-        ridge: precision of the own coefficients.
+        ridge: the precision of the prior of the coefficients of ``own``.
 
     Returns:
         Values (k,), gradients (k, d) and curvatures (k, d, d) of the penalised negative log likelihood.
@@ -132,9 +133,9 @@ class Chosen:
     """The choice of cross-validation.
 
     Attributes:
-        ridge: precision of the prior around 0, of coefficients that nobody else can say anything of.
-        strength: precision of the prior around what others found; infinite to take theirs, 0 to leave them.
-        loss: mean negative log likelihood of held-out rows.
+        ridge: the precision of the prior around 0, for coefficients about which no other client has information.
+        strength: the precision of the prior around what others found; infinite to take it over, 0 to ignore it.
+        loss: the mean negative log likelihood of held-out rows.
     """
 
     ridge: float
@@ -143,7 +144,7 @@ class Chosen:
 
 
 def _folds(rows: Tensor, folds: int, generator: torch.Generator) -> Tensor:
-    """(n,) number of each row's fold, evenly over the values of ``rows``."""
+    """Return the fold of each row, (n,), so that folds are even over the values of ``rows``."""
     order = torch.randperm(len(rows), generator=generator)
     order = order[rows[order].argsort(stable=True)]
     fold = torch.empty(len(rows), dtype=torch.long)
@@ -159,19 +160,20 @@ def choose(
     ridges: Sequence[float] = RIDGES,
     strengths: Sequence[float] = STRENGTHS,
 ) -> Chosen:
-    """Ridge and strength by cross-validation: first the ridge of a model without others, then, with it, the strength.
+    """Choose ridge and strength by cross-validation: first the ridge of a model that ignores other clients, then, with
+    this ridge, the strength.
 
     Args:
-        x: (n, d) float64.
-        targets: of each output, (n,) float64.
-        kind: of likelihood.
-        means: what others found, (outputs, d) float64; 0 where they can say nothing.
-        ridges: to choose from.
-        strengths: to choose from; where others found nothing there is no choice, and it is 0.
+        x: the inputs, (n, d) float64.
+        targets: the target of each output, (n,) float64.
+        kind: the kind of likelihood.
+        means: what others found, (outputs, d) float64; 0 where they have no information.
+        ridges: the ridges to choose from.
+        strengths: the strengths to choose from; if others found nothing there is no choice, and it is 0.
 
     Returns:
-        Of equal ones the first. With fewer than 10 rows nothing is compared: others are believed, the ridge is 3, or
-        what is nearest to it.
+        The first of equally good values. With fewer than 10 rows nothing is compared: the strength is the first one,
+        and the ridge is the one nearest to 3.
     """
     pooled = bool((means != 0).any())
     strengths = list(strengths) if pooled else [0.0]
@@ -205,7 +207,8 @@ def choose(
 
 
 def prior(mean: Tensor, ridge: float, strength: float) -> tuple[Tensor, Tensor]:
-    """Mean and precision of the coefficients, (d,) each, where others found ``mean``, 0 where they can say nothing.
+    """Return the mean and the precision of the coefficients' prior, (d,) each, if others found ``mean`` (0 where they
+    have no information).
 
     Example:
         >>> prior(torch.tensor([0.5, 0.0]), ridge=3.0, strength=10.0)

@@ -28,16 +28,16 @@ CHUNK = 1024
 
 
 class PerFedAvg(TwoCopies):
-    """Trains a start w from which one gradient step on a client's rows gives a good model; predicts by that model.
+    """Trains a start w from which one gradient step on a client's rows gives a good model, and predicts by this model.
 
     Each batch has parts D, D' (and D''). With w̃ = w − α ∇f(w; D), the client's optimizer descends along ∇f(w̃; D') (FO,
     first-order), or along ∇f(w̃; D') − α d (HF, Hessian-free), where d is the finite difference
     [∇f(w + δ g; D'') − ∇f(w − δ g; D'')] / 2δ for g = ∇f(w̃; D').
 
-    Predictions are those of the ``personal`` copy: behind each exchange it is w after ``steps`` steps of α on the mean
-    loss of all the client's training rows, in evaluation mode. That is a pass over all rows for each exchange and step,
-    much under ``exchange.every: step``; the copy takes the memory of a second network. In the private last phase
-    (``model.then``) the adapted model trains on by its plain loss.
+    Predictions are those of the ``personal`` copy: after each exchange it is w after ``steps`` steps of size α on the
+    mean loss over all the client's training rows, in evaluation mode. This takes a pass over all rows for each exchange
+    and step, which is expensive under ``exchange.every: step``; the copy takes the memory of a second network. In the
+    private last phase (``model.then``) the adapted model is trained further by its plain loss.
 
     NOTE[DIFF]: the paper adapts on a batch; here on all training rows, so that predictions depend on no draw. Private
     parameters, which the paper does not have, are meta-learnt and adapted like the others.
@@ -45,14 +45,14 @@ class PerFedAvg(TwoCopies):
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
-        alpha: α, above 0: of the inner step, and of the adaptation.
+        alpha: α, above 0: the step size of the inner step and of the adaptation.
         hessian: ``none`` (FO), or ``finite_difference`` (HF).
         delta: δ, above 0.
-        steps: of the adaptation, at least 1.
+        steps: the number of steps of the adaptation, at least 1.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: values out of range; nothing that is federated.
+        ConfigError: a value is out of range, or nothing is federated.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -85,7 +85,7 @@ class PerFedAvg(TwoCopies):
         self._rows: Rows | None = None
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Refuse what would never be adapted, and say what is costly."""
+        """Refuse settings under which nothing would be adapted, and return a remark on costly ones."""
         if not self.federated:
             raise ConfigError(
                 f"client {self.spec.name!r}: PerFedAvg adapts what an exchange gives, and expected something that is "
@@ -95,15 +95,15 @@ class PerFedAvg(TwoCopies):
         return [f"PerFedAvg passes over all training rows after each exchange, {every}"] if often else []
 
     def on_rows(self, rows: Rows) -> None:
-        """Keep them, without a copy."""
+        """Keep the training rows, without a copy."""
         self._rows = rows
 
     def on_receive(self, received: State) -> None:
-        """Adapt to the client's own rows."""
+        """Adapt the personal copy to the client's rows."""
         self._adapt()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """A step along the meta-gradient; in the private last phase along the loss's own."""
+        """Take a step along the meta-gradient; in the private last phase, along the gradient of the loss."""
         if self.fine_tuning:
             loss = along = self.loss(FederatedClient.forward(self, batch.x), batch.y)
         else:
@@ -117,12 +117,12 @@ class PerFedAvg(TwoCopies):
 
     @property
     def own(self) -> list[Tensor]:
-        """w, as far as it is trained."""
+        """The tensors of w that are trained."""
         return [value for value in self.parameters() if value.requires_grad]
 
     def meta_gradient(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The loss at w̃ on D', and what the optimizer descends along. w is as it was afterwards; the first pass alone
-        counts in statistics of normalisation.
+        """Return the loss at w̃ on D', and the direction that the optimizer descends along. Afterwards w is as it was.
+        Only the first pass counts in statistics of normalisation.
         """
         if len(batch.y) < self.parts:
             raise self._few("a row", f"a batch of {len(batch.y)}")
@@ -145,14 +145,14 @@ class PerFedAvg(TwoCopies):
         return loss, gradient
 
     def _few(self, needed: str, found: str) -> RunError:
-        """A part of a batch has too few rows."""
+        """Return the error if a part of a batch has too few rows."""
         return RunError(
             f"client {self.spec.name!r}: PerFedAvg expected {needed} in each of the {self.parts} parts of a batch, "
             f"found {found}; set data.batch_size higher, or data.batches lower"
         )
 
     def _gradient(self, rows: Batch, at: list[Tensor] | tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The loss and its gradient at some values of w, which it then has."""
+        """Set w to some values, and return the loss and its gradient there."""
         with torch.no_grad():
             torch._foreach_copy_(self.own, at)
         if torch.is_autocast_enabled(self.device.type):
@@ -168,7 +168,7 @@ class PerFedAvg(TwoCopies):
 
     @torch.enable_grad()
     def _adapt(self) -> None:
-        """The personal copy is w after some steps on all rows."""
+        """Set the personal copy to w after some steps on all rows."""
         self._copy(adapted=False)
         assert self._rows is not None
         training = self.personal.training
@@ -185,11 +185,11 @@ class PerFedAvg(TwoCopies):
 
     @torch.no_grad()
     def _copy(self, adapted: bool) -> None:
-        """The personal copy is w, or w is the adapted one."""
+        """Set the personal copy to w, or w to the adapted copy."""
         state = self.state_dict(keep_vars=True)
         for name, personal in self.personal.state_dict(keep_vars=True).items():
             (state[name] if adapted else personal).copy_(personal if adapted else state[name])
 
     def on_fine_tune_start(self) -> None:
-        """Go on from the adapted model."""
+        """Continue from the adapted model."""
         self._copy(adapted=True)

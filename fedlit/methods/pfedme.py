@@ -19,11 +19,12 @@ __all__ = ["PFedMe"]
 
 
 class PFedMe(TwoCopies):
-    """A personal model θ near a federated w, which follows it; predicts by θ, the ``personal`` copy.
+    """A client with a personal model θ that stays near a federated w, while w follows θ. It predicts by θ, the
+    ``personal`` copy.
 
-    On each batch θ takes K steps of the client's optimizer on f(θ; batch) + λ/2 · ‖θ − w‖² , from where it was;
-    then w ← w − η λ (w − θ), a gradient step on the Moreau envelope (Algorithm 1). Only federated tensors are pulled,
-    and only they follow; of others the personal copy alone is used, as are its statistics of normalisation.
+    On each batch θ takes K steps of the client's optimizer on f(θ; batch) + λ/2 · ‖θ − w‖², from its last value; then w
+    ← w − η λ (w − θ), a gradient step on the Moreau envelope (Algorithm 1). Only federated tensors are pulled, and only
+    they follow. For all other tensors, and for normalisation statistics, the personal copy alone is used.
 
     NOTE[DIFF]: β, the paper's mixing of the mean with the server's previous w, is a rule at the server; it is not
     ``exchange.rate``, which mixes with a client's own w. Without such a rule β is 1, as in most of the paper's runs.
@@ -37,11 +38,11 @@ class PFedMe(TwoCopies):
         network: makes the network from (num_features, num_outputs).
         strength: λ, above 0.
         inner_steps: K, at least 1.
-        eta: η, above 0; η λ is at most 1, for beyond it w would step past θ.
+        eta: η, above 0; η λ is at most 1, because with more w would step past θ.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: values out of range; ``model.accumulate`` above 1.
+        ConfigError: a value is out of range, or ``model.accumulate`` is above 1.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -71,7 +72,7 @@ class PFedMe(TwoCopies):
             own.requires_grad_(name.startswith("personal."))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Refuse gradients that wait, for each batch has several steps of its own."""
+        """Refuse accumulated batches, because each takes several steps, and return a remark if steps are too long."""
         if self.accumulate > 1:
             raise ConfigError(
                 f"client {self.spec.name!r}: PFedMe takes {self.inner_steps} steps on each batch and expected "
@@ -84,16 +85,16 @@ class PFedMe(TwoCopies):
         return [*super().on_plan(every), *([remark] if steep else [])]
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """(θ, w) of each federated name."""
+        """Return (θ, w) for each federated name."""
         w = self._federated.of(dict(self.named_parameters()))
         return [(theta, w[name]) for name, theta in self._federated.of(dict(self.personal.named_parameters())).items()]
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """f(θ) + λ/2 · ‖θ − w‖², a function of θ."""
+        """Return f(θ) + λ/2 · ‖θ − w‖², a function of θ."""
         return pull(self.personal_objective(x, y), self.strength, self.pairs())
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """K steps of θ, one of w."""
+        """Take K steps of θ and one of w."""
         for _ in range(self.inner_steps):
             loss = self.objective(batch.x, batch.y)
             self.descend(loss, self._optimizers, [self.clipped_apart()[1]])

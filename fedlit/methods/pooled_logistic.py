@@ -1,4 +1,4 @@
-"""Logistic regression for small tables: coefficients of shared columns are drawn to what all others found."""
+"""Logistic regression for small tables: coefficients of shared columns are drawn towards what others found."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ _log = logging.getLogger(__name__)
 
 
 class PooledLogistic(FederatedClient):
-    """Logistic regression whose coefficients of shared inputs have a Gaussian prior around what all other clients
-    found; its strength is chosen by cross-validation on the client's own training rows.
+    """Logistic regression in which the coefficients of shared inputs have a Gaussian prior around what all other
+    clients found. The strength of this prior is chosen by cross-validation on the client's own training rows.
 
-    What others found comes from the rule :class:`fedlit.exchange.rules.Newton`, by names: ``exchange.federated:
-    [prior]``, one number for each pair of output and input. The intercept is the client's own, and so are coefficients
-    of inputs that nobody else has, which a ridge draws to 0. One exchange finds the exact optimum, so that one epoch is
-    enough. No gradient step is taken: optimizer, batches and their sizes mean nothing here.
+    The rule :class:`fedlit.exchange.rules.Newton` finds what others know, by name: ``exchange.federated: [prior]``
+    shares one number for each pair of output and input. The intercept is private, and so are coefficients of inputs
+    that no other client has, which a ridge shrinks towards 0. One exchange finds the exact optimum, so that one epoch
+    is enough. No gradient step is taken: optimizer, batches and their sizes have no effect.
 
     With ``strength: .inf`` and the rule's ``of: all`` it is the model on pooled rows, with an intercept for each.
     Without an exchange it is the client's own ridge regression.
 
-    With two classes there is one output, the log odds of the positive class, which is shared by those who have that
-    label as positive class or among several. With more, each class is set against the rest, each class's
-    coefficients are shared by those who have the label, and probabilities are scaled to sum to 1. A number is
-    predicted by ridge regression on its standardised values, shared where it is called alike.
+    With two classes there is one output, the log odds of the positive class, which is shared by the clients that have
+    this label as positive class or among several. With more, each class is set against the rest, its coefficients are
+    shared by the clients that have the label, and probabilities are scaled to sum to 1. A number is predicted by ridge
+    regression on its standardised values, shared by the clients that give it the same name.
 
     Coefficients mean the same at all clients only if inputs do: set ``data.scaling: pooled`` and, where there are
     categories, ``data.categories: indicators`` (and ``targets: pooled`` of a number).
 
     Args:
         spec: the client's description.
-        strength: the prior's precision, in units of scaled inputs: one of ∞, 1000, 100, …, 0.3 by
-            cross-validation (``cross_validated``), or a number: ``.inf`` takes over what others found, 0 leaves it.
-        ridge: precision of the prior around 0, of what nobody else can say anything of: one of 100, 30, …, 0.3 by
-            cross-validation, or a number.
+        strength: the precision of the prior, in units of scaled inputs: one of ∞, 1000, 100, …, 0.3, chosen by
+            cross-validation (``cross_validated``), or a number: ``.inf`` takes over what others found, 0 ignores it.
+        ridge: the precision of the prior around 0, for coefficients about which no other client has information: one of
+            100, 30, …, 0.3, chosen by cross-validation, or a number.
 
     Raises:
-        ConfigError: another task; a strength below 0, a ridge that is not above it.
+        ConfigError: the task is not supported, the strength is below 0, or the ridge is not above 0.
 
     Example:
         >>> client = PooledLogistic(ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ()))
@@ -89,8 +89,8 @@ class PooledLogistic(FederatedClient):
         self._sent = False
 
     def forward(self, x: Tensor) -> Tensor:
-        """The log odds of the positive class, a number, or, of several classes, the logarithm of each one's probability
-        against the rest: (n, outputs).
+        """Return the log odds of the positive class, a number, or, for several classes, the logarithm of each class's
+        probability against the rest: (n, outputs).
         """
         z = functional.linear(x, self.coefficients, self.intercept)
         return functional.logsigmoid(z) if len(self.intercept) > 1 else z
@@ -99,18 +99,20 @@ class PooledLogistic(FederatedClient):
         """Do nothing: the model is fitted as a whole."""
 
     def configure_optimizers(self) -> None:
-        """None is needed."""
+        """Return None: no optimizer is needed."""
 
     def on_rows(self, rows: Rows) -> None:
-        """Keep them."""
+        """Keep the training rows."""
         self._rows = rows
 
     def on_send(self, steps: int) -> None:
-        """Expect that the rule says something."""
+        """Remember that an exchange takes place, so that a reply of the rule is expected."""
         self._sent = True
 
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:
-        """What its rows say of shared coefficients: see :func:`fedlit.methods.penalised.profile`."""
+        """Return the profile of the client's rows over shared coefficients; see
+        :func:`fedlit.methods.penalised.profile`.
+        """
         if topic != "curvature":
             return super().answer(topic, tensors, rows)
         x, targets = self._design(rows)
@@ -129,7 +131,7 @@ class PooledLogistic(FederatedClient):
         return said
 
     def on_receive(self, received: State) -> None:
-        """Fit, once it is known what others found."""
+        """Fit the model once it is known what others found."""
         told = any(name.startswith(DOWN) for name in received)
         if self._sent and not told:
             raise ConfigError(
@@ -167,7 +169,7 @@ class PooledLogistic(FederatedClient):
         self.log_dict({"loss": total, "held_out": chosen.loss, "strength": chosen.strength, "ridge": chosen.ridge})
 
     def _design(self, rows: Rows) -> tuple[Tensor, list[Tensor]]:
-        """Inputs (n, d) and the target of each output (n,), float64 on the CPU."""
+        """Return the inputs (n, d) and the target of each output (n,), float64 on the CPU."""
         known = self.spec.task.known(rows.y)
         x, y = rows.x[known].double().cpu(), rows.y[known].cpu()
         if self.kind == "gaussian":
@@ -201,7 +203,7 @@ def _values(key: str, value: float | str, all_of_them: tuple[float, ...]) -> tup
 
 
 def safe_name(name: str, special: str) -> str:
-    """A name that torch takes for a tensor's, and that no other becomes.
+    """Return a name that torch accepts for a tensor, and that no other name is changed into.
 
     Example:
         >>> safe_name("max. rate", "."), safe_name("100%", ".")

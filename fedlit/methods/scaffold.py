@@ -25,14 +25,14 @@ CONTROL = "control/"
 
 
 class Scaffold(FederatedClient):
-    """Corrects each gradient by c − c_k, the server's control variate less the client's own, over the federated
-    parameters (Eq. 3); needs :class:`ScaffoldMean` as rule, and plain SGD.
+    """Corrects each gradient by c − c_k, the server's control variate minus the client's own, over the federated
+    parameters (Eq. 3). It needs :class:`ScaffoldMean` as rule, and plain SGD.
 
     After a round of K steps of rate η from x to y, c_k ← c_k − c + (x − y) / (K η) (Eq. 4, option II), which is the
-    mean gradient on the way. K η is the sum of the rates really used, so schedules, accumulated batches and other
-    numbers of steps are minded. What weight decay and clipping do to gradients is in the variates, too. The change of
-    c_k travels beside the state; it holds once the rule says that it counted, so that a client that was left out has
-    the variate that the server knows of. When the client is fine-tuned, nothing is corrected.
+    mean gradient on the way. K η is the sum of the rates that were used, so schedules, accumulated batches and varying
+    numbers of steps are taken into account. The effects of weight decay and clipping on gradients are in the variates,
+    too. The change of c_k is sent with the state. It is applied once the rule reports that it counted, so that a client
+    that was left out has the variate that the server knows. In fine-tuning, nothing is corrected.
 
     Args:
         spec: the client's description.
@@ -40,7 +40,7 @@ class Scaffold(FederatedClient):
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: an optimizer that is not plain SGD, whose steps are not gradients.
+        ConfigError: the optimizer is not plain SGD, so that its steps are not gradients.
 
     Example:
         >>> from fedlit.nn import MLP
@@ -59,7 +59,7 @@ class Scaffold(FederatedClient):
         self._change: dict[str, Tensor] = {}
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss and ⟨c − c_k, w⟩, whose gradient is the correction."""
+        """Return the loss plus ⟨c − c_k, w⟩, whose gradient is the correction."""
         loss, own, correction = super().objective(x, y), dict(self.named_parameters()), by_name(self.correction)
         if self.fine_tuning:  # what is the client's own is not drawn to the others
             return loss
@@ -69,7 +69,7 @@ class Scaffold(FederatedClient):
 
     @property
     def _mine(self) -> dict[str, Tensor]:
-        """Federated parameters by name."""
+        """The federated parameters by name."""
         return {name: w.detach() for name, w in self._federated.of(dict(self.named_parameters())).items()}
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
@@ -85,16 +85,16 @@ class Scaffold(FederatedClient):
         return []
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Note the rate, which a schedule may change behind the step."""
+        """Note the learning rate, which a schedule may change after the step."""
         self.state["lr"] = float(self._optimizers[0].param_groups[0]["lr"])
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """K η grows where the optimizer stepped."""
+        """Add the learning rate to K η if the optimizer took a step."""
         if self.steps_taken > self.state["steps"]:
             self.state |= {"way": self.state["way"] + self.state["lr"], "steps": self.steps_taken}
 
     def on_send(self, steps: int) -> None:
-        """Send the change of c_k: −c + (x − y) / (K η); nothing if no step was taken."""
+        """Compute the change of c_k, −c + (x − y) / (K η); there is none if no step was taken."""
         way, start, control = self.state["way"], self.state["start"], self.state["control"]
         corrections = self._federated.of(by_name(self.correction))
         self._change = {
@@ -104,13 +104,13 @@ class Scaffold(FederatedClient):
         }
 
     def publish(self) -> State:
-        """The change of c_k."""
+        """Return the change of c_k."""
         zeros = {name: torch.zeros_like(value) for name, value in self._mine.items()}
         return {f"{CONTROL}{name}": self._change.get(name, zero) for name, zero in zeros.items()}
 
     @torch.no_grad()
     def on_receive(self, received: State) -> None:
-        """Take over c, and c_k's change if it counted; x is where the client starts from now."""
+        """Take over c, and apply the change of c_k if it counted; x is now the state that the client starts from."""
         mine, corrections, known = self._mine, self._federated.of(by_name(self.correction)), self.state["control"]
         did = received.get(f"{DOWN}counted")
         for name, value in mine.items():
@@ -128,8 +128,9 @@ class Scaffold(FederatedClient):
 
 
 class ScaffoldMean(Mean):
-    """The mean of the clients' states, and beside it c, the mean of all clients' control variates: c ← c + Σ Δc_k / N
-    over those that take part, N of all that have the tensor.
+    """Every client receives the mean of the clients' states and, in addition, c, the mean of all clients' control
+    variates: c ← c + Σ Δc_k / N, summed over the clients that take part, where N is the number of all clients that have
+    the tensor.
 
     Example:
         >>> ScaffoldMean().state_dict()

@@ -1,1 +1,1 @@
-"""A run of several parts: models of each client's own and federated ones, trained on folds, mixed for each client."""
+"""Runs of several parts: local models of each client and federated ones, trained on folds and mixed for each client."""

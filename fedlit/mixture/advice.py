@@ -1,4 +1,4 @@
-"""A client's answer: what it has alone, what with others, and how sure that is."""
+"""A client's answer: what it reaches alone, what it reaches with others, and how certain that is."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _RESAMPLES, _MANY = 40, 2000  # for a mean; of many rows, where there is little 
 
 @dataclass(frozen=True)
 class Advice:
-    """What a client is told.
+    """The advice to a client.
 
     Attributes:
-        score: by which it is judged.
-        best: the best that it has alone: an own part, or the mixture of them.
-        alone: the score of that, on the rows that chose it.
-        optimism: by how much the lift would be too large because of that.
-        lift: by how much the mixture is better, less the optimism.
-        interval: of the lift, 95 %.
-        combined: the mixture, chosen by all rows.
-        parts: federated parts in it.
+        score: the score by which the client is judged.
+        best: the best that it has alone: a local part, or the mixture of its local parts.
+        alone: the score of this best, on the rows that chose it.
+        optimism: by how much the lift would be too large because the same rows chose and judged.
+        lift: by how much the mixture is better, minus the optimism.
+        interval: the 95 % interval of the lift.
+        combined: the mixture that all rows chose.
+        parts: the federated parts in the mixture.
         verdict: one of :data:`fedlit.statistics.TITLES`.
-        sentence: the verdict in words, and why; without the client's name and a full stop.
+        sentence: the verdict in words, with the reason; without the client's name and a full stop.
     """
 
     score: Score
@@ -54,11 +54,11 @@ class Advice:
 
     @property
     def worth_a_try(self) -> bool:
-        """Whether it should join, or may gain though there is not enough data to tell."""
+        """Whether the client should join, or may gain although there is not enough data to decide."""
         return self.verdict == JOIN or (self.verdict == FEW and self.lift > 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; undefined values are None."""
+        """Return the advice as plain data, in which undefined values are None."""
         numbers = defined({key: getattr(self, key) for key in ("alone", "optimism", "lift", "interval")})
         return {
             "verdict": self.verdict, "sentence": self.sentence, "join": self.verdict == JOIN, "with": list(self.parts),
@@ -70,22 +70,22 @@ def advise(
     client: str, rows: Predicted, own: Collection[str], mixing: Mixing, labels: Mapping[str, str],
     *, matters: float = MATTERS, seed: int = 0,
 ) -> Advice:  # fmt: skip
-    """What a client's held-out rows say.
+    """Return the advice that a client's held-out rows give.
 
-    The bar is the best that it has alone: an own part, or their mixture. That, and the mixture with others, are chosen
-    by the rows that they are judged by. What the lift would be otherwise is found on resampled rows (the bootstrap of
-    Tsamardinos, Greasidou and Borboudakis 2018, "Bootstrapping the out-of-sample predictions for efficient and accurate
-    cross-validation", Machine Learning 107): a resample chooses both, and the rows that it left out judge them. The
-    difference is the optimism, and is taken off.
+    The lift is over the best that the client has alone: a local part, or the mixture of its local parts. This best, and
+    the mixture with others, are chosen by the same rows that judge them. By how much this increases the lift is
+    estimated on resampled rows (the bootstrap of Tsamardinos, Greasidou and Borboudakis 2018, "Bootstrapping the
+    out-of-sample predictions for efficient and accurate cross-validation", Machine Learning 107): each resample chooses
+    both, and the rows that it left out judge them. The difference is the optimism, which is subtracted.
 
     Args:
-        client: its name.
-        rows: what parts predict of its held-out rows.
-        own: the parts that nobody else had a share in.
+        client: the name of the client.
+        rows: the parts' predictions for its held-out rows.
+        own: the parts in which no other client had a share.
         mixing: how parts are mixed.
-        labels: federated part that was trained → as people read it.
+        labels: maps each trained federated part to its name for the user.
         matters: the smallest lift that matters.
-        seed: of resamples.
+        seed: the seed of the resamples.
     """
     found = _chosen(client, rows, own, mixing)
     judge, (ours, mine) = Judge(rows.task, rows.y, found.combined.metric), found.predictions(rows)
@@ -106,7 +106,7 @@ def _verdict(
     parts: Collection[str], score: Score, lift: float, interval: Interval, alone: float, labels: Mapping[str, str],
     matters: float, rows: int,
 ) -> tuple[str, str]:  # fmt: skip
-    """The verdict, and what follows its title."""
+    """Return the verdict, and the text after its title."""
     if not labels:
         return FEW, ": no federated model was tried"
     if not math.isfinite(lift):
@@ -125,7 +125,7 @@ def _verdict(
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What rows choose: the best alone, and the mixture."""
+    """What rows choose: the best model alone, and the mixture."""
 
     combined: Combined
     best: str
@@ -133,7 +133,9 @@ class _Chosen:
     parts: tuple[str, ...]
 
     def predictions(self, rows: Predicted) -> tuple[Array, Array]:
-        """By the mixture and by the best alone; without a federated part a client keeps the latter."""
+        """Return the predictions of the mixture and of the best model alone. Without a federated part, a client keeps
+        the latter.
+        """
         alone = mixed(rows.parts, self.weights)
         return (mixed(rows.parts, self.combined.weights) if self.parts else alone), alone
 
@@ -149,7 +151,9 @@ def _chosen(client: str, rows: Predicted, own: Collection[str], mixing: Mixing) 
 
 
 def _honest(client: str, rows: Predicted, own: Collection[str], mixing: Mixing, seed: int) -> float:
-    """The mean lift, on rows that a resample left out, of what the resample chose; NaN where none could be scored."""
+    """Return the mean lift of what resamples chose, on the rows that each resample left out; NaN if no lift could be
+    computed.
+    """
     count = len(rows.row)
     rng, found = np.random.default_rng([seed, count]), list[float]()
     for _ in range(_RESAMPLES if count <= _MANY else _RESAMPLES // 4):
@@ -165,19 +169,20 @@ def _honest(client: str, rows: Predicted, own: Collection[str], mixing: Mixing, 
 def gain_interval(
     first: Any, second: Any, rows: int, score: Score, resamples: int = 400, seed: int = 0
 ) -> tuple[float, Interval]:
-    """By how much one prediction of rows is better than another, and the 95 % of a paired bootstrap over rows.
+    """Return by how much one prediction of rows is better than another, and the 95 % interval of a paired bootstrap
+    over rows.
 
-    It speaks of other rows of the same kind, not of models trained anew; where the rows chose the first, it is too
-    hopeful. Draws in which a score is not defined are left out.
+    The interval covers other rows of the same kind, but not newly trained models. It is too optimistic if the rows
+    chose the first prediction. Draws in which a score is undefined are left out.
 
     Args:
         first: the score of one prediction as a function of how often each row counts, (n,) int64, or None for once;
             see :meth:`fedlit.mixture.losses.Judge.by_counts`.
-        second: that of the other.
-        rows: n.
-        score: that it is.
-        resamples: how many draws.
-        seed: of the draws, which depend on it and on the number of rows alone.
+        second: the score of the other prediction, likewise.
+        rows: the number of rows, n.
+        score: the score that is computed.
+        resamples: the number of draws.
+        seed: the seed of the draws, which depend only on it and on the number of rows.
 
     Example:
         >>> right, wrong = np.ones(50), np.r_[np.zeros(10), np.ones(40)]

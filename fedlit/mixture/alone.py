@@ -1,4 +1,4 @@
-"""Models of scikit-learn that clients fit alone: the settings that are best on rows that a model has not seen."""
+"""Scikit-learn models that clients fit alone, with the settings that are best on rows that the model has not seen."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _BATCH = 65_536  # rows at a time through a model: trees are as fast as there ar
 
 @dataclass(frozen=True)
 class Fold:
-    """Rows to fit a model to, and rows that it does not see.
+    """The rows to fit a model to, and the rows that it does not see.
 
     Attributes:
-        task: of both.
-        make: settings → an untrained model.
-        train: to fit to.
-        held: to judge by; there may be none.
+        task: the task of all these rows.
+        make: builds an untrained model from settings.
+        train: the rows to fit to.
+        held: the rows to judge by; there may be none.
     """
 
     task: Task
@@ -52,12 +52,12 @@ class Fold:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The best settings and what came of them.
+    """The best settings, with their models and predictions.
 
     Attributes:
-        settings: the best, the first of equals.
-        models: of each fold.
-        held: what each fold's model predicts of its held-out rows.
+        settings: the best settings, the first among equals.
+        models: the model of each fold.
+        held: the predictions of each fold's model for its held-out rows.
     """
 
     settings: dict[str, Any]
@@ -68,14 +68,14 @@ class Fitted:
 def fit_alone(
     folds: Sequence[Fold], grid: Mapping[str, Sequence[Any]], score: Score, until: float = math.inf
 ) -> tuple[Fitted, bool]:
-    """Fit a model to each fold with each combination of settings, and keep the best.
+    """Fit a model to each fold with each combination of settings, and return the best combination.
 
     Args:
-        folds: of one client. Where all have one task, predictions of all held-out rows are judged as one; else, for
-            scales differ then, the mean of the folds' scores.
-        grid: setting → values.
-        score: by which settings are chosen.
-        until: the time (of ``time.monotonic``) after which no more than the first combination is tried.
+        folds: the folds of one client. If all have the same task, predictions for all held-out rows are judged
+            together; otherwise the mean of the folds' scores counts, because their scales differ.
+        grid: maps each setting to the values to try.
+        score: the score by which settings are chosen.
+        until: the time (of ``time.monotonic``) after which only the first combination is tried.
 
     Returns:
         The best, and whether all combinations were tried.
@@ -105,7 +105,7 @@ def _value(folds: Sequence[Fold], held: Sequence[Tensor], score: Score) -> float
 
 
 def fit_rows(task: Task, model: Any, rows: Rows) -> Any:
-    """Fit a model to the rows whose target is known; where these have one class, it predicts that class."""
+    """Fit a model to the rows with a known target. If all of these have one class, the model predicts that class."""
     known = task.known(rows.y)
     x, y = rows.x[known].numpy(), rows.y[known].numpy()
     if isinstance(task, Classification) and len(np.unique(y)) == 1:
@@ -114,13 +114,13 @@ def fit_rows(task: Task, model: Any, rows: Rows) -> Any:
 
 
 def maker(model: GoAlone, client: EncodedClient, seed: int, *more: Rows) -> Make:
-    """Settings → an untrained model for a client's columns.
+    """Return a function that builds an untrained model for a client's columns from settings.
 
     Args:
-        model: which.
-        client: whose columns they are.
-        seed: of the model's own randomness.
-        more: rows beside the training rows, by which columns of too many categories are known.
+        model: the kind of model.
+        client: the client whose columns are used.
+        seed: the seed of the model's random numbers.
+        more: rows in addition to the training rows, which show which columns have too many categories.
     """
     categorical = [place for place, name in enumerate(client.spec.features) if name in client.categorical]
     most = torch.cat([rows.x for rows in (client.train, *more)]).amax(0)
@@ -173,7 +173,7 @@ def _write(
     part: Part, model: GoAlone, clients: Sequence[EncodedClient], encoders: Sequence[TableEncoder], by: str | None,
     until: float,
 ) -> bool:  # fmt: skip
-    """One client's models; whether all settings were tried."""
+    """Fit and write one client's models. Return whether all settings were tried."""
     task, name = clients[0].spec.task, clients[0].spec.name
     score = COMPARED[str(by)] if by in {own.name for own in task.scores} and by in COMPARED else task.scores[0]
     folds = [

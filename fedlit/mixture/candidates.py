@@ -1,4 +1,4 @@
-"""What is worth a try for given tables: own models and federated ones, as configurations of their own."""
+"""The candidates that are worth trying for given tables: local and federated models, as separate configurations."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _KEPT = ("source", "columns", "mutations", "leave_out")  # keys of data that say
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of tables before anything is tried: names and kinds of columns, numbers of rows, tasks.
+    """What is known about tables before anything is tried: names and kinds of columns, numbers of rows, tasks.
 
     Attributes:
-        rows: client → its rows for training and validation.
-        shared: client → how many of its columns another client has as well, by name and kind.
-        columns: client → how many columns it has.
-        tasks: the names of clients' tasks.
-        models: names of local baselines that some client's task has.
-        notes: what a person should know.
+        rows: maps each client to its number of rows for training and validation.
+        shared: maps each client to the number of its columns that another client has as well, by name and kind.
+        columns: maps each client to its number of columns.
+        tasks: the names of the clients' tasks.
+        models: the names of the local baselines that some client's task has.
+        notes: what the user should know.
     """
 
     rows: dict[str, int]
@@ -50,10 +50,10 @@ class Candidate:
     """A part that may enter clients' mixtures.
 
     Attributes:
-        label: as people read it in a sentence.
-        content: its configuration; of the reader's own None, of a local baseline too.
-        go_alone: the name of a task's model; None for a configuration.
-        grid: settings of that model to choose from; its own if None.
+        label: the name in a sentence for the user.
+        content: its configuration; None for the user's own configuration, and for a local baseline.
+        go_alone: the name of a local baseline of a task; None for a configuration.
+        grid: the settings of that model to choose from; its default grid if None.
     """
 
     label: str
@@ -63,7 +63,7 @@ class Candidate:
 
 
 def survey(run: Run) -> Survey:
-    """Look at the tables of a run that is not trained."""
+    """Examine the tables of a run that has not been trained."""
     run.data.setup()
     tables, specs = run.data.tables(), {spec.name: spec for spec in run.data.specs}
     terms = Terms(bins="agreed")  # columns of one name and kind meet, those of several kinds do not
@@ -90,11 +90,12 @@ def survey(run: Run) -> Survey:
 
 
 def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Candidate], dict[str, str]]:
-    """Name → candidate, those first that cost least; and name → why another is not tried.
+    """Map each candidate's name to the candidate, with the cheapest first, and each other name to the reason why it is
+    not tried.
 
     Args:
-        raw: the reader's configuration.
-        found: of its tables.
+        raw: the user's configuration.
+        found: the survey of its tables.
 
     Raises:
         ConfigError: no client's task has a local baseline, so that there is nothing to compare with.
@@ -139,13 +140,13 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Cand
 
 
 def configuration(name: str, raw: Mapping[str, Any], large: bool = False, few: Collection[str] = ()) -> dict[str, Any]:
-    """One of ``candidates.yaml`` with the tables of a configuration.
+    """Return a configuration of ``candidates.yaml`` with the tables of another configuration.
 
     Args:
-        name: which.
-        raw: the reader's configuration.
+        name: the name of the template.
+        raw: the user's configuration.
         large: whether a client has many rows.
-        few: clients that are left out.
+        few: the clients that are left out.
     """
     made = templates()[name]
     sizes = {size: made.pop(size, {}) for size in ("small", "large")}
@@ -160,6 +161,6 @@ def configuration(name: str, raw: Mapping[str, Any], large: bool = False, few: C
 
 
 def templates() -> dict[str, dict[str, Any]]:
-    """What ``candidates.yaml`` says."""
+    """Return the content of ``candidates.yaml``."""
     found: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "candidates.yaml").read_text("utf-8"))
     return found

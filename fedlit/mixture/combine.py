@@ -1,5 +1,5 @@
-"""Each client's mixture: with which weight each part enters, and whether. A pure function of what parts predict of rows
-that they have not seen; it knows no run and no file.
+"""Decides for each client which parts enter its mixture, and with which weights. It is a pure function of the parts'
+predictions for rows that they have not seen, and uses neither runs nor files.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ __all__ = ["Combined", "combine"]
 
 @dataclass(frozen=True)
 class Combined:
-    """A client's mixture, and what is to be known of it.
+    """A client's mixture, and how it was chosen.
 
     Attributes:
-        weights: part → its weight, of the parts that entered; of sum 1.
-        stack: of each output the intercept and the slope that correct the weighted mean; empty for none.
-        metric: the score by which it was judged.
-        rows: how many rows these are.
-        scores: part → its score on these rows.
-        mixture: the mixture's.
-        own: that of the own parts that it began with; NaN where nothing was compared.
-        changes: part → by how much the score became better when it entered, or would have; NaN of own parts.
-        notes: what a person should know.
+        weights: maps each part that entered to its weight; weights sum to 1.
+        stack: the intercept and slope for each output that correct the weighted mean; empty for no correction.
+        metric: the score by which the mixture was judged.
+        rows: the number of rows on which it was judged.
+        scores: maps each part to its score on these rows.
+        mixture: the score of the mixture.
+        own: the score of the local parts with which it began; NaN if nothing was compared.
+        changes: maps each part to the improvement of the score when it entered, or if it had entered; NaN for local
+            parts.
+        notes: what the user should know.
     """
 
     weights: dict[str, float]
@@ -48,7 +49,7 @@ class Combined:
     stack: Stack = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; undefined values are None."""
+        """Return the mixture as plain data, in which undefined values are None."""
         found: dict[str, Any] = defined(vars(self))
         return found
 
@@ -56,23 +57,24 @@ class Combined:
 def combine(
     clients: Mapping[str, Predicted], own: Collection[str], mixing: Mixing, networks: Collection[str] = ()
 ) -> dict[str, Combined]:
-    """Weights of all clients' mixtures.
+    """Return the mixtures of all clients.
 
-    With given weights, or ``admit: false``, all parts enter. Otherwise a mixture begins with what the client would take
-    alone: all its own parts, or the one of them that is better than all together. Of the parts that are left, the one
-    that gives the best score enters (of equals the first by name), as long as the score does not fall; weights are set
-    anew for each mixture. Scores decide here, not chance. Where the score is not defined on these rows nothing can be
-    judged, and federated parts stay out. A client without own parts begins with the best federated one.
+    With given weights, or ``admit: false``, all parts enter. Otherwise a mixture begins with what the client would use
+    alone: all its local parts, or a single one that is better than all of them together. Of the remaining parts, the
+    one that gives the best score enters (among equals the first by name), as long as the score does not fall; weights
+    are computed again for each mixture. Decisions are made by scores, not by tests of significance. If the score is
+    undefined on these rows, nothing can be judged and federated parts stay out. A client without local parts begins
+    with the best federated one.
 
     Args:
-        clients: client → what parts predict of rows that they have not seen.
-        own: the parts that nobody else had a share in.
+        clients: maps each client to its parts' predictions for rows that they have not seen.
+        own: the parts in which no other client had a share.
         mixing: how parts are mixed.
-        networks: of the own parts the networks; ``together`` also tries to do without them.
+        networks: the local parts that are networks; ``together`` also tries to leave them out.
 
     Raises:
-        ConfigError: given weights that no part of a client has.
-        DataError: parts that do not fit.
+        ConfigError: weights are given, but none of a client's parts has one.
+        DataError: the parts' predictions do not fit together.
 
     Example:
         >>> import numpy as np, torch
@@ -132,7 +134,9 @@ def _combined(client: str, rows: Predicted, own: Collection[str], mixing: Mixing
 def _admitted(
     rows: Predicted, own: Collection[str], judge: Judge, mixing: Mixing
 ) -> tuple[dict[str, float], float, dict[str, float], list[str]]:
-    """Weights, the score of the own parts that it began with, changes and notes: see :class:`Combined`."""
+    """Return the weights, the score of the mixture of local parts, the changes, and the notes; see
+    :class:`Combined`.
+    """
     score, names = judge.score, sorted(rows.parts)
     alone = {name: judge(rows.parts[name]) for name in names}
     inside, left = [name for name in names if name in own], [name for name in names if name not in own]

@@ -1,4 +1,4 @@
-"""``fedlit export``: a client of a run as a folder of data, compared with the run's own numbers before it is kept."""
+"""``fedlit export``: writes a client of a run as a folder of data, after comparing its predictions with the run's."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, repr=False)
 class Exported(Shown):
-    """What was written, and how it was checked.
+    """The exported folder, and how it was checked.
 
     Attributes:
-        folder: it is complete in itself.
-        checked: what it was compared with, a sentence.
-        bytes: of all files.
+        folder: the exported folder, which is complete in itself.
+        checked: a sentence that states what it was compared with.
+        bytes: the size of all files.
     """
 
     folder: Path
@@ -49,7 +49,7 @@ class Exported(Shown):
     bytes: int
 
     def parts(self) -> list[str]:
-        """How it was checked, and where it is."""
+        """Return how it was checked, and the folder."""
         return [self.checked, Verbatim(f"Wrote {self.folder} ({self.bytes / 2**20:.1f} MiB)")]
 
 
@@ -61,18 +61,20 @@ def export(
     *,
     quiet: bool = False,
 ) -> Exported:
-    """Write one client of a trained run as a folder of data; of a run of several parts, its whole mixture.
+    """Write one client of a trained run as a folder of data. If the run has several parts, write the client's whole
+    mixture.
 
     Args:
-        run: a run's folder, or the name of a configuration: its newest run.
-        client: its name.
-        out: the folder; ``export/<client>`` in the run's if None. An earlier export is replaced.
-        checkpoint: ``last``, ``best`` or a file; of a mixture ``last``.
-        quiet: do not say which checkpoint is used.
+        run: a run's folder, or the name of a configuration, which stands for its newest run.
+        client: the name of the client.
+        out: the folder to write; ``export/<client>`` in the run's folder if None. An earlier export is replaced.
+        checkpoint: ``last``, ``best`` or a file; for a mixture ``last``.
+        quiet: whether not to print which checkpoint is used.
 
     Raises:
-        ConfigError: no such run, checkpoint or client, a folder that holds something else, or a package is missing.
-        RunError: the client cannot be exported, or predicts otherwise once it is.
+        ConfigError: there is no such run, checkpoint or client, the folder holds something else, or a package is
+            missing.
+        RunError: the client cannot be exported, or its export predicts something else.
     """
     scorer, folder, loaded = opened(run, client, checkpoint, quiet=quiet)
     target = Path(out) if out is not None else folder / "export" / client
@@ -82,13 +84,13 @@ def export(
 def export_scorer(
     scorer: Scorer, out: Path, rows: pd.DataFrame | None = None, scores: dict[str, Any] | None = None
 ) -> Exported:
-    """Write a scorer that ``Run.client`` or ``Mixture.client`` made.
+    """Write a scorer that ``Run.client`` or ``Mixture.client`` returned.
 
     Args:
-        scorer: of a run.
+        scorer: a scorer of a run.
         out: the folder.
-        rows: to compare with; random ones if None.
-        scores: on the client's test rows, for the card.
+        rows: the rows for the comparison; random ones if None.
+        scores: the scores on the client's test rows, for the model card.
 
     Raises:
         ConfigError, RunError: see :func:`export`.
@@ -105,10 +107,11 @@ def export_scorer(
 
 @contextmanager
 def _written_whole(out: Path) -> Iterator[Path]:
-    """An empty folder that takes the place of another once it is complete; nothing is left of it if it never is.
+    """Yield an empty folder that replaces another one when it is complete. If it is never completed, nothing is left of
+    it.
 
     Raises:
-        ConfigError: the folder holds something else than an earlier export.
+        ConfigError: the folder holds something other than an earlier export.
     """
     if out.exists() and not (out / MAIN).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out: expected a new folder, or one of an earlier export, found {out} with other contents")
@@ -126,10 +129,10 @@ def _written_whole(out: Path) -> Iterator[Path]:
 
 
 def _compare(own: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
-    """That both predict the same, as a sentence.
+    """Check that both scorers predict the same, and return a sentence that says so.
 
     Raises:
-        RunError: they do not.
+        RunError: their predictions differ.
     """
     if rows is not None and len(rows):
         kind, frame = "test rows of the client", rows
@@ -151,14 +154,16 @@ def _compare(own: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
 
 
 def _predicted(scorer: Scorer, frame: pd.DataFrame) -> NDArray[Any]:
-    """Of rows that are typed already, as a table's are."""
+    """Return the predictions for rows that are already typed, like those of a table."""
     if isinstance(scorer, MixedScorer):
         return scorer.mix({name: [_predicted(own, frame) for own in folds] for name, folds in scorer.scorers.items()})
     return scorer.of_inputs(scorer.encoder.transform(frame))
 
 
 def random_rows(encoder: RowEncoder, rows: int) -> pd.DataFrame:
-    """Rows within the range of what an encoder was fitted to, a tenth of the cells missing."""
+    """Return random rows within the range of the rows to which an encoder was fitted, with a tenth of the cells
+    missing.
+    """
     rng, columns = np.random.default_rng(0), {}
     for name, own in encoder.columns.items():
         if own.kind == NUMBERS:
@@ -173,7 +178,7 @@ def random_rows(encoder: RowEncoder, rows: int) -> pd.DataFrame:
 
 
 def _test_rows(run: Callable[[], Run], client: str) -> pd.DataFrame | None:
-    """Of the client's own table; None where it cannot be read any more."""
+    """Return the test rows of the client's table, or None if it can no longer be read."""
     try:
         table = run().data.table(client)
         return table.features.iloc[table.splits["test"]][:MOST_ROWS]
@@ -182,7 +187,7 @@ def _test_rows(run: Callable[[], Run], client: str) -> pd.DataFrame | None:
 
 
 def _scores(folder: Path, client: str) -> dict[str, Any] | None:
-    """On the client's test rows, as ``fedlit test`` wrote them."""
+    """Return the scores on the client's test rows, as ``fedlit test`` wrote them."""
     try:
         found: dict[str, Any] = json.loads((folder / "test.json").read_text(encoding="utf-8"))["clients"][client]
     except (OSError, ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""Where mixtures lie. Light: ``fedlit predict --run`` asks before torch is imported."""
+"""Finds the folders of mixtures. It imports nothing heavy, because ``fedlit predict --run`` uses it before torch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ CONFIG, MIXED, FORMAT = "config.yaml", "mixture.json", 2
 
 
 def newest(folder: Path) -> Path | None:
-    """The newest mixture of a folder of runs; None if there is none."""
+    """Return the newest mixture in a folder of runs, or None if there is none."""
     found = [path for path in folder.glob("version_*") if path.name[8:].isdigit() and (path / "parts").is_dir()]
     return max(found, key=lambda path: int(path.name[8:]), default=None)
 
 
 def find_mixture(run: str | Path) -> Path | None:
-    """The folder of a mixture, by its folder or its configuration's name; None if it is none."""
+    """Return the folder of a mixture, given this folder or the name of its configuration; None if there
+    is no mixture.
+    """
     path = Path(run)
     if (path / "parts").is_dir() and (path / CONFIG).is_file():
         return path
@@ -30,11 +32,11 @@ def find_mixture(run: str | Path) -> Path | None:
 
 
 def read_mixture(folder: Path, parts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Client → what was found of its mixture.
+    """Map each client to the stored result of its mixture.
 
     Args:
-        folder: the run's.
-        parts: that the run has, by name.
+        folder: the folder of the run.
+        parts: the parts of the run, by name.
 
     Raises:
         ConfigError: the run was not trained to its end.

@@ -1,4 +1,4 @@
-"""The trainings of a mixture: each part with each fold, here or in worker processes."""
+"""Runs the trainings of a mixture, each part with each fold, in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Ended = Iterator[tuple[str, FedlitError | None, float]]
 
 
 def run_jobs(parts: Sequence[Part], settings: MixtureSettings, tell: Tell, seconds: float | None) -> dict[str, str]:
-    """Train what is not trained yet, in the order of parts and folds.
+    """Run the missing trainings, in the order of parts and folds.
 
     Args:
-        parts: all of them.
-        settings: of the mixture.
-        tell: where progress is told.
-        seconds: for all; each training gets an equal share of what is left, a local baseline one for each fold. None
-            without end.
+        parts: all parts of the mixture.
+        settings: the settings of the mixture.
+        tell: the function that reports progress.
+        seconds: the time for all trainings. Each training gets an equal share of the remaining time, a local baseline
+            one share for each fold. None for no limit.
 
     Returns:
         Part → why it is left out, where time is limited.
 
     Raises:
-        FedlitError: a training failed, and time is not limited, or the part is a local baseline.
+        FedlitError: a training failed, and either time is not limited or the part is a local baseline.
     """
     jobs = {
         f"{part.name}, fold {fold}" if part.settings.go_alone is None else part.name: (part, fold)
@@ -96,7 +96,9 @@ def _at_once(jobs: Jobs, settings: MixtureSettings, share: Callable[[str], float
 
 
 def serve(request: Mapping[str, Any]) -> None:
-    """Train in a process of its own: the run's folder, the part's name, the fold, and the seconds that it may take."""
+    """Train in a worker process. The request has the run's folder, the part's name, the fold, and the number of seconds
+    allowed.
+    """
     folder = Path(request["folder"])
     settings = settings_of(folder / CONFIG)
     _train(Part.of(settings, folder)[request["part"]], request["fold"], settings, request["seconds"])

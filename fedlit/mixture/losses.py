@@ -1,4 +1,4 @@
-"""The loss of each row as a function of what is predicted; and scores of predictions by their name."""
+"""The loss of each row as a function of its predictions, and scores of predictions by their names."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FLOOR = 1e-6
 
 @dataclass(frozen=True)
 class RowLoss:
-    """A loss of each row, convex in its predictions.
+    """The loss of each row, which is convex in its predictions.
 
     Attributes:
-        each: predictions (n, width) float64 → (n,) losses, 0 of a row whose target is not known.
-        known: (n,) bool, of which rows the target is known.
-        nats: whether it is a negative log-likelihood; else it is a squared error in some unit.
+        each: maps predictions (n, width) float64 to losses (n,), which are 0 for a row with an unknown target.
+        known: (n,) bool, which rows have a known target.
+        nats: whether the loss is a negative log-likelihood; otherwise it is a squared error in some unit.
     """
 
     each: Callable[[Tensor], Tensor]
@@ -38,19 +38,19 @@ class RowLoss:
     nats: bool = True
 
     def __call__(self, predictions: np.ndarray) -> Array:
-        """(n,) float64, of predictions (n, width)."""
+        """Return the losses (n,) float64 of predictions (n, width)."""
         losses: Array = self.each(torch.tensor(np.asarray(predictions, float))).numpy()
         return losses
 
     def terms(self, predictions: Array) -> tuple[float, Array]:
-        """The sum over rows, and its slopes (n, width)."""
+        """Return the sum over rows, and its gradient (n, width)."""
         at = torch.from_numpy(predictions).requires_grad_()
         total = self.each(at).sum()
         (slopes,) = torch.autograd.grad(total, at)
         return float(total.detach()), slopes.numpy()
 
     def mean(self, predictions: np.ndarray) -> float:
-        """Over the rows whose target is known; NaN without any."""
+        """Return the mean over the rows with a known target; NaN if there are none."""
         count = int(self.known.sum())
         return float(self(predictions).sum() / count) if count else math.nan
 
@@ -61,15 +61,16 @@ def _minus_log(probability: Tensor) -> Tensor:
 
 
 def row_loss(task: Task, y: Tensor) -> RowLoss:
-    """The loss by which a task's predictions are mixed: minus the logarithm of the probability of a row's class, or the
-    mean of that over its known labels; the squared error in the user's unit; half the Poisson deviance of a count.
+    """Return the loss by which a task's predictions are mixed: minus the logarithm of the probability of a row's class,
+    or the mean of this over its known labels; the squared error in the user's unit; half the Poisson deviance of a
+    count.
 
     Args:
-        task: the client's.
-        y: the target, as the task's ``encode`` gives it.
+        task: the task of the client.
+        y: the target in the format of the task's ``encode``.
 
     Raises:
-        ConfigError: a task of another kind.
+        ConfigError: the task is of another kind.
 
     Example:
         >>> from fedlit.tasks import Regression
@@ -99,11 +100,11 @@ def row_loss(task: Task, y: Tensor) -> RowLoss:
 
 @dataclass(frozen=True)
 class Judge:
-    """One score of predictions, for numpy arrays.
+    """A score of predictions, for numpy arrays.
 
     Attributes:
-        task: the client's.
-        y: the target, as the task's ``encode`` gives it.
+        task: the task of the client.
+        y: the target in the format of the task's ``encode``.
         metric: the name of one of the task's scores, ``loss`` included.
 
     Example:
@@ -119,10 +120,10 @@ class Judge:
 
     @property
     def score(self) -> Score:
-        """What it judges by.
+        """The score that it computes.
 
         Raises:
-            ConfigError: the task has no such score, or has it of test rows only.
+            ConfigError: the task has no such score, or computes it on test rows only.
         """
         known = {own.name: own for own in self.task.scores if not (own.context or own.test_only)}
         if self.metric not in known:
@@ -130,11 +131,11 @@ class Judge:
         return known[self.metric]
 
     def __call__(self, predictions: np.ndarray) -> float:
-        """The score of all rows' predictions (n, width), as the task gives them; NaN where it is not defined."""
+        """Return the score of all rows' predictions (n, width), in the format of the task; NaN if it is undefined."""
         return self.by_counts(predictions)(None)
 
     def by_counts(self, predictions: np.ndarray) -> Callable[[np.ndarray | None], float]:
-        """The score as a function of how often each row counts: (n,) whole numbers, or None for once."""
+        """Return the score as a function of how often each row counts: (n,) whole numbers, or None for once."""
         own = checked("predictions", predictions)
         if self.score.name == "loss":
             loss = row_loss(self.task, self.y)

@@ -1,4 +1,4 @@
-"""A mixture of several parts: what the command line does with ``mixture:``, from Python."""
+"""A mixture of several parts. It offers in Python what the command line does with ``mixture:``."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Mixture(Shown):
     ``test.csv``, ``test.json``, ``predictions/``.
 
     Args:
-        settings: keys and values as a configuration has them (``mixture: {parts: …}``, ``seed``, ``folds``, …), or
-            what :func:`fedlit.mixture.settings.settings_of` made of a file.
+        settings: keys and values as in a configuration (``mixture: {parts: …}``, ``seed``, ``folds``, …), or the
+            settings that :func:`fedlit.mixture.settings.settings_of` reads from a file.
 
     Raises:
-        ConfigError: unknown keys or values, or a missing configuration of a part.
+        ConfigError: a key or value is unknown, or the configuration of a part is missing.
 
     Example:
         >>> mixture = Mixture({"mixture": {"parts": {"network": {"config": "quickstart"}}}, "folds": 2})
@@ -67,11 +67,12 @@ class Mixture(Shown):
 
     @classmethod
     def load(cls, config: str, *args: str) -> Mixture:
-        """The mixture of a configuration.
+        """Load the mixture of a configuration.
 
         Args:
-            config: its name or path.
-            args: keys to change, as on the command line: ``"--folds=2"``, ``"--parts.forest.trainer.max_epochs=3"``.
+            config: the name or path of the configuration.
+            args: keys to change, written as on the command line: ``"--folds=2"``,
+                ``"--parts.forest.trainer.max_epochs=3"``.
         """
         return cls(settings_of(find_config(config), typed_pairs(args)[1]))
 
@@ -81,17 +82,17 @@ class Mixture(Shown):
         return self.settings.root.absolute() / self.settings.name
 
     def parts(self) -> list[Grid]:
-        """What is known without reading anything."""
+        """Return what is known without reading anything."""
         rows = [[name, own.go_alone or own.config.name] for name, own in self.settings.parts.items()]
         return [Grid([self.settings.name, "what"], rows)]
 
     # ------------------------------------------------------------------ training
 
     def describe(self) -> MixturePlan:
-        """The plan; reads the data, builds the clients of the first fold, trains nothing.
+        """Return the plan. This reads the data and builds the clients of the first fold, but trains nothing.
 
         Raises:
-            ConfigError: parts that cannot be mixed: of other clients, rows or targets.
+            ConfigError: parts cannot be mixed, because their clients, rows or targets differ.
         """
         return self._plan(Part.of(self.settings, self.folder or self.runs / "none"), keep=False)
 
@@ -152,7 +153,7 @@ class Mixture(Shown):
         return results
 
     def mix(self, parts: Sequence[str] | None = None) -> dict[str, Combined]:
-        """Find each client's mixture anew, of some of the parts if they are named, and write it down."""
+        """Find each client's mixture again, from some of the parts if they are named, and write it to the folder."""
         assert self.folder is not None
         plan, wanted = self.plan, list(parts or self.settings.parts)
         held = {name: own.only([part for part in own.parts if part in wanted]) for name, own in self.held.items()}
@@ -182,7 +183,9 @@ class Mixture(Shown):
         return found
 
     def _plan(self, parts: Mapping[str, Part], *, keep: bool) -> MixturePlan:
-        """The plan of parts; refuses those that cannot be mixed, and writes what each is trained with if asked."""
+        """Return the plan of the parts. Refuse parts that cannot be mixed, and write what each is trained with if
+        ``keep`` is true.
+        """
         made, first = MixturePlan(self.settings), ("", dict[str, Any]())
         for name, part in parts.items():
             run = part.load(0)
@@ -220,14 +223,16 @@ class Mixture(Shown):
     # ------------------------------------------------------------------ scoring
 
     def _trained(self) -> dict[str, dict[str, Any]]:
-        """What ``mixture.json`` says of clients; sets the run's folder."""
+        """Return the clients' entries in ``mixture.json``, and set the run's folder."""
         self.folder = self.folder or newest(self.runs)
         if self.folder is None:
             raise ConfigError(f"expected a trained run of the mixture in {self.runs}, found none; run fit first")
         return read_mixture(self.folder, self.settings.parts)
 
     def built(self) -> dict[str, Part]:
-        """The parts of the run's folder. They read their configurations and tables once, so they are kept."""
+        """Return the parts of the run's folder. They are cached, because each reads its configuration and tables only
+        once.
+        """
         assert self.folder is not None
         if self.folder not in self._built:
             self._built = {self.folder: Part.of(self.settings, self.folder)}
@@ -238,7 +243,7 @@ class Mixture(Shown):
 
     @property
     def held(self) -> dict[str, Predicted]:
-        """Client → what its parts predict of rows that they have not seen."""
+        """Maps each client to its parts' predictions for rows that they have not seen."""
         if self._held is None:
             self._trained()
             self._held = predicted(self._done(), "validation")
@@ -268,15 +273,17 @@ class Mixture(Shown):
     def validate(
         self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False
     ) -> MixtureResults:
-        """Score the held-out rows, which also chose the mixtures: on new rows a little less is to be expected."""
+        """Score the held-out rows. Since these also chose the mixtures, slightly lower scores are to be expected on new
+        rows.
+        """
         return self._scored("validation", ckpt_path, quiet, brief)
 
     def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> MixtureResults:
-        """Score the test split: of each part the mean of its folds' models, then the mixture. Writes ``test.csv`` and
-        ``test.json`` into the run's folder.
+        """Score the test split, for each part by the mean of its folds' models, and for the mixture. Write ``test.csv``
+        and ``test.json`` to the run's folder.
 
         Args:
-            ckpt_path: None or ``last``: a mixture has one state.
+            ckpt_path: None or ``last``, because a mixture has only one state.
             quiet: print nothing but errors.
             brief: print the main score, loss and accuracy only.
         """
@@ -301,7 +308,7 @@ class Mixture(Shown):
         return Predictions(frames, files)
 
     def client(self, name: str) -> MixedScorer:
-        """One client's mixture, to score rows that nobody has labelled: ``mixture.client("north").predict(frame)``."""
+        """Return one client's mixture, to score rows without labels: ``mixture.client("north").predict(frame)``."""
         self._trained()
         return mixed_scorer(cast(Path, self.folder), name)
 
@@ -309,7 +316,9 @@ class Mixture(Shown):
 def _compare(
     first: str, before: Mapping[str, Mapping[str, Any]], name: str, now: Mapping[str, Mapping[str, Any]], *, alone: bool
 ) -> None:
-    """Refuse parts that are not about the same rows. One that nobody else has a share in may leave clients out."""
+    """Refuse parts that do not have the same rows. Only a local part, in which no other client has a share, may leave
+    clients out.
+    """
     if set(now) - set(before) or (set(before) - set(now) and not alone):
         raise ConfigError(
             f"part {name!r}: expected the clients of part {first!r}, {', '.join(sorted(before))}, found "

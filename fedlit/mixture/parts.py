@@ -1,4 +1,4 @@
-"""One part of a mixture with one fold: trained in a folder of its own, its models found, rows predicted by them.
+"""A part of a mixture: trains it for each fold in a separate folder, loads its models, and predicts rows with them.
 
 <run>/parts/<part>/config.yaml                        what the part is trained with: settings of its configuration
                   /fold_<i>/version_0/                 an ordinary run of fedlit
@@ -50,19 +50,19 @@ _FREE = ("name", "seed", "board.", "checkpoint.", "data.fold", "trainer.default_
 
 
 class _Until(Callback):
-    """Ends training with the first epoch that ends after so many seconds."""
+    """Ends training with the first epoch that ends after a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.end, self.stopped = time.monotonic() + seconds, 0
 
     def on_train_epoch_end(self, trainer: Any, loop: Any) -> None:
-        """An epoch is over."""
+        """Stop training if time is up."""
         if time.monotonic() > self.end and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
             trainer.should_stop, self.stopped = True, trainer.current_epoch + 1
 
 
 class _ReadOnce(Source):
-    """A source whose tables are read once, for all parts and folds."""
+    """A source that reads the tables of another source only once, for all parts and folds."""
 
     name: ClassVar[str] = "read once"
     about: ClassVar[str] = "another source, read once"
@@ -72,7 +72,7 @@ class _ReadOnce(Source):
         self._read = lru_cache(maxsize=1)(source.tables)
 
     def tables(self, seed: int) -> list[ClientTable]:
-        """The other source's."""
+        """Return the other source's tables."""
         return self._read(seed)
 
 
@@ -81,12 +81,13 @@ class Part:
     """A part of a mixture in a run's folder.
 
     Attributes:
-        name: its name.
-        settings: what the mixture says of it.
+        name: the name of the part.
+        settings: the settings of the part in the mixture.
         folder: ``<run>/parts/<name>``.
-        seed: the mixture's.
-        folds: the mixture's.
-        shared: what all parts have in common: sources, whose tables are read once; encoded tables of local baselines.
+        seed: the seed of the mixture.
+        folds: the number of folds of the mixture.
+        shared: the data that all parts share: sources, whose tables are read only once, and encoded tables of local
+            baselines.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Part:
 
     @classmethod
     def of(cls, settings: MixtureSettings, folder: Path) -> dict[str, Part]:
-        """All parts of a run's folder."""
+        """Return all parts of a run's folder."""
         shared = dict[str, Any]()
         return {
             name: cls(name, own, folder / "parts" / name, settings.seed, settings.folds, shared)
@@ -106,27 +107,28 @@ class Part:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy reads tables again."""
+        """Return the state without shared data, so that a copy reads tables again."""
         return {own.name: getattr(self, own.name) for own in fields(self)} | {"shared": {}}
 
     @property
     def each_fold(self) -> range:
-        """The folds' numbers; one where there are no folds."""
+        """The numbers of the folds; a single 0 if there are no folds."""
         return range(max(self.folds, 1))
 
     def fold(self, number: int) -> Path:
-        """The folder of a fold."""
+        """Return the folder of a fold."""
         return self.folder / f"fold_{number}"
 
     def done(self, *folds: int) -> bool:
-        """Whether folds, all if none is named, were trained to their end."""
+        """Return whether the given folds were trained to their end; all folds if none is given."""
         return all((self.fold(fold) / DONE).is_file() for fold in folds or self.each_fold)
 
     def load(self, fold: int) -> Run:
-        """Its run of a fold, untrained; from the settings that lie in the folder, where the mixture was begun.
+        """Return the part's untrained run for a fold. Its settings are those in the folder if the mixture was begun
+        there.
 
         Raises:
-            ConfigError: the part's configuration is not valid; names the part.
+            ConfigError: the part's configuration is not valid; the message names the part.
         """
         run = self._base.with_fold(fold, f"fold_{fold}")
         if self.settings.go_alone is not None:
@@ -135,7 +137,9 @@ class Part:
 
     @cached_property
     def _base(self) -> Run:
-        """Its run, of which those of folds are made: reading a configuration costs a second, and reading tables too."""
+        """The run from which those of all folds are made, because reading a configuration takes a second, and reading
+        tables takes time, too.
+        """
         run = self._loaded()
         source = self.shared.setdefault(_said(run, "data.source"), _ReadOnce(run.data.source))
         run.data.source = source
@@ -156,8 +160,8 @@ class Part:
             raise type(error)(f"part {self.name!r}: {error}") from error
 
     def keep(self, run: Run) -> None:
-        """Write what the part is trained with, once: a run that is continued is trained with the same, whatever became
-        of the configuration's file.
+        """Write what the part is trained with, once. A continued run is then trained with the same settings, whatever
+        happened to the configuration's file.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / CONFIG).is_file():
@@ -165,7 +169,7 @@ class Part:
 
     @property
     def changed(self) -> bool:
-        """Whether its configuration says something else now than what lies in the folder; wherever its file is now."""
+        """Whether its configuration now differs from the one in the folder, wherever its file is now."""
         kept = self.folder / CONFIG
         if not kept.is_file():
             return False
@@ -174,11 +178,11 @@ class Part:
         return any(before.get(key) != now.get(key) for key in (*before, *now) if not key.startswith(_FREE))
 
     def train(self, fold: int, seconds: float | None = None) -> None:
-        """Train a fold to its end; goes on where it was cut short.
+        """Train a fold to its end. An interrupted training is continued.
 
         Args:
-            fold: which.
-            seconds: after which no further epoch begins; None for no end.
+            fold: the number of the fold.
+            seconds: the time after which no further epoch begins; None for no limit.
         """
         try:
             begun = newest_run(self.folder, f"fold_{fold}")
@@ -208,7 +212,7 @@ class Part:
 
     @property
     def lacks(self) -> str:
-        """What its training lacks for want of time; empty if nothing."""
+        """What its training lacks because time was up; empty if nothing."""
         found = [read_json(self.fold(fold) / DONE) for fold in self.each_fold]
         epochs = sorted({own["stopped"] for own in found if own["stopped"]})
         if epochs:
@@ -218,7 +222,7 @@ class Part:
         return f"not all settings were tried at {shorten(few)}" if few else ""
 
     def scorers(self, fold: int, clients: Iterable[str] | None = None) -> dict[str, Scorer]:
-        """Its models of a fold by client; of all if None."""
+        """Return the scorers of a fold's models by client; of all clients if None."""
         if self.settings.go_alone is not None:
             folders = sorted(path.parent for path in self.fold(fold).glob(f"*/{MAIN}"))
             return {path.name: load(path) for path in folders if clients is None or path.name in clients}
@@ -230,12 +234,12 @@ def _said(run: Run, about: str) -> str:
 
 
 def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:
-    """Client → what its parts predict of its rows.
+    """Map each client to its parts' predictions for its rows.
 
     Args:
-        parts: that are trained.
-        split: ``test``, of which each part predicts the mean of its folds' models; or ``validation``: each row is
-            predicted by the model of the fold that it was held out of.
+        parts: the trained parts.
+        split: ``test``, for which each part predicts the mean of its folds' models; or ``validation``, in which each
+            row is predicted by the model of the fold that it was held out of.
     """
     made: dict[str, dict[str, list[_OfFold]]] = {}
     targets: dict[str, dict[int, Any]] = {}
@@ -253,7 +257,7 @@ def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:
 
 @dataclass(frozen=True)
 class _OfFold:
-    """What a fold's model predicts of rows."""
+    """The predictions of a fold's model for rows."""
 
     scorer: Scorer
     fold: int
@@ -262,7 +266,7 @@ class _OfFold:
 
 
 def _together(parts: Mapping[str, list[_OfFold]], targets: Mapping[int, Any], split: Split) -> Predicted:
-    """A client's rows, in ascending order of their numbers."""
+    """Combine the parts' predictions for a client's rows, in ascending order of row numbers."""
     task = task_from(united([own.scorer.own_state for folds in parts.values() for own in folds]))
     first = next(iter(parts.values()))
     arrays = {

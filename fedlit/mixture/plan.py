@@ -1,4 +1,4 @@
-"""What a mixture is going to do, before it does anything: which parts, what of them leaves a client."""
+"""The plan of a mixture: its parts, and what each sends from a client."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class MixturePlan(Shown):
     """The plan of a mixture.
 
     Attributes:
-        settings: of the mixture.
-        plans: part → the plan of its run, with the first fold.
-        own: the parts that nobody else has a share in: nothing of them leaves a client.
-        pooled: the parts for which all rows are brought together.
+        settings: the settings of the mixture.
+        plans: maps each part to the plan of its run with the first fold.
+        own: the parts in which no other client has a share: they send nothing from a client.
+        pooled: the parts for which all rows are pooled.
     """
 
     settings: MixtureSettings
@@ -31,18 +31,20 @@ class MixturePlan(Shown):
 
     @property
     def networks(self) -> list[str]:
-        """Of the own parts the networks."""
+        """The local parts that are networks."""
         return [name for name in self.own if self.settings.parts[name].go_alone is None]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the plan as plain data."""
         return {
             "folds": self.settings.folds,
             "parts": {name: {"own": name in self.own, **plan.to_dict()} for name, plan in self.plans.items()},
         }
 
     def parts(self) -> list[str | Grid]:
-        """Who has which rows, each part and what of it leaves a client, and how parts are mixed."""
+        """Return the table of clients' rows, each part with what it sends from a client, and how the
+        parts are mixed.
+        """
         first = next(
             (self.plans[name] for name in self.plans if name not in self.pooled), next(iter(self.plans.values()))
         )
@@ -83,7 +85,7 @@ class MixturePlan(Shown):
         return [name, what, f"{size}, and answers" if plan.exchange.get("asks") else size, told]
 
     def sentence(self, name: str) -> str:
-        """What of a part leaves a client, before training and in exchanges."""
+        """Describe what a part sends from a client, before training and in exchanges."""
         plan = self.plans[name]
         if name in self.pooled:
             return f"{name}: all rows leave their clients: they are pooled (data.pool), for a comparison."

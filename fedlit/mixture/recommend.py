@@ -1,4 +1,5 @@
-"""``fedlit recommend``: tries sensible candidates within a time and tells each client whether to join, and with what.
+"""``fedlit recommend``: tries sensible candidates within a time limit, and advises each client whether to join, and
+with which method.
 
 <out>/<name>_<part>.yaml     the candidates, as ordinary configurations
      /<name>_best.yaml       the mixture of own parts and of those that somebody may gain by
@@ -43,18 +44,18 @@ DONE = "recommend.json"
 
 @dataclass(frozen=True, repr=False)
 class Recommendation(Shown):
-    """Each client's answer.
+    """The answers to all clients.
 
     Attributes:
-        clients: client → its answer.
-        labels: candidate that was trained → as people read it.
-        wanted: federated ones in the mixture of a client that should join, or may gain though there is not enough data
-            to tell.
-        missing: candidate → why it was not tried, or what its training lacks.
-        survey: what is known of the tables.
-        mixture: of all candidates that were trained.
-        seconds: until training ended, in all, and the budget.
-        best: the file of the mixture of own and wanted parts.
+        clients: maps each client to its answer.
+        labels: maps each trained candidate to its name for the user.
+        wanted: the federated candidates in the mixture of a client that should join, or that may gain although there is
+            not enough data to decide.
+        missing: maps a candidate to the reason why it was not tried, or to what its training lacks.
+        survey: what is known about the tables.
+        mixture: the mixture of all trained candidates.
+        seconds: the seconds until training ended, the seconds in total, and the budget.
+        best: the file of the mixture of local and wanted parts.
     """
 
     clients: dict[str, Advice]
@@ -67,7 +68,7 @@ class Recommendation(Shown):
     best: Path
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as in ``recommend.json``."""
+        """Return the answers as plain data, as in ``recommend.json``."""
         settings, plan = self.mixture.settings, self.mixture.plan
         return {
             "format": 2,
@@ -94,7 +95,9 @@ class Recommendation(Shown):
         }  # fmt: skip
 
     def parts(self) -> list[str | Grid]:
-        """The table of clients, a sentence for each, what it rests on, what would leave a site, how to go on."""
+        """Return the table of clients, a sentence for each, the basis of the answers, what would leave a site, and the
+        next steps.
+        """
         trained, total, budget = self.seconds
         settings, best = self.mixture.settings, shlex.quote(str(self.best))
         rows = [self._row(name, own) for name, own in self.clients.items()]
@@ -131,7 +134,7 @@ class Recommendation(Shown):
         """Draw each client's lift with its 95 % interval. An interval that includes zero proves no gain.
 
         Args:
-            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
+            axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
         """
         from fedlit.show.effects import plot_intervals
 
@@ -223,7 +226,7 @@ def recommend(
 
 
 def _answers(mixture: Mixture, labels: Mapping[str, str], matters: float) -> tuple[dict[str, Advice], tuple[str, ...]]:
-    """Each client's answer, and the federated candidates that somebody may gain by."""
+    """Return each client's answer, and the federated candidates by which some client may gain."""
     own, settings = mixture.plan.own, mixture.settings
     others = {name: label for name, label in labels.items() if name not in own}
     clients = {
@@ -235,7 +238,9 @@ def _answers(mixture: Mixture, labels: Mapping[str, str], matters: float) -> tup
 
 
 def _best(settings: MixtureSettings, used: Collection[str], folder: Path, name: str) -> dict[str, Any]:
-    """The mixture of some candidates, as a configuration; what lies beside it is named as such."""
+    """Return the mixture of some candidates as a configuration. Files in the same folder are given by
+    their names only.
+    """
     parts = {own: settings.parts[own] for own in used}
     parts = {
         own: replace(part, config=Path(part.config.name)) if part.config.parent == folder else part
@@ -247,14 +252,14 @@ def _best(settings: MixtureSettings, used: Collection[str], folder: Path, name: 
 
 
 def _lacking(mixture: Mixture) -> dict[str, str]:
-    """What candidates lack for want of time."""
+    """Map each candidate to what it lacks because time was up."""
     lacks = {name: part.lacks for name, part in mixture.built().items() if name not in mixture.out}
     return {name: f"{why}; a larger budget gives it more time" for name, why in {**mixture.out, **lacks}.items() if why}
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes configurations that are made from one, into a folder."""
+    """Writes configurations that are derived from another one to a folder."""
 
     folder: Path
     origin: Path
@@ -267,10 +272,10 @@ class _Writer:
 
 
 def _begin(folder: Path) -> None:
-    """Make the folder, or find one that was begun.
+    """Create the folder, or accept one of an interrupted recommendation.
 
     Raises:
-        ConfigError: it holds something else, or one that is finished.
+        ConfigError: it holds something else, or a finished recommendation.
     """
     begun = folder.is_dir() and any(folder.iterdir())
     if begun and not (list(folder.glob("*_tables.yaml"))):

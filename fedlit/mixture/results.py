@@ -1,4 +1,4 @@
-"""Scores of mixtures and of their parts, as a run's are told."""
+"""The scores of mixtures and of their parts, displayed like those of a run."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["MixtureResults", "results_of"]
 
 @dataclass(frozen=True, repr=False)
 class MixtureResults(Results):
-    """Scores of every client's mixture on one split, and beside them each part's.
+    """The scores of every client's mixture on one split, and those of each part.
 
     Attributes:
-        each: client → part → metric → value.
-        clients: what ``mixture.json`` says of the clients.
+        each: maps each client → part → metric to its value.
+        clients: the clients' entries in ``mixture.json``.
     """
 
     each: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     clients: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; undefined values are None."""
+        """Return the scores as plain data, in which undefined values are None."""
         own = super().to_dict()
         for client, scores in self.each.items():
             weights = self.clients[client]["weights"]
@@ -43,7 +43,7 @@ class MixtureResults(Results):
         return own
 
     def parts(self) -> list[str | Grid]:
-        """The table of scores, then what each part gives and weighs."""
+        """Return the table of scores, then each part's score and weight."""
         names = list(dict.fromkeys(part for own in self.each.values() for part in own))
         lines = []
         for client, own in self.clients.items():
@@ -63,12 +63,12 @@ class MixtureResults(Results):
 
 
 def results_of(split: Split, found: Mapping[str, Predicted], clients: dict[str, dict[str, Any]]) -> MixtureResults:
-    """Scores of what was predicted.
+    """Compute the scores of predictions.
 
     Args:
-        split: whose rows they are.
-        found: client → what its parts predict.
-        clients: what ``mixture.json`` says of the clients.
+        split: the split of the rows.
+        found: maps each client to its parts' predictions.
+        clients: the clients' entries in ``mixture.json``.
     """
     scores, each, sites, unseen = {}, {}, [], {}
     for client, own in found.items():

@@ -1,4 +1,4 @@
-"""A client of a trained run, or its mixture of several parts, as one scorer."""
+"""Loads a client of a trained run, or its mixture of several parts, as one scorer."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["load_run", "mixed_scorer", "opened"]
 
 
 def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> Scorer:
-    """One client of a trained run; of a mixture, its whole mixture. The tables that it was trained on need not be
-    there.
+    """Load one client of a trained run; if the run is a mixture, the client's whole mixture. The tables that it was
+    trained on need not exist.
 
     Args:
-        run: a run's folder, or the name of a configuration: its newest run.
-        client: its name.
-        checkpoint: ``last``, ``best`` or a file; of a mixture ``last``.
-        quiet: do not say which checkpoint is used.
+        run: a run's folder, or the name of a configuration, which stands for its newest run.
+        client: the name of the client.
+        checkpoint: ``last``, ``best`` or a file; for a mixture ``last``.
+        quiet: whether not to print which checkpoint is used.
 
     Raises:
-        ConfigError: no such run, checkpoint or client, or a run whose networks nobody can build.
+        ConfigError: there is no such run, checkpoint or client, or the run's networks cannot be built.
     """
     return opened(run, client, checkpoint, quiet=quiet)[0]
 
@@ -40,7 +40,9 @@ def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, q
 def opened(
     run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False
 ) -> tuple[Scorer, Path, Callable[[], Run]]:
-    """See :func:`load_run`; with the run's folder, and a run that reads the client's table."""
+    """Load a client as :func:`load_run` does. Return also the run's folder, and a function that returns a run that
+    reads the client's table.
+    """
     folder = find_mixture(run)
     if folder is None:
         where, path = find_trained(run, str(checkpoint), "score")
@@ -56,10 +58,10 @@ def opened(
 
 
 def mixed_scorer(folder: Path, client: str) -> MixedScorer:
-    """One client's mixture of a run's folder. The tables that it was trained on need not be there.
+    """Load one client's mixture from a run's folder. The tables that it was trained on need not exist.
 
     Raises:
-        ConfigError: no such client, or a run that was not trained to its end.
+        ConfigError: there is no such client, or the run was not trained to its end.
         DataError: ``mixture.json`` was altered.
     """
     settings = settings_of(folder / CONFIG)

@@ -1,4 +1,6 @@
-"""What a configuration with ``mixture:`` says, and what is typed over it. Light: read before torch is imported."""
+"""The settings of a configuration with ``mixture:``, with the changes typed on the command line. It imports nothing
+heavy, because it is read before torch is imported.
+"""
 
 from __future__ import annotations
 
@@ -63,13 +65,13 @@ class Mixing:
 
     Attributes:
         weights: ``equal``, ``half_own``, ``fitted`` (see :func:`fedlit.mixture.weigh.weights_of`), ``together`` (see
-            :func:`fedlit.mixture.together.choose_together`), or part → its weight.
-        shrink: how many rows each part's equal weight counts where weights are fitted.
-        admit: whether federated parts enter only where they do not make the own ones worse on held-out rows.
-        by: the score that decides, or client → its own; the main one of a client's task if None.
+            :func:`fedlit.mixture.together.choose_together`), or a mapping of each part to its weight.
+        shrink: the number of rows that each part's equal weight counts for if weights are fitted.
+        admit: whether federated parts enter only if they do not make the local ones worse on held-out rows.
+        by: the score that decides, or a mapping of each client to its score; the main score of a client's task if None.
 
     Raises:
-        ConfigError: values of another kind; the message begins with the key.
+        ConfigError: a value is of another kind; the message begins with the key.
     """
 
     weights: str | dict[str, float] = "equal"
@@ -96,12 +98,13 @@ class MixtureSettings:
     """A mixture of several parts.
 
     Attributes:
-        parts: by name.
+        parts: the parts, by name.
         name: the folder of its runs.
         root: the folder of all runs.
-        seed: of all parts.
-        folds: into how many each client's training and validation rows are dealt; 0 to train on the training rows.
-        workers: how many processes train parts at once.
+        seed: the seed of all parts.
+        folds: the number of folds into which each client's training and validation rows are dealt; 0 to train on the
+            training rows only.
+        workers: the number of processes that train parts simultaneously.
         mixing: how parts are mixed.
         origin: the configuration's file.
     """
@@ -116,16 +119,19 @@ class MixtureSettings:
     origin: Path | None = None
 
     def trained(self) -> dict[str, Any]:
-        """What parts are trained with, but for their configurations: a run that is continued must have the same."""
+        """Return the settings with which parts are trained, without their configurations. They must not change when a
+        run is continued.
+        """
         parts = {name: [part.go_alone, part.grid] for name, part in self.parts.items()}
         return {"seed": self.seed, "folds": self.folds} | {f"parts.{name}": own for name, own in parts.items()}
 
     def text(self, *, kept: bool = False) -> str:
-        """As YAML, to be read by :func:`settings_of`.
+        """Return the settings as YAML, which :func:`settings_of` can read.
 
         Args:
-            kept: whether it will lie in the folder of a run, where each part's configuration lies too: then it names
-                these, whatever becomes of the files that they were made from, and wherever the folder goes.
+            kept: whether the text is written to the folder of a run, which also contains each part's configuration. The
+                text then refers to these, so that it does not depend on the original files or on the place of the
+                folder.
         """
         parts = {}
         for name, part in self.parts.items():
@@ -142,12 +148,12 @@ class MixtureSettings:
 
 
 def is_mixture(config: Path) -> bool:
-    """Whether a configuration has several parts."""
+    """Return whether a configuration has several parts."""
     return "mixture" in read_yaml(config)
 
 
 def has_mixture(typed: Sequence[str]) -> bool:
-    """Whether a configuration that is typed behind a command has several parts. What is wrong with it is said later."""
+    """Return whether a configuration typed after a command has several parts. Errors in it are reported later."""
     words = [part for word in typed for part in word.split("=", 1)]
     for flag, name in pairwise(words):
         with suppress(ConfigError):
@@ -157,11 +163,11 @@ def has_mixture(typed: Sequence[str]) -> bool:
 
 
 def settings_of(path: Path, typed: Mapping[str, str] | None = None) -> MixtureSettings:
-    """What a configuration's file says, changed by what is typed.
+    """Read the settings in a configuration's file, with the typed changes.
 
     Raises:
-        ConfigError: keys or values that there are not, with those that may be meant; a part's configuration that is
-            not there.
+        ConfigError: a key or value is unknown, which is reported with a similar known one; or a part's configuration
+            does not exist.
     """
     content = read_yaml(path)
     if is_of_run(path):
@@ -171,8 +177,8 @@ def settings_of(path: Path, typed: Mapping[str, str] | None = None) -> MixtureSe
 
 
 def _check_kept(content: Mapping[str, Any], where: str) -> None:
-    """A run's own file, which may have been copied here: its parts' configurations are those that lie in its folder,
-    which are checked by themselves, and it names no classes.
+    """Check the configuration in a run's folder, which may have been copied from elsewhere. It may only refer to its
+    parts' configurations in the same folder, which are checked separately, and names no classes.
     """
     mixture = content.get("mixture")
     parts = mixture.get("parts") if isinstance(mixture, Mapping) else None
@@ -191,13 +197,13 @@ def settings_from(
     where: str = "mixture",
     origin: Path | None = None,
 ) -> MixtureSettings:
-    """The same of keys and values.
+    """Build the settings from keys and values.
 
     Args:
-        content: as the file has it.
-        typed: key → value, as on the command line.
-        where: what messages begin with.
-        origin: the file.
+        content: the content of the file.
+        typed: maps each key to its value, as typed on the command line.
+        where: the beginning of messages.
+        origin: the file of the configuration.
     """
     _known(content, TOP, where)
     mixture = content.get("mixture")
@@ -243,7 +249,7 @@ def _known(found: Any, keys: Sequence[str], where: str, more: str = "") -> None:
 
 
 def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], parts: dict[str, dict[str, Any]]) -> None:
-    """Put one typed value where it belongs."""
+    """Apply one typed value to the setting that it belongs to."""
     group, _, rest = key.partition(".")
     name, _, inner = rest.partition(".")
     if key in TOP and key not in ("mixture", "trainer"):
@@ -278,7 +284,7 @@ def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], par
 
 
 def _within(tree: dict[str, Any], key: str) -> dict[str, Any]:
-    """The mapping under a key: a copy of what is there, which is not to change, or an empty one."""
+    """Return a mutable copy of the mapping under a key, or an empty mapping, after storing it there."""
     own = tree.get(key)
     tree[key] = dict(own) if isinstance(own, dict) else {}
     return cast("dict[str, Any]", tree[key])
@@ -313,7 +319,7 @@ def _part(name: str, own: Any, first: str | None, where: str, below: Path | None
 
 
 def typed_pairs(typed: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """(configurations, key → value) of what is typed behind a command."""
+    """Return the configurations, and the mapping of each other key to its value, that were typed after a command."""
     pairs = list(pairs_of(list(typed)))
     configs = [value for flag, value in pairs if flag in ("--config", "-c")]
     return configs, {flag.removeprefix("--"): value for flag, value in pairs if flag not in ("--config", "-c")}

@@ -1,5 +1,5 @@
-"""The stack: one mixed model of all clients' outcomes on the mean of their parts, with each client's own intercept and
-slope. It corrects a client's mean by what its own rows say, shrunk to what the rows of all say.
+"""The stack: one mixed model of all clients' outcomes on the mean of their parts, with a random intercept and slope for
+each client. It corrects a client's mean by its rows, with shrinkage towards the effects over all rows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _RIDGE = 0.1  # as of fedlit.exchange.rules.MixedEffects
 
 
 def stackable(clients: Mapping[str, Predicted]) -> bool:
-    """Whether there are enough clients, all with the same parts and one task of the same outputs, and targets enough to
-    fit it to each fold of the rows.
+    """Return whether there are at least five clients, which all have the same parts and one task with the same outputs,
+    and enough targets to fit the model to each fold of the rows.
     """
     kinds = {(rows.task.name, rows.task.classes, frozenset(rows.parts)) for rows in clients.values()}
     if len(clients) < _LEAST_CLIENTS or len(kinds) != 1 or next(iter(kinds))[0] not in _FAMILY:
@@ -36,9 +36,9 @@ def stackable(clients: Mapping[str, Predicted]) -> bool:
 
 
 def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
-    """Client → of each output intercept and slope, on the scale of :func:`fedlit.weights.linked`.
+    """Map each client to the intercept and slope of each output, on the scale of :func:`fedlit.weights.linked`.
 
-    Clients tell sums alone: of the mean of their parts and of its square, and the terms of :func:`fedlit.reml.solve`.
+    Clients send only sums: of the mean of their parts and of its square, and the terms of :func:`fedlit.reml.solve`.
     """
     task = next(iter(clients.values())).task
     sites = {client: (linked(task.name, _mean(rows)), _outcomes(rows)) for client, rows in sorted(clients.items())}
@@ -54,7 +54,7 @@ def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
 
 
 def _effects(sites: Mapping[str, tuple[Array, Array]], family: str) -> dict[str, tuple[float, float]]:
-    """Client → intercept and slope, from (n,) means on the link's scale and (n,) outcomes."""
+    """Map each client to its intercept and slope, given means (n,) on the link scale and outcomes (n,)."""
     rows = np.concatenate([mean for mean, _ in sites.values()])
     centre, spread = rows.mean(), rows.std()
     scale = spread if spread > 1e-9 * max(1.0, abs(centre)) else np.inf  # of a constant, intercepts alone
@@ -79,7 +79,9 @@ def _mean(rows: Predicted) -> Array:
 
 
 def _outcomes(rows: Predicted) -> Array:
-    """(n, outputs): 0 and 1 of classes and labels, or numbers in the user's units; NaN where it is not known."""
+    """Return the outcomes (n, outputs): 0 and 1 for classes and labels, or numbers in the user's units;
+    NaN if unknown.
+    """
     task, y = rows.task, rows.y.cpu()
     if task.name in ("regression", "counts"):
         return task.true(y).numpy()[:, None]  # type: ignore[attr-defined, no-any-return]  # tasks of a number have it

@@ -1,4 +1,4 @@
-"""Clients choose one way to mix together: each alone has too few rows to choose."""
+"""Clients choose one way of mixing together, because each of them has too few rows to choose alone."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Candidates = dict[str, tuple[str, list[str]]]
 
 @dataclass(frozen=True)
 class Chosen:
-    """A client's mixture.
+    """The mixture of a client.
 
     Attributes:
-        candidate: what it takes, see :func:`choose_together`.
-        weights: part → weight.
-        common: what all chose together.
-        stack: of each output the intercept and the slope that correct the mean; empty for none.
-        difference: where it leaves the common choice: by how much a row's loss is less with its own candidate, and the
-            interval of 95 %.
+        candidate: the candidate that the client uses, see :func:`choose_together`.
+        weights: maps each part to its weight.
+        common: the candidate that all clients chose together.
+        stack: the intercept and slope for each output that correct the mean; empty for no correction.
+        difference: by how much a row's loss is smaller than with the common choice, and the 95 % interval; None if the
+            client uses the common choice.
     """
 
     candidate: str
@@ -41,7 +41,7 @@ class Chosen:
 
     @property
     def note(self) -> str:
-        """What a person should know."""
+        """What the user should know about the choice."""
         told = f"all chose {self.common} together"
         if self.difference is None:
             return told
@@ -52,21 +52,21 @@ class Chosen:
 def choose_together(
     clients: Mapping[str, Predicted], own: Collection[str], shrink: float = 100, networks: Collection[str] = ()
 ) -> dict[str, Chosen]:
-    """The candidate with the least sum, over clients, of mean losses of rows that no part has seen, in units of each
-    client's spread (the standard deviation of its rows' losses with equal weights).
+    """Choose the candidate with the smallest sum over clients of mean losses on rows that no part has seen, in units of
+    each client's spread (the standard deviation of its rows' losses with equal weights).
 
-    Candidates are equal weights, one half for own parts, fitted and shrunk weights, these three without the client's
-    own networks, each federated part by itself, the stack (:func:`fedlit.mixture.stack.stacks`) of five clients or
-    more, and own parts alone; where no part is federated, each part by itself and each two in equal parts. Fitted
-    weights, and the stack, are judged by rows that they were not fitted to. A client leaves the common choice only
-    where the interval of the difference to its own best candidate excludes zero, widened for the number of candidates
-    (Bonferroni). All that a client tells is one number for each candidate, and the sums of the stack.
+    Candidates are equal weights, one half for local parts, fitted and shrunk weights, these three without the client's
+    local networks, each federated part by itself, the stack (:func:`fedlit.mixture.stack.stacks`) if there are five or
+    more clients, and local parts alone; if no part is federated, each part by itself and each pair with equal weights.
+    Fitted weights, and the stack, are judged by rows that they were not fitted to. A client leaves the common choice
+    only if the interval of the difference to its best candidate excludes zero, after widening for the number of
+    candidates (Bonferroni). A client sends only one number for each candidate, and the sums of the stack.
 
     Args:
-        clients: client → what parts predict of out-of-fold rows.
-        own: names of parts that a client trains by itself.
+        clients: maps each client to its parts' predictions for out-of-fold rows.
+        own: the names of the parts that a client trains by itself.
         shrink: see :func:`fedlit.mixture.weigh.weights_of`.
-        networks: of the own parts the networks.
+        networks: the local parts that are networks.
 
     Example:
         >>> import torch
@@ -99,13 +99,15 @@ def choose_together(
 
 
 def _told(losses: Mapping[str, Array], order: Collection[str]) -> dict[str, float]:
-    """What a client tells: of each candidate its mean loss above that of equal weights, in units of its spread."""
+    """Return what a client sends: for each candidate, its mean loss above that of equal weights, in units of its
+    spread.
+    """
     spread = float(losses["equal"].std()) or 1.0
     return {name: float(losses[name].mean() - losses["equal"].mean()) / spread for name in order}
 
 
 def _leaves(losses: Mapping[str, Array], common: str) -> tuple[str, tuple[float, float, float] | None]:
-    """What a client takes, and by how much that is better than the common choice, where it is another."""
+    """Return a client's candidate, and, if it differs from the common choice, by how much it is better."""
     mine = min(sorted(losses), key=lambda name: float(losses[name].mean()))
     apart = losses[common] - losses[mine]
     if mine == common or len(apart) < 2:
@@ -128,7 +130,9 @@ def _candidates(rows: Predicted, own: Collection[str], networks: Collection[str]
 
 
 def _losses(rows: Predicted, own: Collection[str], shrink: float, candidates: Candidates) -> dict[str, Array]:
-    """Candidate → the losses of rows whose target is known, by weights that were found on the other half of them."""
+    """Map each candidate to the losses of the rows with a known target, with weights that were fitted to the other half
+    of the rows.
+    """
     loss, fold = rows.loss, np.arange(len(rows.row)) % FOLDS
     made = {}
     for name, (how, parts) in candidates.items():
@@ -145,7 +149,9 @@ def _losses(rows: Predicted, own: Collection[str], shrink: float, candidates: Ca
 
 
 def _stack_losses(clients: Mapping[str, Predicted]) -> dict[str, Array]:
-    """Client → the losses of rows whose target is known, by the stack of the other half of all clients' rows."""
+    """Map each client to the losses of its rows with a known target, by the stack that was fitted to the other half of
+    all clients' rows.
+    """
     made = {client: np.zeros(len(rows.row)) for client, rows in clients.items()}
     for number in range(FOLDS):
         unseen = {client: np.arange(len(rows.row)) % FOLDS == number for client, rows in clients.items()}

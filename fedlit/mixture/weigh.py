@@ -1,4 +1,6 @@
-"""What parts predict of a client's rows, and weights for them: equal, half own, or fitted to rows and shrunk."""
+"""The parts' predictions for a client's rows, and the weights of parts: equal, half own, or fitted to
+rows and shrunk.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ HOW = ("equal", "half_own", "fitted")
 
 @dataclass(frozen=True)
 class Predicted:
-    """What each part predicts of a client's rows.
+    """The predictions of each part for a client's rows.
 
     Attributes:
-        task: with the classes of all parts.
-        row: (n,) numbers in the source.
-        y: the target as the task encodes it.
-        parts: part → (n, width) float64: probabilities, or numbers in the user's units.
-        fold: (n,) the fold whose models predicted a row; None where the mean of all folds' did.
+        task: the task, with the classes of all parts.
+        row: (n,) the numbers of the rows in the source.
+        y: the target, encoded by the task.
+        parts: maps each part to (n, width) float64: probabilities, or numbers in the user's units.
+        fold: (n,) the fold whose models predicted each row; None if the mean of all folds' models did.
     """
 
     task: Task
@@ -40,17 +42,17 @@ class Predicted:
     fold: np.ndarray | None = None
 
     def array(self, weights: Mapping[str, float], stack: Stack = ()) -> Array:
-        """The mixture's predictions (n, width) float64."""
+        """Return the mixture's predictions (n, width) float64."""
         made = mixed(self.parts, weights)
         return on_stack(self.task.name, made, stack) if stack else made
 
     def mixed(self, weights: Mapping[str, float], stack: Stack = ()) -> Tensor:
-        """The mixture's predictions (n, width): float32 probabilities, or float64 numbers."""
+        """Return the mixture's predictions (n, width): float32 probabilities, or float64 numbers."""
         made = torch.from_numpy(np.ascontiguousarray(self.array(weights, stack)))
         return made.float() if self.task.classes else made
 
     def some(self, rows: np.ndarray) -> Predicted:
-        """Of some of the rows, by position or by a mask."""
+        """Return the predictions for some of the rows, given by positions or by a mask."""
         place = np.flatnonzero(rows) if rows.dtype == bool else rows
         return Predicted(
             self.task, self.row[place], self.y[torch.from_numpy(place)],
@@ -58,23 +60,25 @@ class Predicted:
         )  # fmt: skip
 
     def only(self, parts: Sequence[str]) -> Predicted:
-        """With some of the parts."""
+        """Return the predictions of some of the parts."""
         return replace(self, parts={name: self.parts[name] for name in parts})
 
     def frame(self, client: str, part: str, predictions: Tensor) -> pd.DataFrame:
-        """Predictions (n, width) as people read them; labels are text, for those of clients differ in type."""
+        """Return predictions (n, width) as a frame for the user. Labels become text, because clients' labels differ in
+        type.
+        """
         frame = self.task.frame(self.row, self.y, predictions).assign(task=self.task.name, part=part, fold=self.fold)
         frame.insert(0, "client", client)
         return frame.astype({column: "string" for column in frame if of_people(column)})
 
     @property
     def loss(self) -> RowLoss:
-        """Of each row."""
+        """The loss of each row."""
         return row_loss(self.task, self.y)
 
 
 def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 100) -> dict[str, float]:
-    """A weight for each part.
+    """Return a weight for each part.
 
     - ``equal``: the same for all.
     - ``half_own``: own parts share one half, the others the other half; where there are only own ones, or only others,
@@ -88,17 +92,17 @@ def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 
       these: a part that knows them takes all weight.
 
     Args:
-        how: one of the three.
-        rows: what parts predict of rows that they have not seen.
-        own: names of the client's own parts; names of no part are passed over.
-        shrink: pseudo-rows of each part.
+        how: one of these three words.
+        rows: the parts' predictions for rows that they have not seen.
+        own: the names of the client's local parts; names that are no parts are ignored.
+        shrink: the number of pseudo-rows of each part.
 
     Returns:
         Part → weight in the order of the parts: at least 0, of sum 1.
 
     Raises:
-        ConfigError: another word, or less than no shrinkage.
-        DataError: parts that do not fit, or no row whose target is known.
+        ConfigError: the word is another one, or ``shrink`` is negative.
+        DataError: the parts' predictions do not fit together, or no row has a known target.
 
     Example:
         The first part is sure and right in three rows of four, the second undecided:

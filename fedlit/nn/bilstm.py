@@ -1,4 +1,4 @@
-"""Stacked bidirectional LSTMs in three parts, for sequences whose positions are columns."""
+"""A network of stacked bidirectional LSTMs in three parts, for sequences whose positions are columns."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["BiLSTM"]
 
 
 class _Symbols(nn.Embedding):
-    """A vector for each symbol, from its code; zero where there is none (code −1). Codes are rounded, so that rules
-    which draw inputs at random draw symbols.
+    """A vector for each symbol, found by its code; zero if there is no symbol (code −1). Codes are rounded, so that
+    rules which draw inputs at random draw symbols.
     """
 
     def __init__(self, symbols: int, width: int) -> None:
         super().__init__(symbols + 1, width, padding_idx=0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, positions) → (n, positions, width)."""
+        """Map (n, positions) to (n, positions, width)."""
         place = (x.round().long() + 1).clamp(0, self.num_embeddings - 1)
         # not left to the first row alone: noise on federated tensors, or a rule, may change it
         return super().forward(place) * (place > 0).unsqueeze(-1).to(self.weight.dtype)
@@ -35,22 +35,22 @@ class _Direction(nn.LSTM):
     """An LSTM of one layer and direction that returns its outputs alone, (n, positions, hidden)."""
 
     def reset_parameters(self) -> None:
-        """PyTorch's distribution; what has the inputs' width is drawn last, so that all others start equal at clients
-        whose inputs have another.
+        """Draw from PyTorch's distribution. Tensors that have the inputs' width are drawn last, so that all others
+        start equal at clients whose inputs have another width.
         """
         bound = self.hidden_size**-0.5
         for name in sorted(self._flat_weights_names, key=lambda name: name.startswith("weight_ih")):
             nn.init.uniform_(getattr(self, name), -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        """Outputs."""
+        """Return the outputs."""
         outputs: Tensor = super().forward(x)[0]
         return outputs
 
 
 class _BiLSTM(nn.Module):
-    """One bidirectional LSTM. A sequence ends at its last vector that is not zero: what is behind it changes nothing
-    before it, and gives zeros.
+    """One bidirectional LSTM. A sequence ends at its last vector that is not zero. The vectors after it change nothing
+    before it, and their outputs are zero.
     """
 
     def __init__(self, inputs: int, hidden: int) -> None:
@@ -59,7 +59,7 @@ class _BiLSTM(nn.Module):
         self.back = _Direction(inputs, hidden, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, positions, inputs) → (n, positions, 2 · hidden)."""
+        """Map (n, positions, inputs) to (n, positions, 2 · hidden)."""
         place = torch.arange(x.shape[1], device=x.device)
         length = ((place + 1) * (x != 0).any(-1)).amax(1, keepdim=True)
         inside = place < length
@@ -75,7 +75,9 @@ class _BiLSTM(nn.Module):
         return both * inside.unsqueeze(-1).to(both.dtype)
 
     def _scan(self, x: Tensor) -> Tensor:
-        """Both directions of (2, n, positions, inputs) at once, step by step, for PyTorch has none for ``vmap``."""
+        """Compute both directions of (2, n, positions, inputs) at once, step by step, because PyTorch's LSTM does not
+        support ``vmap``.
+        """
 
         def both(name: str) -> Tensor:
             return torch.stack([getattr(self.forth, name), getattr(self.back, name)])
@@ -94,31 +96,31 @@ class _BiLSTM(nn.Module):
 
 
 class BiLSTM(Network):
-    """Stacked bidirectional LSTMs that label each position of a sequence (Lucchetti et al. 2022, arXiv:2204.11017, have
-    two): a vector for each symbol is the encoder, the LSTMs are the core, a linear layer at each position the head.
+    """Stacked bidirectional LSTMs that label each position of a sequence (Lucchetti et al. 2022, arXiv:2204.11017, use
+    two). The encoder has a vector for each symbol, the core consists of the LSTMs, and the head is a linear layer at
+    each position.
 
-    Inputs are the codes 0, 1, … of symbols at the positions, −1 where a sequence has ended, as
-    :class:`fedlit.Reads` and :class:`fedlit.Populations` give them. What is behind a sequence's end changes nothing
-    before it.
+    Inputs are the codes 0, 1, … of symbols at the positions, −1 after a sequence has ended, as :class:`fedlit.Reads`
+    and :class:`fedlit.Populations` give them. Positions after a sequence's end change nothing before it.
 
-    NOTE[DIFF]: the paper does not say its widths. A vector for each base is learnt; the paper encodes reads by word2vec
-    over words of five bases.
+    NOTE[DIFF]: the paper does not state its widths. A vector for each base is learnt; the paper encodes reads by
+    word2vec over words of five bases.
 
     Args:
-        num_features: positions.
-        num_outputs: positions times labels.
-        hidden: width of each direction of each layer.
-        layers: how many are stacked.
-        width: of the vectors of symbols.
-        dropout: probability with which a number between two layers is set to zero in training.
-        symbols: how many different ones there are; five bases (A, C, G, N, T).
+        num_features: the number of positions.
+        num_outputs: the number of positions times the number of labels.
+        hidden: the width of each direction of each layer.
+        layers: the number of layers that are stacked.
+        width: the width of the vectors of symbols.
+        dropout: the probability with which a number between two layers is set to zero in training.
+        symbols: the number of different symbols; by default the five bases (A, C, G, N, T).
 
     Shape:
         - input: (rows, positions), float32
         - output: (rows, positions · labels), float32, the labels of a position side by side
 
     Raises:
-        ValueError: outputs that are not several for each position.
+        ValueError: there are not at least two outputs for each position, or a size is below 1.
 
     Example:
         >>> BiLSTM(150, 450, hidden=4)(torch.zeros(2, 150)).shape
@@ -154,10 +156,10 @@ class BiLSTM(Network):
         self.symbols = symbols
 
     def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
-        """Refuses inputs that are not codes of the same symbols, in the order of positions.
+        """Refuse inputs that are not codes of the same symbols, in the order of positions.
 
         Raises:
-            ConfigError: numbers, or codes of others.
+            ConfigError: an input is a number, or a code of other symbols.
         """
         first = inputs[0].values
         for own in inputs:

@@ -23,27 +23,24 @@ NormMode = Literal["batch", "frozen"]
 
 
 class FrozenBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation that stays in evaluation mode: its statistics never leave 0 and 1, only scale and shift
-    are trained.
-    """
+    """Batch normalisation in evaluation mode for good: statistics stay 0 and 1; only scale and shift are trained."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__(num_features)
         self.train(False)  # a fit starts in the mode that it finds: nothing calls train() before the first step
 
     def train(self, mode: bool = True) -> FrozenBatchNorm:
-        """Stay in evaluation mode, whatever ``mode`` says."""
+        """Stay in evaluation mode, whatever ``mode`` is."""
         super().train(False)
         return self
 
 
 def make_norm(size: int, mode: NormMode = "batch") -> nn.BatchNorm1d:
-    """A normalisation over ``size`` channels (axis 1).
+    """Return a normalisation over ``size`` channels (axis 1).
 
     Args:
-        size: number of channels.
-        mode: ``"batch"``, or ``"frozen"`` for what the published Global Layers runs did (they trained in evaluation
-            mode).
+        size: the number of channels.
+        mode: ``"batch"``, or ``"frozen"`` as in the published Global Layers runs, which trained in evaluation mode.
     """
     return FrozenBatchNorm(size) if mode == "frozen" else nn.BatchNorm1d(size)
 
@@ -100,7 +97,7 @@ class FeatureEmbedding(nn.Module):
         nn.init.uniform_(self.bias, -1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Embed each column on its own."""
+        """Embed each column separately."""
         return torch.addcmul(self.bias, x.unsqueeze(-1), self.weight)
 
 
@@ -143,19 +140,20 @@ class SelfAttention(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """``w2(SELU(w1 n) · w3 n)`` with n the normalised input, or ``w2(SELU(w1 n))`` where not gated.
+    """``w2(SELU(w1 n) · w3 n)`` with n the normalised input, or ``w2(SELU(w1 n))`` if it is not gated.
 
     Shape:
         - input and output: (rows, size), or (rows, tokens, size) with normalisation over the tokens; float32
 
     Args:
-        size: width of input and output.
-        hidden: width in between.
-        channels: what the normalisation runs over: the number of tokens, or ``size`` for a plain vector (None).
-        bias: whether w1 and w2 have one; w3 never has.
+        size: the width of input and output.
+        hidden: the width in between.
+        channels: the number of channels of the normalisation: the number of tokens, or ``size`` for a plain vector
+            (None).
+        bias: whether w1 and w2 have a bias; w3 never has one.
         gated: whether there is a w3.
         norm: see :func:`make_norm`.
-        dropout: probability with which an input of w1 is set to zero in training.
+        dropout: the probability with which an input of w1 is set to zero in training.
     """
 
     def __init__(
@@ -177,7 +175,7 @@ class GatedFeedForward(nn.Module):
         self.w3 = nn.Linear(size, hidden, bias=False) if gated else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Without the residual, which the caller adds."""
+        """Return the output without the residual, which the caller adds."""
         n = self.norm(x)
         hidden = nn.functional.selu(self.w1(nn.functional.dropout(n, self.dropout, self.training)))
         out: Tensor = self.w2(hidden if self.w3 is None else hidden * self.w3(n))
@@ -192,7 +190,7 @@ class Residual(nn.Module):
         self.inner = inner
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what the inner module makes of ``x``."""
+        """Return ``x`` plus the output of the inner module."""
         out: Tensor = x + self.inner(x)
         return out
 

@@ -21,18 +21,18 @@ class _Image(nn.Module):
 
 
 class CNN(Network):
-    """Two convolutions with ReLU and a dense layer: the first convolution is the encoder, the second, which halves the
-    image's sides, the core, the dense layer the head.
+    """Two convolutions with ReLU and a dense layer. The encoder is the first convolution, the core is the second one,
+    which halves the image's sides, and the head is the dense layer.
 
     Args:
-        num_features: pixels of a square image of one channel, row by row.
-        num_outputs: width of the output.
-        channels: of the two convolutions.
-        kernel: side of their windows, odd.
-        white: a pixel's largest value, by which pixels are divided (with ``data.scaling: none``).
+        num_features: the number of pixels of a square image of one channel, row by row.
+        num_outputs: the width of the output.
+        channels: the numbers of channels of the two convolutions.
+        kernel: the side of their windows, odd.
+        white: the largest value of a pixel, by which pixels are divided (with ``data.scaling: none``).
 
     Raises:
-        ValueError: pixels that make no square.
+        ValueError: the pixels do not form a square.
 
     Example:
         >>> import torch

@@ -16,14 +16,14 @@ __all__ = ["ByteDropout", "Masked"]
 
 
 class ByteDropout(nn.Module):
-    """Dropout with a random byte for each number, on the CPU: PyTorch draws 32 random bits or more, which takes up to a
-    quarter of an ensemble's step. Elsewhere it is PyTorch's.
+    """Dropout with a random byte for each number, on the CPU. PyTorch draws 32 random bits or more, which takes up to a
+    quarter of an ensemble's step. On other devices, it is PyTorch's dropout.
 
     Shape:
         - input and output: any, float
 
     Args:
-        p: probability with which a number is set to zero in training, rounded to 1/256.
+        p: the probability with which a number is set to zero in training, rounded to 1/256.
 
     Example:
         >>> x = torch.ones(64, 64)
@@ -41,7 +41,7 @@ class ByteDropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Set some to zero, and the others so much larger that their mean stays."""
+        """Set some numbers to zero, and scale the others so that their mean stays the same."""
         if not self.training or self.p == 0:
             return x
         if x.device.type != "cpu":
@@ -52,7 +52,7 @@ class ByteDropout(nn.Module):
 
 
 class Masked(Function):
-    """What ``forward`` gives is its first input times a mask, which it returns behind it."""
+    """A function whose first output is its first input times a mask, and whose second output is the mask."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -62,13 +62,13 @@ class Masked(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradient of x."""
+        """Return the gradient of x."""
         (kept,) = ctx.saved_tensors
         return gradients[0] * kept, None, None
 
 
 class _Drop(Masked):
-    """Of each generator (None: the default one) an equal part of the numbers."""
+    """Dropout in which each generator (None: the default one) draws for an equal part of the numbers."""
 
     @staticmethod
     def forward(x: Tensor, dropped: int, generators: Sequence[torch.Generator | None]) -> tuple[Tensor, Tensor]:
@@ -83,5 +83,5 @@ class _Drop(Masked):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, dropped: int, generators: Any) -> tuple[Any, Any]:
-        """The stack is the first dimension; each of it draws as it would alone."""
+        """Apply dropout with the stack as the first dimension. Each network of the stack draws as it would alone."""
         return _Drop.apply(stack_first(info.batch_size, x, in_dims[0]), dropped, GENERATORS.get()), (0, 0)

@@ -1,6 +1,4 @@
-"""The network of Global Layers: a feature-token transformer, then five wide layers of which the middle three are
-shared.
-"""
+"""The network of Global Layers: a feature-token transformer and five wide layers, with the middle three shared."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ __all__ = ["GlobalLayers"]
 
 
 class Encoder(Fusable):
-    """From a client's columns to the shared width: tokens, transformer blocks, and the first of the five layers."""
+    """Maps a client's columns to the shared width: tokens, transformer blocks, and the first of the five layers."""
 
     def __init__(
         self,
@@ -55,12 +53,12 @@ class Encoder(Fusable):
         self.fc = FC(num_features * width, outputs, norm, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(rows, num_features) → (rows, outputs)."""
+        """Map (rows, num_features) to (rows, outputs)."""
         out: Tensor = self.fc(self.tokens(self.norm(x)))
         return out
 
     def tokens(self, x: Tensor) -> Tensor:
-        """(rows, num_features) → (rows, num_features · width): embedding, normalisation and blocks."""
+        """Map (rows, num_features) to (rows, num_features · width) by embedding, normalisation and blocks."""
         norms = self._norms()
         training = norms[0].training
         if not self.fused or x.device.type != "cpu" or any(norm.training != training for norm in norms):
@@ -73,7 +71,7 @@ class Encoder(Fusable):
         return self._kernel()(x, self._in_order(), running, training)
 
     def why_not_fused(self) -> str:
-        """See :class:`~fedlit.nn.native.Fusable`: a part was replaced or is watched, or there is no compiler."""
+        """See :class:`~fedlit.nn.native.Fusable`. A part may be replaced or have hooks, or there may be no compiler."""
         known = {
             FeatureEmbedding, FrozenBatchNorm, GatedFeedForward, SelfAttention, TransformerBlock,
             nn.BatchNorm1d, nn.Linear, nn.Sequential,
@@ -115,7 +113,7 @@ class Encoder(Fusable):
         return [self.token_norm, *(norm for block in blocks for norm in (block.norm, block.feed_forward.norm))]
 
     def _in_order(self) -> list[Tensor | None]:
-        """The parameters in the kernel's order."""
+        """Return the parameters in the kernel's order."""
         found: list[Tensor | None] = [self.embedding.weight, self.embedding.bias]
         found += [self.token_norm.weight, self.token_norm.bias]
         for block in cast(list[TransformerBlock], list(self.blocks)):
@@ -135,18 +133,18 @@ class GlobalLayers(Network):
     and Linear(z → outputs).
 
     Args:
-        num_features: columns of the client.
-        num_outputs: logits of the client.
-        global_features: d_global: sets the width of the shared layers, equal on all clients.
+        num_features: the number of the client's columns.
+        num_outputs: the number of the client's logits.
+        global_features: d_global, which sets the width of the shared layers; it must be equal on all clients.
         width: e, the width of a feature's token.
-        blocks: transformer blocks.
-        heads: attention heads.
+        blocks: the number of transformer blocks.
+        heads: the number of attention heads.
         input_norm: whether raw inputs are batch-normalised first.
         gated: whether feed-forwards have the gate w3.
         norm: ``batch``, or ``frozen`` as in the published runs, which trained in evaluation mode.
-        dropout: probability with which, in training, an output of an FC layer and an input of w1 of the shared gated
-            layers are set to zero (C.1.4, C.1.5); 0 in the paper's experiments. NOTE[DIFF]: the published program takes
-            alpha dropout, and drops attention weights too.
+        dropout: the probability with which, in training, an output of an FC layer and an input of w1 of the shared
+            gated layers are set to zero (C.1.4, C.1.5); 0 in the paper's experiments. NOTE[DIFF]: the published program
+            takes alpha dropout, and drops attention weights too.
 
     NOTE[DIFF]: w3 leads from d_in to d_hidden and gates the hidden numbers. C.1.5 says from d_in to d_in, with which
     the counts of parameters in Table 8 do not come out.
@@ -192,7 +190,7 @@ class GlobalLayers(Network):
         )
 
     def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
-        """Rows of the embedding and of the last layer have names."""
+        """Name the rows of the embedding and of the last layer."""
         names = [own.name for own in inputs]
         encoder, last = cast(Encoder, self.encoder), cast(nn.Linear, self.head.linear)
         name_axes(encoder.embedding, {"weight": (0, names), "bias": (0, names)})

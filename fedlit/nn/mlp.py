@@ -20,13 +20,14 @@ class MLP(Network):
     """Linear layers with an activation in between: the first hidden layer is the encoder, the others are the core.
 
     Args:
-        num_features: width of the input.
-        num_outputs: width of the output.
-        hidden: widths of the hidden layers, at least one.
-        activation: ``selu``, ``relu`` or ``tanh``.
-        dropout: probability with which a hidden unit is set to zero in training.
-        input_dropout: the same for an input.
-        norm: batch normalisation before each activation (``batch``), in modules called ``norm``, or none.
+        num_features: the width of the input.
+        num_outputs: the width of the output.
+        hidden: the widths of the hidden layers, at least one.
+        activation: the activation: ``selu``, ``relu`` or ``tanh``.
+        dropout: the probability with which a hidden unit is set to zero in training.
+        input_dropout: the same probability for an input.
+        norm: whether there is batch normalisation before each activation (``batch``), in modules called ``norm``, or
+            none (``none``).
 
     Example:
         >>> import torch
@@ -62,7 +63,7 @@ class MLP(Network):
         )
 
     def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
-        """Columns of the first layer and rows of the last one have names."""
+        """Name the columns of the first layer and the rows of the last one."""
         first = next(part for part in self.encoder.modules() if isinstance(part, nn.Linear))
         name_axes(first, {"weight": (1, [own.name for own in inputs])})
         name_axes(self.head, {"weight": (0, labels), "bias": (0, labels)})

@@ -1,4 +1,4 @@
-"""The three parts that a client's network consists of."""
+"""The three parts of a client's network."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ __all__ = ["Network", "NetworkFactory", "name_axes"]
 
 
 class Network(nn.Module):
-    """Encoder (private input side), core (shared), head (private output side), in this order.
+    """Encoder (private input side), core (shared) and head (private output side), applied in this order.
 
     A subclass builds the three from the number of features and outputs. Their names are what patterns of federated
     tensors refer to: ``core.*`` is the core.
 
-    A module may have an attribute ``axes``, tensor's name → (axis, a name for each place along it): columns, values or
-    classes, by which clients find what they share where shapes differ. ``meet`` is the place to set it.
+    A module may have an attribute ``axes``, which maps a tensor's name to (axis, a name for each place along it). The
+    names are those of columns, values or classes, by which clients with different shapes find what they share. ``meet``
+    is the place to set it.
 
     Attributes:
         no_decay: patterns of parameters without weight decay (see :func:`fedlit.sharing.select`).
@@ -40,15 +41,15 @@ class Network(nn.Module):
         self.encoder, self.core, self.head = encoder, core, head
 
     def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
-        """Called once, before initial values are drawn; a network that does not care does nothing.
+        """Called once, before initial values are drawn. By default, it does nothing.
 
         Args:
-            inputs: one for each feature.
-            labels: what each output stands for, see :attr:`fedlit.spec.ClientSpec.output_labels`.
+            inputs: one description for each feature.
+            labels: the label of each output, see :attr:`fedlit.spec.ClientSpec.output_labels`.
         """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
+        """Return the logits."""
         logits: Tensor = self.head(self.core(self.encoder(x)))
         return logits
 

@@ -20,10 +20,10 @@ class Column(nn.Module):
     where s^(i) is what another column adds to layer i. The first layer receives nothing from another column.
 
     Args:
-        num_features: width of the input z^(0).
-        num_outputs: width of the output z^(L).
-        hidden: widths of the hidden layers, at least one.
-        activation: a: ``relu``, ``selu`` or ``tanh``.
+        num_features: the width of the input z^(0).
+        num_outputs: the width of the output z^(L).
+        hidden: the widths of the hidden layers, at least one.
+        activation: the activation a: ``relu``, ``selu`` or ``tanh``.
 
     Shape:
         - x: (n, num_features) float32
@@ -51,7 +51,7 @@ class Column(nn.Module):
         self.activation = ACTIVATIONS[activation]()
 
     def forward(self, x: Tensor, side: Sequence[Tensor] = ()) -> list[Tensor]:
-        """The outputs of all layers, the input first."""
+        """Return the outputs of all layers, the input first."""
         values = [x]
         for position, layer in enumerate([*self.layers, self.head]):
             value = layer(values[-1])

@@ -20,22 +20,22 @@ FURTHEST = 3.0
 
 
 class PiecewiseLinear(nn.Module):
-    """An embedding of each number: its place among the bins of its column, times weights of this column
+    """An embedding of each number: its place among the bins of its column, multiplied by weights of this column
     (Gorishniy, Rubachev and Babenko 2022, Eq. 1).
 
-    A bin is 1 for numbers above it, 0 for numbers below it, and linear between its edges; the first and the last one
-    go on being linear.
+    A bin is 1 for numbers above it, 0 for numbers below it, and linear between its edges; the first and the last bin
+    continue linearly beyond them.
 
-    NOTE[DIFF]: they end three widths outside, so that one outlier cannot become any number.
+    NOTE[DIFF]: they end three widths outside, so that an outlier cannot become arbitrarily large.
 
     Shape:
         - input: (rows, columns), float32
         - output: (rows, columns, width), float32
 
     Args:
-        inputs: the columns. One without edges has its bins where a standard normal's would be.
-        bins: at most, in each.
-        width: of an embedding.
+        inputs: the columns. A column without edges has the bins that a standard normal variable would have.
+        bins: the largest number of bins of a column.
+        width: the width of an embedding.
 
     Example:
         >>> age = PiecewiseLinear([Input("age", "age", edges=(0.0, 1.0, 3.0))], bins=2, width=4)
@@ -63,27 +63,27 @@ class PiecewiseLinear(nn.Module):
         self.reset_parameters()
 
     def draw(self, tensor: str, part: Tensor) -> None:
-        """One column's: N(0, 1 / bins), and no offset."""
+        """Draw the values of one column: weights from N(0, 1 / bins), and offsets of 0."""
         part.zero_() if tensor == "offset" else part.normal_(std=len(part) ** -0.5)
 
     def reset_parameters(self) -> None:
-        """See :meth:`draw`."""
+        """Draw all parameters; see :meth:`draw`."""
         self.draw("offset", self.offset.data)
         nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
 
     def encode(self, x: Tensor) -> Tensor:
-        """(rows, columns) → (rows, columns, bins): the place of each number among the bins of its column."""
+        """Map (rows, columns) to (rows, columns, bins): the place of each number among the bins of its column."""
         return torch.addcmul(self.shift, x.unsqueeze(-1), self.slope).clamp(self.low, self.high)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Embed each column on its own."""
+        """Embed each column separately."""
         places = self.encode(x).transpose(0, 1)
         return torch.baddbmm(self.offset.unsqueeze(1), places, self.weight).transpose(0, 1)
 
 
 def _bins(own: Input, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(bins,) each: a number's place in a bin is ``shift + slope · number``, between low and high; 0 in bins that the
-    column does not have.
+    """Return slope, shift, low and high of each bin, (bins,) each. A number's place in a bin is ``shift + slope ·
+    number``, limited to low and high; it is 0 in bins that the column does not have.
     """
     normal = NormalDist()
     given = own.edges or [normal.inv_cdf((place + 0.5) / (bins + 1)) for place in range(bins + 1)]
@@ -104,7 +104,7 @@ def _bins(own: Input, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 class Values(nn.Module):
-    """An embedding of each value of each column of categories; one more of each column for what is missing or unseen.
+    """An embedding of each value of each categorical column, and one more per column for missing and unseen values.
 
     Shape:
         - input: (rows, columns) of codes, −1 where missing, float32
@@ -112,7 +112,8 @@ class Values(nn.Module):
 
     Args:
         inputs: the columns.
-        width: of an embedding; alike for all columns, so that columns of which clients have other values fit.
+        width: the width of an embedding; it is the same for all columns, so that a column fits at clients that have
+            other values of it.
 
     Example:
         >>> Values([Input("soil", "soil", ("clay", "sand"))], width=4).axes
@@ -132,22 +133,21 @@ class Values(nn.Module):
         self.reset_parameters()
 
     def draw(self, tensor: str, part: Tensor) -> None:
-        """N(0, 0.3²)."""
+        """Draw from N(0, 0.3²)."""
         part.normal_(std=0.3)
 
     def reset_parameters(self) -> None:
-        """See :meth:`draw`."""
+        """Draw all parameters; see :meth:`draw`."""
         nn.init.normal_(self.weight, std=0.3)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Look each code up."""
+        """Look up the embedding of each code."""
         codes = x.long()
         return nn.functional.embedding(self.first + torch.where(codes > self.last, -1, codes), self.weight)
 
 
 class Columns(nn.Module):
-    """From columns to what enters the core: embeddings, and the first layer of the ensemble, whose weights belong to
-    columns.
+    """Maps columns to the core's input: embeddings, and the ensemble's first layer, whose weights belong to columns.
 
     Shape:
         - input: (rows, features), float32
@@ -155,11 +155,11 @@ class Columns(nn.Module):
 
     Args:
         inputs: the columns.
-        members: networks in the ensemble.
-        width: of the output.
-        embedding: numbers that a column becomes.
-        bins: of a column of numbers, at most.
-        dropout: probability with which an output is set to zero in training.
+        members: the number of networks in the ensemble.
+        width: the width of the output.
+        embedding: the number of values that represent a column.
+        bins: the largest number of bins of a column of numbers.
+        dropout: the probability with which an output is set to zero in training.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Columns(nn.Module):
         self.dropout = ByteDropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Embed the columns, and mix them."""
+        """Embed the columns and mix them."""
         parts = []
         if self.numbers is not None:
             parts.append(self.numbers(_chosen(x, self._numbers)))
@@ -188,7 +188,7 @@ class Columns(nn.Module):
 
 
 def _chosen(x: Tensor, places: Sequence[int]) -> Tensor:
-    """The columns of (rows, features) at these places."""
+    """Return the columns of (rows, features) at these places."""
     first, behind = places[0], places[-1] + 1
     if behind - first == len(places):
         return x if len(places) == x.shape[1] else x[:, first:behind]
@@ -196,11 +196,11 @@ def _chosen(x: Tensor, places: Sequence[int]) -> Tensor:
 
 
 class ColumnLayer(nn.Module):
-    """The first layer: what a :class:`Layer` is, with weights by column.
+    """The first layer: like a :class:`Layer`, but with weights by column.
 
-    What enters is multiplied by √(outputs / inputs), and weights are drawn as if there were as many inputs as outputs:
-    so a column's weights start alike at all clients that have it, however many others they have, and outputs are as
-    large as the layer of the paper makes them.
+    The input is multiplied by √(outputs / inputs), and weights are drawn as if there were as many inputs as outputs. So
+    a column's weights start equal at all clients that have it, however many other columns they have, and outputs are as
+    large as those of the paper's layer.
 
     Shape:
         - input: (rows, columns, embedding), float32
@@ -218,7 +218,7 @@ class ColumnLayer(nn.Module):
         self.reset_parameters()
 
     def draw(self, tensor: str, part: Tensor) -> None:
-        """One column's: weights from U(±1/√outputs), input scales of −1 or 1."""
+        """Draw the values of one column: weights from U(±1/√outputs), and input scales of −1 or 1."""
         if tensor == "weight":
             part.uniform_(-(part.shape[-1] ** -0.5), part.shape[-1] ** -0.5)
         else:
@@ -226,22 +226,22 @@ class ColumnLayer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """See :meth:`draw`; members start with one bias."""
+        """Draw all parameters (see :meth:`draw`). All members start with the same bias."""
         self.draw("weight", self.weight)
         self.draw("input_scale", self.input_scale)
         self.scale.fill_(1)
         _one_bias(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(x · input scale) W · scale + bias, each member's own but for W."""
+        """Return (x · input scale) W · scale + bias. Everything except W is separate for each member."""
         members = len(self.scale)
         h = ((x * self.gain).unsqueeze(1) * self.input_scale).flatten(2).flatten(0, 1) @ self.weight.flatten(0, 1)
         return torch.addcmul(self.bias, h.unflatten(0, (-1, members)), self.scale)
 
 
 class Layer(nn.Module):
-    """A linear layer of an ensemble, whose members share the weights and have scales and biases of their own
-    (Gorishniy, Kotelnikov and Babenko 2025, Section 3.3; Wen, Tran and Ba 2020, Eq. 5), with ReLU and dropout.
+    """A linear layer of an ensemble with ReLU and dropout. The members share the weights and have separate scales and
+    biases (Gorishniy, Kotelnikov and Babenko 2025, Section 3.3; Wen, Tran and Ba 2020, Eq. 5).
 
     Shape:
         - input and output: (rows, members, width), float32
@@ -258,26 +258,28 @@ class Layer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Weights from U(±1/√width), scales of 1; members start with one bias."""
+        """Draw weights from U(±1/√width), and set scales to 1. All members start with the same bias."""
         nn.init.uniform_(self.weight, -(self.weight.shape[1] ** -0.5), self.weight.shape[1] ** -0.5)
         self.input_scale.fill_(1)
         self.scale.fill_(1)
         _one_bias(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """ReLU of (x · input scale) Wᵀ · scale + bias, each member's own but for W."""
+        """Return the ReLU of (x · input scale) Wᵀ · scale + bias, with dropout. Everything except W is separate for
+        each member.
+        """
         h = nn.functional.linear(x * self.input_scale, self.weight)
         out: Tensor = self.dropout(torch.addcmul(self.bias, h, self.scale).relu())
         return out
 
 
 def _one_bias(bias: Tensor) -> None:
-    """From U(±1/√width), the same for all members (members, width)."""
+    """Draw a bias from U(±1/√width), the same for all members (members, width)."""
     bias.copy_(torch.empty(bias.shape[1]).uniform_(-(bias.shape[1] ** -0.5), bias.shape[1] ** -0.5))
 
 
 class Heads(nn.Module):
-    """An output layer for each member.
+    """A separate output layer for each member.
 
     Shape:
         - input: (rows, members, width), float32
@@ -292,18 +294,18 @@ class Heads(nn.Module):
         self.reset_parameters()
 
     def draw(self, tensor: str, part: Tensor) -> None:
-        """One output's: weights from U(±1/√width), no bias."""
+        """Draw the values of one output: weights from U(±1/√width), and biases of 0."""
         bound = self.weight.shape[1] ** -0.5
         part.zero_() if tensor == "bias" else part.uniform_(-bound, bound)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """See :meth:`draw`."""
+        """Draw all parameters; see :meth:`draw`."""
         self.draw("weight", self.weight)
         self.draw("bias", self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Each member's outputs."""
+        """Return the outputs of each member."""
         return torch.baddbmm(self.bias.unsqueeze(1), x.transpose(0, 1), self.weight).transpose(0, 1)
 
 
@@ -311,22 +313,22 @@ class TabM(Network):
     """TabM with piecewise-linear embeddings (Gorishniy, Kotelnikov and Babenko 2025): k networks that share the weights
     of their layers. Numbers are embedded by bins, categories by value.
 
-    The encoder has the embeddings and the first layer, the core all further ones, the head an output layer for each of
-    the k. So the core has one shape whatever the columns are; and what belongs to a column, a value or a class has its
-    name (``axes``). ``*.scale`` with ``encoder.first.bias`` and ``core.*.bias`` are what the k networks have of their
-    own behind the weights; ``*.input_scale`` before them.
+    The encoder has the embeddings and the first layer, the core all further layers, and the head an output layer for
+    each of the k networks. So the core has one shape whatever the columns are, and everything that belongs to a column,
+    a value or a class has its name (``axes``). The k networks have separate ``*.scale``, ``encoder.first.bias`` and
+    ``core.*.bias`` after the weights, and separate ``*.input_scale`` before them.
 
     Parameters other than weights have no weight decay.
 
     Args:
-        num_features: columns of the client.
-        num_outputs: outputs of the client.
-        k: networks.
-        width: of the layers.
-        layers: of each network, the output layer apart; at least one.
-        dropout: probability with which a hidden unit is set to zero in training.
-        embedding: numbers that a column becomes.
-        num_bins: of a column of numbers, at most: ``data.num_bins``, alike at all clients.
+        num_features: the number of the client's columns.
+        num_outputs: the number of the client's outputs.
+        k: the number of networks.
+        width: the width of the layers.
+        layers: the number of layers of each network, without the output layer; at least one.
+        dropout: the probability with which a hidden unit is set to zero in training.
+        embedding: the number of values that represent a column.
+        num_bins: the largest number of bins of a column of numbers: ``data.num_bins``, the same at all clients.
 
     Example:
         >>> TabM(13, 3)(torch.zeros(2, 13)).shape
@@ -357,7 +359,7 @@ class TabM(Network):
         )
 
     def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
-        """Embed each column as what it is: numbers by their bins, categories by their values."""
+        """Embed each column according to its kind: numbers by their bins, categories by their values."""
         members, width, *_ = self._encoding
         self.encoder = Columns(inputs, *self._encoding)
         self.head = Heads(members, width, labels)

@@ -1,11 +1,12 @@
 """Client-level differential privacy at the site (McMahan et al. 2018, "Learning Differentially Private Recurrent
 Language Models", ICLR): an update is clipped, and Gaussian noise is added, before it leaves.
 
-What is protected is one client's whole update in a round, against everybody else, the coordinator too: each client adds
-all of its noise itself ("local"). At institutions with one client a site that is the site as a whole. Two tables that a
-site might have, whatever their rows, lead to messages that are told apart with ε and δ only. That is another promise
-than that of one row, which needs noise in each step of training, and a far more expensive one where sites are few: the
-noise of n sites shrinks by √n only, and grows with the number of tensors' values. See :func:`noise_to_signal`.
+The unit of protection is one client's whole update in a round, against everybody else, including the coordinator: each
+client adds all of its noise itself ("local"). At institutions with one client per site, this is the site as a whole:
+the messages of any two tables that a site might have, whatever their rows, can be distinguished only within ε and δ.
+This is not the promise for a single row, which needs noise in each step of training, and it is far more expensive if
+sites are few: the noise of n sites shrinks only by √n, and grows with the number of tensors' values. See
+:func:`noise_to_signal`.
 
 No amplification by sampling is counted: the coordinator knows who takes part.
 """
@@ -38,11 +39,11 @@ NOT_COVERED = (
     "single rows more tightly than the whole site: the promise is one for the site",
     "attacks on how floating-point numbers are rounded (Mironov 2012): noise is drawn in float64 and rounded",
 )
-"""What ε and δ say nothing of."""
+"""What ε and δ do not cover."""
 
 
 def length(state: State) -> float:
-    """L2 norm of all tensors together, in float64.
+    """Return the L2 norm of all tensors together, in float64.
 
     Example:
         >>> length({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])})
@@ -59,7 +60,7 @@ def difference(state: State, before: State) -> dict[str, Tensor]:
         before: what it received last, or what all started from.
 
     Raises:
-        RunError: tensors that were not received, of another form, or not of floating point.
+        RunError: a tensor was not received, has another form, or is not of a floating-point type.
     """
     for name, value in state.items():
         if not value.is_floating_point():
@@ -87,8 +88,8 @@ def clipped(update: State, clip: float) -> dict[str, Tensor]:
 
 
 def gaussian(count: int, deviation: float) -> Tensor:
-    """Independent draws from N(0, deviation²), float64: AES in counter mode under a key of the operating system's, and
-    the normal distribution's inverse. No seed of the run goes into it.
+    """Return independent draws from N(0, deviation²), float64. They come from AES in counter mode, with a key of the
+    operating system, and from the inverse of the normal distribution. No seed of the run is used.
     """
     from scipy.special import ndtri
 
@@ -148,8 +149,8 @@ def epsilon(noises: list[float], delta: float) -> float:
 
 
 def noise_to_signal(values: int, sites: int, noise: float) -> float:
-    """How long the noise in the mean of the sites' updates is, compared with the longest mean there can be (the clip):
-    noise · √(values / sites).
+    """Return the length of the noise in the mean of the sites' updates, relative to the longest possible mean (the
+    clip): noise · √(values / sites).
 
     Example:
         A small network of three sites: the noise is 29 times as long as what it hides.

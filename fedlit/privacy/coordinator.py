@@ -22,28 +22,28 @@ from fedlit.sharing import Sharing, all_finite
 __all__ = ["SUM", "Flags", "Gathering"]
 
 SUM = "sum/"
-"""Under which name a rule is given the mean. It is nobody's, so that nobody receives what it does not have."""
+"""The name under which a rule gets the mean. It is no client's, so that none receives what it does not have."""
 
 Put = Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, Mapping[str, Any]]]
-"""Asks sites, all at once, and waits for all of them: site → question, to site → answer."""
+"""Asks sites, all at once, and waits for all of them: maps questions by site to answers by site."""
 
 Flags = Mapping[str, tuple[bool, Mapping[str, str]]]
-"""Site of the round → whether its update is fit, and its proof for each other site (``Pairs.flags``)."""
+"""Maps each site of the round to whether its update is fit, and to its proof for each other site (``Pairs.flags``)."""
 
 
 class Gathering:
-    """Gets one round's sums from its sites.
+    """Gets the sums of one round from its sites.
 
     Args:
-        masked: settings.
-        rule: the federation's.
-        sharing: what of each site's client is federated.
-        number: exchanges before the round.
-        flags: what each site of the round has said of its update.
-        put: asks sites. A site that is away is waited for: there is no sum without it.
+        masked: the settings of masked sums.
+        rule: the federation's rule.
+        sharing: which tensors of each site's client are federated.
+        number: the number of exchanges before the round.
+        flags: the flag of each site of the round, which states whether its update is fit.
+        put: asks sites. It waits for a site that is away, because there is no sum without it.
 
     Attributes:
-        sites: those whose update is fit; each sum is over them.
+        sites: the sites whose update is fit; each sum is over them.
     """
 
     def __init__(self, masked: Masked, rule: Rule, sharing: Sharing, number: int, flags: Flags, put: Put) -> None:
@@ -120,7 +120,7 @@ class Gathering:
 
 
 def _forms(site: str, message: Mapping[str, Any], *, asked: bool) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The forms that a site tells of an answer, in a message that nobody has looked at yet; none of an update."""
+    """Return the forms of an answer in a site's message that has not been checked yet; none for an update."""
     state, forms = message.get("state"), message.get("forms", {})
     try:
         found = {name: (dtype, tuple(map(operator.index, shape))) for name, (dtype, shape) in forms.items()}

@@ -1,4 +1,4 @@
-"""Numbers as whole numbers modulo 2⁶⁴, in which masks cancel to the last bit."""
+"""Numbers as whole numbers modulo 2⁶⁴, so that masks cancel to the last bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Words = NDArray[np.uint64]
 
 
 def largest(bits: int, sites: int) -> float:
-    """The largest magnitude of a number (times its weight) that may be summed over so many sites.
+    """Return the largest magnitude of a number (times its weight) that may be summed over a number of sites.
 
     Example:
         >>> int(largest(bits=32, sites=3))
@@ -24,16 +24,16 @@ def largest(bits: int, sites: int) -> float:
 
 
 def tolerance(bits: int, sites: int, weight: float = 0.0, magnitude: float = 0.0) -> float:
-    """How far a mean of encoded numbers may be from the exact one, before it is rounded to the tensors' type.
+    """Return how far a mean of encoded numbers may be from the exact one, before it is rounded to the tensors' type.
 
-    Each term is rounded to a multiple of 2⁻ᵇⁱᵗˢ: at most half of one a site. Terms with more than 53 digits lose the
-    rest, as float64 does.
+    Each term is rounded to a multiple of 2⁻ᵇⁱᵗˢ, which is at most half a multiple per site. Terms with more than 53
+    digits lose the rest, as in float64.
 
     Args:
-        bits: binary digits behind the point.
-        sites: that are summed.
-        weight: of all sites together; that of a mean of equals, their number, if 0.
-        magnitude: of the largest term, value times weight.
+        bits: the number of binary digits behind the point.
+        sites: the number of sites that are summed.
+        weight: the weight of all sites together; if 0, their number, as in a mean of equals.
+        magnitude: the magnitude of the largest term, value times weight.
 
     Example:
         >>> tolerance(bits=32, sites=3) == 0.5 * 2**-32
@@ -43,19 +43,20 @@ def tolerance(bits: int, sites: int, weight: float = 0.0, magnitude: float = 0.0
 
 
 def encoded(tensor: Tensor, bits: int, sites: int, weight: int = 1) -> Words:
-    """A tensor's values times a weight, in units of 2⁻ᵇⁱᵗˢ, rounded to the nearest; whole numbers as they are.
+    """Return a tensor's values times a weight, in units of 2⁻ᵇⁱᵗˢ, rounded to the nearest whole number. Whole numbers
+    are returned as they are.
 
     Args:
-        tensor: of any real type.
-        bits: binary digits behind the point; of no matter for whole numbers.
-        sites: over how many it will be summed.
-        weight: of all values; whole numbers have none.
+        tensor: a tensor of any real type.
+        bits: the number of binary digits behind the point; it does not matter for whole numbers.
+        sites: the number of sites over which it will be summed.
+        weight: the weight of all values; whole numbers have none.
 
     Returns:
         (number of values,)
 
     Raises:
-        ValueError: a value that is not finite, or too large for a sum over so many sites.
+        ValueError: a value is not finite, or too large for a sum over so many sites.
 
     Example:
         >>> encoded(torch.tensor([0.5, -1.0]), bits=8, sites=3).view(np.int64).tolist()
@@ -80,7 +81,7 @@ def encoded(tensor: Tensor, bits: int, sites: int, weight: int = 1) -> Words:
 
 
 def decoded(words: Words, bits: int, dtype: torch.dtype) -> Tensor:
-    """The inverse of :func:`encoded` for a sum: float64 (not yet rounded to the tensors' type), or int64.
+    """Return the inverse of :func:`encoded` for a sum: float64 (not yet rounded to the tensors' type), or int64.
 
     Example:
         >>> decoded(encoded(torch.tensor([0.5, -1.0]), 8, 3), 8, torch.float32)

@@ -37,7 +37,7 @@ UNKNOWN_PEERS = (
 
 
 def mask_key(path: Path) -> X25519PrivateKey:
-    """The site's private key for masks: read, or made and written for its owner alone.
+    """Return the site's private key for masks. It is read, or made and written so that only its owner can read it.
 
     Raises:
         RunError: the file holds something else.
@@ -52,10 +52,10 @@ def mask_key(path: Path) -> X25519PrivateKey:
 
 
 def registered_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """A site's registered private key, as ``fedlit site keys`` makes it.
+    """Read a site's registered private key, as ``fedlit site keys`` makes it.
 
     Raises:
-        ConfigError: no such key.
+        ConfigError: there is no such key.
     """
     try:
         found = serialization.load_ssh_private_key(path.read_bytes(), password=None)
@@ -72,7 +72,7 @@ def fingerprint(line: str) -> str:
     """Return the fingerprint of a public key in OpenSSH's form, as ``ssh-keygen -l`` prints it.
 
     Raises:
-        ConfigError: no such key.
+        ConfigError: it is not such a key.
 
     Example:
         >>> fingerprint("ecdsa-sha2-nistp384 AAAA")
@@ -90,10 +90,10 @@ def advert(site: str, federation: str, key: X25519PrivateKey, registered: ec.Ell
     """Return a site's public key for masks as plain data.
 
     Args:
-        site: its name.
-        federation: what the signature is bound to.
-        key: for masks.
-        registered: signs.
+        site: the name of the site.
+        federation: the identity of the federation, to which the signature is bound.
+        key: the key for masks.
+        registered: the registered key, which signs.
     """
     public, form = key.public_key().public_bytes_raw(), serialization.PublicFormat.OpenSSH
     return {
@@ -148,18 +148,20 @@ def _signed(site: str, federation: str, public: bytes) -> bytes:
 
 
 def derived(secret: bytes, info: bytes) -> bytes:
-    """A key of 32 bytes (HKDF of SHA-256, RFC 5869) that says nothing of its secret or of keys of another purpose."""
+    """Return a key of 32 bytes (HKDF of SHA-256, RFC 5869), which reveals nothing about its secret or about keys for
+    other purposes.
+    """
     return HKDF(hashes.SHA256(), 32, None, info).derive(secret)
 
 
 class Pairs:
-    """The secret that a site shares with each of the others, and keys made from it.
+    """The secrets that a site shares with each of the others, and the keys that are derived from them.
 
     Args:
-        name: the site.
+        name: the name of the site.
         key: its private key for masks.
-        publics: site → public key of all sites, checked (see :func:`accepted`).
-        federation: its identity, to which all keys are bound.
+        publics: maps each of all sites to its public key, checked (see :func:`accepted`).
+        federation: the identity of the federation, to which all keys are bound.
 
     Raises:
         RunError: the others have another public key of this site.
@@ -175,7 +177,7 @@ class Pairs:
             )
 
     def key(self, peer: str, *purpose: Any) -> bytes:
-        """32 bytes that this site and another have in common for a purpose, and nobody else.
+        """Return 32 bytes for a purpose that this site and another one have in common, and nobody else.
 
         Raises:
             RunError: no public key of the other site is known.
@@ -191,21 +193,22 @@ class Pairs:
         return derived(self._secrets[peer], json.dumps(["fedlit", 2, self.federation, *purpose, ends]).encode())
 
     def flags(self, number: int, fit: bool) -> dict[str, str]:
-        """Other site → 64 hexadecimal digits that prove to it that this site called its update fit, or unfit."""
+        """Map each other site to 64 hexadecimal digits that prove to it whether this site called its update fit."""
         return {
             peer: self.key(peer, "fit", number, self.name, fit).hex() for peer in self._publics if peer != self.name
         }
 
     def fit(self, number: int, flags: Any, cohort: Iterable[str]) -> list[str]:
-        """The sites of a round whose update is fit, by what each of them has said itself.
+        """Return the sites of a round whose update is fit, according to the flags that they made themselves.
 
         Args:
-            number: exchanges before the round.
-            flags: site → (whether it is fit, its proof for this site), as the coordinator passes them on.
-            cohort: sites that take part in the round, this one among them.
+            number: the number of exchanges before the round.
+            flags: maps each site to (whether it is fit, its proof for this site), as the coordinator passes them on.
+            cohort: the sites that take part in the round, including this one.
 
         Raises:
-            RunError: a flag of another site, none of one that takes part, or one that its site did not make.
+            RunError: there is a flag of another site, none of a site that takes part, or one that its site did not
+                make.
         """
         cohort = sorted(cohort)
         if not isinstance(flags, Mapping) or sorted(flags) != cohort or self.name not in cohort:

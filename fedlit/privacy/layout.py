@@ -24,10 +24,10 @@ the rows if they are weights."""
 
 
 def dtype_of(name: Any) -> torch.dtype:
-    """A dtype by its name.
+    """Return the dtype of a name.
 
     Raises:
-        RunError: there is none.
+        RunError: there is no such dtype.
 
     Example:
         >>> dtype_of("float32")
@@ -44,14 +44,15 @@ class Layout:
     """Which tensors are summed over which sites. All sites of a round and the coordinator have the same layout.
 
     Attributes:
-        owners: tensor's name → sites that have it and take part.
-        forms: tensor's name → (dtype, shape), as :func:`fedlit.sharing.form_of` gives it.
-        by_rows: whether values are weighted by the sites' rows; the sum of rows is then masked too.
-        least: sites that must have a tensor.
-        groups: sites → names of the tensors that they have, sorted; made of the others.
+        owners: maps each tensor's name to the sites that have it and take part.
+        forms: maps each tensor's name to its (dtype, shape), as :func:`fedlit.sharing.form_of` gives it.
+        by_rows: whether values are weighted by the sites' rows; the sum of rows is then masked, too.
+        least: the number of sites that must have a tensor.
+        groups: maps groups of sites to the sorted names of the tensors that they have; computed from the other
+            attributes.
 
     Raises:
-        ConfigError: a tensor of fewer sites than that, or sums of rows over different sites.
+        ConfigError: a tensor has fewer sites than that, or rows would be summed over different sites.
     """
 
     owners: Mapping[str, tuple[str, ...]]
@@ -99,7 +100,7 @@ class Layout:
 
 
 def digest_of(names: Iterable[str], state: State) -> str:
-    """SHA-256 of tensors by name, to the last bit; names that the state does not have count, too."""
+    """Return the SHA-256 of tensors by name, to the last bit. Names that the state does not have count, too."""
     found = hashlib.sha256()
     for name in sorted(names):
         own = state.get(name)
@@ -113,13 +114,13 @@ def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule, least: int = L
     """Return the layout of a round.
 
     Args:
-        sharing: what of each site's client is federated.
-        sites: that take part.
-        rule: whether rows are weights.
-        least: sites that must stand behind each sum.
+        sharing: which tensors of each site's client are federated.
+        sites: the sites that take part.
+        rule: the rule, which determines whether rows are weights.
+        least: the number of sites that must be behind each sum.
 
     Raises:
-        ConfigError: a tensor of fewer of them, or too few of them.
+        ConfigError: a tensor has fewer of them, or there are too few of them.
     """
     if len(set(sites)) < least:
         raise ConfigError(
@@ -138,13 +139,13 @@ class Total:
     """The result of a masked sum.
 
     Attributes:
-        sums: name → sum over its sites, float64 or int64; weighted where the layout says so.
-        weights: name → sum of its sites' weights: rows, or the number of sites.
+        sums: maps each name to the sum over its sites, float64 or int64; weighted if the layout is by rows.
+        weights: maps each name to the sum of its sites' weights: rows, or the number of sites.
     """
 
     sums: dict[str, Tensor]
     weights: dict[str, int]
 
     def mean(self, forms: Mapping[str, tuple[Any, Sequence[int]]]) -> dict[str, Tensor]:
-        """Σ w ω / Σ w, in the tensors' types."""
+        """Return Σ w ω / Σ w, in the tensors' types."""
         return {name: (own / self.weights[name]).to(dtype_of(forms[name][0])) for name, own in self.sums.items()}

@@ -3,13 +3,13 @@
 This is the first half of Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machine Learning"
 (CCS), for a fixed set of sites. Pairs agree on keys by X25519, and masks are AES-256 in counter mode, modulo 2⁶⁴.
 
-NOTE[DIFF]: the paper survives sites that leave within a round, by secret shares and a second mask of each site. Here
-who is summed is a function of (seed, round) which each site computes itself, less the sites that say in the clear that
-their update is unfit. A site masks each (round, question) once, so no second sum over other sites can be had, and a
-round waits for a site that is away.
+NOTE[DIFF]: the paper tolerates sites that leave within a round, by secret shares and a second mask of each site. Here
+each site itself computes which sites are summed, as a function of (seed, round), without the sites that state openly
+that their update is unfit. A site masks each (round, question) once, so that nobody can get a second sum over other
+sites, and a round waits for a site that is away.
 
-Each sum has at least three sites behind it. A coordinator together with all of them but one learns that one's update;
-together with any it learns the sum of the rest.
+Each sum is over at least three sites. A coordinator that conspires with all of them but one learns the update of this
+one; if it conspires with some of them, it learns the sum of the rest.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = ["Masker", "stream", "sum_of"]
 
 
 class Masker:
-    """A site's side.
+    """The site's side of masked sums.
 
     Args:
         pairs: the secrets that the site shares with each of the others.
-        bits: binary digits behind the point.
+        bits: the number of binary digits behind the point.
     """
 
     def __init__(self, pairs: Pairs, bits: int = 32) -> None:
@@ -67,7 +67,7 @@ class Masker:
                 making to all but one could otherwise know the others' terms; Pasquini et al. 2022.)
 
         Returns:
-            name → int64, of which each alone is a uniform draw.
+            Maps each name to int64 words; each tensor alone is a uniform draw.
 
         Raises:
             RunError: values that are not finite or too large, or a tensor that is missing.
@@ -90,7 +90,7 @@ class Masker:
         return sent
 
     def _shares(self, layout: Layout, state: State, rows: int) -> dict[tuple[str, ...], tuple[int, list[str], Words]]:
-        """Sites → their sum's place, its tensors' names, and this site's term."""
+        """Map each group of sites to the place of its sum, the names of its tensors, and this site's term."""
         shares = {}
         if layout.by_rows and rows < 1:
             raise RunError(f"masked sums: {self.name!r}: expected the number of its rows as weight, found {rows}")
@@ -121,21 +121,21 @@ class Masker:
 
 
 def stream(key: bytes, place: int, count: int) -> Words:
-    """``count`` words of AES-256 in counter mode; the place of a group is the upper half of the first block."""
+    """Return ``count`` words of AES-256 in counter mode. The place of a group is the upper half of the first block."""
     cipher = Cipher(AES256(key), CTR(place.to_bytes(8, "big") + bytes(8))).encryptor()
     return np.frombuffer(cipher.update(bytes(8 * count)), "<u8").astype(np.uint64)
 
 
 def sum_of(layout: Layout, messages: Mapping[str, State], bits: int = 32) -> Total:
-    """The coordinator's side: adds masked messages, whose masks cancel.
+    """Add masked messages, whose masks cancel. This is the coordinator's side of masked sums.
 
     Args:
-        layout: what is summed over whom.
-        messages: site → what :meth:`Masker.mask` gave; of all sites of the layout.
-        bits: binary digits behind the point.
+        layout: which tensors are summed over which sites.
+        messages: maps each site to the result of :meth:`Masker.mask`, for all sites of the layout.
+        bits: the number of binary digits behind the point.
 
     Raises:
-        RunError: a message of another form; masks that do not cancel.
+        RunError: a message has another form, or masks do not cancel.
     """
     for site in layout.sites:
         found = {

@@ -22,22 +22,22 @@ _MEND = "restore it from a copy, or ask the coordinator for a new federation"
 
 
 class Memory:
-    """Protects each answer once: whatever was masked or noised for a (federation, round, question) is sent again byte
-    for byte, or not at all.
+    """Protects each answer once: what was masked or noised for a (federation, round, question) is sent again byte for
+    byte, or not at all.
 
-    An answer and its entry are written in one transaction before the answer is sent. A site that is killed before that
-    makes the answer anew; nobody has seen it. A damaged file is refused: an older one would forget an answer.
+    An answer and its entry are written in one transaction before the answer is sent. A site that is killed before this
+    makes the answer anew, because nobody has seen it. A damaged file is refused: an older copy would lack an answer.
 
     Args:
-        folder: the site's own; the same for all federations that the site ever joins.
-        federation: its identity, which the site has accepted.
+        folder: the site's own folder; the same for all federations that the site ever joins.
+        federation: the identity of the federation, which the site has accepted.
 
     Attributes:
         entries: all answers of all federations, oldest first.
 
     Raises:
         ConfigError: the file is damaged.
-        RunError: the file is gone, but the one that says what was received, which is made after it, is there.
+        RunError: the file is gone, although the record of what was received, which is made after it, is there.
     """
 
     def __init__(self, folder: Path, federation: str) -> None:
@@ -94,18 +94,18 @@ class Memory:
         return answer
 
     def forget(self, number: int) -> None:
-        """Delete answers before an exchange: the site has a checkpoint and will not go back. Their entries stay."""
+        """Delete the answers before an exchange; the site has a checkpoint and will not go back. Entries stay."""
         old = [own for own in self.entries if own["federation"] == self.federation and own["round"] < number]
         self._store.put({}, drop=[(entry["answer"], 0, 1) for entry in old])
 
 
 class Received:
-    """What a site has received, exchange by exchange, on disk: an update is the difference to it, also after a restart.
+    """What a site received, exchange by exchange, on disk. An update is the difference from it, also after a restart.
 
     Args:
-        folder: the site's own.
-        federation: its identity; what another federation sent is not looked at.
-        start: what the client starts from, which everybody knows: the run's seed draws it.
+        folder: the site's own folder.
+        federation: the identity of the federation; what another federation sent is ignored.
+        start: what the client starts from, which everybody knows, because the run's seed draws it.
     """
 
     def __init__(self, folder: Path, federation: str, start: State) -> None:
@@ -129,16 +129,16 @@ class Received:
         return known or {}
 
     def before(self, number: int) -> dict[str, Tensor]:
-        """What the client last received before an exchange, name by name; else what it started from."""
+        """Return what the client last received before an exchange, name by name, or else what it started from."""
         return {**self._start, **self.told(number)}
 
     def put(self, number: int, received: State) -> None:
-        """Note what came of an exchange, before the client makes anything of it."""
+        """Record the result of an exchange, before the client uses it."""
         own = {name: value.detach().cpu() for name, value in received.items() if not name.startswith(DOWN)}
         earlier = [known for known in self._store.numbers(self.federation) if known < number]
         before = self._store.get(self.federation, earlier[-1]) if earlier else {}  # a site may have missed some
         self._store.put({(self.federation, number): {**before, **own}})
 
     def forget(self, number: int) -> None:
-        """Delete what came before an exchange: the site will not go back."""
+        """Delete what came before an exchange, because the site will not go back."""
         self._store.put({}, drop=[(self.federation, BEGIN, number - 1)])

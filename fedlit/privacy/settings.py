@@ -10,7 +10,7 @@ from fedlit.errors import ConfigError
 __all__ = ["LEAST", "ClientLevel", "Masked", "Privacy"]
 
 LEAST = 3
-"""Sites that must stand behind each sum: of two, each would know the other's part."""
+"""The least number of sites behind each sum: of two, each would know the other's part."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,15 @@ class ClientLevel:
     """Client-level differential privacy at the site: each update is clipped, and noise is added before it leaves.
 
     Args:
-        clip: an update, the difference to what was received last, that is longer than this (L2, all federated tensors
-            together) is shortened to it.
-        noise: the noise's standard deviation in units of ``clip``, in each coordinate.
-        delta: δ at which ε is told.
-        answers: a site gives so many noised answers at most, whoever asks: the plan's rounds make ε a bound that the
-            site holds itself. None for no end.
+        clip: the length (L2, all federated tensors together) to which a longer update, the difference from what was
+            received last, is shortened.
+        noise: the standard deviation of the noise in each coordinate, in units of ``clip``.
+        delta: the δ at which ε is reported.
+        answers: the largest number of noised answers that a site gives, whoever asks. With the number of planned
+            rounds, ε is a bound that the site enforces itself. None for no limit.
 
     Raises:
-        ConfigError: values out of range.
+        ConfigError: a value is out of range.
 
     Example:
         >>> ClientLevel(clip=1.0, noise=2.0).delta
@@ -85,9 +85,9 @@ class Privacy:
     """How sites are protected from each other and from the coordinator; by default they are not.
 
     Args:
-        masked: sums alone are seen.
-        client_level: updates are clipped and noised at the site. With both, each site adds all of its noise, and the
-            sum is masked.
+        masked: settings of masked sums, with which only sums are seen; None for no masks.
+        client_level: settings of clipping and noise at the site; None for no noise. With both, each site adds all of
+            its noise, and the sum is masked.
     """
 
     masked: Masked | None = None

@@ -113,11 +113,11 @@ class Shield:
         return ""
 
     def flags(self, number: int, *, fit: bool) -> dict[str, str]:
-        """What proves to the other sites whether this one called its update fit; nothing without masks.
+        """Return the proofs by which the other sites know whether this one called its update fit; none without masks.
 
         Args:
-            number: exchanges before the round.
-            fit: whether :meth:`unfit` had nothing to say.
+            number: the number of exchanges before the round.
+            fit: whether :meth:`unfit` found no reason.
         """
         self._fit = number, fit
         return self._pairs.flags(number, fit) if self.privacy.masked else {}
@@ -157,19 +157,19 @@ class Shield:
     def answer(
         self, number: int, asked: Mapping[str, Any], answer: Callable[[Question], Any] | None = None
     ) -> dict[str, Any]:
-        """Answer the coordinator's question within a round. Asked again, it gives the same.
+        """Answer the coordinator's question within a round. If it is asked again, the answer is the same.
 
         Args:
-            number: of the round.
-            asked: ``flags``: what each site of the round has said of its update; ``n`` and ``question`` where a rule
-                asks.
-            answer: answers a rule's question from the rows here.
+            number: the number of the round.
+            asked: ``flags``, the flags of the round's sites, which state whether their updates are fit; ``n`` and
+                ``question`` if a rule asks.
+            answer: answers a rule's question from the rows of this site.
 
         Returns:
             ``state``: masked tensors (and ``forms``, of an answer).
 
         Raises:
-            RunError: a question that the site must not answer.
+            RunError: the site must not answer the question.
         """
         place = asked.get("n")
         numbered = type(place) is int and place >= 0
@@ -190,7 +190,7 @@ class Shield:
     def _masked(
         self, number: int, question: int | None, layout: Layout, state: State, rows: int, received: State
     ) -> dict[str, Tensor]:
-        """Words under masks, made once; for a rule's questions over the same sites all along."""
+        """Return words under masks, which are made once. All questions of a rule must be over the same sites."""
         over = {"sites": layout.sites, "layout": layout.digest, "received": digest_of(received, received)}
         shared = {site: list(names) for site, names in self._sharing.names.items()}
         for entry in self.memory.entries:
@@ -214,10 +214,10 @@ class Shield:
         return self.privacy.masked.least if self.privacy.masked else 0
 
     def refuse_single(self, question: Question) -> None:
-        """Refuse a question to this site alone whose answers are to be told as sums.
+        """Refuse a question to this site alone if its answers may be revealed as sums only.
 
         Raises:
-            RunError: it is such a question; nothing was told.
+            RunError: it is such a question; nothing was revealed.
         """
         if self.privacy.masked and isinstance(question, Own) and question.topic in self.rule.facts.adds_answers:
             raise RunError(
@@ -250,7 +250,7 @@ class Shield:
         }
 
     def receive(self, number: int, received: State) -> None:
-        """Note what came of a round, before the client makes anything of it."""
+        """Record the result of a round, before the client uses it."""
         self._received.put(number, received)
 
     def forget(self, number: int) -> None:

@@ -19,14 +19,14 @@ MASKED_NOT_COVERED = (
 
 
 def lines(privacy: Privacy, rule: Rule, rounds: int, sites: int, values: int) -> list[str]:
-    """Describe the protection in lines for people; empty without protection.
+    """Return lines that describe the protection for the user; none without protection.
 
     Args:
-        privacy: as the configuration says.
-        rule: of the exchange.
-        rounds: exchanges that are planned.
-        sites: that take part in each.
-        values: numbers in one site's update.
+        privacy: the privacy settings.
+        rule: the rule of the exchange.
+        rounds: the number of planned exchanges.
+        sites: the number of sites that take part in each.
+        values: the number of values in one site's update.
 
     Example:
         >>> from fedlit.exchange.rules.mean import Mean

@@ -1,5 +1,5 @@
-"""One federation in one folder: configuration, plan, checkpoints, predictions. Imports nothing by itself: light
-commands look for configurations here.
+"""A federation in a folder: configuration, plan, checkpoints, predictions. It imports nothing by itself, because light
+commands search for configurations here.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Whether all ranks of a job were asked for the same."""
+"""Checks that all ranks of a job were started with the same settings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MOST = 8
 
 
 def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
-    """Compare what each rank is asked for, before any of them reads data.
+    """Compare the settings of all ranks before any of them reads data.
 
     Args:
         run: this rank's :class:`~fedlit.run.run.Run`.
-        command: what is done with it.
-        checkpoint: from which.
+        command: the command that is executed.
+        checkpoint: the checkpoint that it uses.
 
     Raises:
-        ConfigError: they differ in versions, command, seed or settings.
+        ConfigError: ranks differ in versions, command, seed or settings.
     """
     texts = run.group.gather("what is asked for", asked_of(run, command, checkpoint)) if run.group.size > 1 else []
     for rank, text in enumerate(texts):
@@ -39,7 +39,9 @@ def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
 
 
 def asked_of(run: Any, command: str, checkpoint: Any = None) -> str:
-    """All that ranks must agree in, a line for each key; of a run that was made in Python its arguments."""
+    """Return everything in which ranks must agree, one line for each key; for a run that was made in Python, its
+    arguments.
+    """
     exchange = run._untouched_exchange  # what rules remember, rank 0 alone remembers
     made = {"loop": dict(run.loop.arguments), "data": dict(run.data.arguments), "exchange.rule": vars(exchange.rule)}
     told = {
@@ -57,7 +59,9 @@ def asked_of(run: Any, command: str, checkpoint: Any = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What can be compared: of an object its class, for its text may hold where it lies in memory."""
+    """Return a value that can be compared. For an object this is its class, because its text may contain a memory
+    address.
+    """
     if isinstance(value, partial):
         return {"of": value.func, **value.keywords}
     named = value if hasattr(value, "__qualname__") else type(value)
@@ -65,7 +69,7 @@ def _plain(value: Any) -> Any:
 
 
 def differences(one: str, other: str) -> str:
-    """The lines in which two texts differ.
+    """Return the lines in which two texts differ.
 
     Example:
         >>> differences("seed: 1", "seed: 2")

@@ -1,9 +1,9 @@
-"""Which classes a file that somebody else wrote may name.
+"""Decides which classes may be named by a configuration that somebody else wrote.
 
-A configuration names classes, so reading one runs code. The user's own configuration is a program, as any script is.
-``federation.yaml`` and a run's own ``config.yaml`` may have come from elsewhere: each class that they name must be on
-one list (``allowed.json``), under a key that takes its kind, before anything is imported. What else the user's own
-files and command line name is allowed, too, and the modules behind ``--trust``.
+A configuration names classes, so reading it runs code. The user's own configuration is trusted like any script.
+``federation.yaml`` and a run's ``config.yaml`` may come from elsewhere: before anything is imported, each class that
+they name must be on a list (``allowed.json``), under a key that accepts its kind. Classes that the user's own files and
+command line name are also allowed, and those of the modules after ``--trust``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _list() -> dict[str, frozenset[str]]:
 
 
 def allowed(path: Any, group: str) -> bool:
-    """Return whether somebody else's file may name a class under a group of keys.
+    """Return whether a configuration that somebody else wrote may name a class under a group of keys.
 
     Example:
         >>> allowed("fedlit.MLP", "model"), allowed("fedlit.MLP", "trainer"), allowed("fedlit.files.os.system", "model")
@@ -73,16 +73,16 @@ def allowed(path: Any, group: str) -> bool:
 
 
 def check_allowed(content: Mapping[str, Any], where: str, own: Collection[str] = (), *, shared: bool = False) -> None:
-    """Refuse a configuration that names what is not allowed. Nothing is imported.
+    """Refuse a configuration that names anything that is not allowed. This imports nothing.
 
     Args:
-        content: of a file that somebody else may have written.
+        content: the content of a file that somebody else may have written.
         where: the file, for messages.
-        own: what the user has written; what it names may be named here, too.
-        shared: whether it is a federation's, which says nothing of this machine's folders.
+        own: the words that the user has written; what they name may be named here, too.
+        shared: whether it is a federation's configuration, which must not name this machine's folders.
 
     Raises:
-        ConfigError: names the key, and what stands there.
+        ConfigError: something is not allowed; the message has the key and the value.
     """
     if shared:
         for key in _PLACES:
@@ -116,7 +116,7 @@ def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool
 
 
 def _check_trainer(tree: Mapping[str, Any], where: str) -> None:
-    """Refuse what means a class without saying ``class_path``, such as ``logger: CSVLogger``."""
+    """Refuse values that mean a class without ``class_path``, such as ``logger: CSVLogger``."""
     for key in _CLASSES:
         value = tree.get(key)
         for item in value if isinstance(value, list) else [value]:
@@ -159,10 +159,10 @@ def _refuse(key: str, found: Any, where: str, what: str = "a class of fedlit, to
 
 @contextmanager
 def trusting(*modules: str) -> Iterator[None]:
-    """Allow what installed modules have inside.
+    """Allow all classes of some installed modules inside the block.
 
     Args:
-        *modules: such as ``package`` or ``package.networks``; all that is below them is allowed.
+        *modules: modules such as ``package`` or ``package.networks``; everything in them is allowed.
 
     Example:
         >>> with trusting("my"):
@@ -177,15 +177,15 @@ def trusting(*modules: str) -> Iterator[None]:
 
 
 def trusted() -> tuple[str, ...]:
-    """The modules that are trusted now."""
+    """Return the modules that are trusted now."""
     return _trusted.get()
 
 
 def take(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Split what is typed into the words without ``--trust MODULE``, which may be repeated, and the modules.
+    """Remove ``--trust MODULE``, which may be repeated, from the typed words. Return the other words and the modules.
 
     Raises:
-        ConfigError: no module is behind it.
+        ConfigError: the flag is not followed by a module.
 
     Example:
         >>> take(["--trust", "my.networks", "--trust=yours", "--run", "ward"])
@@ -207,17 +207,17 @@ def take(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def is_of_run(path: Path) -> bool:
-    """Return whether a configuration lies in a run's folder, which may have been copied here."""
+    """Return whether a configuration is in a run's folder, which may have been copied from elsewhere."""
     folder = path.parent
     in_place = folder.name.startswith("version_") or any((folder / name).is_dir() for name in ("checkpoints", "parts"))
     return path.name.startswith("config") and in_place
 
 
 def check_no_links(folder: Path) -> None:
-    """Refuse a run's folder with links that lead out of it: what is written there would lie elsewhere.
+    """Refuse a run's folder with links that lead out of it, because files could be written elsewhere through them.
 
     Raises:
-        ConfigError: names the link.
+        ConfigError: there is such a link; the message names it.
     """
     whole = folder.resolve()
     for place, folders, files in os.walk(folder):
@@ -232,11 +232,11 @@ def check_no_links(folder: Path) -> None:
 
 @contextmanager
 def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[None]:
-    """Have jsonargparse import nothing but what is allowed inside, and nothing from beside somebody else's file.
+    """Make jsonargparse import only allowed classes inside the block, and nothing from the folder of a foreign file.
 
     Args:
-        own: what the user has written; the classes among it are allowed.
-        folders: where files of somebody else lie.
+        own: the words that the user has written; classes among them are allowed.
+        folders: the folders with files that somebody else may have written.
     """
     from jsonargparse import set_parsing_settings
     from jsonargparse._common import parsing_settings

@@ -1,5 +1,5 @@
-"""What is typed behind a command, or said in Python, read without torch: files, keys and checkpoints that are not there
-are refused within a second.
+"""Reads what is typed after a command, or given in Python, without torch. Missing files, unknown keys and missing
+checkpoints are refused within a second.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be done, with which configuration.
+    """A command and its configuration.
 
     Attributes:
         command: the command.
-        layers: the configuration, in layers; each over those before it.
-        name: of the runs.
-        configs: the files that it was made from.
-        foreign: those that somebody else may have written, so that only allowed classes are built.
-        help: flags such as ``--help`` → what stands behind them; a run is made only where there are none.
-        said: what the user has written in files that are no layers, for a run's own configuration takes their place.
+        layers: the configuration in layers, each of which is laid over the previous ones.
+        name: the name of the runs.
+        configs: the files of the configuration.
+        foreign: the files that somebody else may have written, for which only allowed classes are built.
+        help: maps each flag such as ``--help`` to the word after it; a run is built only if there are no such flags.
+        said: the words in the user's files that are no layers because a run's saved configuration replaces them.
     """
 
     command: Command
@@ -57,17 +57,17 @@ class Asked:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """The whole configuration, as it goes to the parser."""
+        """The whole configuration, as the parser gets it."""
         return laid([DEFAULTS, *self.layers])
 
     @property
     def own(self) -> list[Path]:
-        """The user's own configurations."""
+        """The configurations that the user wrote."""
         return [path for path in self.configs if path not in self.foreign and not is_of_run(path)]
 
     @property
     def words(self) -> set[str]:
-        """All that the user has written: the classes among it are allowed."""
+        """All that the user has written. Classes among it are allowed."""
         return _words(self.layers) | self.said
 
 
@@ -77,8 +77,8 @@ def _words(layers: Sequence[Layer]) -> set[str]:
 
 
 def title(configs: Sequence[Path]) -> str:
-    """The name of the runs of these configurations: that of all, for a base trained twice with other changes makes two
-    kinds of runs.
+    """Return the name of the runs of these configurations. It contains all their names, because one base that is
+    trained with different changes makes different kinds of runs.
 
     Example:
         >>> title([Path("quickstart.yaml"), Path("more.yaml")])
@@ -88,12 +88,14 @@ def title(configs: Sequence[Path]) -> str:
 
 
 def made_from(configs: Sequence[Path]) -> str:
-    """The first line of a run's own configuration: the files that it came from."""
+    """Return the first line of a run's configuration, which names the files that it came from."""
     return _MADE_FROM + " and ".join(" and ".join(map(str, origins(path))) for path in configs)
 
 
 def origins(config: Path) -> list[Path]:
-    """The files that a configuration came from: itself, or, of a run's own, those that its first line names."""
+    """Return the files that a configuration came from: the file itself, or, for a run's configuration, the files that
+    its first line names.
+    """
     with config.open(encoding="utf-8", errors="replace") as file:
         head = file.readline(10_000).rstrip("\n")
     own = head.removeprefix(_MADE_FROM).split(" and ") if head.startswith(_MADE_FROM) else [config]
@@ -109,19 +111,19 @@ def read(
     of_run: bool = False,
     trusted: Sequence[Path] = (),
 ) -> Asked:
-    """Read what is typed behind a command.
+    """Read what is typed after a command.
 
     Args:
         command: the command.
-        typed: what is behind it.
-        source: who names the configurations, where nobody typed ``--config``.
-        overrides: further keys → their values, over what is typed; ``method`` → the name of a method.
-        of_run: whether the configuration is a run's own, wherever it lies.
-        trusted: files of the user's own from which it was made; what they name is allowed.
+        typed: the words after the command.
+        source: the name of the caller that gives the configurations, if nobody typed ``--config``.
+        overrides: maps further keys to their values, which override what is typed; ``method`` is the name of a method.
+        of_run: whether the configuration is that of a run, in whatever folder it is.
+        trusted: files of the user from which it was made; what they name is allowed.
 
     Raises:
-        ConfigError: what can be known to be wrong without building a run: files, keys, classes of fedlit, checkpoints
-            that do not exist.
+        ConfigError: an error that can be found without building a run: in files, keys, classes of fedlit, or
+            checkpoints that do not exist.
 
     Example:
         >>> read("describe", ["--config", "quickstart"], overrides={"seed": 3}).content["seed"]
@@ -177,7 +179,7 @@ def read(
 
 
 def _apart(typed: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Flags that ask for help, with the word behind them, and the other words."""
+    """Return the flags that ask for help, with the words after them, and the other words."""
     helping, words, asks = dict[str, str](), list[str](), ""
     for word in typed:
         flag, _, value = word.partition("=")
@@ -192,18 +194,20 @@ def _apart(typed: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def layers_of(typed: Sequence[str]) -> list[Layer]:
-    """A layer for each key that is typed, with its value."""
+    """Return a layer for each typed key, with its value."""
     return [_layer(flag, value) for flag, value in pairs_of(typed)]
 
 
 def _layer(flag: str, value: Any) -> Layer:
-    """Brackets are read here; what plain text means, the type of its key says."""
+    """Return a layer with one key. Brackets are parsed here; the type of the key determines what plain text means."""
     brackets = isinstance(value, str) and value.startswith(("{", "["))
     return Layer({flag.removeprefix("--"): parse_yaml(value, flag) if brackets else value})
 
 
 def _method_layers(methods: Sequence[Path]) -> list[Layer]:
-    """A method's file lies over all others, in which whatever makes another method goes back to its default."""
+    """Return the layers of a method, which are laid over all files. Below the method's file, everything that belongs to
+    another method is reset to its default.
+    """
     if len(methods) > 1:
         named = " and ".join(path.stem for path in methods)
         raise ConfigError(
@@ -221,10 +225,10 @@ def _method_layers(methods: Sequence[Path]) -> list[Layer]:
 
 
 def pairs_of(typed: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Flags and their values, each with one.
+    """Yield flags and their values, one value for each flag.
 
     Raises:
-        ConfigError: a flag without value, a value without flag.
+        ConfigError: a flag has no value, or a value has no flag.
     """
     words = iter(typed)
     for word in words:
@@ -247,7 +251,7 @@ def pairs_of(typed: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _check_typed(layer: Layer, files: Sequence[Layer]) -> None:
-    """Refuse a key that there is not; what the files' classes take may have been meant."""
+    """Refuse an unknown key or class. The message suggests similar keys, including those of the files' classes."""
     ((key, value),) = layer.values.items()
     check_key(key, also=[own.replace(".init_args", "") for file in files for own, _ in flatten(dict(file.values))])
     if key in GROUPS and not isinstance(value, Mapping):
@@ -264,10 +268,10 @@ def check_format(command: str, style: str) -> None:
 
 
 def _own_config(command: Command, configs: Sequence[Path], root: Path, name: str, checkpoint: Any) -> Path | None:
-    """The configuration that the run in question was trained with, to take the place of the files'.
+    """Return the configuration with which the run was trained. It replaces the configuration of the files.
 
     Raises:
-        ConfigError: there is no such run, it has no such checkpoint, or it is another configuration's.
+        ConfigError: there is no such run, it has no such checkpoint, or it belongs to another configuration.
     """
     scoring = command in ("validate", "test", "predict")
     if not scoring and (command != "fit" or checkpoint is None):

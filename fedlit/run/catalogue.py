@@ -1,5 +1,5 @@
-"""The methods that came with fedlit: of each a card, which says what it is, and a configuration, which is laid over any
-other. Imports nothing heavy.
+"""The methods that come with fedlit. Each has a card, which describes it, and a configuration, which is laid over any
+other one. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ class Card:
     """The card of a method.
 
     Attributes:
-        name: by which it is called: ``--method NAME``.
-        title: what its authors call it.
-        idea: what it does, in one sentence.
+        name: the name for ``--method NAME``.
+        title: the name that its authors use.
+        idea: a sentence on what it does.
         family: one of :data:`FAMILIES`.
-        paper: authors, year, title, where.
-        equation: what it computes, and where the paper says so; some lines of text.
-        travels: what is sent, and received.
-        stays: what each client keeps to itself.
-        columns: whether clients may have other columns: ``yes``, ``no``, or ``in a private part``: where what differs
-            is not federated.
-        classes: whether they may have other classes.
-        tasks: whether they may have other tasks.
-        sizes: whether they may have networks of other sizes (numbers of rows may always differ).
-        upload: what a client sends in an exchange, as a multiple of the federated part (FedAvg: 1); None where that
-            cannot be compared, for no network travels.
-        download: what it receives, likewise.
-        time: gradients that a client computes in a step, as a multiple of FedAvg's, or None.
-        robust: whether it tolerates clients that send anything.
-        defaults: the settings of its class with their defaults, and what is to be said of them; empty for nothing.
-        tune: what is worth trying: key → values, as a search's space.
-        diff: where it differs from the paper.
-        helps: whom it is meant for.
-        python: the class or classes, ``fedlit.Ditto``; empty for a pattern.
+        paper: the authors, year, title and place of publication.
+        equation: what it computes, with the place in the paper; several lines of text.
+        travels: what is sent and received.
+        stays: what each client keeps private.
+        columns: whether clients may have different columns: ``yes``, ``no``, or ``in a private part``, if the part that
+            differs is not federated.
+        classes: whether clients may have different classes.
+        tasks: whether clients may have different tasks.
+        sizes: whether clients may have networks of different sizes (numbers of rows may always differ).
+        upload: what a client sends in an exchange, as a multiple of the federated part (FedAvg: 1); None if this cannot
+            be compared, because no network is sent.
+        download: what a client receives, likewise.
+        time: the number of gradients that a client computes in a step, as a multiple of FedAvg's, or None.
+        robust: whether it tolerates clients that send arbitrary values.
+        defaults: the settings of its class with their defaults, and remarks on them; empty for none.
+        tune: maps each key that is worth tuning to its values, in the format of a search space.
+        diff: how it differs from the paper.
+        helps: for whom it is meant.
+        python: the class or classes, such as ``fedlit.Ditto``; empty for a pattern.
     """
 
     name: str
@@ -96,12 +96,12 @@ class Card:
 
     @property
     def config(self) -> Path:
-        """The configuration that makes a run one of this method."""
+        """The configuration file that applies this method."""
         return find_config(self.name, METHODS)
 
     @property
     def source(self) -> str:
-        """First author and year, where there is a paper."""
+        """The first author and the year, if there is a paper."""
         found = re.match(r"(.+?)(, | and | et al\.? | \(?(?=\d{4})).*?(\d{4})", self.paper)
         if found is None:
             return "–"
@@ -109,7 +109,7 @@ class Card:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Title → what there is to say below it."""
+        """Maps each title to the text below it."""
         facts = {
             "Paper": self.paper,
             "For": self.helps,
@@ -139,7 +139,7 @@ def cards() -> dict[str, Card]:
 
 
 def space_words(space: object) -> str:
-    """What a search may try for a key, in words.
+    """Describe in words what a search may try for a key.
 
     Example:
         >>> space_words({"low": 0.1, "high": 1.0, "log": True})
@@ -153,7 +153,7 @@ def space_words(space: object) -> str:
 
 
 def times(value: float | None) -> str:
-    """A multiple, as people read it.
+    """Return a multiple as text for the user.
 
     Example:
         >>> times(1.0), times(1.5), times(None)

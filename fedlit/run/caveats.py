@@ -1,4 +1,4 @@
-"""What has to be said beside scores: networks that are no better than the simplest models, means over units."""
+"""Caveats on scores: networks that are no better than the simplest models, and means over different units."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _SAME_SIZE = 3.0  # times: standard deviations of targets in one unit
 
 
 def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
-    """Notes on classifiers that predict one class only, or, where there are few rows, are a point or more below a
-    logistic regression of the client's own training rows; beyond 20 clients, on how many were not looked at.
+    """Return notes on classifiers that predict only one class, or that are a point or more below a logistic regression
+    of the client's training rows if these are few. If there are more than 20 clients, a note states how many were not
+    examined.
 
     Args:
-        data: the clients here.
-        results: of one split; its scores are those of the networks.
+        data: the data of the clients in this process.
+        results: the results for one split, with the scores of the networks.
     """
     notes = []
     for client in data.clients[:_MOST_CLIENTS]:
@@ -54,7 +55,7 @@ def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
 
 
 def _logistic(client: EncodedClient, rows: Rows) -> float | None:
-    """The main score of a logistic regression; None where there are many rows, or one class to learn."""
+    """Return the main score of a logistic regression; None if there are many rows, or only one class to learn."""
     import torch
 
     x, y = client.train.x.numpy(), client.train.y.numpy()
@@ -71,8 +72,8 @@ def _logistic(client: EncodedClient, rows: Rows) -> float | None:
 
 
 def mixed_units(data: FederatedData) -> frozenset[str]:
-    """Scores in units of the target, if clients' targets have other names, or sizes more than three times apart: a mean
-    over clients would say nothing.
+    """Return the scores in units of the target if clients' targets have different names, or scales that differ by more
+    than a factor of three, because a mean over clients would be meaningless.
     """
     tasks = [spec.task for spec in data.specs if isinstance(spec.task, Regression)]
     if len(tasks) < 2:

@@ -1,4 +1,4 @@
-"""Where configurations are found. Imports nothing heavy: light commands use it too."""
+"""Finds and reads configurations. It imports nothing heavy, because light commands use it too."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ MOST_BYTES, MOST_VALUES, MOST_DEEP = 2**22, 500_000, 100
 
 
 def config_folders() -> list[Path]:
-    """Where a configuration of a bare name is looked for, in this order: here, ``configs/``, and what came with
-    the package.
+    """Return the folders in which a configuration is searched by its name, in this order: the current folder,
+    ``configs/``, and the folder that comes with the package.
     """
     package = Path(__file__).parents[1]
     shipped = package / "configs"  # in a wheel
@@ -45,22 +45,24 @@ def config_folders() -> list[Path]:
 
 
 def known_configs(below: str = "") -> list[str]:
-    """Names of the files in ``configs/`` and in the package, or in their folders ``studies`` or ``methods``."""
+    """Return the names of the files in ``configs/`` and in the package, or in their folders ``studies``
+    or ``methods``.
+    """
     return sorted({path.name for folder in config_folders()[1:] for path in (folder / below).glob("*.yaml")})
 
 
 def find_config(name: str, below: str = "", *, also: Path | None = None, what: str = "") -> Path:
-    """The file of a configuration, a study or a method.
+    """Find the file of a configuration, a study or a method.
 
     Args:
         name: a path, or a bare file name, with or without ``.yaml``.
-        below: :data:`STUDIES` or :data:`METHODS`; empty for configurations. What lies here is a method only if its
-            name has an ending.
-        also: a folder to look into last; paths may be relative to it too.
-        what: where the name stands, if it was not typed.
+        below: :data:`STUDIES` or :data:`METHODS`; empty for configurations. A file in the current folder is taken as a
+            method only if its name has an ending.
+        also: a further folder, which is searched last; paths may also be relative to it.
+        what: the place of the name, if it was not typed.
 
     Raises:
-        ConfigError: there is none; says where was looked and what there is.
+        ConfigError: there is no such file; the message lists the folders that were searched and the known names.
 
     Example:
         >>> find_config("quickstart").name, find_config("fedavg", METHODS).name
@@ -95,7 +97,7 @@ def find_config(name: str, below: str = "", *, also: Path | None = None, what: s
 
 
 def shown(path: Path) -> str:
-    """A file as a message names it: from here, if it is below.
+    """Return a file's name for messages: relative to the current folder if it is below it.
 
     Example:
         >>> shown(Path.cwd() / "own" / "config.yaml")
@@ -105,8 +107,8 @@ def shown(path: Path) -> str:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping: YAML would silently keep the second. Numbers are those of
-    YAML 1.2: in 1.1 ``8:28`` is 508, of base 60, and ``1e-3`` is text.
+    """Refuses a key that occurs twice in one mapping, of which YAML would silently keep the second. Numbers are those
+    of YAML 1.2: in YAML 1.1, ``8:28`` is 508 (in base 60) and ``1e-3`` is text.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -132,10 +134,10 @@ _StrictLoader.add_implicit_resolver(
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Parse a text, and refuse what is not YAML or has a key twice.
+    """Parse a text, and refuse text that is not YAML or has a key twice.
 
     Raises:
-        ConfigError: it is not YAML; names ``where`` it stands.
+        ConfigError: the text is not YAML; the message begins with ``where``.
     """
     try:
         if _depth(text) > MOST_DEEP:  # PyYAML takes very long for it
@@ -165,7 +167,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _depth(text: str) -> int:
-    """Return how deeply brackets are nested; those within words count, too."""
+    """Return how deeply brackets are nested. Brackets within words count, too."""
     if text.count("[") + text.count("{") <= MOST_DEEP:
         return 0
     deep = most = 0
@@ -176,7 +178,7 @@ def _depth(text: str) -> int:
 
 
 def _values(tree: Any, known: dict[int, float]) -> float:
-    """How many values there are, each counted wherever an anchor repeats it; without end where one holds itself."""
+    """Return the number of values, each counted wherever an anchor repeats it; infinity if a value contains itself."""
     if not isinstance(tree, dict | list):
         return 1
     if id(tree) not in known:
@@ -187,15 +189,17 @@ def _values(tree: Any, known: dict[int, float]) -> float:
 
 @lru_cache(256)
 def _content(text: str, where: str) -> Any:
-    """Of a file that a study names in each of its methods, parsed once: that takes longer than to copy it."""
+    """Parse a file that a study names in each of its methods only once, because parsing takes longer than copying the
+    result.
+    """
     return parse_yaml(text, where)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The keys and values of a file.
+    """Return the keys and values of a file.
 
     Raises:
-        ConfigError: it is no YAML mapping; names the file (a parser's own message would not).
+        ConfigError: the file is not a YAML mapping; the message names the file (a parser's message would not).
     """
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -218,7 +222,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """The leaves of nested mappings, as (``a.b.c``, value)."""
+    """Return the leaves of nested mappings, as pairs (``a.b.c``, value)."""
     if isinstance(tree, dict):
         return [
             pair for key, value in tree.items() for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
@@ -227,12 +231,12 @@ def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def listed(value: Any) -> list[Any]:
-    """None, one thing or several, as a list."""
+    """Return None, one value or several values as a list."""
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 def typed_value(value: Any) -> str:
-    """A value as it is typed behind a key: text as it is, all else as YAML has it on one line.
+    """Return a value as it is typed after a key: text unchanged, all other values as YAML in one line.
 
     Example:
         >>> typed_value("core"), typed_value([1, None]), typed_value(math.inf)

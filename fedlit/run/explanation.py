@@ -1,4 +1,4 @@
-"""``fedlit explain``: what a trained run has to show besides scores, as pictures, tables, and words."""
+"""``fedlit explain``: explains a trained run in pictures, tables and words."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class Explanation(Shown):
     """The findings about a run, and where they were written.
 
     Attributes:
-        table: the corrections with their marks, the mean losses (u as index, a column for each path), or the effects.
-        files: what was written.
-        told: the findings, from the top.
+        table: the corrections with their marks, the mean losses (with u as index, and a column for each path), or the
+            effects.
+        files: the files that were written.
+        told: the findings, from top to bottom.
     """
 
     table: pd.DataFrame
@@ -44,7 +45,7 @@ class Explanation(Shown):
     told: Sequence[str | Grid]
 
     def parts(self) -> Sequence[str | Grid]:
-        """The findings."""
+        """Return the findings."""
         return self.told
 
 
@@ -147,7 +148,7 @@ def _effects(run: Path, client: str | None, target: Path) -> Explanation:
 
 
 def _effects_told(effects: pd.DataFrame, client: str | None) -> Iterator[str | Grid]:
-    """For each output: effects with intervals, variances, and sites' own effects."""
+    """Yield, for each output, effects with intervals, variances, and sites' random effects."""
     shares = intraclass(effects)
     for output, rows in effects.groupby("output", sort=False):
         parts = {str(part): own for part, own in rows.groupby("part", sort=False)}
@@ -170,7 +171,9 @@ def _effects_told(effects: pd.DataFrame, client: str | None) -> Iterator[str | G
 
 
 def _estimates(named_by: str, rows: pd.DataFrame) -> Grid:
-    """Estimates with intervals; without where a column is made up by others, or sites do not differ."""
+    """Return a table of estimates with intervals. There is no interval if a column is a combination of others, or if
+    sites do not differ.
+    """
     lines = []
     for name, value, error in rows[[named_by, "value", "error"]].itertuples(index=False):
         interval = f"{value - 1.96 * error:.4g} to {value + 1.96 * error:.4g}" if error > 0 else "–"

@@ -1,4 +1,6 @@
-"""The folders of runs: where they lie, which checkpoint is meant, and one process at a time that writes to one."""
+"""The folders of runs: finds them and their checkpoints, and ensures that only one process at a time writes to a
+folder.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +40,19 @@ _LONGEST = 200  # bytes of a name that file systems take, with something before 
 
 @cache
 def say_once(text: str) -> None:
-    """Print a notice that several steps of one command would repeat."""
+    """Print a notice only once, even if several steps of one command would repeat it."""
     say(text)
 
 
 def check_name(name: str, key: str) -> None:
-    """Refuse a name of a folder that would lead elsewhere, or that a file system or a shell takes for something else.
+    """Refuse a folder name that leads elsewhere, or that has a special meaning for a file system or a shell.
 
     Args:
-        name: of runs, of a method, of a client.
-        key: where it stands, for the message.
+        name: the name of runs, of a method, or of a client.
+        key: the key or flag of the name, for the message.
 
     Raises:
-        ConfigError: always says the rules.
+        ConfigError: the name is not allowed; the message always states the rules.
 
     Example:
         >>> check_name("../../x", "--name")
@@ -67,16 +69,16 @@ def check_name(name: str, key: str) -> None:
 
 
 def _versions(parent: Path) -> dict[int, Path]:
-    """The ``version_<n>`` folders by number, the newest first."""
+    """Map each number to its ``version_<n>`` folder, the newest first."""
     folders = {path.name.removeprefix("version_"): path for path in parent.glob("version_*")}
     return dict(sorted(((int(number), path) for number, path in folders.items() if number.isdigit()), reverse=True))
 
 
 def newest_run(root: Path, name: str) -> Path | None:
-    """The newest ``version_<n>`` folder of a name in which training began, None if there is none.
+    """Return the newest ``version_<n>`` folder of a name in which training began, or None if there is none.
 
     Raises:
-        ConfigError: it has no checkpoint: an older run in its place would be a surprise.
+        ConfigError: it has no checkpoint; to use an older run instead would be a surprise.
     """
     begun = [path for path in _versions(root / name).values() if (path / CHECKPOINTS).is_dir()]
     if not begun:
@@ -95,10 +97,10 @@ def _has_any(folder: Path) -> bool:
 
 
 def _usable(last: Path) -> Path:
-    """The last checkpoint; the one before it, with a notice, where the last one is damaged or gone.
+    """Return the last checkpoint. If it is damaged or missing, print a notice and return the one before it.
 
     Raises:
-        ConfigError: there is no whole one.
+        ConfigError: neither of them is whole.
     """
     found = list[str]()
     for path in (last, last.with_name(PREVIOUS)):
@@ -118,15 +120,15 @@ def _usable(last: Path) -> Path:
 
 
 def find_run(run: str | Path, fits: Callable[[Path], bool] | None = None) -> Path:
-    """A run's folder, whichever way it is named.
+    """Find a run's folder, given its path, the folder of its runs, or the name of its configuration.
 
     Args:
-        run: a run's folder; a folder of runs or the name of a configuration for its newest run that fits, else the
-            newest.
-        fits: whether a run has what is asked of it; that its training began if None.
+        run: a run's folder; or a folder of runs or the name of a configuration, which stands for its newest run that
+            fits, otherwise for the newest run.
+        fits: returns whether a run has what is required; if None, whether its training began.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such run.
     """
     fits = fits or (lambda folder: (folder / CHECKPOINTS).is_dir())
     path = Path(run)
@@ -146,16 +148,16 @@ def find_run(run: str | Path, fits: Callable[[Path], bool] | None = None) -> Pat
 
 
 def run_folder(checkpoint: Path) -> Path | None:
-    """The run's folder that a checkpoint lies in, None if it lies elsewhere."""
+    """Return the run's folder that contains a checkpoint, or None if it is not in one."""
     inside = checkpoint.parent.name == CHECKPOINTS and checkpoint.parent.parent.name.startswith("version_")
     return checkpoint.parent.parent if inside else None
 
 
 def new_folder(root: Path, name: str) -> Path:
-    """Make the next ``version_<n>``; two processes that start at once get two.
+    """Create the next ``version_<n>`` folder. Two processes that start at the same time get different folders.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: the folder cannot be created.
     """
     parent = root / name
     try:
@@ -175,7 +177,7 @@ def new_folder(root: Path, name: str) -> Path:
 
 
 def to_resume(root: Path, name: str, ckpt_path: str | Path | None) -> tuple[Path | None, Path | None]:
-    """(checkpoint, folder to continue in) of a ``--ckpt_path``.
+    """Return (checkpoint, folder to continue in) for a ``--ckpt_path``.
 
     Raises:
         ConfigError: there is no such checkpoint.
@@ -201,14 +203,14 @@ def to_resume(root: Path, name: str, ckpt_path: str | Path | None) -> tuple[Path
 def to_score(
     root: Path, name: str, ckpt_path: str | Path | None, own: Path | None, purpose: str
 ) -> tuple[Path, Path | None]:
-    """(checkpoint, folder to write to) of a ``--ckpt_path``.
+    """Return (checkpoint, folder to write to) for a ``--ckpt_path``.
 
     Args:
         root: the folder of all runs.
-        name: of this configuration's runs.
+        name: the name of this configuration's runs.
         ckpt_path: a file, ``best``, ``last``, or None for the last one.
         own: the folder of the run that was just trained; the newest one if None.
-        purpose: what for; messages say so.
+        purpose: the purpose, for messages.
 
     Raises:
         ConfigError: there is no such checkpoint.
@@ -228,11 +230,12 @@ def to_score(
 
 
 def _best(last: Path) -> Path:
-    """The best checkpoint, which is the one that the last one names; the newest, with a notice, where that is gone. It
-    is the last one itself where each client ended with the best of its epochs (``model.keep``).
+    """Return the best checkpoint, which is the one that the last checkpoint names. If it is missing, print a notice and
+    return the newest best one. If each client ended with the best of its epochs (``model.keep``), return the last
+    checkpoint.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no best checkpoint.
     """
     from fedlit.train.manifest import read_checkpoint
 
@@ -254,12 +257,12 @@ def _best(last: Path) -> Path:
 
 
 def find_trained(run: str | Path, ckpt_path: str, purpose: str) -> tuple[Path, Path]:
-    """(folder, checkpoint) of a run that is named by its folder or its configuration.
+    """Return (folder, checkpoint) of a run, given its folder or its configuration.
 
     Args:
         run: see :func:`find_run`.
         ckpt_path: see :func:`to_score`.
-        purpose: what for; messages say so.
+        purpose: the purpose, for messages.
 
     Raises:
         ConfigError: there is no such run, or no such checkpoint.
@@ -271,10 +274,11 @@ def find_trained(run: str | Path, ckpt_path: str, purpose: str) -> tuple[Path, P
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Have no other process write to a run's folder inside the block; the folder goes if nothing was written.
+    """Prevent other processes from writing to a run's folder inside the block. The folder is removed if nothing was
+    written.
 
     Raises:
-        ConfigError: another process writes there.
+        ConfigError: another process is writing to the folder.
     """
     do = "wait for it or end it; without --ckpt_path a new run begins, in a folder of its own"
     try:
@@ -288,16 +292,16 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: Path, text: str | None, step: int) -> None:
-    """Mark a folder as a run's and write its configuration, now that any checkpoint has been accepted. A resumed run
-    that changes the configuration keeps the earlier one beside it.
+    """Mark a folder as a run's and write its configuration, after any checkpoint has been accepted. If a resumed run
+    changes the configuration, the earlier one is kept next to it.
 
     Args:
-        folder: the run's.
-        text: of its configuration; None for a run that was made in Python.
-        step: aligned steps behind it.
+        folder: the folder of the run.
+        text: the text of its configuration; None for a run that was made in Python.
+        step: the number of aligned steps so far.
 
     Raises:
-        ConfigError: nothing can be written there.
+        ConfigError: the folder cannot be written to.
     """
     config, kept = folder / CONFIG, None
     try:

@@ -1,4 +1,4 @@
-"""``fedlit fit --help``: the parser's own help, of the keys that matter first."""
+"""``fedlit fit --help``: prints the parser's help, with the most important keys first."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ _WORDS: dict[Any, str] = {
 
 
 def print_help(parser: Any, command: str, asked: Mapping[str, str]) -> NoReturn:
-    """Print the help of a command, of a group of keys, of a key, or of a class, and end.
+    """Print the help of a command, of a group of keys, of a key, or of a class, and exit.
 
     Args:
-        parser: with all keys.
+        parser: the parser with all keys.
         command: one of :data:`SHOWN`.
-        asked: ``--help`` → nothing, ``all``, a group or a key; ``--data.source.help`` → a class.
+        asked: maps ``--help`` to nothing, ``all``, a group or a key, or ``--data.source.help`` to a class.
 
     Raises:
         ConfigError: there is no such topic.
-        SystemExit: it was printed.
+        SystemExit: the help was printed.
     """
     (flag, topic), *_ = asked.items()
     if flag.endswith(".help"):
@@ -68,7 +68,7 @@ def print_help(parser: Any, command: str, asked: Mapping[str, str]) -> NoReturn:
 
 
 def _chosen(text: str, command: str, topic: str) -> str:
-    """The parts of the whole help that are asked for: titles, with the keys below each."""
+    """Return the requested parts of the whole help: titles, with the keys below each."""
     sections: list[tuple[str, dict[str, str]]] = []
     for line in text.partition("\n\n")[2].splitlines():
         if line and not line.startswith(" "):
@@ -108,7 +108,7 @@ def _chosen(text: str, command: str, topic: str) -> str:
 def keys_markdown(parser: Any) -> str:
     """All configuration keys for a page: a table for each group, with type, default and meaning.
 
-    Of the keys of Lightning's Trainer it has only those that ``fedlit fit --help`` shows.
+    Of the keys of Lightning's Trainer, it contains only those that ``fedlit fit --help`` shows.
 
     Args:
         parser: with all keys.
@@ -129,7 +129,7 @@ def keys_markdown(parser: Any) -> str:
 
 
 def _type(hint: Any) -> str:
-    """A type as people write it in YAML."""
+    """Return a type in the terms of YAML."""
     if hint in (None, NoneType):
         return "null"
     outer, inner = get_origin(hint), get_args(hint)
@@ -148,7 +148,7 @@ def _default(value: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Words of docstrings without markup."""
+    """Return the text of docstrings without markup."""
     return re.sub(r"(`{1,2})([^`]+)\1", r"\2", _without_roles(text))
 
 

@@ -1,4 +1,4 @@
-"""A client that joins a trained run: the run's settings, with the newcomer's laid over them."""
+"""Prepares a client that joins a trained run: the run's settings, with the newcomer's laid over them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Joining:
 
     Attributes:
         run: the folder of the run that it joins.
-        checkpoint: of that run.
-        client: its name.
-        table: its rows.
-        clients: of the run.
-        federated: whether all go on training together, instead of the newcomer alone around a frozen core.
-        notes: what a person should know.
+        checkpoint: the checkpoint of that run.
+        client: the name of the newcomer.
+        table: the table of the newcomer.
+        clients: the clients of the run.
+        federated: whether all clients continue to train together, instead of the newcomer alone around a frozen core.
+        notes: what the user should know.
     """
 
     run: Path
@@ -57,27 +57,27 @@ class Joining:
         return f"{self.run.parent.name}+{self.client}"
 
     def joined(self, *more: str) -> Run:
-        """Return its run, untrained; ``more`` are further keys as on the command line."""
+        """Return the newcomer's untrained run. ``more`` are further keys, written as on the command line."""
         own, theirs = self._settings.source, self._settings.run["data"]["source"]
         both = {"data.source": _together((theirs, None), (own, [self.client]))}
         over = {**(both if self.federated else self._newcomer), "model.start": self._start}
         return self._settings.parse(self.name, over, more, exchange=self.federated)
 
     def alone(self) -> Run:
-        """Return the run of the same network on its own rows, from drawn values, without exchange."""
+        """Return the run of the same network on the newcomer's rows, from random initial values, without exchange."""
         return self._settings.parse(f"{self.name}-alone", self._newcomer)
 
 
 @dataclass
 class _Settings:
-    """The settings of a run, and what the newcomer changes.
+    """The settings of a run, and the newcomer's changes to them.
 
     Attributes:
-        run: of the run that is joined.
-        source: the newcomer's.
-        own: the rest of its configuration.
-        typed: what was typed.
-        files: the configurations that these came from, the run's first.
+        run: the settings of the run that is joined.
+        source: the source of the newcomer.
+        own: the rest of the newcomer's configuration.
+        typed: the typed keys.
+        files: the files of these configurations, the run's first.
     """
 
     run: Settings
@@ -87,7 +87,9 @@ class _Settings:
     files: list[Path]
 
     def parse(self, name: str, over: Settings, more: Sequence[str] = (), *, exchange: bool = False) -> Run:
-        """The run of the run's settings with ``over`` laid over them, then the newcomer's, then ``more``."""
+        """Build a run from the run's settings, with ``over``, the newcomer's settings and ``more`` laid over them in
+        this order.
+        """
         data = {key: value for key, value in self.run["data"].items() if key != "source"}  # replaced, not merged
         layers = [
             Layer({**self.run, "data": data}, f"{shown(self.files[0])}: ", own=False),
@@ -113,18 +115,19 @@ def prepare(
     checkpoint: str = "last",
     federated: bool = False,
 ) -> Joining:
-    """Read the run and the newcomer's own configuration.
+    """Read the run and the newcomer's configuration.
 
     Args:
-        run: a run's folder, or the name of a configuration: its newest run.
-        config: the newcomer's: ``data.source``, and keys that differ from the run's.
-        typed: further keys, as on the command line.
-        client: which of the source's clients, where it has several.
-        checkpoint: of the run: ``last``, ``best`` or a file.
-        federated: whether all go on training together.
+        run: a run's folder, or the name of a configuration, which stands for its newest run.
+        config: the newcomer's configuration: ``data.source``, and keys that differ from the run's.
+        typed: further keys, written as on the command line.
+        client: the client of the source, if it has several.
+        checkpoint: the run's checkpoint: ``last``, ``best`` or a file.
+        federated: whether all clients continue to train together.
 
     Raises:
-        ConfigError: no such run or checkpoint, a name that the run has, several clients, nothing that is shared.
+        ConfigError: there is no such run or checkpoint, the run already has this name, the source has several clients,
+            or nothing is shared.
     """
     folder = find_run(run)
     path, _ = to_score(folder.parent.parent, folder.parent.name, checkpoint, folder, "add-client")
@@ -167,7 +170,7 @@ def prepare(
 
 
 def _core(settings: Settings) -> Settings:
-    """What a newcomer takes: what the run shared, and no more, whatever its own configuration says of the exchange."""
+    """Return what a newcomer takes: exactly what the run shared, whatever its configuration says about the exchange."""
     started, exchange = settings["model"].pop("start", None) or {}, settings.get("exchange") or {}
     if exchange.get("federated"):
         started = {"core": exchange["federated"], "buffers": exchange.get("buffers", "private")}
@@ -180,7 +183,7 @@ def _core(settings: Settings) -> Settings:
 
 
 def _table(data: FederatedData, client: str | None, clients: Sequence[str]) -> ClientTable:
-    """The newcomer's table."""
+    """Return the newcomer's table."""
     tables = {table.name: table for table in data.source.tables(data.seed)}
     if client is None and len(tables) > 1:
         raise ConfigError(
@@ -200,7 +203,9 @@ def _table(data: FederatedData, client: str | None, clients: Sequence[str]) -> C
 def _for_newcomer(
     run: Settings, source: Any, table: ClientTable | None = None, notes: list[str] | None = None
 ) -> Settings:
-    """What a newcomer alone changes: its source, and no settings of other clients, which is noted."""
+    """Return the settings that change for a newcomer: its source, and no settings of other clients.
+    Changes are noted.
+    """
     name, notes = table.name if table is not None else "", notes if notes is not None else []
     over = {"data.source": source, "data.mutations": [], "data.leave_out": [], "data.columns": None}
     for group, key in (("model", "overrides"), ("data", "steps")):
@@ -218,7 +223,7 @@ def _for_newcomer(
 
 
 def _together(*parts: tuple[Any, list[str] | None]) -> dict[str, Any]:
-    """A source of several, each with the clients that are taken of it."""
+    """Return a source that combines several, each with the clients that are taken from it."""
     sources, clients = zip(*parts, strict=True)
     both = {"sources": list(sources), "clients": list(clients)}
     return {"class_path": "fedlit.data.shaping.together.Together", "init_args": both}

@@ -1,4 +1,4 @@
-"""The keys of a configuration: what is misspelt is answered before torch is imported, which takes seconds.
+"""The keys of a configuration. Misspelt keys are reported before torch is imported, which takes seconds.
 
 ``keys.json`` is generated from the parser that Lightning and fedlit's classes make; a test compares the two. What a
 class takes (``model.optimizer.lr``) is not there: it depends on the class.
@@ -36,7 +36,9 @@ def _known() -> list[str]:
 
 
 def _hint(key: str, also: Iterable[str], dashes: str) -> str:
-    """What may have been meant: a key of this name in another place, one of similar spelling, or of similar name."""
+    """Return a hint at the intended key: one with this name in another group, one with similar spelling, or one with a
+    similar name.
+    """
     known = list(dict.fromkeys([*_known(), *also]))
     leaf = key.rpartition(".")[2]
     same = [f"{dashes + other!r}" for other in known if other.rpartition(".")[2] == leaf]
@@ -53,16 +55,16 @@ def _shown(key: str, where: str) -> str:
 
 
 def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
-    """Refuse a key that no configuration has.
+    """Refuse a key that does not exist in any configuration.
 
     Args:
-        key: such as ``trainer.max_epochs``; what a class takes is not looked at.
-        where: the file that it stands in, with the key that it stands below, such as ``study.yaml: methods.gl.set.``;
-            empty for the command line.
+        key: a key such as ``trainer.max_epochs``; the arguments of a class are not checked.
+        where: the file of the key, with the key above it, such as ``study.yaml: methods.gl.set.``; empty for the
+            command line.
         also: keys of classes, such as ``model.optimizer.lr``, that may have been meant.
 
     Raises:
-        ConfigError: there is none, with the one that may have been meant.
+        ConfigError: the key does not exist; the message suggests a similar one.
 
     Example:
         >>> check_key("trainer.max_epochs")
@@ -86,16 +88,16 @@ def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
 
 
 def check_classes(key: str, value: Any, where: str = "") -> None:
-    """Refuse a class that fedlit does not have: a key's own text, or a ``class_path`` inside. Other text inside may be
-    anybody's name, and is left to the parser.
+    """Refuse a class that fedlit does not have, in the text of a key or in a ``class_path`` inside its value. Other
+    text inside may be any name, and is left to the parser.
 
     Args:
         key: the key of the value.
-        value: text such as ``fedlit.FedProx``, or what may hold it; others than fedlit's own pass.
-        where: the file that it stands in; empty for the command line.
+        value: text such as ``fedlit.FedProx``, or a value that may contain it; classes of other packages pass.
+        where: the file of the value; empty for the command line.
 
     Raises:
-        ConfigError: there is none, with the one that may have been meant.
+        ConfigError: the class does not exist; the message suggests a similar one.
     """
     if isinstance(value, Mapping):
         for name, own in value.items():
@@ -111,10 +113,10 @@ def check_classes(key: str, value: Any, where: str = "") -> None:
 
 
 def check_file(content: Mapping[Any, Any], where: str) -> None:
-    """Refuse what is wrong in a configuration at first sight.
+    """Refuse errors in a configuration that can be found without building it.
 
     Raises:
-        ConfigError: a key or a class of fedlit that does not exist, a study, a group without keys.
+        ConfigError: a key or a class of fedlit does not exist, the file is a study, or a group has no keys.
     """
     if "methods" in content and not set(content) & set(GROUPS):
         raise ConfigError(

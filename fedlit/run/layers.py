@@ -1,4 +1,4 @@
-"""Configurations laid over one another, as plain keys and values: what the parser gets is one mapping."""
+"""Lays configurations over one another, as plain keys and values. The parser gets one mapping."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _RESET = ("model.optimizer", "model.scheduler")
 
 
 class Layer(NamedTuple):
-    """Keys and values of one origin.
+    """Keys and values from one origin.
 
     Attributes:
-        values: nested as in a file, or with dotted keys as on the command line.
-        where: what a message puts before a key: ``--``, or the file.
-        method: whether it is a method's file, which leaves the learning rate alone.
+        values: keys and values, nested as in a file or with dotted keys as on the command line.
+        where: the text before a key in messages: ``--``, or the file.
+        method: whether it is the file of a method, which does not change the learning rate.
         own: whether the user wrote it, so that the classes that it names are allowed.
     """
 
@@ -45,11 +45,11 @@ DEFAULTS = Layer({"model.optimizer": {"class_path": "torch.optim.AdamW"}})
 
 
 def laid(layers: Iterable[Layer]) -> dict[str, Any]:
-    """One configuration of several, later ones over those before.
+    """Merge several configurations into one. Later ones take precedence.
 
-    Classes are merged argument by argument. What was given to a class that is replaced stays where the new one takes
-    it; optimizers and schedulers start anew. Lists and other mappings are replaced whole; a key that ends with ``+``
-    adds to a list.
+    Classes are merged argument by argument. If a class is replaced, its given arguments are kept if the new class
+    accepts them; optimizers and schedulers start from their defaults. Lists and other mappings are replaced as a whole;
+    a key that ends with ``+`` adds to a list.
 
     Example:
         >>> files = Layer({"model": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}}}})
@@ -72,7 +72,7 @@ def laid(layers: Iterable[Layer]) -> dict[str, Any]:
 
 
 def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
-    """The tree with a value at a path; what is not along the path is shared."""
+    """Return the tree with a value at a path. Everything outside the path is shared with the old tree."""
     if not path:
         return _over(tree, str(value) if isinstance(value, PurePath) else value, key)
     name, *rest = path
@@ -93,7 +93,7 @@ def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
 
 
 def _over(base: Any, over: Any, key: str) -> Any:
-    """A value over another: classes argument by argument, all else replaced."""
+    """Lay a value over another: classes are merged argument by argument, all other values are replaced."""
     if not (_named(base) and isinstance(over, Mapping | str)) and not (_named(over) and isinstance(base, Mapping)):
         return over
     if isinstance(over, str) and not _named(over):
@@ -114,7 +114,7 @@ def _over(base: Any, over: Any, key: str) -> Any:
 
 
 def _named(value: Any) -> str:
-    """The class that a value names; empty if it names none."""
+    """Return the class that a value names, or an empty text if it names none."""
     found = value.get("class_path") if isinstance(value, Mapping) else value
     return found if isinstance(found, str) and (_CLASS.fullmatch(found) or isinstance(value, Mapping)) else ""
 
@@ -137,7 +137,7 @@ def _still_taken(args: Mapping[str, Any], path: str, key: str) -> Mapping[str, A
 
 
 def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) -> Any:
-    """A method that asks for the optimizer that there is already leaves its learning rate alone."""
+    """Keep the given learning rate if a method asks for an optimizer that is already configured."""
     before, after = (made.get(group) or {}).get(name), dict(_spec(value)["init_args"])
     given = f"{group}.{name}" in _RESET and "lr" in _spec(before)["init_args"]
     if not given or _named(before).rpartition(".")[2] != _named(value).rpartition(".")[2]:
@@ -147,7 +147,7 @@ def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) ->
 
 @cache
 def parameters_of(path: Any) -> list[str] | None:
-    """The arguments of a class, with those that it hands on to its bases; None if it cannot be imported."""
+    """Return the arguments of a class, with those that it passes on to its bases; None if it cannot be imported."""
     from jsonargparse import ArgumentParser
 
     try:
@@ -158,7 +158,7 @@ def parameters_of(path: Any) -> list[str] | None:
 
 
 def find_class(path: Any) -> Any:
-    """The class of a path, or of a bare name among Lightning's callbacks and loggers; None if there is none.
+    """Return the class of a path, or of a bare name among Lightning's callbacks and loggers; None if there is none.
 
     Raises:
         ErrorDuringImport: its module raises when it is imported.
@@ -173,7 +173,9 @@ def find_class(path: Any) -> Any:
 
 
 def given_in(layers: Iterable[Layer]) -> dict[str, tuple[Any, str]]:
-    """Key → its value, and how a message shows it; without ``init_args`` and ``class_path``, and later ones count."""
+    """Map each key, without ``init_args`` and ``class_path``, to its value and its name in messages. Later layers take
+    precedence.
+    """
     return {
         (plain := re.sub(r"\.(init_args|class_path)\b", "", key)): (value, layer.where + plain)
         for layer in layers

@@ -1,4 +1,4 @@
-"""The run of a configuration, by Lightning's parser."""
+"""Builds the run of a configuration with Lightning's parser."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = ["keys_of_parser", "load", "parse", "run_of"]
 
 @cache
 def _parser() -> LightningArgumentParser:
-    """One flat set of keys for all commands, so that a run's saved ``config.yaml`` serves them all. There is no
-    ``seed_everything``: no global generator is used.
+    """Return the parser, with one flat set of keys for all commands, so that a run's saved ``config.yaml`` is valid for
+    all of them. There is no ``seed_everything``, because no global generator is used.
     """
     parser = LightningArgumentParser(prog="fedlit", description="", exit_on_error=False, allow_abbrev=False)
     parser.add_argument(
@@ -64,7 +64,7 @@ def _parser() -> LightningArgumentParser:
 
 
 def keys_of_parser() -> dict[str, list[str]]:
-    """Group → its keys, as the parser has them; keys without a group stand under the empty name.
+    """Map each group to its keys, as the parser has them. Keys without a group are listed under the empty name.
 
     After a change of keys write them anew, in ``fedlit/run/keys.json``:
     ``python -c "import json; from fedlit.run.load import keys_of_parser; print(json.dumps(keys_of_parser()))"``
@@ -85,15 +85,16 @@ def load(
     """Load the run of a configuration.
 
     Args:
-        config: its name or path.
-        args: keys to change, as on the command line: ``"--trainer.max_epochs=3"``.
-        overrides: keys to change → their values, as Python objects; they override ``args``: ``{"trainer.max_epochs":
-            3}``. ``{"method": "fedprox"}`` applies a method's configuration to the file, before all other changes.
-        command: with ``test``, ``validate`` or ``predict`` the newest run's *own* saved configuration, changed by
-            ``args`` and ``overrides``, takes the place of the file's.
-        of_run: whether the configuration is a run's own, which may have been copied here: only allowed classes are
-            built (see :mod:`fedlit.run.allowed`).
-        trusted: the user's own files from which it was made; classes that they name are allowed.
+        config: the name or path of the configuration.
+        args: keys to change, written as on the command line: ``"--trainer.max_epochs=3"``.
+        overrides: maps keys to change to their values, which are Python objects and override ``args``:
+            ``{"trainer.max_epochs": 3}``. ``{"method": "fedprox"}`` applies a method's configuration to the file,
+            before all other changes.
+        command: with ``test``, ``validate`` or ``predict``, the saved configuration of the newest run, changed by
+            ``args`` and ``overrides``, replaces the file's.
+        of_run: whether the configuration is that of a run, which may have been copied from elsewhere: only allowed
+            classes are built (see :mod:`fedlit.run.allowed`).
+        trusted: files of the user from which it was made; the classes that they name are allowed.
 
     Raises:
         ConfigError: the configuration is not valid.
@@ -108,10 +109,10 @@ def load(
 
 
 def run_of(folder: Path) -> Run:
-    """The run of a run's folder, by its own configuration.
+    """Load the run of a run's folder, from its saved configuration.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: the folder has no configuration.
     """
     if not (folder / CONFIG).is_file():
         raise ConfigError(
@@ -122,11 +123,11 @@ def run_of(folder: Path) -> Run:
 
 
 def parse(asked: Asked) -> tuple[Run, Any]:
-    """The run that is asked for, and all that was parsed.
+    """Build the run, and return it with all that was parsed.
 
     Raises:
         ConfigError: a key or a value is refused.
-        SystemExit: help was asked for, and printed.
+        SystemExit: the user asked for help, which was printed.
     """
     # A class of the user is found in the working directory and beside the configuration that names it.
     here = [str(Path.cwd())] if asked.own or not asked.foreign or trusted() else []

@@ -1,4 +1,4 @@
-"""Where a run's scalars go: TensorBoard, other loggers of Lightning, or several."""
+"""The loggers of a run's scalars: TensorBoard, other loggers of Lightning, or several."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["LoggerChoice", "LoggerOf", "RunTrainer", "make_loggers"]
 
 
 class LoggerOf(Protocol):
-    """Makes a logger that writes below a folder: a class of Lightning's will do."""
+    """Builds a logger that writes to a folder. A logger class of Lightning is suitable."""
 
     def __call__(self, *, save_dir: Path) -> Logger:
-        """The logger."""
+        """Return the logger."""
 
 
 # in the order in which the parser tries them, also when it writes config.yaml: it takes anything for a callable
@@ -44,18 +44,18 @@ class RunTrainer(Trainer):
 def make_loggers(
     choice: LoggerChoice, folder: Path, board: BoardSettings, purge_step: int | None = None
 ) -> list[Logger]:
-    """The loggers of a run.
+    """Return the loggers of a run.
 
     Args:
-        choice: none if False; the run's own TensorBoard if None or True; else a logger, what makes one from the run's
-            folder, or a list of these. :class:`~fedlit.train.logger.FederatedTensorBoardLogger` without a folder is
-            the run's own.
-        folder: of the run.
+        choice: no loggers if False; the run's TensorBoard logger if None or True; otherwise a logger, a function that
+            builds one from the run's folder, or a list of these.
+            :class:`~fedlit.train.logger.FederatedTensorBoardLogger` without a folder stands for the run's logger.
+        folder: the folder of the run.
         board: what TensorBoard shows.
-        purge_step: when a run is resumed, drop TensorBoard's events after this step.
+        purge_step: the step after which TensorBoard's events are dropped, if a run is resumed.
 
     Raises:
-        ConfigError: something that is no logger, or cannot be made.
+        ConfigError: something is not a logger, or cannot be built.
 
     Example:
         >>> from lightning.pytorch.loggers import CSVLogger

@@ -1,6 +1,6 @@
-"""Several runs as one: the seeds of a study, whose clients are alike, trained as stacks.
+"""Trains several runs as one, such as the seeds of a study: clients of equal structure are trained as stacks.
 
-Each run stays what it is: its own data, clients, exchange and results. Only their aligned steps are executed together.
+Each run keeps its data, clients, exchange and results. Only the aligned steps are executed together.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["fit_seeds", "fit_together", "test_together"]
 
 
 def fit_seeds(run: Run, seeds: Iterable[int]) -> list[Run]:
-    """Train a run with several seeds, as one stacked computation where its clients allow.
+    """Train a run with several seeds, as one stacked computation if its clients allow.
 
     Args:
-        run: what to train, for instance ``fedlit.load("heart_gl.yaml")``; it is not changed.
-        seeds: one run each.
+        run: the run to train, for example ``fedlit.load("heart_gl.yaml")``; it is not changed.
+        seeds: the seeds, one for each run.
 
     Returns:
         The trained runs; ``run.loop.results["validation"]`` has the scores after the last epoch,
@@ -46,20 +46,20 @@ def fit_seeds(run: Run, seeds: Iterable[int]) -> list[Run]:
 
 
 def fit_together(runs: Sequence[Run]) -> list[Results]:
-    """Train runs that are not trained yet, step by step together; nothing is written to disk.
+    """Train untrained runs together, step by step. Nothing is written to disk.
 
     Their networks may differ; homogeneous clients are stacked over all runs. Runs trained one by one give the same
     results up to float32 rounding, which training amplifies: expect scores to differ by less than they do between
     seeds.
 
     Args:
-        runs: with equal Trainer options, pace of batches, engine and threads.
+        runs: runs with the same Trainer options, batching, engine and number of threads.
 
     Returns:
         Each run's scores on its validation split after the last epoch.
 
     Raises:
-        ConfigError: runs that cannot be trained together.
+        ConfigError: the runs cannot be trained together.
     """
     _check(runs, trained=False)
     _together(runs, lambda trainer, loop, data: trainer.fit(loop, datamodule=data))
@@ -102,7 +102,7 @@ def _check(runs: Sequence[Run], trained: bool) -> None:
 
 
 def _alike(run: Run) -> dict[str, Any]:
-    """The settings in which runs that are trained together must agree."""
+    """Return the settings in which runs that are trained together must agree."""
     return {
         "trainer options": run.trainer_options,
         "data: batches, batch_size and steps": run.data.batching.to_dict(),
@@ -113,7 +113,7 @@ def _alike(run: Run) -> dict[str, Any]:
 
 
 def _together(runs: Sequence[Run], work: Callable[[Trainer, FederatedLoop, LightningDataModule], Any]) -> None:
-    """One Trainer, one loop and one engine for the federations of all runs; each keeps its own exchange."""
+    """Run one Trainer, one loop and one engine for the federations of all runs. Each run keeps its exchange."""
     for run in runs:
         run.describe()
     loop = FederatedLoop.together([run.loop for run in runs])
@@ -131,7 +131,9 @@ def _trainer(runs: Sequence[Run]) -> Trainer:
 
 
 class _Exchanges(Callback):
-    """The exchanges of all runs as one callback: a Trainer takes no two of a kind that have a state to save."""
+    """The exchanges of all runs as one callback, because a Trainer does not accept two callbacks of one kind that have
+    a state to save.
+    """
 
     def __init__(self, runs: Sequence[Run]) -> None:
         for hook in ("fit_start", "train_start", "train_batch_end", "train_epoch_end", "fit_end", "exception"):
@@ -144,8 +146,8 @@ def _call_all(hooks: Iterable[Callable[..., None]], *args: Any) -> None:
 
 
 class _Data(LightningDataModule):
-    """The runs' data side by side; the batch of an aligned step is {number of the run: {client: batch}}, or
-    {client: batch} of a single run.
+    """The data of all runs. The batch of an aligned step is {number of the run: {client: batch}}, or {client: batch} if
+    there is a single run.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:

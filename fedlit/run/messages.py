@@ -1,5 +1,5 @@
-"""Why a configuration is refused, as one sentence: our key, jsonargparse's own reason or that of a class, what was
-found, what may have been meant.
+"""Explains in one sentence why a configuration is refused: the key, the reason of jsonargparse or of a class, the value
+found, and what may have been meant.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def misfit(content: Mapping[str, Any], hints: Mapping[str, Any], file: Path) -> 
     """Return why the values in a file do not fit the types of their keys; None if they do.
 
     Args:
-        content: what the file says.
-        hints: key → type.
-        file: where it stands.
+        content: the content of the file.
+        hints: maps each key to its type.
+        file: the file, for messages.
     """
     from jsonargparse import ArgumentParser
 
@@ -46,12 +46,12 @@ def misfit(content: Mapping[str, Any], hints: Mapping[str, Any], file: Path) -> 
 
 
 def why_refused(error: Exception, given: Given) -> FedlitError:
-    r"""Why a configuration is refused.
+    r"""Return the error that explains why a configuration is refused.
 
     Args:
-        error: jsonargparse's; or what a class says of its settings, or its module when it is imported. Where a value
-            may be of several kinds, jsonargparse wraps these in what each kind said.
-        given: what the user gave.
+        error: the error of jsonargparse, of a class about its settings, or of its module during the import. If a value
+            may be of several kinds, jsonargparse wraps the error of each kind.
+        given: the keys and values that the user gave.
 
     Example:
         >>> error = ArgumentError(None, 'Parser key "seed":\n  Expected a <class \'int\'>. Got value: eight')
@@ -88,7 +88,7 @@ def _failed(key: str, error: BaseException, given: Given) -> ConfigError:
 
 
 def _in_one_line(key: str, message: str, given: Given) -> str:
-    """What the parser says of the innermost key, without the alternatives around it."""
+    """Return the parser's message about the innermost key, without the alternatives around it."""
     lines = [line for line in message.rpartition('Parser key "')[2].splitlines()[1:] if line.strip()]
     deep = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     inner = list(takewhile(lambda line: line.startswith(" " * deep), lines)) or [message]
@@ -113,7 +113,7 @@ def _in_one_line(key: str, message: str, given: Given) -> str:
 
 
 def _hint(value: str, reasons: str) -> str:
-    """What may have been meant: one of the choices, a class of similar name, a list."""
+    """Return a hint at what may have been meant: one of the choices, a class with a similar name, or a list."""
     choices = re.findall(r"'([\w.-]+)'", "".join(re.findall(r"Literal\[.*?\]", reasons)))
     home, _, name = value.rpartition(".")
     if hint := did_you_mean(value, choices):
@@ -133,7 +133,7 @@ def _hint(value: str, reasons: str) -> str:
 
 
 def _full(key: str, given: Given) -> str:
-    """The full key of one in which parts are missing."""
+    """Return the full key for a key with missing parts."""
     for own in reversed(list(given)):
         parts = iter(own.split("."))
         if own.rpartition(".")[2] == key.rpartition(".")[2] and all(part in parts for part in key.split(".")):

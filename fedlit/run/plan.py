@@ -1,4 +1,4 @@
-"""What a run is going to do, before it does anything: who has what, what travels, when."""
+"""The plan of a run: which client has what, what is sent, and when."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Plan(Shown):
     """The plan of a run.
 
     Attributes:
-        clients: client → rows per split, features, classes, parameters, federated parameters, bytes that it sends
-            per exchange.
-        exchange: what is federated, when, by which rule.
-        before: what clients tell each other once, before the first step (see
-            :meth:`fedlit.data.agree.Agreement.told`).
-        optimizer: its class, and the numbers that it starts with; empty where it cannot be made of one parameter.
-        notes: what a person should know about the tables.
+        clients: maps each client to its rows per split, features, classes, parameters, federated parameters, and the
+            bytes that it sends per exchange.
+        exchange: what is federated, when, and by which rule.
+        before: what clients send each other once, before the first step (see :meth:`fedlit.data.agree.Agreement.told`).
+        optimizer: the class of the optimizer, and its initial settings; empty if it cannot be built from a single
+            parameter.
+        notes: what the user should know about the tables.
     """
 
     clients: dict[str, dict[str, Any]]
@@ -58,7 +58,7 @@ class Plan(Shown):
     optimizer: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as ``fedlit describe --format json`` prints it."""
+        """Return the plan as plain data, as ``fedlit describe --format json`` prints it."""
         return {
             "clients": self.clients,
             "before": list(self.before),
@@ -82,7 +82,7 @@ class Plan(Shown):
         ]
 
     def sentences(self) -> Iterator[str]:
-        """What clients send, to whom and when: once before training, then at each exchange."""
+        """Yield sentences on what clients send, to whom and when: once before training, then at each exchange."""
         for own in self.before:
             sizes = sorted({*own.get("numbers", {}).values()})
             ends = " to ".join(str(size) for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]))
@@ -108,7 +108,7 @@ class Plan(Shown):
             yield _GUARDS[exchange["guard"]]
 
     def parts(self) -> list[str | Grid]:
-        """The table of clients, then in words what travels, and the notes."""
+        """Return the table of clients, then in words what is sent, and the notes."""
         rows = self._rows()
         parts: list[str | Grid] = [Grid(_HEADER, rows[:MOST_ROWS]), *more(rows, "clients"), *self.sentences()]
         beside = {
@@ -132,7 +132,7 @@ class Plan(Shown):
 
 
 def when(every: Any) -> str:
-    """When an exchange is due, in words.
+    """Describe when an exchange is due.
 
     Example:
         >>> when("epoch"), when({"steps": 3})
@@ -152,7 +152,7 @@ def _predicted(client: Mapping[str, Any]) -> str:
 
 
 def make_plan(federation: Federation) -> Plan:
-    """The plan for a federation whose clients are built."""
+    """Return the plan of a federation whose clients are built."""
     exchange = federation.exchange
     assert exchange is not None
     own = {name: _described(federation, exchange, name) for name in federation.clients}
@@ -217,7 +217,7 @@ def _described(federation: Federation, exchange: Exchange, name: str) -> dict[st
 
 
 def _optimizer(factory: Any) -> dict[str, Any]:
-    """The class of an optimizer, its rate, momentum and decay."""
+    """Return the class of an optimizer, its learning rate, momentum and decay."""
     try:
         made = factory([torch.nn.Parameter(torch.zeros(1))])
     except Exception:  # it needs to know more of a client
@@ -233,7 +233,7 @@ def _shown(rule: Any) -> str:
 
 
 def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
-    """The facts of each client here from which notes are made."""
+    """Return the facts from which notes are made, for each client in this process."""
     data, categorical = federation.data, {own.spec.name: own.categorical for own in federation.data.clients}
     return {
         name: {
@@ -248,7 +248,7 @@ def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
 
 
 def _heads_of_different_classes(facts: Facts, sharing: Sharing) -> list[str]:
-    """Output layers that fit by their shape alone."""
+    """Return a note on output layers that match only by their shape."""
     met: dict[str, dict[tuple[str, ...], str]] = {}
     for name, own in facts.items():
         for tensor in sharing.names[name]:
@@ -266,7 +266,9 @@ def _heads_of_different_classes(facts: Facts, sharing: Sharing) -> list[str]:
 
 
 def _targets_of_other_names(facts: Facts, exchange: Exchange) -> list[str]:
-    """Outputs that are shared by the spelling of labels, between targets that are called differently."""
+    """Return a note on outputs that are shared because labels have the same spelling, although targets have different
+    names.
+    """
     met = dict[str, list[str]]()
     for name, one in facts.items():
         by_label = any(own.startswith("head.") and own.endswith("]") for own in exchange.sharing.names[name])
@@ -282,7 +284,9 @@ def _targets_of_other_names(facts: Facts, exchange: Exchange) -> list[str]:
 
 
 def _inputs_that_differ(federation: Federation, facts: Facts) -> Iterable[str]:
-    """Where numbers of single inputs are compared that mean something else at each client, or nothing as numbers."""
+    """Yield notes on compared numbers of single inputs that mean something else at each client, or mean nothing as
+    numbers.
+    """
     exchange = federation.exchange
     comparing = {name: own["compares"] for name, own in facts.items() if own["compares"]}
     if not comparing or exchange is None or not exchange.on or len(federation.names) < 2:

@@ -1,4 +1,4 @@
-"""Predictions as files: one per client, in the source's own labels and units."""
+"""Writes predictions to files, one for each client, in the source's labels and units."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["Predictions", "scored_predictions", "write_predictions"]
 
 
 class Predictions(Shown, dict[str, pd.DataFrame]):
-    """Client → its predictions: one row for each row of the split, with the columns ``row`` (its number in the
-    source), of a classifier ``probability_<label>`` for each of the client's classes, and ``predicted``, in the
-    source's own labels or units; of several labels ``predicted_<label>`` for each. As text, the files.
+    """Maps each client to its predictions: one row for each row of the split, with the columns ``row`` (its number in
+    the source), for a classifier ``probability_<label>`` for each of the client's classes, and ``predicted``, in the
+    source's labels or units; with several labels ``predicted_<label>`` for each. Its text lists the files.
 
     Args:
-        frames: client → its predictions.
-        files: client → the file that they were written to.
+        frames: maps each client to its predictions.
+        files: maps each client to the file of its predictions.
 
     Example:
         >>> made = Predictions({"ash": pd.DataFrame({"row": [3], "predicted": ["ill"]})}, {"ash": Path("ash.csv")})
@@ -47,7 +47,7 @@ class Predictions(Shown, dict[str, pd.DataFrame]):
         self.files = dict(files)
 
     def parts(self) -> list[str]:
-        """A line for each client: its name and its file."""
+        """Return a line for each client, with its name and its file."""
         return [Verbatim(f"{name}: {path}") for name, path in self.files.items()]
 
 
@@ -59,21 +59,22 @@ def write_predictions(
     format: str,
 ) -> Predictions:
     """Write ``<folder>/<split>/<client>.<format>`` with the columns ``row``, ``probability_<label>`` for each of a
-    classifier's classes, ``predicted``; of several labels ``predicted_<label>`` for each.
+    classifier's classes, and ``predicted``; with several labels ``predicted_<label>`` for each.
 
-    A client that has outputs for classes it never saw in training (FedAvg) is restricted to its own classes and
-    renormalised, as in the metrics.
+    If a client has outputs for classes that it never saw in training (FedAvg), predictions are restricted to its
+    classes and renormalised, as in the metrics.
 
     Args:
-        loop: whose clients predicted.
-        data: the rows they predicted for.
-        batches: per site, in the order of ``data.sites``, the batches of predictions.
-        folder: made if need be; existing files of these names are replaced, when all new ones are whole.
+        loop: the loop whose clients predicted.
+        data: the data with the predicted rows.
+        batches: the batches of predictions for each site, in the order of ``data.sites``.
+        folder: the folder, which is created if it does not exist. Existing files of these names are replaced after all
+            new ones are complete.
         format: the file format.
 
     Raises:
-        ConfigError: another format.
-        OSError: they cannot be written; what was there before is still there.
+        ConfigError: the format is another one.
+        OSError: the files cannot be written; earlier files are kept.
     """
     expect(format in ("csv", "parquet"), "--format", "csv or parquet", format)
     folder = folder / data.predict
@@ -93,9 +94,9 @@ def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -
     """Return the predictions from which the scores of a split were computed.
 
     Returns:
-        Site → one row per row, with the columns ``row``, ``target`` (missing where no training row of the site has the
-        label), of a classifier ``probability_<label>`` for each of the site's classes, ``predicted``, ``task``. Of
-        several labels there are a ``target_<label>`` and a ``predicted_<label>`` each.
+        Maps each site to a frame with one row for each row of data, and the columns ``row``, ``target`` (missing if no
+        training row of the site has the label), for a classifier ``probability_<label>`` for each of the site's
+        classes, ``predicted`` and ``task``; with several labels, ``target_<label>`` and ``predicted_<label>`` for each.
     """
     outputs = loop.federation.evaluations.scoring[split].predictions
     return {

@@ -1,4 +1,4 @@
-"""A run: a federation, its data, its exchange, its folder. What the command line does, from Python."""
+"""A run: a federation, its data, its exchange, and its folder. It offers in Python what the command line does."""
 
 from __future__ import annotations
 
@@ -127,12 +127,12 @@ class Run(Shown):
 
     @property
     def seed(self) -> int:
-        """The run's seed."""
+        """The seed of the run."""
         return self.loop.seed
 
     @property
     def group(self) -> Group:
-        """The processes that its clients are dealt to."""
+        """The processes to which its clients are dealt."""
         return group_of(self.exchange.transport)
 
     @property
@@ -155,11 +155,11 @@ class Run(Shown):
         return self._with({"seed": seed})
 
     def with_fold(self, fold: int, name: str) -> Run:
-        """The same run with another fold as its validation rows, untrained; much faster than to read its configuration
-        again.
+        """Return the same run with another fold as its validation rows, untrained. This is much faster than to read its
+        configuration again.
 
         Args:
-            fold: see :class:`~fedlit.data.module.FederatedData`.
+            fold: the fold, see :class:`~fedlit.data.module.FederatedData`.
             name: the folder of its runs.
         """
         return self._with({"data.fold": fold, "name": name})
@@ -184,7 +184,7 @@ class Run(Shown):
         )
 
     def parts(self) -> list[Grid]:
-        """What is known of the run without reading anything."""
+        """Return what is known about the run without reading anything."""
         folder = self.folder if self.folder is not None else f"{self.root / self.name} (none of its own yet)"
         return [summary(self.name, self.loop, str(folder))]
 
@@ -192,10 +192,10 @@ class Run(Shown):
         """Draw each client's main score on validation rows, by training step.
 
         Args:
-            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
+            axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
 
         Raises:
-            ConfigError: nothing was trained.
+            ConfigError: nothing has been trained.
         """
         from fedlit.show.curves import plot_lines
 
@@ -212,7 +212,7 @@ class Run(Shown):
         return plot_lines(lines, "training step", scored.main.label, axes)
 
     def describe(self) -> Plan:
-        """The plan; reads the data, builds the clients, trains nothing."""
+        """Return the plan. This reads the data and builds the clients, but trains nothing."""
         check_alike(self, "describe")
         return self._plan()
 
@@ -221,7 +221,7 @@ class Run(Shown):
         return make_plan(self.loop.federation)
 
     def fit(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
-        """Train. A run that was trained or scored before begins with new clients.
+        """Train the clients. If the run was trained or scored before, it begins with new clients.
 
         Args:
             ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name in its folder; or a
@@ -260,7 +260,9 @@ class Run(Shown):
             held.enter_context(writing(folder))
 
     def _one_folder(self, known: Path | None) -> Path:
-        """The run's folder, a new one if None; one of several processes makes it for all."""
+        """Return the run's folder, or a new one if None. If there are several processes, one of them creates it for
+        all.
+        """
         if known is None and self.group.rank == 0:
             known = new_folder(self.root, self.name)
         return Path(self.group.first("the folder of the run", str(known)))
@@ -295,7 +297,7 @@ class Run(Shown):
         return replace(self.loop.results["validation"], guarded=self.exchange.found)
 
     def _callbacks(self, plan: Plan, quiet: bool) -> list[Callback]:
-        """The callbacks of a training, without the user's."""
+        """Return the callbacks of a training, without the user's."""
         assert self.folder is not None
         callbacks: list[Callback] = [
             Board(f"```\n{plan}\n```", self.settings),
@@ -332,7 +334,7 @@ class Run(Shown):
             ) from error
 
     def _found_in(self, header: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-        """What a checkpoint says about clients that were left out."""
+        """Return what a checkpoint records about clients that were left out."""
         return found_in(header.get("callbacks", {}).get(self.exchange.state_key, {}))
 
     def _go_on(self) -> str:
@@ -350,13 +352,13 @@ class Run(Shown):
         return self._evaluate("validation", ckpt_path, quiet, brief)
 
     def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> Results:
-        """Score the test split and write ``test.csv`` and ``test.json`` into the run's folder.
+        """Score the test split, and write ``test.csv`` and ``test.json`` to the run's folder.
 
         Args:
             ckpt_path: a checkpoint, ``"best"`` or ``"last"``; the last one of this run, or of the newest run of this
                 name, if None.
             quiet: print nothing but errors.
-            brief: print the main score, loss and accuracy only. The files have all.
+            brief: print the main score, loss and accuracy only. The files contain all scores.
 
         Raises:
             ConfigError: there is no such checkpoint.
@@ -401,13 +403,13 @@ class Run(Shown):
         """Return one client, to score rows without labels: ``run.client("north").predict(frame)``.
 
         Args:
-            name: the client's.
+            name: the name of the client.
             ckpt_path: see :meth:`test`.
         """
         return self.scorers([name], ckpt_path)[name]
 
     def scorers(self, names: Iterable[str] | None = None, ckpt_path: str | Path | None = None) -> dict[str, Scorer]:
-        """Return several clients, see :meth:`client`; all if ``names`` is None. The checkpoint is read once."""
+        """Return several clients, see :meth:`client`; all if ``names`` is None. The checkpoint is read only once."""
         checkpoint, _ = to_score(self.root, self.name, ckpt_path, self.folder, "client")
         precision = str(self.trainer_options.get("precision") or "32-true")
         return scorers_of(self.loop, self.data, checkpoint, names, precision)
@@ -451,7 +453,7 @@ class Run(Shown):
         return make_trainer(self.trainer_options, callbacks, loggers, io, self.folder, self.loop, self.group)
 
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> tuple[Path, dict[str, Any]]:
-        """The checkpoint to load, and what it says of itself.
+        """Return the checkpoint to load, and its header.
 
         Sets the folder to write to, and the encoders that the run was trained with.
         """
@@ -467,7 +469,9 @@ class Run(Shown):
 
 
 def _everywhere() -> Transport:
-    """The way to the clients of the processes that torchrun or srun started with this one; here, if it is alone."""
+    """Return the transport to the clients of the processes that torchrun or srun started with this one; if there are
+    none, the transport within this process.
+    """
     if find_place() is not None:
         from fedlit.exchange.ranks import join
 

@@ -1,5 +1,5 @@
-"""A client of a trained run as a :class:`~fedlit.score.scorer.Scorer`: built from its checkpoint, without the tables
-that it was trained on.
+"""Builds a client of a trained run as a :class:`~fedlit.score.scorer.Scorer`, from its checkpoint and without the
+tables that it was trained on.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ _ANY = 2**40  # bytes
 
 
 class ClientFunction:
-    """The function from encoded rows to a client's predictions. It is written as ONNX.
+    """The function from encoded rows to a client's predictions. It can be written as ONNX.
 
     Args:
-        client: trained; it is put into evaluation mode.
-        site: whose rows; seeds what a client draws that has dropout in evaluation, too.
-        seed: the run's.
+        client: the trained client; it is put into evaluation mode.
+        site: the site whose rows are scored; its name seeds the random numbers of a client that uses dropout even in
+            evaluation.
+        seed: the seed of the run.
     """
 
     network = "onnx"
@@ -56,7 +57,7 @@ class ClientFunction:
         self.client, self._site, self._seed = client.eval(), site, derive_seed(seed, "predict", site, 0)
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[Any]:
-        """(n, d) float32 → (n, width)."""
+        """Return predictions (n, width) for rows (n, d) float32."""
         with isolated_rng(self._seed), torch.no_grad():
             batch = Batch(torch.from_numpy(x), self.client.spec.task.unknown(len(x)))
             made = self.client.evaluate(batch)[0].cpu()
@@ -64,7 +65,7 @@ class ClientFunction:
         return found
 
     def write(self, folder: Path) -> None:
-        """Write ``model.onnx``; from now on the client is computed by plain operations of torch."""
+        """Write ``model.onnx``. From then on, the client is computed by plain torch operations."""
         from fedlit.engine.kernels import use_kernels
 
         use_kernels({self._site: self.client}, "torch")  # what is compiled here is not elsewhere
@@ -78,18 +79,18 @@ def scorers_of(
     clients: Iterable[str] | None = None,
     precision: str = "32-true",
 ) -> dict[str, Scorer]:
-    """Clients of a run, as they were when a checkpoint was written.
+    """Return clients of a run, as they were when a checkpoint was written.
 
     Args:
-        loop: which builds clients as the checkpoint's were.
-        data: the run's, for the size of batches.
-        checkpoint: of this run; it is read once, however many clients there are.
-        clients: their names, all if None; of a federation whose rows are pooled, that of the party whose rows will
-            come.
-        precision: that the run was trained with.
+        loop: the loop, which builds clients like those of the checkpoint.
+        data: the data of the run, for the size of batches.
+        checkpoint: a checkpoint of this run; it is read only once, for any number of clients.
+        clients: the names of the clients, all if None; for a federation whose rows are pooled, the names of the parties
+            whose rows will be scored.
+        precision: the precision with which the run was trained.
 
     Raises:
-        ConfigError: no such client, or a checkpoint of other networks.
+        ConfigError: there is no such client, or the checkpoint has other networks.
     """
     header = read_checkpoint(checkpoint, resumable=False)
     saved = header["fedlit"]
@@ -122,10 +123,10 @@ def scorers_of(
 
 
 def _check_client(header: Mapping[str, Any], client: str) -> None:
-    """Refuse a name that no client of a checkpoint has.
+    """Refuse a name that is not a client of a checkpoint.
 
     Raises:
-        ConfigError: says which there are.
+        ConfigError: there is no such client; the message lists those that exist.
     """
     saved = header["fedlit"]
     names = sorted(saved["encoders"])
@@ -138,7 +139,7 @@ def _check_client(header: Mapping[str, Any], client: str) -> None:
 
 
 def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
-    """Use the encoders of training, for the files may have changed since."""
+    """Use the encoders of the training, because the files may have changed since."""
     if not data.clients:
         with told_as(_altered):
             data.use_encoders(header["fedlit"]["encoders"])
@@ -176,7 +177,7 @@ def _trained(
 
 
 class _Predicting(nn.Module):
-    """From encoded rows to predictions, without a target."""
+    """The function from encoded rows to predictions, without a target."""
 
     def __init__(self, client: FederatedClient) -> None:
         super().__init__()
@@ -190,16 +191,16 @@ class _Predicting(nn.Module):
 
 
 def _write_network(path: Path, client: FederatedClient, site: str) -> None:
-    """Write what a client predicts of rows ``x`` (n, inputs) float32, for any n: ``predictions`` (n, width).
+    """Write the ONNX graph from rows ``x`` (n, inputs) float32 to a client's ``predictions`` (n, width), for any n.
 
     Args:
-        path: of the file.
-        client: in evaluation mode, and computed by plain operations of torch.
-        site: whose rows; messages name it.
+        path: the path of the file.
+        client: the client, in evaluation mode, and computed by plain torch operations.
+        site: the site whose rows these are; messages name it.
 
     Raises:
         ConfigError: a package is missing.
-        RunError: ONNX has no such computation.
+        RunError: ONNX has no equivalent of a computation.
     """
     if missing := [name for name in _PACKAGES if find_spec(name) is None]:
         raise ConfigError(
@@ -231,14 +232,14 @@ def _write_network(path: Path, client: FederatedClient, site: str) -> None:
 
 
 def _named(client: FederatedClient) -> str:
-    """The classes that a user may have written: of the client, and of its network's parts."""
+    """Name the classes that a user may have written: the class of the client, and those of the parts of its network."""
     own = dict.fromkeys(type(module) for module in client.modules() if not type(module).__module__.startswith("torch."))
     return ", ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in own)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch says of its own ways, which nobody can act on."""
+    """Suppress messages of torch about its internals, which no user can act on."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

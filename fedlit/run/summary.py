@@ -1,4 +1,4 @@
-"""A run at a glance: before its training begins, and in notebooks."""
+"""Short descriptions of a run, before its training begins and in notebooks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["opening", "summary"]
 
 
 def summary(name: str, loop: FederatedLoop, folder: str) -> Grid:
-    """What a run holds in memory. It reads no table and no file.
+    """Summarise what a run holds in memory. This reads no table and no file.
 
     Args:
-        name: the run's.
-        loop: its clients, what they exchange, their last scores.
-        folder: where it writes.
+        name: the name of the run.
+        loop: the loop with its clients, their exchange, and their last scores.
+        folder: the folder that the run writes to.
     """
     federation, exchange = loop.federation, loop.federation.exchange
     rows = [["clients", "not built yet: describe() and fit() read the tables"]]
@@ -58,15 +58,15 @@ def opening(
     header: Mapping[str, Any],
     places: Sequence[str],
 ) -> list[str]:
-    """Where the run is kept, what it continues, and which options make it shorter than it may seem.
+    """Describe where the run is kept, what it continues, and which options make it shorter than it may seem.
 
     Args:
-        folder: the run's.
-        options: of the trainer, as the user gave them.
-        trainer: made from them.
-        checkpoint: that is continued.
-        header: of that checkpoint.
-        places: of each rank its clients, host and device.
+        folder: the folder of the run.
+        options: the options of the trainer, as the user gave them.
+        trainer: the trainer built from these options.
+        checkpoint: the checkpoint that is continued.
+        header: the header of that checkpoint.
+        places: the clients, host and device of each rank.
     """
     source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
     lines = [f"\nRun folder: {folder}{source}"]

@@ -1,4 +1,6 @@
-"""Lightning's Trainer of a run: the user's options, what of them a federation cannot do, and what is decided here."""
+"""Lightning's Trainer of a run: checks the user's options, refuses those that a federation cannot support, and sets the
+others.
+"""
 
 from __future__ import annotations
 
@@ -77,15 +79,15 @@ _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse, all in one message, what a federation of several optimizers cannot do."""
+    """Refuse, in a single message, all options that a federation of several optimizers cannot support."""
     given = {key: options.get(key) for key in _REFUSED if options.get(key) is not None}
     if problems := [f"trainer.{key}: {_REFUSED[key][1]}" for key, value in given.items() if _REFUSED[key][0](value)]:
         raise ConfigError("\n".join(problems))
 
 
 def check_clocks(options: Mapping[str, Any]) -> None:
-    """Refuse what goes by the clock, where clients are on several ranks: each rank has its own, and they must do the
-    same at the same step.
+    """Refuse options that depend on the clock if clients are on several ranks, because each rank has its own clock, and
+    all must do the same at the same step.
     """
     found = ["trainer.max_time"] if options.get("max_time") else []
     for callback in listed(options.get("callbacks")):
@@ -144,7 +146,9 @@ def without_hints() -> Iterator[None]:
 
 
 def with_tuning(options: Mapping[str, Any], loop: FederatedLoop) -> dict[str, Any]:
-    """A Trainer's options whose ``max_epochs``, which count the federation's, also count those of fine-tuning."""
+    """Return a Trainer's options in which ``max_epochs``, which counts the federation's epochs, also includes those of
+    fine-tuning.
+    """
     tune = loop.federation.training.tune
     if tune is None or (options.get("max_epochs") or -1) <= 0:
         return dict(options)
@@ -163,13 +167,13 @@ def make_trainer(
     """Make the Trainer.
 
     Args:
-        options: as the user gave them; those that are None or ``auto`` are left to Lightning.
-        callbacks: ours, which come before the user's.
+        options: the options that the user gave; those that are None or ``auto`` are left to Lightning.
+        callbacks: fedlit's callbacks, which come before the user's.
         loggers: none, one or several.
-        io: writes checkpoints.
-        folder: the run's.
-        loop: whose clients are trained.
-        group: the processes that clients are dealt to.
+        io: the object that writes checkpoints.
+        folder: the folder of the run.
+        loop: the loop whose clients are trained.
+        group: the processes to which clients are dealt.
 
     Raises:
         ConfigError: Lightning refuses an option.

@@ -1,7 +1,8 @@
-"""Worker processes: each does what it is asked, one JSON object a line on its standard input, and answers with a line.
+"""Worker processes. A worker reads requests, one JSON object per line, from its standard input, and answers each with a
+line.
 
-A worker ends as soon as its input closes, in the middle of a job if need be: when the process that asked is killed, no
-orphan goes on writing into folders that a restarted one writes to.
+A worker ends as soon as its input is closed, even during a job. If the requesting process is killed, no orphaned worker
+therefore continues to write to folders that a restarted process uses.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def cores() -> int:
 
 
 class WorkerProcess:
-    """A process of this module, started when first needed and again after a crash.
+    """A process that runs this module. It is started when first needed, and again after a crash.
 
     Args:
-        threads: that it may use.
+        threads: the number of threads that it may use.
     """
 
     def __init__(self, threads: int) -> None:
@@ -47,12 +48,12 @@ class WorkerProcess:
         self.process: subprocess.Popen[str] | None = None
 
     def call(self, function: str, arguments: Mapping[str, Any], log: Path) -> str:
-        """Have a function called; the error that ended it, or the empty string.
+        """Call a function in the process. Return the error that ended it, or an empty string.
 
         Args:
-            function: ``module:name``; it takes one mapping.
-            arguments: that mapping, plain data.
-            log: where what is printed goes.
+            function: the function, as ``module:name``; it takes one mapping.
+            arguments: the mapping for the function, as plain data.
+            log: the file for what is printed.
         """
         if self.process is None:
             command, pipe = [sys.executable, "-m", "fedlit.run.worker"], subprocess.PIPE
@@ -71,7 +72,7 @@ class WorkerProcess:
         return f"its process ended ({how})" + ("; out of memory?" if status == -signal.SIGKILL else "")
 
     def stop(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -79,14 +80,14 @@ class WorkerProcess:
 
 @dataclass(frozen=True)
 class Call:
-    """What a process is asked to do.
+    """A request to a worker process.
 
     Attributes:
-        name: no two have the same.
-        function: ``module:name``; it takes one mapping.
-        arguments: makes that mapping, plain data, when the call begins.
-        log: where what is printed goes.
-        after: names of calls that must have ended before.
+        name: the unique name of the call.
+        function: the function, as ``module:name``; it takes one mapping.
+        arguments: builds the mapping for the function, as plain data, when the call begins.
+        log: the file for what is printed.
+        after: the names of calls that must have ended before.
     """
 
     name: str
@@ -97,10 +98,10 @@ class Call:
 
 
 class Pool:
-    """Worker processes, each with its share of the cores; one that dies takes only its call with it.
+    """Worker processes, each with its share of the cores. If one dies, only its call is lost.
 
     Args:
-        workers: how many.
+        workers: the number of workers.
     """
 
     def __init__(self, workers: int) -> None:
@@ -116,14 +117,14 @@ class Pool:
             process.stop()
 
     def run(self, calls: Sequence[Call]) -> Iterator[tuple[Call, str | None, float]]:
-        """Have calls answered.
+        """Run calls in the worker processes.
 
         Args:
-            calls: those that others wait for stand before these.
+            calls: the calls; those that others wait for must come before these.
 
         Returns:
-            As it happens: each call as it begins, with None, and as it ends, with the error that ended it, or the empty
-            string, and its seconds.
+            Each call when it begins, with None, and when it ends, with the error that ended it or an empty string; and
+            the seconds that it took.
         """
         unfinished, ended = {call.name for call in calls}, threading.Condition()
         self._waiting.extend(calls)
@@ -157,7 +158,7 @@ class Pool:
 
 
 def main() -> None:
-    """Serve until the input closes."""
+    """Answer requests until the input is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the process that asked decides
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -173,7 +174,9 @@ def main() -> None:
 
 
 def _serve(function: str, arguments: Mapping[str, Any], log: str, path: list[str]) -> str:
-    """Do it; the error. What is printed goes to a file, so that a crash of the process leaves a trace."""
+    """Call the function, and return its error or an empty string. What it prints is written to a file, so that a crash
+    of the process leaves a trace.
+    """
     sys.path[:0] = [folder for folder in path if folder not in sys.path]
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", encoding="utf-8") as file:

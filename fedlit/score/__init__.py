@@ -1,4 +1,4 @@
-"""Scoring new rows with one client: of a run, or of a folder that was exported from it. Imports no Lightning."""
+"""Scores new rows with one client of a run, or of a folder that was exported from a run. Does not import Lightning."""
 
 import importlib
 from typing import Any

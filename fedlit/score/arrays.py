@@ -1,5 +1,5 @@
-"""Fitted models of scikit-learn as arrays: trees, linear models, and one of them for each label. No pickle is written,
-and none is read. Predictions are those of scikit-learn, to the bit where its sums are in one order.
+"""Stores fitted scikit-learn models as arrays: trees, linear models, and one of these for each label. Pickles are
+neither written nor read. Predictions equal those of scikit-learn, to the bit if scikit-learn's sums have a fixed order.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LINEAR = ("mean", "scale", "coefficients", "intercept")
 
 
 class ArrayFunction:
-    """What a model of scikit-learn that is kept as arrays predicts of encoded rows.
+    """The predictions of a scikit-learn model that is stored as arrays, as a function of encoded rows.
 
     Args:
-        state: of the model, as :func:`as_arrays` gives it.
-        arrays: likewise.
-        outcome: what is predicted.
-        inputs: width of rows.
+        state: the state of the model, as :func:`as_arrays` returns it.
+        arrays: the arrays of the model, likewise.
+        outcome: what the model predicts.
+        inputs: the width of the encoded rows.
 
     Raises:
         ValueError, LookupError: they do not fit each other.
@@ -47,11 +47,11 @@ class ArrayFunction:
         self(np.zeros((1, inputs), np.float32))
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[Any]:
-        """(n, d) float32 → (n, width)."""
+        """Return predictions (n, width) for rows (n, d) float32."""
         return self._outcome.of_model(self._model, x)
 
     def write(self, folder: Path) -> None:
-        """Write :data:`FILES`."""
+        """Write :data:`FILES` to a folder."""
         content = BytesIO()
         np.savez(content, **self._arrays)  # type: ignore[arg-type]  # names are anybody's, and no options
         write_json(folder / FILES[0], self._state)
@@ -59,10 +59,10 @@ class ArrayFunction:
 
     @classmethod
     def read(cls, folder: Path, outcome: Outcome, inputs: int) -> ArrayFunction:
-        """What :meth:`write` wrote.
+        """Read what :meth:`write` wrote.
 
         Raises:
-            DataError: it did not write this.
+            DataError: the files are not what :meth:`write` writes.
         """
         state = read_json(folder / FILES[0])
         with told_as(lambda error: unfit(folder / FILES[1], error)):
@@ -82,17 +82,17 @@ class ArrayFunction:
 
 @dataclass(frozen=True)
 class Trees:
-    """The mean of trees.
+    """The mean of the predictions of several trees.
 
     Attributes:
-        roots: (trees,) the first node of each.
-        left: (nodes,) the node that follows where an input is at most the threshold; −1 of a leaf.
-        right: (nodes,) the node that follows otherwise; −1 of a leaf.
-        feature: (nodes,) the input that a node looks at; of a leaf the place of its value.
-        threshold: (nodes,) float32. scikit-learn's is a float64 and rows are float32, so the largest float32 that is
-            not above it decides alike.
-        values: (values, width) float64, the values of leaves, each once.
-        classes_: (width,) positions of the classes that the columns of probabilities belong to; None of a number.
+        roots: (trees,) the first node of each tree.
+        left: (nodes,) the next node if an input is at most the threshold; −1 for a leaf.
+        right: (nodes,) the next node otherwise; −1 for a leaf.
+        feature: (nodes,) the input that a node compares; for a leaf, the position of its value.
+        threshold: (nodes,) float32. The thresholds of scikit-learn are float64 and rows are float32, so the largest
+            float32 that is not above a threshold gives the same decisions.
+        values: (values, width) float64, the distinct values of leaves.
+        classes_: (width,) the positions of the classes to which the columns of probabilities belong; None for a number.
     """
 
     roots: np.ndarray
@@ -104,7 +104,7 @@ class Trees:
     classes_: np.ndarray | None = None
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        """(n, width), in the order of trees, as scikit-learn sums them."""
+        """Return the mean of the trees' values (n, width), summed in the order of the trees, as scikit-learn does."""
         rows = np.ascontiguousarray(x, np.float32)
         total = np.zeros((len(rows), self.values.shape[1]))
         for root in self.roots.tolist():
@@ -113,12 +113,12 @@ class Trees:
         return total
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """(n,)"""
+        """Return the predicted numbers (n,)."""
         made: np.ndarray = self.predict_proba(x)[:, 0]
         return made
 
     def _leaves(self, root: int, x: np.ndarray) -> np.ndarray:
-        """(n,) where the values of a tree's leaves are, all rows a level at a time."""
+        """Return the place of each row's leaf in ``values``, (n,). All rows descend one level at a time."""
         at, row, cells, width = np.full(len(x), root), np.arange(len(x)), x.ravel(), x.shape[1]
         while len(row := row[self.left.take(at.take(row)) >= 0]):
             node = at.take(row)
@@ -129,16 +129,16 @@ class Trees:
 
 @dataclass(frozen=True)
 class Linear:
-    """Standardised inputs times coefficients; categories may be a column each.
+    """A linear model of standardised inputs. A categorical input may become one column for each category.
 
     Attributes:
-        mean: (width,) of what is standardised.
-        scale: (width,)
+        mean: (width,) the mean of each standardised column.
+        scale: (width,) the standard deviation of each standardised column.
         coefficients: (outputs, width), or (width,).
         intercept: (outputs,), or a single number.
-        exponential: whether a number is e to the power of the sum.
-        categorical: positions of the inputs that become a column for each category; these columns come first.
-        known: the categories of each, ascending.
+        exponential: whether the prediction is e to the power of the sum.
+        categorical: the positions of the inputs that become one column for each category; these columns come first.
+        known: the categories of each of these inputs, ascending.
     """
 
     mean: np.ndarray
@@ -162,13 +162,13 @@ class Linear:
         return made
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """(n,)"""
+        """Return the predicted numbers (n,)."""
         made = self._decision(x)
         made = made[:, 0] if made.ndim > 1 else made
         return np.exp(made) if self.exponential else made
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        """(n, classes)"""
+        """Return the probabilities of the classes (n, classes)."""
         made = self._decision(x)
         if made.shape[1] == 1:
             with np.errstate(over="ignore"):
@@ -183,10 +183,10 @@ class Linear:
 
 
 def as_arrays(model: Any) -> tuple[dict[str, Any], Arrays]:
-    """A fitted model as plain data and arrays.
+    """Return a fitted model as plain data and arrays.
 
     Args:
-        model: extra trees or a forest; a pipeline that ends in a linear model; a dummy; or one of them for each label.
+        model: extra trees or a forest; a pipeline that ends in a linear model; a dummy; or one of these for each label.
 
     Returns:
         What :func:`from_arrays` reads.
@@ -239,7 +239,7 @@ def _forest(model: Any) -> Arrays:
 
 
 def _not_above(threshold: np.ndarray) -> np.ndarray:
-    """The largest float32 that is not above."""
+    """Return the largest float32 that is not above each float64 threshold."""
     near = threshold.astype(np.float32)
     return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
 
@@ -271,12 +271,12 @@ def _pipeline(model: Any) -> tuple[dict[str, Any], Arrays]:
 
 
 def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inputs: int) -> Any:
-    """The model that :func:`as_arrays` wrote.
+    """Restore the model that :func:`as_arrays` returned.
 
     Args:
-        state: plain data.
-        arrays: by name.
-        inputs: width of its rows.
+        state: the plain data.
+        arrays: the arrays, by name.
+        inputs: the width of the model's rows.
 
     Raises:
         ValueError, LookupError: they do not fit each other.
@@ -311,7 +311,7 @@ def _linear(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inputs: 
 
 
 def _check_trees(trees: Trees, inputs: int) -> None:
-    """That each place is there, and that no way goes round in a circle."""
+    """Refuse trees with an index out of range, or with a path that is a cycle."""
     nodes, leaf = np.arange(len(trees.left)), trees.left < 0
     places = (trees.roots, trees.left, trees.right, trees.feature)
     if any(own.dtype.kind != "i" or own.ndim != 1 for own in places) or not len(trees.roots) or trees.values.ndim != 2:

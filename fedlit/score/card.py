@@ -1,4 +1,4 @@
-"""What a person should know of a client that was exported, in Markdown."""
+"""The model card of an exported client, in Markdown."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _TREATED = {
 
 
 def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = None) -> str:
-    """The card.
+    """Return the model card.
 
     Args:
-        scorer: whose.
-        checked: what its predictions were compared with, a sentence.
-        scores: on its test rows, if they are known.
+        scorer: the scorer of the client.
+        checked: a sentence that states what its predictions were compared with.
+        scores: its scores on its test rows, if they are known.
     """
     found = scores or {}
     models = [folds[0] for folds in scorer.scorers.values()] if isinstance(scorer, MixedScorer) else [scorer]

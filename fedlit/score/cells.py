@@ -1,4 +1,4 @@
-"""New rows as an encoder takes them: names of columns, and what a person should know of cells."""
+"""Prepares new rows for an encoder: names of columns, and notes on cells."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["check_frame", "missing_and_unseen"]
 
 
 def check_frame(frame: pd.DataFrame, encoder: RowEncoder) -> pd.DataFrame:
-    """The frame with names of columns as text, and as training called them where they were renamed.
+    """Return the frame with the names of columns as text; a column that training renamed gets its new name.
 
     Raises:
-        DataError: it is no frame, or two columns have one name.
+        DataError: it is not a frame, or two columns have one name.
     """
     client = encoder.client
     if not isinstance(frame, pd.DataFrame):
@@ -37,7 +37,9 @@ _FAR = 8  # standard deviations
 
 
 def missing_and_unseen(features: pd.DataFrame, encoder: RowEncoder) -> list[str]:
-    """What is said of cells without a value, and of categories that training did not have."""
+    """Return notes on cells without a value, numbers far from those of training, and categories that training did not
+    have.
+    """
     missing, unseen = dict[str, int](), []
     for name, column in encoder.columns.items():
         if name not in features:

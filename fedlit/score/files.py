@@ -1,4 +1,4 @@
-"""Rows from a file, and their scores in one. Light: pandas is imported when there is something to read."""
+"""Reads rows from a file, and writes their scores to one. It imports pandas only when there is something to read."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _KINDS = (".csv", ".tsv", ".txt", ".data", *_TYPED, *ENDINGS)
 
 
 def _apart(path: Path) -> tuple[str, str]:
-    """A file's name without its endings, and the kind that they say."""
+    """Return a file's name without its endings, and its kind by these endings."""
     whole = path.with_suffix("") if path.suffix.lower() in _PACKED else path
     return whole.stem, whole.suffix.lower()
 
 
 def has_reads(path: Path) -> bool:
-    """Whether a file is one of reads, by its name.
+    """Return whether a file contains reads, judging by its name.
 
     Example:
         >>> has_reads(Path("new.FASTA.gz"))
@@ -43,7 +43,7 @@ def check_input(path: Path) -> None:
     """Refuse a file that cannot be read as a table.
 
     Raises:
-        DataError: it is not there, or of another kind.
+        DataError: the file does not exist, or is of another kind.
     """
     if not path.is_file():
         found = "a folder" if path.is_dir() else "none"
@@ -53,10 +53,10 @@ def check_input(path: Path) -> None:
 
 
 def check_output(path: Path, data: Path) -> None:
-    """Refuse a file that scores cannot be written to.
+    """Refuse a file to which scores cannot be written.
 
     Raises:
-        DataError: it ends in something else, or is the file of the rows.
+        DataError: the file has another ending, or is the file of the rows.
     """
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise DataError(f"--out: expected a file that ends in .csv or .parquet, found {path.name!r}")
@@ -67,7 +67,7 @@ def check_output(path: Path, data: Path) -> None:
 
 
 def scores_beside(data: Path) -> Path:
-    """The file that scores are written to where nobody names one.
+    """Return the file for scores if the user names none.
 
     Example:
         >>> scores_beside(Path("new.csv.gz")).name
@@ -78,11 +78,11 @@ def scores_beside(data: Path) -> Path:
 
 
 def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
-    """The rows of a file, as the client's own file was read: of CSV all cells as text, for what they mean is the
-    encoder's to say.
+    """Read the rows of a file in the same way as the client's training file. The cells of a CSV file stay text, because
+    the encoder decides what they mean.
 
     Raises:
-        DataError: it is damaged, or has no rows.
+        DataError: the file is damaged, or has no rows.
     """
     from fedlit.data.reading import Raw, ReadOptions, read_table
     from fedlit.data.sources.reads import are_positions, new_reads
@@ -110,7 +110,7 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
 
 
 def write_scores(scores: pd.DataFrame, path: Path) -> bool:
-    """Write them as the file's ending says; whether there was a file before.
+    """Write scores in the format of the file's ending. Return whether the file existed before.
 
     Raises:
         DataError: nothing can be written there.

@@ -1,8 +1,8 @@
-"""A client in a folder of data: what it needs to score rows, and nothing that runs. Imports no PyTorch.
+"""A client as a folder of data: all that it needs to score rows, and no code. Does not import PyTorch.
 
-A folder of one model has ``scorer.json`` (its task, and checksums of the files below), ``encoder.json``, and either
-``model.onnx`` or ``model.json`` and ``model.npz``. A folder of a mixture has ``scorer.json`` (its weights) and a folder
-of one model for each part and fold: ``<part>/fold_<number>``.
+The folder of a model contains ``scorer.json`` (its task, and checksums of the other files), ``encoder.json``, and
+either ``model.onnx`` or ``model.json`` and ``model.npz``. The folder of a mixture contains ``scorer.json`` (its
+weights) and the folder of a model for each part and fold: ``<part>/fold_<number>``.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _LABELS = (bool, int, float, str)
 
 
 def write(folder: Path, scorer: Scorer) -> None:
-    """Write a client, or a client's whole mixture.
+    """Write a client, or a client's whole mixture, to a folder.
 
     Args:
-        folder: made if need be.
-        scorer: of a run.
+        folder: the folder, which is created if it does not exist.
+        scorer: a scorer of a run.
 
     Raises:
-        ConfigError: it was read from such a folder, or a package is missing.
-        RunError: its network cannot be written as data.
-        DataError: something is no plain data.
+        ConfigError: the scorer was itself loaded from such a folder, or a package is missing.
+        RunError: the network cannot be written as data.
+        DataError: something is not plain data.
     """
     folder.mkdir(parents=True, exist_ok=True)
     main: dict[str, Any] = {"format": _VERSION, "client": scorer.client, "about": scorer.about}
@@ -80,7 +80,7 @@ def write(folder: Path, scorer: Scorer) -> None:
 
 
 def columns_of(encoder: RowEncoder) -> list[dict[str, Any]]:
-    """The columns that rows must have: name, what they hold, what of them was trained on."""
+    """Describe the columns that rows must have: name, kind, and the moments or categories of the training rows."""
     return [
         {"name": name, "holds": own.kind}
         | ({"mean": own.moments.mean, "standard deviation": own.moments.variance**0.5} if own.moments else {})
@@ -90,14 +90,14 @@ def columns_of(encoder: RowEncoder) -> list[dict[str, Any]]:
 
 
 def load(folder: str | Path) -> Scorer:
-    """A client, or a client's whole mixture, that ``fedlit export`` wrote. Runs no code from the folder, and needs
-    neither PyTorch nor Lightning.
+    """Load a client, or a client's whole mixture, from a folder that ``fedlit export`` wrote. Runs no code from the
+    folder, and needs neither PyTorch nor Lightning.
 
     Args:
-        folder: that was written.
+        folder: the exported folder.
 
     Raises:
-        DataError: something in the folder is not as it was written, or was written by another version.
+        DataError: something in the folder is not as it was written, or another version wrote it.
         ConfigError: onnxruntime, which computes networks, is not installed.
     """
     folder = Path(folder)
@@ -177,7 +177,7 @@ def _check_files(folder: Path, written: Any, names: tuple[str, ...]) -> None:
 
 
 def _check(outcome: Outcome, main: Mapping[str, Any]) -> None:
-    """What nobody else looks at before rows come."""
+    """Refuse values that nothing else would check before rows are scored."""
     outcome.check()
     own, count = main["classes"], len(outcome.classes)
     if any(type(place) is not int or not 0 <= place < count for place in own) or len(set(own)) < len(own):

@@ -1,4 +1,4 @@
-"""Several scorers of one client as one: the mean of its folds' models within a part, then parts mixed."""
+"""Combines several scorers of one client: the mean over the models of a part's folds, then the mixture of the parts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _UNUSED = "columns that the client does not use"
 
 
 def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The task of all parts' models together, as plain data: the classes that any of them can predict.
+    """Return the task of all parts' models together, as plain data, with the classes that any of them can predict.
 
     Args:
-        states: of each model's task, see :func:`fedlit.tasks.task_state`.
+        states: the state of each model's task, see :func:`fedlit.tasks.task_state`.
 
     Raises:
-        RunError: tasks of different kinds.
+        RunError: the tasks are of different kinds.
 
     Example:
         >>> one, other = ({"name": "classification", "classes": [*own]} for own in ("ac", "abc"))
@@ -47,12 +47,13 @@ def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def aligned(predictions: NDArray[Any], own: Sequence[Any], classes: Sequence[Any]) -> NDArray[np.float64]:
-    """(n, width) float64, a column for each of ``classes``: 0 of a class that the model does not know.
+    """Return predictions (n, width) float64 with one column for each of ``classes``: 0 for a class that the model does
+    not know.
 
     Args:
-        predictions: of a model, (n, width).
-        own: the classes that it predicts.
-        classes: of the mixture; empty where a number is predicted.
+        predictions: the predictions of a model, (n, width).
+        own: the classes that the model predicts.
+        classes: the classes of the mixture; empty if a number is predicted.
     """
     if tuple(own) == tuple(classes):
         return predictions.astype(np.float64)
@@ -62,17 +63,17 @@ def aligned(predictions: NDArray[Any], own: Sequence[Any], classes: Sequence[Any
 
 
 class MixedScorer(Scorer):
-    """A client's mixture as one scorer.
+    """A client's mixture, with the interface of a single scorer.
 
     Args:
-        client: whose it is.
-        parts: part → the models of its folds, each with an encoder of its own.
+        client: the name of the client.
+        parts: maps each part to the models of its folds, each with its encoder.
         weights: of the parts; those without one are left out.
-        about: what else is known of it: plain data.
-        stack: of each output the intercept and the slope that correct the weighted mean; empty for none.
+        about: further facts about the mixture, as plain data.
+        stack: the intercept and slope for each output that correct the weighted mean; empty for no correction.
 
     Attributes:
-        scorers: part → the models of its folds, of the parts that have a weight.
+        scorers: maps each part that has a weight to the models of its folds.
         weights: of these parts.
 
     Raises:
@@ -103,7 +104,7 @@ class MixedScorer(Scorer):
 
     @property
     def feature_names_in_(self) -> np.ndarray:
-        """Names of the columns that rows must have: those of any part."""
+        """The names of the columns that rows must have, which are those of all parts."""
         every = (name for folds in self.scorers.values() for name in folds[0].encoder.asked)
         return np.array(list(dict.fromkeys(every)), dtype=object)
 
@@ -117,10 +118,10 @@ class MixedScorer(Scorer):
         return self.mix(made)
 
     def mix(self, predictions: Mapping[str, Sequence[NDArray[Any]]]) -> NDArray[Any]:
-        """The mixture, (n, width): float32 probabilities, or float64 numbers.
+        """Return the mixture's predictions (n, width): float32 probabilities, or float64 numbers.
 
         Args:
-            predictions: part → what each fold's model predicts of the same rows.
+            predictions: maps each part to the predictions of each fold's model for the same rows.
         """
         classes = self.outcome.classes
         parts = {

@@ -1,4 +1,4 @@
-"""Plain data from a file that anybody may have written: JSON without its loopholes."""
+"""Reads plain data from JSON files of unknown origin, strictly."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MOST = 256 * 2**20  # bytes
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file.
+    """Read the JSON object in a file.
 
     Raises:
-        DataError: it is not there, too large, cut short, no object, nested too deep, has a key twice, or a number that
-            is not finite.
+        DataError: the file is missing, too large, cut short, not an object, nested too deeply, has a key twice, or has
+            a number that is not finite.
     """
     try:
         if path.stat().st_size > _MOST:
@@ -49,10 +49,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_weights(weights: Any, where: str) -> dict[str, float]:
-    """Weights of a mixture's parts, which must be numbers from 0 to 1 of sum 1.
+    """Return the weights of a mixture's parts, after checking that they are numbers from 0 to 1 that sum to 1.
 
     Raises:
-        DataError: they are others.
+        DataError: the weights are invalid.
     """
     values = list(weights.values()) if isinstance(weights, dict) else []
     numbers = all(type(value) in (int, float) and 0 <= value <= 1 for value in values)
@@ -64,10 +64,10 @@ def check_weights(weights: Any, where: str) -> dict[str, float]:
 
 
 def check_stack(stack: Any, where: str) -> list[list[float]]:
-    """Intercept and slope of each output, of a mixture that has them.
+    """Return the intercept and slope of each output, for a mixture that has them, after checking that they are numbers.
 
     Raises:
-        DataError: others.
+        DataError: the values are invalid.
     """
     pairs = isinstance(stack, list) and all(isinstance(own, list) and len(own) == 2 for own in stack)
     if not pairs or any(type(value) not in (int, float) or not -1e9 < value < 1e9 for own in stack for value in own):
@@ -76,13 +76,13 @@ def check_stack(stack: Any, where: str) -> list[list[float]]:
 
 
 def unfit(path: Path, error: Exception) -> FedlitError:
-    """What is raised of a file that fedlit did not write like this, or not in this version."""
+    """Return the error for a file that fedlit did not write like this, or not in this version."""
     told = " ".join(str(error).split())[:200]
     return DataError(f"{path}: expected what fedlit export writes, found others ({type(error).__name__}: {told})")
 
 
 def defined(value: Any) -> Any:
-    """Plain data with None for numbers that are not finite.
+    """Return plain data in which numbers that are not finite are None.
 
     Example:
         >>> defined({"auroc": math.nan, "interval": (0.1, math.inf)})
@@ -96,10 +96,10 @@ def defined(value: Any) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write plain data.
+    """Write plain data as JSON.
 
     Raises:
-        DataError: a number is not finite, or something is no plain data.
+        DataError: a number is not finite, or something is not plain data.
     """
     try:
         text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,4 @@
-"""One trained client as something that scores rows, in scikit-learn's manner. Imports no PyTorch."""
+"""A trained client that scores rows, with an interface like scikit-learn's. Does not import PyTorch."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _NO_LABEL = "?"
 
 
 class Scorer:
-    """Scores rows as one client of a run would: by the encoder that was fitted with it, and its network.
+    """Scores rows as one client of a run does, with the encoder that was fitted for it and its network.
 
-    Made by ``Run.client``, ``fedlit.score.load_run`` and ``fedlit.score.load``.
+    ``Run.client``, ``fedlit.score.load_run`` and ``fedlit.score.load`` return scorers.
 
     Args:
-        client: whose it is; messages name it.
+        client: the name of the client; messages contain it.
         encoder: turns rows into inputs, as in training.
-        function: what the client predicts of inputs, as arrays.
-        state: of the task that the function predicts, see :func:`fedlit.tasks.task_state`.
-        classes: positions among the task's classes of those that the client's own training rows have: predictions are
-            of these alone. All if None.
-        keys: columns that results begin with, to tell rows by; those that the encoder's schema calls identifiers if
-            None.
-        batch: rows at a time through the network.
-        about: what else is known of it: plain data.
+        function: returns the client's predictions for inputs, as arrays.
+        state: the state of the task that the function predicts, see :func:`fedlit.tasks.task_state`.
+        classes: the positions, among the task's classes, of those that occur in the client's training rows. Predictions
+            cover these classes only. All classes if None.
+        keys: the columns with which results begin, to identify rows; if None, those that the encoder's schema calls
+            identifiers.
+        batch: the number of rows that pass through the network at a time.
+        about: further facts about the client, as plain data.
 
     Attributes:
-        outcome: what predictions of the client's own classes mean.
-        notes: what a person should know of the rows that were scored last: columns that were not used, cells without a
-            value, categories that training did not have, text that was read as numbers.
+        outcome: what predictions of the client's classes mean.
+        notes: what the user should know about the rows that were scored last: columns that were not used, cells without
+            a value, categories that training did not have, text that was read as numbers.
 
     Example:
         >>> from fedlit.data.encoder import TableEncoder
@@ -82,18 +82,18 @@ class Scorer:
 
     @property
     def own_state(self) -> dict[str, Any]:
-        """Of the task with the client's own classes alone, as plain data."""
+        """The state of the task with the client's classes only, as plain data."""
         own = {key: [] if key.endswith("_rows") else value for key, value in self.state.items()}
         return own | {key: [*getattr(self.outcome, key)] for key in ("classes", "negatives", "positives") if key in own}
 
     @property
     def feature_names_in_(self) -> NDArray[np.object_]:
-        """Names of the columns that rows must have."""
+        """The names of the columns that rows must have."""
         return np.array(self.encoder.asked, dtype=object)
 
     @property
     def n_features_in_(self) -> int:
-        """How many columns rows must have."""
+        """The number of columns that rows must have."""
         return len(self.feature_names_in_)
 
     @property
@@ -108,19 +108,19 @@ class Scorer:
         return np.array(self.outcome.classes)
 
     def predict(self, frame: pd.DataFrame, keys: Sequence[str] | None = None) -> pd.DataFrame:
-        """What the client predicts of rows.
+        """Return what the client predicts for each row.
 
         Args:
-            frame: the columns that were trained on, in any order; typed, or text as it stands in a file. Further
-                columns are left out, which :attr:`notes` says. Of reads, the column ``read`` will do.
-            keys: columns of ``frame`` to begin with, instead of the client's own.
+            frame: the columns that were trained on, in any order; either typed, or text as in a file. Further columns
+                are ignored, and :attr:`notes` lists them. For reads, the column ``read`` is enough.
+            keys: the columns of ``frame`` with which results begin, instead of the client's keys.
 
         Returns:
-            One row for each, in the frame's order and with its index: the keys, ``probability_<label>`` for each of
-            the client's own classes, and ``predicted``, in the user's labels or units.
+            A row for each row of the frame, in its order and with its index: the keys, ``probability_<label>`` for each
+            of the client's classes, and ``predicted``, in the user's labels or units.
 
         Raises:
-            DataError: a column is missing, is there twice, or has cells of another type.
+            DataError: a column is missing, occurs twice, or has cells of another type.
         """
         frame = check_frame(frame, self.encoder)
         chosen = self._keys(frame, keys)
@@ -135,8 +135,8 @@ class Scorer:
         return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)
 
     def predict_proba(self, frame: pd.DataFrame) -> NDArray[np.float32]:
-        """Probabilities (n, classes), each row sums to 1, in the order of :attr:`classes_`; of sequences
-        (n, positions · classes), the classes of a position side by side.
+        """Return probabilities (n, classes) in the order of :attr:`classes_`; each row sums to 1. For sequences they
+        are (n, positions · classes), with the classes of a position next to each other.
 
         Raises:
             ConfigError: the client predicts a number.
@@ -166,7 +166,7 @@ class Scorer:
         return list(dict.fromkeys(chosen))
 
     def encode(self, frame: pd.DataFrame, keys: Sequence[str] = ()) -> NDArray[np.float32]:
-        """Rows as inputs, (n, d) float32; sets :attr:`notes`.
+        """Encode rows as inputs (n, d) float32, and set :attr:`notes`.
 
         Raises:
             DataError: see :meth:`predict`.
@@ -185,16 +185,16 @@ class Scorer:
 
     @property
     def labels_reads(self) -> bool:
-        """Whether rows are reads of DNA, whose bases are tidied as in training."""
+        """Whether rows are DNA reads, whose bases are cleaned as in training."""
         return self.outcome.name == SEQUENCE and are_positions(list(self.encoder.columns))
 
     def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[Any]:
-        """Of the client's own classes, (n, width), at least float32."""
+        """Return the predictions for the client's classes, (n, width), at least float32."""
         return self.of_inputs(self.encode(frame, keys))
 
     def of_inputs(self, x: NDArray[np.float32]) -> NDArray[Any]:
-        """What the client predicts of encoded rows (n, d) float32: (n, own classes), or (n, 1) numbers; at least
-        float32.
+        """Return what the client predicts for encoded rows (n, d) float32: (n, classes of the client), or numbers (n,
+        1), at least float32.
 
         Raises:
             RunError: the network cannot be computed, or its predictions are not finite.

@@ -1,1 +1,1 @@
-"""Text tables and pictures: frames in, pictures out."""
+"""Draws pictures and formats text tables from frames."""

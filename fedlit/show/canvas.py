@@ -1,4 +1,4 @@
-"""Drawing figures, and writing them."""
+"""Creates figures and writes them to files."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ _VARIABLES = {light: f"var(--{name})" for name, (light, _) in THEME.items()}
 
 @contextmanager
 def canvas(width: float, height: float, style: Any = None) -> Iterator[Figure]:
-    """A figure; inside, names are text, whatever dollar signs they have, and colours are the palette's.
+    """Yield a figure. Inside the block, names are plain text even if they contain dollar signs, and colours are those
+    of the palette.
 
     Args:
         width: in inches.
         height: in inches.
-        style: Matplotlib's parameters by name, beside ours; None for no more.
+        style: further parameters of Matplotlib, by name; None for no more.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -46,11 +47,11 @@ def canvas(width: float, height: float, style: Any = None) -> Iterator[Figure]:
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PNG and as SVG (text stays text, and the same picture gives the same bytes).
+    """Write a figure as PNG and as SVG. Text stays text, and the same picture gives the same bytes.
 
     Args:
-        figure: drawn.
-        path: without ending; its folder is made if need be.
+        figure: the finished figure.
+        path: the path without ending; its folder is created if it does not exist.
     """
     import matplotlib
 
@@ -64,12 +65,12 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
 
 
 def svg_text(figure: Figure, title: str) -> str:
-    """A figure as an ``<svg>`` element for a page; the same picture gives the same text. Colours of the palette's theme
-    are the page's variables, so that the picture can be read on light and on dark.
+    """Return a figure as an ``<svg>`` element for a page; the same picture gives the same text. Colours of the
+    palette's theme become variables of the page, so that the picture is readable on light and on dark backgrounds.
 
     Args:
-        figure: drawn.
-        title: what a screen reader says.
+        figure: the finished figure.
+        title: the title for screen readers.
     """
     import matplotlib
 

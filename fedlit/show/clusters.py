@@ -1,4 +1,4 @@
-"""Who belongs together, and losses along paths between clients, as pictures."""
+"""Draws clusters of clients, and losses along paths between clients."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _LETTERS = 900  # cells, up to which a cluster's letter stands where a client co
 
 
 def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
-    """Clients × rounds, a colour for each cluster, grey for a client by itself; its letter where a client comes into
-    it. Clients are grouped by planted concept, where it is known.
+    """Draw clients × rounds with a colour for each cluster, and grey for a client by itself. The cluster's letter marks
+    the round in which a client joins it. Clients are grouped by planted concept if it is known.
 
     Args:
-        frame: of :data:`CLUSTERS`.
-        title: above it.
+        frame: the table of :data:`CLUSTERS`.
+        title: the title above the picture.
 
     Raises:
-        ValueError: no rounds.
+        ValueError: there are no rounds.
     """
     if not len(frame):
         raise ValueError("expected clusters of at least one round, found none")
@@ -65,12 +65,12 @@ def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
 
 
 def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
-    """The loss along paths between two clients' models, mean and standard deviation over pairs (Lucchetti et al. 2022,
-    Fig. 2).
+    """Draw the loss along paths between two clients' models, as mean and standard deviation over pairs (Lucchetti et
+    al. 2022, Fig. 2).
 
     Args:
-        paths: of :data:`PATHS`.
-        title: above it.
+        paths: the table of :data:`PATHS`.
+        title: the title above the picture.
     """
     with canvas(4.6, 3.2) as figure:
         axes = figure.add_subplot()
@@ -93,7 +93,9 @@ def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
 
 
 def _colour(number: float) -> tuple[float, float, float, float]:
-    """Blank where there is no cluster; colours are used again, lighter, where there are more clusters."""
+    """Return the colour of a cluster: transparent if there is none. If there are more clusters than colours, colours
+    are used again, but lighter.
+    """
     from matplotlib.colors import to_rgb, to_rgba
 
     if np.isnan(number):

@@ -1,4 +1,4 @@
-"""Confusion matrices as pictures."""
+"""Draws confusion matrices."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _FEW = 20  # classes; beyond, numbers cannot be read and take seconds to draw
 
 
 def confusion_figure(title: str, labels: list[str], matrix: Tensor) -> Any:
-    """A matplotlib figure: shares of each true class (rows) by predicted class (columns), with counts.
+    """Return a matplotlib figure with the shares of each true class (rows) by predicted class (columns), and the
+    counts.
 
     Args:
-        title: what the matrix is of.
+        title: the title of the picture.
         labels: the classes.
-        matrix: (len(labels) + 1, len(labels)) counts; the last row, labels unknown to the client, is drawn if there
-            are any.
+        matrix: (len(labels) + 1, len(labels)) counts; the last row counts labels that the client does not know, and is
+            drawn if there are any.
     """
     from matplotlib.colors import Normalize
 

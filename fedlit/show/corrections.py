@@ -1,4 +1,4 @@
-"""Corrections as pictures."""
+"""Draws corrections."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _CELL = (0.48, 0.3)  # inches
 
 
 def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> Figure:
-    """Clients × features, a panel for each part of one side; marked cells have a thin frame, findings a thick orange
-    one; names of marked features are bold.
+    """Draw clients × features, with a panel for each part of one side. Marked cells have a thin frame and findings a
+    thick orange one; the names of marked features are bold.
 
     Args:
-        judged: corrections.
+        judged: the evaluated corrections.
         side: ``input`` or ``output``.
-        title: above all panels.
+        title: the title above all panels.
 
     Raises:
-        ValueError: no corrections on this side.
+        ValueError: there are no corrections on this side.
     """
     parts = [part for part in judged.parts if part.startswith(side)]
     if not parts:

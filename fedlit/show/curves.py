@@ -1,4 +1,4 @@
-"""Lines as pictures."""
+"""Draws lines."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MOST_LINES = len(CLASSES)
 
 
 def plot_lines(lines: Mapping[str, tuple[Any, Any]], x: str, y: str, axes: Axes | None = None) -> Axes:
-    """Lines in one pair of axes, with a legend where they can be told apart.
+    """Draw lines in one pair of axes, with a legend if there are few enough to be distinguished.
 
     Args:
-        lines: label → (k,) positions to the right, (k,) positions upwards.
-        x: what is to the right.
-        y: what is upwards.
-        axes: Matplotlib's, to draw on; new ones, which a notebook shows below the cell, if None.
+        lines: maps each label to horizontal positions (k,) and vertical positions (k,).
+        x: the label of the horizontal axis.
+        y: the label of the vertical axis.
+        axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
     """
     if axes is None:
         import matplotlib.pyplot as plt

@@ -1,4 +1,4 @@
-"""Values with their intervals as pictures: effects of a mixed model, lifts of clients."""
+"""Draws values with their intervals: effects of a mixed model, lifts of clients."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ _Z = 1.96
 
 
 def forest_figure(effects: pd.DataFrame, title: str = "") -> Figure:
-    """Shared effects with 95 % intervals, a line each.
+    """Draw shared effects with 95 % intervals, one per line.
 
     Args:
-        effects: columns ``column``, ``value`` and ``error``.
-        title: above it.
+        effects: a table with the columns ``column``, ``value`` and ``error``.
+        title: the title above the picture.
     """
     effects = effects[effects["error"] > 0]
     return _figure(effects["column"].tolist(), effects, title, "effect", line=0.3)
 
 
 def caterpillar_figure(own: pd.DataFrame, title: str = "") -> Figure:
-    """Sites' own effects with 95 % intervals, in their order; more than 40 sites are not named.
+    """Draw sites' random effects with 95 % intervals, sorted by value. If there are more than 40 sites, their names are
+    left out.
 
     Args:
-        own: columns ``client``, ``value`` and ``error``.
-        title: above it.
+        own: a table with the columns ``client``, ``value`` and ``error``.
+        title: the title above the picture.
     """
     own = own.sort_values("value", ascending=False)
     named = len(own) <= _NAMED
@@ -61,17 +62,17 @@ def plot_intervals(
     names: Sequence[str], values: ArrayLike, lows: ArrayLike, highs: ArrayLike, label: str, axes: Axes | None = None,
     *, zero: bool = True, colours: Sequence[str] = (),
 ) -> Axes:  # fmt: skip
-    """Values with their intervals, a row each, the first on top.
+    """Draw values with their intervals, one per row, with the first at the top.
 
     Args:
-        names: of the rows; empty if they are too many to be named.
-        values: dots.
-        lows: where intervals begin; NaN where there is none.
-        highs: where they end.
-        label: of the horizontal axis.
-        axes: Matplotlib's, to draw on; new ones, which a notebook shows below the cell, if None.
-        zero: whether a line is drawn there.
-        colours: of the rows; one for all if there are none.
+        names: the names of the rows; empty if there are too many rows to name.
+        values: the positions of the dots.
+        lows: the lower ends of intervals; NaN if there is none.
+        highs: the upper ends of intervals.
+        label: the label of the horizontal axis.
+        axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
+        zero: whether a line is drawn at zero.
+        colours: the colours of the rows; the same for all rows if empty.
     """
     value, low, high = (np.asarray(own, float) for own in (values, lows, highs))
     places = np.arange(len(value))[::-1]

@@ -1,4 +1,4 @@
-"""A table of numbers as colours."""
+"""Draws a table of numbers as colours."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def draw_heatmap(
     norm: Any,
     texts: NDArray[Any] | None = None,
 ) -> AxesImage:
-    """Draw a table; what has no value is blank.
+    """Draw a table. Missing values are blank.
 
     Args:
-        axes: to draw in.
+        axes: the axes to draw in.
         table: (n, m) numbers.
-        rows: n names.
-        columns: m names.
-        colours: the name of a scale.
-        norm: of numbers to the scale.
-        texts: (n, m) what stands in the cells; nothing if None.
+        rows: the names of the n rows.
+        columns: the names of the m columns.
+        colours: the name of a colour scale.
+        norm: maps numbers to the scale.
+        texts: (n, m) the texts of the cells; no text if None.
     """
     import matplotlib
 

@@ -1,7 +1,7 @@
-"""Colours, in one place: a colour has one meaning in all pictures and in the report, and each set can be told apart by
-people who are colour-blind.
+"""All colours. A colour has the same meaning in all pictures and in the report, and the colours of each set can be
+distinguished by colour-blind readers.
 
-Colours of a scale (corrections, distances, shares) are no names: they are read by the bar beside them.
+The colours of a scale (corrections, distances, shares) have no names; the bar next to a picture explains them.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ SCALE, SIGNED_SCALE = "cividis_r", "PRGn"  # of what has no sign, and of what ha
 
 
 def text_on(colour: Any) -> str:
-    """Black or white, whichever has more contrast (WCAG 2) on a colour: that is 4.5 or more on any.
+    """Return black or white, whichever has more contrast (WCAG 2) on a colour. The contrast is at least 4.5 on any
+    colour.
 
     Args:
-        colour: red, green, blue from 0 to 1.
+        colour: red, green and blue from 0 to 1.
 
     Example:
         >>> text_on((0.9, 0.9, 0.2)), text_on((0.2, 0.1, 0.4))

@@ -1,4 +1,4 @@
-"""Things that show themselves: as text, at a terminal's width, as HTML in a notebook."""
+"""Base class of objects that are displayed as text, at the terminal's width, or as HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ class Grid:
     """A table of texts.
 
     Attributes:
-        header: a word per column.
-        rows: as many cells each.
+        header: one word for each column.
+        rows: rows with one cell for each column.
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
     def text(self, width: int | None = None) -> str:
-        """See :func:`fedlit.show.text.text_table`."""
+        """Return the table as text, see :func:`fedlit.show.text.text_table`."""
         return text_table(self.header, self.rows, width)
 
     def html(self) -> str:
-        """A table without colours of its own, so that it can be read on any background; all cells are escaped.
+        """Return the table as HTML. It sets no colours, so that it is readable on any background, and all cells are
+        escaped.
 
         Example:
             >>> Grid(["client", "rows"], [["<b>", "12"]]).html().count("&lt;b&gt;")
@@ -53,21 +54,21 @@ class Grid:
 
 
 class Shown(ABC):
-    """Something made of tables and sentences.
+    """Something that consists of tables and sentences.
 
-    ``str()`` has its full width, whatever the terminal; what Python prints of it at a prompt (``repr()``) and what
-    :func:`for_terminal` gives keep to the terminal's.
+    ``str()`` returns the text at full width, whatever the terminal's width. ``repr()``, which Python prints at a
+    prompt, and :func:`for_terminal` use the terminal's width.
     """
 
     @abstractmethod
     def parts(self) -> Iterable[str | Grid]:
-        """Tables and lines, from the top; an empty line where there is a gap."""
+        """Return tables and lines, from top to bottom; an empty line makes a gap."""
 
     def text(self, width: int | None = None) -> str:
         """Return it as text.
 
         Args:
-            width: most columns of a line; any if None.
+            width: the largest width of a line, in columns; unlimited if None.
         """
         return "\n".join(wrap(part, width) if isinstance(part, str) else part.text(width) for part in self.parts())
 
@@ -85,14 +86,14 @@ class Shown(ABC):
 
 
 def for_terminal(what: str | Shown, stream: TextIO | None = None, otherwise: int | None = None) -> str:
-    r"""What is printed to a stream (standard output), without characters that steer a terminal: parts of a text may
-    come from elsewhere. A terminal shows what goes wrong in red, notes in yellow and headings bold, unless ``NO_COLOR``
-    is set.
+    r"""Return the text to print to a stream (standard output), without control characters for terminals, because parts
+    of a text may come from elsewhere. On a terminal, errors are red, notes yellow and headings bold, unless
+    ``NO_COLOR`` is set.
 
     Args:
-        what: a text, or something that shows itself.
-        stream: where to; lines are as wide as its terminal.
-        otherwise: columns of a line in a pipe or file; any if None.
+        what: a text, or an object that can show itself.
+        stream: the stream; lines are as wide as its terminal.
+        otherwise: the width of lines in a pipe or file, in columns; unlimited if None.
 
     Example:
         >>> for_terminal("the coordinator says: \x1b[31mred")
@@ -123,23 +124,23 @@ _tellers: list[Callable[[str], None]] = []
 
 
 def say(text: str) -> None:
-    """Print what is no result (an error, a notice) to standard error, at the terminal's width."""
+    """Print a message that is not a result (an error, a notice) to standard error, at the terminal's width."""
     (_tellers[-1] if _tellers else print_notice)(text)
 
 
 def print_notice(text: str) -> None:
-    """:func:`say`, in this process."""
+    """Print a message in this process; see :func:`say`."""
     print(for_terminal(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def say_by(teller: Callable[[str], None]) -> None:
-    """Have somebody else print what is said: of several processes one prints, each notice once."""
+    """Let another function print messages. If there are several processes, one of them prints each notice once."""
     _tellers.append(teller)
 
 
 class Notices(logging.Handler):
-    """Has what is logged said: see :func:`say`."""
+    """A logging handler that prints messages by :func:`say`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See the class."""
+        """Print a log record."""
         say(record.getMessage())

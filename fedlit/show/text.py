@@ -1,4 +1,4 @@
-"""Tables and lists as text: of any width, or of the terminal's."""
+"""Formats tables and lists as text, at any width or at the terminal's."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NUMBER = re.compile(r"[-+−]?\d|[–·]?$")
 
 
 class Verbatim(str):
-    """A path or a command: it will be copied, so it is never broken, however narrow the terminal."""
+    """A path or a command. It is never broken into lines, however narrow the terminal, so that it can be copied."""
 
 
 def printable(text: str) -> str:
-    r"""Text from elsewhere as it may be printed: what is no printable character (escape sequences of terminals, marks
-    that reverse the direction) becomes a question mark; line breaks stay.
+    r"""Make text from elsewhere safe to print. Characters that are not printable (escape sequences of terminals, marks
+    that reverse the direction) become question marks; line breaks stay.
 
     Example:
         >>> printable("\x1b[31mred\nnext \u202eline")
@@ -37,12 +37,12 @@ def printable(text: str) -> str:
 
 
 def more(listed: Sequence[Any], what: str) -> list[str]:
-    """Return the line on the rest of a list that is cut at :data:`MOST_ROWS`."""
+    """Return a line that counts the rest of a list, which is cut at :data:`MOST_ROWS`."""
     return [f"… and {len(listed) - MOST_ROWS} more {what}"] if len(listed) > MOST_ROWS else []
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number and its noun.
+    """Return a number with its noun.
 
     Example:
         >>> counted(1, "row"), counted(2000, "row")
@@ -52,15 +52,15 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def shorten(words: Sequence[str], most: int = 8) -> str:
-    """Words in a row, the rest counted."""
+    """Join the first words by commas, and count the rest."""
     shown = ", ".join(words[:most])
     return shown if len(words) <= most else f"{shown}, … ({len(words)})"
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
-    """Columns of the terminal that a stream (standard output) writes to: ``COLUMNS`` if it is set, else what the
-    terminal says. None for a pipe, a file, a notebook, or a terminal that does not say: lines are as long as they are
-    then, so that logs keep tables whole.
+    """Return the number of columns of the terminal that a stream (standard output) writes to: ``COLUMNS`` if it is set,
+    otherwise what the terminal reports. Return None for a pipe, a file, a notebook, or a terminal that reports no
+    width; lines are then not broken, so that logs keep tables whole.
     """
     stream = sys.stdout if stream is None else stream
     try:
@@ -73,8 +73,8 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
 
 
 def wrap(text: str, width: int | None = None) -> str:
-    """Sentences broken between words, what is continued two columns further in. A word that is longer than the width,
-    such as a path, stays whole. A comment of YAML goes on as one.
+    """Break sentences into lines between words, with continuation lines indented by two more columns. A word that is
+    longer than the width, such as a path, stays whole. A YAML comment continues as a comment.
 
     Example:
         >>> print(wrap("Note: wine: the same value in all training rows: ash", 30))
@@ -94,11 +94,11 @@ def wrap(text: str, width: int | None = None) -> str:
 
 
 def definitions(pairs: Iterable[tuple[str, str]], width: int | None = None) -> str:
-    """Words to the left, what they mean to the right; below each other where the width is small.
+    """Format words on the left with their meanings on the right, or below each other if the width is small.
 
     Args:
-        pairs: (word, what it means).
-        width: of the lines; the terminal's, or 80 in a pipe or file, if None.
+        pairs: pairs (word, meaning).
+        width: the width of the lines; if None, the terminal's, or 80 in a pipe or file.
     """
     width = max(width or shutil.get_terminal_size().columns, _NARROWEST)
     pairs = list(pairs)
@@ -124,9 +124,9 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
     broken into lines at half the width; numbers are never broken, and nothing is left out.
 
     Args:
-        header: a word per column.
-        rows: as many cells each.
-        width: most columns of a line; any if None.
+        header: one word for each column.
+        rows: rows with one cell for each column.
+        width: the largest width of a line, in columns; unlimited if None.
 
     Example:
         >>> rows = [["comanche", "4,771", "30"], ["neota", "386", "12"]]
@@ -172,7 +172,7 @@ def _lines(cell: str, most: int | None) -> list[str]:
 
 
 def _aligned(row: Sequence[tuple[list[str], int, bool]]) -> str:
-    """Cells of several lines each, beside each other."""
+    """Join cells of several lines each, side by side."""
     lines = zip_longest(*(lines for lines, _, _ in row), fillvalue="")
     return "\n".join(
         "  ".join(

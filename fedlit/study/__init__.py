@@ -1,1 +1,1 @@
-"""Studies: many methods, many seeds, and what federation gives each client."""
+"""Studies: comparisons of many methods with many seeds, and of what each client gains from federation."""

@@ -1,4 +1,4 @@
-"""What a study may name as a local baseline: a model of a task, any class, the mean of trees and a linear model."""
+"""The local baselines that a study may name: a model of a task, any class, or the mean of trees and a linear model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ LABELS[TREES_AND_LINEAR] = "Trees and linear, mean"
 
 
 def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, type[Task]]) -> None:
-    """Refuse local baselines that no client can have, and names that are taken.
+    """Refuse local baselines that no client can have, and names that are already taken.
 
     Args:
-        baselines: of the study.
-        methods: their names.
-        tasks: client → its task.
+        baselines: the baselines of the study.
+        methods: the names of the study's methods.
+        tasks: maps each client to its task.
 
     Raises:
-        ConfigError: one of them.
+        ConfigError: a baseline or a name is not allowed.
     """
     kinds = {task.name: task for task in tasks.values()}
     known = dict.fromkeys([*(name for task in kinds.values() for name in task.go_alone), TREES_AND_LINEAR])
@@ -55,26 +55,28 @@ def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, t
 
 
 def default_models(tasks: Iterable[type[Task]]) -> dict[str, None]:
-    """The local baselines of a study that names none: all but the mean of its own rows, and the mean of two
-    where both are there.
+    """Return the local baselines of a study that names none: all except the mean of the client's own rows, and the mean
+    of trees and a linear model if both exist.
     """
     found = dict.fromkeys(name for task in tasks for name, model in task.go_alone.items() if not model.asked)
     return {**found, TREES_AND_LINEAR: None} if all(means_of(found)) else found
 
 
 def means_of(baselines: Iterable[str]) -> list[list[str]]:
-    """Trees, and linear models, of which :data:`TREES_AND_LINEAR` is the mean; each client has one of each."""
+    """Return the tree models and the linear models of which :data:`TREES_AND_LINEAR` is the mean. Each client has one
+    of each.
+    """
     names = list(baselines)
     return [[name for name in names if name in group] for group in (TREES, LINEAR)]
 
 
 def model_for(name: str, found: Mapping[str, Any] | None, task: type[Task] | Task) -> GoAlone | None:
-    """The local baseline of this name for a task; None where it has none.
+    """Return the local baseline of this name for a task, or None if the task has none.
 
     Args:
-        name: as the study calls it.
-        found: what stands behind the name: settings, or a class.
-        task: the client's.
+        name: the name in the study.
+        found: the study's entry under this name: settings, or a class.
+        task: the client's task.
     """
     if is_any_model(found):
         return GoAlone.read(name, found or {}).for_task(task.name)

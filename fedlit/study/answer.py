@@ -1,4 +1,4 @@
-"""Each client's answer: the verdict, two scores, the lift between them, what others gain, what leaves the site."""
+"""Each client's answer: the verdict, two scores, the lift between them, what others gain, and what leaves the site."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ _SUMMARY = {
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether federation pays for one client, by the metric by which it chooses.
+    """Whether a client gains from federation, by the metric by which it chooses.
 
     Attributes:
-        study: what was compared.
-        client: whose question it is.
-        metric: by which it chooses.
-        federated: mean test score of the federated method that is best for it on validation, chosen per seed.
-        alone: of what it would do alone, chosen in the same way.
-        lift: of the first over the second: mean, low, high, n, verdict, … as in ``lift.csv``.
-        usual: the federated method, and the local baseline, that was chosen most often; None where there is no choice.
-        varied: whether seeds chose different ones.
-        more: sentences on hindsight, on what would leave the site, and on what the others gain.
+        study: the study that was compared.
+        client: the client whom the answer concerns.
+        metric: the metric by which the client chooses.
+        federated: the mean test score of the federated method that is best for the client on validation rows, chosen
+            for each seed.
+        alone: the mean test score of what it would do alone, chosen in the same way.
+        lift: the lift of the first over the second: mean, low, high, n, verdict, … as in ``lift.csv``.
+        usual: the federated method, and the local baseline, that was chosen most often; None if there is no choice.
+        varied: whether the choices differ between seeds.
+        more: sentences on the best in hindsight, on what would leave the site, and on what the others gain.
     """
 
     study: Study
@@ -56,12 +57,12 @@ class Answer:
 
     @property
     def score(self) -> Score:
-        """By which it chooses."""
+        """The score by which the client chooses."""
         return COMPARED[self.metric]
 
     @property
     def verdict(self) -> str:
-        """On the lift, of :data:`fedlit.statistics.TITLES`."""
+        """The verdict on the lift, one of :data:`fedlit.statistics.TITLES`."""
         return str(self.lift["verdict"])
 
     @property
@@ -77,7 +78,7 @@ class Answer:
 
     @property
     def why(self) -> str:
-        """The reason for the verdict, where it is not the interval alone; "" for none."""
+        """The reason for the verdict if it is not the interval alone; "" if there is none."""
         lift, seeds, least = self.lift, self.lift["n"], f"{self.score.text(self.least)}{points(self.score)}"
         if self.verdict == SAME:
             return f"the same {self.score.label} in each of {seeds} seeds" if lift["sd"] == 0 else f"less than {least}"
@@ -100,7 +101,7 @@ class Answer:
 
     @property
     def scores(self) -> list[tuple[str, str, str]]:
-        """Alone, then federated: what it is called, the test score, which model that was."""
+        """The name, the test score and the model that was chosen, first for training alone, then for federation."""
         chosen, labels = self.study.best_alone == BEST_ALONE, self.study.labels  # else there is nothing to choose from
         called = "best alone" if chosen else f"{labels[self.study.best_alone]}, alone"
         federated, alone = (
@@ -125,13 +126,15 @@ class Answer:
 
     @property
     def bar(self) -> list[float]:
-        """Lower end, mean and upper end of the lift, and the least that matters, on the scale of the text."""
+        """The lower end, mean and upper end of the lift, and the smallest lift that matters, on the
+        scale of the text.
+        """
         ends = (*(self.lift[name] for name in ("low", "mean", "high")), self.least)
         return [float(drawn(self.score, value)) for value in ends]
 
     @property
     def label(self) -> str:
-        """Of the score."""
+        """The heading of the score."""
         return heading(self.score)
 
     @property
@@ -148,15 +151,16 @@ def answers(
     lift: pd.DataFrame,
     left_out: pd.DataFrame | None = None,
 ) -> list[Answer]:
-    """For each client, its best federated method against its best model alone, both chosen per seed on validation.
-    None where the study has no federated method that leaves rows where they are.
+    """Compare, for each client, its best federated method with its best model alone. Both are chosen for each seed on
+    validation rows. There are no answers if the study has no federated method that leaves rows at their sites.
 
     Args:
-        study: completed by its clients' tasks.
-        collected: its results.
-        estimates: of scores (:func:`fedlit.study.lift.estimates`).
-        lift: of lifts (:func:`fedlit.study.lift.lifts`).
-        left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`), where that was asked.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        collected: the results of the study.
+        estimates: the estimates of scores (:func:`fedlit.study.lift.estimates`).
+        lift: the estimates of lifts (:func:`fedlit.study.lift.lifts`).
+        left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`), if the study asks for
+            it.
     """
     scores = {(own["metric"], own["method"], own["client"]): own["mean"] for own in estimates.to_dict("records")}
     lifts: dict[tuple[str, str, str], Mapping[Any, Any]] = {
@@ -186,11 +190,11 @@ def answers(
 
 
 def summary(answers: Sequence[Answer], few: bool = True) -> str:
-    """A sentence over all clients; "" where there are none.
+    """Summarise the answers of all clients in a sentence; "" if there are none.
 
     Args:
-        answers: all of them.
-        few: whether each is shown; else it says which are.
+        answers: all answers.
+        few: whether every answer is shown; if not, the sentence states which are.
     """
     if not answers:
         return ""
@@ -203,7 +207,7 @@ def summary(answers: Sequence[Answer], few: bool = True) -> str:
 
 
 def _leaves(records: Sequence[Mapping[Any, Any]], client: str, method: str | None) -> list[str]:
-    """What the federated method that a client chose most often would take from its site."""
+    """Describe what the federated method that a client chose most often would send from its site."""
     told = [own.get("leaves") for own in records if own["method"] == method]
     known = [own for own in told if isinstance(own, dict) and client in own["numbers"]]
     if not known or not known[0]["rounds"]:
@@ -216,7 +220,7 @@ def _leaves(records: Sequence[Mapping[Any, Any]], client: str, method: str | Non
 
 
 def _joining(left_out: pd.DataFrame, client: str, score: Score) -> str:
-    """Whether a client should join, for itself and for the others."""
+    """Describe whether a client should join, for itself and for the others."""
     own = left_out[(left_out["joins"] == client) & (left_out["method"] == BEST_FEDERATED)]
     rows = {row["client"]: row for row in own[own["metric"] == score.name].to_dict("records")}
     unit = f" {'percentage points' if score.percent else f'in {score.label}'}"

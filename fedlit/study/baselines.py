@@ -1,4 +1,4 @@
-"""Local baselines, fitted: what a client reaches on its own rows, with the care that a careful user takes.
+"""Fits local baselines, which show what a client reaches on its rows alone if its user works with care.
 
 Settings are chosen on rows that a model has not seen: validation rows, or those of the fold that was left out.
 """
@@ -36,12 +36,11 @@ FEW_FOLDS = 5
 
 
 def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
-    """Fit a local baseline on every client of a job's data whose task has it, choose its settings on rows that it has
-    not seen, score it on the test split.
+    """Fit a local baseline for every client of a job's data whose task has it, choose its settings on rows that it has
+    not seen, and score it on the test split.
 
     Returns:
-        What the chosen models predict, and for the record which settings were chosen, and which clients go without this
-        model.
+        The predictions of the chosen models, and for the record the chosen settings and the clients without this model.
     """
     work = job.work
     assert isinstance(work, FitAlone)
@@ -63,7 +62,9 @@ def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
 
 
 def _cached(job: Job, work: FitAlone, client: EncodedClient, model: GoAlone) -> tuple[Frames, dict[str, Any]]:
-    """A model on the same rows is fitted once, in whatever seed or study of this folder it comes up again."""
+    """Fit a model only once for the same rows, even if it occurs again with other seeds or in other studies of this
+    folder.
+    """
     cache, few = Path(job.folder).parents[2] / "baselines", 0 if work.folds else _few(client, work.small)
     made_of = [FORMAT, client.fingerprint(), client.categorical, job.method, work.model, model.grid, job.choose]
     made_of += [work.folds, few, sklearn.__version__]
@@ -86,7 +87,9 @@ def _cached(job: Job, work: FitAlone, client: EncodedClient, model: GoAlone) -> 
 
 
 def _few(client: EncodedClient, small: int) -> int:
-    """The folds of its training rows by which a client with few validation rows chooses; 0 for any other."""
+    """Return the number of folds of training rows by which a client with few validation rows chooses; 0 for any other
+    client.
+    """
     groups = client.groups_of(client.train)
     most = len(client.train) if groups is None else len(set(groups))
     few = len(client.sites[client.spec.name]["validation"]) < small
@@ -94,14 +97,15 @@ def _few(client: EncodedClient, small: int) -> int:
 
 
 def _fit(job: Job, client: EncodedClient, model: GoAlone, folds: int, few: int) -> tuple[Frames, dict[str, Any]]:
-    """What the model with the best settings predicts, and these.
+    """Return the predictions of the model with the best settings, and these settings.
 
     Args:
-        job: whose seed and metric count.
-        client: whose rows they are.
-        model: which, with the settings to choose from.
-        folds: of training and validation rows; 0 for training rows alone.
-        few: folds of training rows, by which settings are chosen alone; the model is fitted to all of them then.
+        job: the job, which has the seed and the metric.
+        client: the client whose rows are used.
+        model: the model, with the settings to choose from.
+        folds: the number of folds of training and validation rows; 0 for training rows alone.
+        few: the number of folds of training rows that are used only to choose settings; the model is then fitted to all
+            of them.
     """
     name, task = client.spec.name, client.spec.task
     train, validation, test = client.train, *(client.sites[name][split] for split in ("validation", "test"))

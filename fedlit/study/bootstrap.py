@@ -1,4 +1,4 @@
-"""Test scores of resampled rows: how much they would differ on other rows of the same kind."""
+"""Test scores on resampled rows, which show how much scores would vary on other rows of the same kind."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ Tested = Mapping[str, tuple[Task, Tensor, Tensor]]
 
 
 def read_tested(predictions: pd.DataFrame) -> Tested:
-    """The test rows of ``predictions.parquet`` as tensors, in the order of their numbers."""
+    """Return the test rows of ``predictions.parquet`` as tensors, ordered by their numbers."""
     test = predictions[predictions["split"] == "test"].sort_values("row", kind="stable")
     return {str(client): read_predictions(own) for client, own in test.groupby("client", observed=True)}
 
 
 def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
-    """The scores of rows drawn with replacement, by the client's task: all but those that take too long.
+    """Return the scores of rows drawn with replacement, by the client's task: all scores except those that take too
+    long.
 
     The draws are a function of the client's name, its number of rows and the resample: two models that are scored on
     the same rows are scored on the same draws, so that their difference can be taken draw by draw.
 
     Args:
-        tested: as :func:`read_tested` gives it.
-        resamples: how many draws.
+        tested: the rows that :func:`read_tested` returns.
+        resamples: the number of draws.
 
     Returns:
         One row per draw; the columns are (client, metric).

@@ -1,4 +1,4 @@
-"""What each client would have chosen on its validation rows."""
+"""Finds what each client would have chosen on its validation rows."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def best_on_validation(
     *,
     undecided: Literal["none", "first"] = "none",
 ) -> pd.DataFrame:
-    """Per seed and client the candidate of the best value on validation, the first of equals.
+    """Return, for each seed and client, the candidate with the best value on validation rows, the first among equals.
 
     Args:
-        results: tidy, with the validation split.
-        candidates: methods, in the order in which equals are preferred. Those without any result are left out, of a
-            client those that it cannot have.
-        choose: the metric, or client → its own.
-        undecided: what is chosen for clients for which the metric is undefined for all candidates: none of them, or
-            the first, as a local baseline takes its first settings then.
+        results: tidy results, with the validation split.
+        candidates: methods, in the order in which equals are preferred. Candidates without any result are left out, and
+            for each client those that it cannot have.
+        choose: the metric, or a mapping of each client to its metric.
+        undecided: what is chosen for clients for which the metric is undefined for all candidates: none of them, or the
+            first, as a local baseline then takes its first settings.
 
-    Candidates that have out-of-fold scores are compared by these, and the best of them with all others on validation
-    rows: two models are always compared on the same rows.
+    Candidates with out-of-fold scores are compared by these, and the best of them is compared with all others on
+    validation rows, so that two models are always compared on the same rows.
 
     Returns:
-        Columns seed, client, method. A seed of which a candidate is missing is left out: the best of fewer would not
-        be comparable.
+        The columns seed, client and method. A seed without a result of one of the candidates is left out, because the
+        best of fewer candidates would not be comparable.
     """
     keys = ["seed", "client", "method"]
     own = of_choice(results, choose)
@@ -65,11 +65,12 @@ def best_on_validation(
 
 
 def of_choice(results: pd.DataFrame, choose: str | Mapping[str, str]) -> pd.DataFrame:
-    """The rows of the metric by which each client chooses, with ``gain``: the value, the larger the better.
+    """Return the rows of the metric by which each client chooses, with a column ``gain``: the value with the sign by
+    which larger is better.
 
     Args:
-        results: with client, metric, value.
-        choose: the metric, or client → its own.
+        results: a table with client, metric and value.
+        choose: the metric, or a mapping of each client to its metric.
     """
     metric = results["client"].map({client: choice_of(choose, client) for client in results["client"].unique()})
     own = results[results["metric"] == metric]
@@ -78,7 +79,7 @@ def of_choice(results: pd.DataFrame, choose: str | Mapping[str, str]) -> pd.Data
 
 
 def _place(unseen: NDArray[np.float64], validation: NDArray[np.float64]) -> int | None:
-    """Which candidate is best, by its place; None where nothing is known."""
+    """Return the position of the best candidate, or None if no value is known."""
     first = int(np.nanargmax(unseen)) if not np.isnan(unseen).all() else None
     beaten = ~np.isnan(unseen)
     if first is not None:
@@ -90,16 +91,17 @@ def _place(unseen: NDArray[np.float64], validation: NDArray[np.float64]) -> int 
 def best_in_hindsight(
     results: pd.DataFrame, candidates: Sequence[str], choose: str | Mapping[str, str]
 ) -> pd.DataFrame:
-    """Per client the candidate with the best mean test score over seeds, the same for all seeds: a stricter bar than
-    anybody can choose beforehand.
+    """Return, for each client, the candidate with the best mean test score over seeds, which is the same for all seeds.
+    This is a stricter bar than anybody could choose in advance.
 
     Args:
-        results: tidy, with the test split.
-        candidates: methods, in the order in which equals are preferred. One that lost its numbers is none.
-        choose: the metric, or client → its own.
+        results: tidy results, with the test split.
+        candidates: methods, in the order in which equals are preferred. A method whose scores are not all numbers is no
+            candidate.
+        choose: the metric, or a mapping of each client to its metric.
 
     Returns:
-        Columns seed, client, method, of the seeds that all candidates of a client have.
+        The columns seed, client and method, for the seeds that all candidates of a client have.
     """
     own = of_choice(results, choose)
     own = own[(own["split"] == "test") & own["method"].isin(list(candidates))]

@@ -1,5 +1,5 @@
-"""From the folders of a study's runs to tidy tables, with what each client would have chosen on validation: settings,
-the best model alone, the best federated method.
+"""Collects the results of a study's runs in tidy tables, with what each client would have chosen on validation rows:
+settings, the best model alone, and the best federated method.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ _CLUSTERS = ["method", "seed", "client", "cluster", "concept", "adjusted_rand"]
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """What a study's finished runs say.
+    """The results of a study's finished runs.
 
     Attributes:
         results: one row per value: study, without (the client without which the federation was trained; "" for none),
             method, seed, client, split, metric, value.
-        chosen: the selections, one row per without, seed, client and kind (``best``): which ``method`` is the local
-            model, and the federated method, that is best on validation; the local baseline that is best in hindsight.
+        chosen: the choices, one row for each without, seed, client and kind (``best``): which ``method`` is the model
+            alone, and the federated method, that is best on validation rows, and the model alone that is best in
+            hindsight.
         records: one row per run with all clients: method, seed, seconds, versions, machine, …
-        bootstrap: (method with its settings, seed, without) → one row per resample, columns (client, metric).
-        fixed: whether every seed has the same test rows, so that seeds differ in training alone.
-        ratio: client → test rows / training rows, mean over seeds.
-        tuned: the selections of tuned methods: without, seed, client, ``best`` (the method), ``method`` (with its
+        bootstrap: maps (method with its settings, seed, without) to a table with one row per resample and the columns
+            (client, metric).
+        fixed: whether every seed has the same test rows, so that seeds differ only in training.
+        ratio: maps each client to its test rows / training rows, averaged over seeds.
+        tuned: the choices of tuned methods: without, seed, client, ``best`` (the method), ``method`` (with its
             settings), and the settings that were best on the client's validation rows, as JSON. The method's results
             are those of these settings.
-        clusters: one row per method that tells clients apart (a tuned one with each combination of settings), seed and
+        clusters: one row for each method that finds clusters (a tuned one with each combination of settings), seed and
             client: method, seed, client, cluster (at the end, see :func:`fedlit.explain.clusters.judged`), concept, and
             the run's adjusted_rand.
-        lacking: how many runs were federations without one of their clients.
+        lacking: the number of runs that were federations without one of their clients.
     """
 
     results: pd.DataFrame
@@ -64,17 +66,17 @@ class Collected:
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """The results, and those of what was chosen under the name of what it was chosen for, such as best_alone."""
+        """The results, together with those of what was chosen, under the name of the choice, such as best_alone."""
         return pd.concat([self.results, _chosen_rows(self.results, self.chosen)], ignore_index=True)
 
     def values(self, metric: str, split: str = "test", without: str = "") -> pd.DataFrame:
-        """A metric's values: one row per seed, columns (method, client)."""
+        """Return a metric's values, with one row for each seed and the columns (method, client)."""
         own = self.scores
         own = own[(own["metric"] == metric) & (own["split"] == split) & (own["without"] == without)]
         return own.pivot(index="seed", columns=["method", "client"], values="value")
 
     def trained(self, method: str, seed: int, client: str, without: str = "") -> str:
-        """The run that a client's results are of: of a selection the chosen method, with its settings."""
+        """Return the run to which a client's results belong: for a choice, the chosen method with its settings."""
         key = (without, seed, client)
         method = self._picks.get((*key, method), method)
         return self._picks.get((*key, method), method)
@@ -86,25 +88,25 @@ class Collected:
 
     @property
     def clients(self) -> list[str]:
-        """The clients, without the union of a pooled run's."""
+        """The clients, without the union of a pooled run."""
         return sorted(self.ratio)
 
     def clients_of(self, metric: str) -> list[str]:
-        """Those whose task has a metric."""
+        """Return the clients whose task has a metric."""
         known = set(self.results.loc[self.results["metric"] == metric, "client"])
         return [client for client in self.clients if client in known]
 
 
 def collect(study: Study, jobs: Sequence[Job]) -> Collected:
-    """Read what is done.
+    """Collect the results of the finished jobs.
 
     Args:
-        study: completed by its clients' tasks (:meth:`~fedlit.study.study.Study.for_tasks`).
-        jobs: all of it.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        jobs: all jobs of the study.
 
     Raises:
-        RunError: nothing is done, or only parts of tuned methods, or two methods were scored on different rows for the
-            same seed and client.
+        RunError: no job is done, or only parts of tuned methods are, or two methods were scored on different rows for
+            the same seed and client.
     """
     done = [(job, record) for job in jobs if (record := finished(job)) is not None]
     if all(job.left_out is not None for job, _ in done):
@@ -144,7 +146,7 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
 
 
 def _read(jobs: Sequence[Job], name: str) -> pd.DataFrame:
-    """One file of all runs that have it."""
+    """Read the file of this name of all runs that have it."""
     found = [
         read_named(path).assign(method=job.variant, seed=job.seed, without=job.left_out or "")
         for job in jobs
@@ -154,7 +156,7 @@ def _read(jobs: Sequence[Job], name: str) -> pd.DataFrame:
 
 
 def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
-    """Which of a tuned method's settings each client chose."""
+    """Return the settings of each tuned method that each client chose."""
     found = [pd.DataFrame(columns=[*_KEYS, "best", "settings"])]
     for name, method in study.methods.items():
         if method.tune:
@@ -166,7 +168,7 @@ def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
 
 
 def _settled(study: Study, frame: pd.DataFrame, tuned: pd.DataFrame) -> pd.DataFrame:
-    """With the chosen settings in the place of all."""
+    """Replace the results of all combinations of settings by those of the chosen ones."""
     variants = [variant_name(name, own) for name, own in each_variant(study) if own]
     if frame.empty or not variants:
         return frame
@@ -174,14 +176,14 @@ def _settled(study: Study, frame: pd.DataFrame, tuned: pd.DataFrame) -> pd.DataF
 
 
 def _chosen_rows(frame: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
-    """The rows of what was chosen, under the name of what it was chosen for."""
+    """Return the rows of what was chosen, under the name of the choice."""
     if frame.empty or chosen.empty:
         return frame[:0]
     return frame.merge(chosen[[*_KEYS, "best"]], on=_KEYS).drop(columns="method").rename(columns={"best": "method"})
 
 
 def _best(study: Study, results: pd.DataFrame) -> pd.DataFrame:
-    """The best of each kind; of federations without a client the best of these."""
+    """Return the best method of each kind. For federations without one client, return the best of these."""
     found = []
     for without, frame in results[results["client"] != UNION_SITE].groupby("without"):
         kinds = {BEST_FEDERATED: study.candidates}
@@ -197,7 +199,7 @@ def _best(study: Study, results: pd.DataFrame) -> pd.DataFrame:
 
 
 def _clusters(study: Study, jobs: Sequence[Job]) -> pd.DataFrame:
-    """Who belongs together at the end of each run."""
+    """Return the final clusters of each run."""
     rows = []
     titles = [title_of(*own) for own in each_variant(study)]
     told = [job for job in jobs if (Path(job.folder) / CLUSTERS).is_file()]
@@ -214,7 +216,7 @@ def _clusters(study: Study, jobs: Sequence[Job]) -> pd.DataFrame:
 
 
 def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[str, float]]:
-    """Whether all seeds have the same test rows, and each client's test / training rows."""
+    """Return whether all seeds have the same test rows, and each client's test rows / training rows."""
     seen: dict[tuple[int, str], tuple[str, dict[str, str]]] = {}
     per_client: dict[str, set[str]] = {}
     ratios: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""``fedlit compare``: run what is missing of a study, and write its tables and report."""
+"""``fedlit compare``: runs the missing jobs of a study, and writes its tables and report."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ __all__ = ["Comparison", "compare", "write"]
 
 
 class Comparison(Shown, Findings):
-    """What a study found; as text, what a terminal shows of it."""
+    """The findings of a study. As text, it is what a terminal shows."""
 
     def parts(self) -> Iterable[str | Grid]:
-        """A sentence over all clients, the main score, its lifts, who belongs together, and each client's answer."""
+        """Yield a sentence on all clients, the main score, its lifts, the clusters, and each client's answer."""
         if self.answers:
             yield from (f"{summary(self.answers, few=len(self.answers) <= MANY)}.", "")
         yield from terminal(sections(self))
         yield from (f"Note: {note}." for note in self.notes)
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw each client's lift, of its best federated method over its best alone, with its 95 % interval.
+        """Draw the lift of each client's best federated method over its best model alone, with its 95 % interval.
 
         Args:
-            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
+            axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
         """
         from fedlit.show.effects import plot_intervals
 
@@ -92,9 +92,9 @@ def compare(
         say: the function that prints messages, unless ``quiet``.
 
     Returns:
-        The results, which also lie in the folder as ``results.csv``, ``results.parquet``, ``lift.csv``, ``tables.md``
-        and ``report.html``; where methods are tuned, also what was chosen, as ``tuned.csv``; where methods tell clients
-        apart, also who belongs together, as ``clusters.csv``; with ``leave_one_out`` what the others gain by each
+        The results, which are also written to the folder as ``results.csv``, ``results.parquet``, ``lift.csv``,
+        ``tables.md`` and ``report.html``; if methods are tuned, also the choices, as ``tuned.csv``; if methods find
+        clusters, also the clusters, as ``clusters.csv``; with ``leave_one_out`` also what the others gain by each
         client, as ``leave_one_out.csv``.
 
     Raises:
@@ -148,7 +148,7 @@ def compare(
 
 
 def _placed(study: Study, scenario: str | None, out: str | Path | None) -> tuple[Study, Path]:
-    """The study under its scenario, and the folder of that."""
+    """Return the study under its scenario, and the scenario's folder."""
     folder = Path(out if out is not None else Path("lightning_logs", "studies", study.name)).absolute()
     if scenario is not None:
         return study.of(scenario), folder / scenario
@@ -158,7 +158,7 @@ def _placed(study: Study, scenario: str | None, out: str | Path | None) -> tuple
 
 
 def _predicted(table: ClientTable) -> str:
-    """A table's target in words."""
+    """Describe a table's target in words."""
     target = table.target
     if isinstance(target.name, tuple):
         return f"{', '.join(target.name)} (yes or no, each)"

@@ -1,4 +1,4 @@
-"""The report's pictures, as SVG: narrow enough for a phone, with text that stays text."""
+"""Draws the report's pictures as SVG. They are narrow enough for a phone, and their text stays text."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _MOST = 8  # an interval of few seeds would flatten all means: so many times the
 
 
 def scores_figure(study: Study, estimates: pd.DataFrame, score: Score, client: str) -> str:
-    """One client: methods from top to bottom, mean over seeds with its 95 % interval; networks alone dark, other models
-    alone grey, federated methods in colour, the best of these in another.
+    """Draw the mean over seeds with its 95 % interval for one client and each method, from top to bottom. Networks
+    trained alone are dark, other models alone are grey, and federated methods are coloured, with another colour for the
+    best.
     """
     own = estimates[(estimates["metric"] == score.name) & (estimates["client"] == client)].set_index("method")
     own = own.reindex([method for method in study.labels if method in own.index])
@@ -38,7 +39,7 @@ def scores_figure(study: Study, estimates: pd.DataFrame, score: Score, client: s
 
 
 def lift_figure(study: Study, lift: pd.DataFrame, score: Score, clients: Sequence[str]) -> str:
-    """The best federated method over the best alone, client by client, with 95 % intervals."""
+    """Draw the lift of the best federated method over the best model alone, for each client, with 95 % intervals."""
     own = lift[(lift["metric"] == score.name) & (lift["method"] == BEST_FEDERATED)]
     own = own[own["reference"] == study.best_alone].set_index("client").reindex(list(clients))
     label = f"lift in {score.label}, {lift_unit(score)}"

@@ -1,4 +1,4 @@
-"""What a study found: what its tables, sentences, figures and report are made of."""
+"""The findings of a study, from which its tables, sentences, figures and report are made."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ MANY, _MOST = 12, 3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Findings:
-    """What a study found.
+    """The findings of a study.
 
     Attributes:
-        study: what was compared.
-        seeds: with which seeds.
-        collected: results and records.
-        estimates: one row per metric, method and client.
-        lift: one row per metric, reference, method and client.
-        answers: for each client, whether federation pays.
-        folder: where the files are.
-        failures: run → its error.
-        predicted: client → what is predicted, in words; without those of whom that is not known.
+        study: the study that was compared.
+        seeds: the seeds of the study.
+        collected: the results and records.
+        estimates: the estimates of scores, one row for each metric, method and client.
+        lift: the lifts, one row for each metric, reference, method and client.
+        answers: whether federation pays, for each client.
+        folder: the folder of the files.
+        failures: maps each failed run to its error.
+        predicted: maps each client to what is predicted, in words, if it is known.
         left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`).
         notes: what a reader must know before comparing methods.
     """
@@ -54,14 +54,14 @@ class Findings:
 
     @classmethod
     def of(cls, study: Study, seeds: list[int], collected: Collected, folder: Path, **more: Any) -> Self:
-        """What is found in results.
+        """Compute the findings from results.
 
         Args:
-            study: completed by its clients' tasks.
-            seeds: with which it was run.
-            collected: its results.
-            folder: where the files are.
-            more: ``failures``, ``predicted``, ``notes``.
+            study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+            seeds: the seeds with which it was run.
+            collected: the results of the study.
+            folder: the folder of the files.
+            more: the attributes ``failures``, ``predicted`` and ``notes``.
         """
         scores = Scores(collected)
         of_scores, of_lifts, left_out = estimates(study, scores), lifts(study, scores), leave_one_out(study, scores)
@@ -70,8 +70,8 @@ class Findings:
 
     @property
     def extremes(self) -> list[str]:
-        """The clients that are shown: all, or of more than :data:`MANY` the three that gain least by the best federated
-        method and the three that gain most, in this order.
+        """The clients that are shown: all of them, or if there are more than :data:`MANY`, the three that gain least by
+        the best federated method and the three that gain most, in this order.
         """
         every = self.collected.clients
         if len(every) <= MANY:
@@ -82,21 +82,23 @@ class Findings:
 
     @property
     def scores(self) -> list[Score]:
-        """Those that tables show, the main one first."""
+        """The scores that tables show, the main one first."""
         return [COMPARED[name] for name in self.study.metrics or ()]
 
     @property
     def choices(self) -> list[Score]:
-        """Those by which clients choose."""
+        """The scores by which clients choose."""
         return [COMPARED[name] for name in self.study.choices]
 
     @property
     def clients(self) -> list[str]:
-        """Of tables: :attr:`extremes`, and of several clients their mean and the worst."""
+        """The columns of tables: :attr:`extremes`, and if there are several clients, their mean and the worst."""
         return self._with_all(self.extremes)
 
     def clients_of(self, score: Score) -> list[str]:
-        """Those of :attr:`clients` that have a score; without their mean and worst, unless all have it."""
+        """Return those of :attr:`clients` that have a score, without their mean and worst unless all
+        clients have it.
+        """
         every = self.collected.clients_of(score.name)
         own = [client for client in self.extremes if client in every]
         return self._with_all(own) if len(every) == len(self.collected.clients) else own

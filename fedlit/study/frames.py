@@ -1,4 +1,4 @@
-"""What a job predicts and how it scores, as its folder keeps it."""
+"""The predictions and scores of a job, as they are stored in its folder."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ OUT_OF_FOLD = "out_of_fold"
 
 
 class Frames:
-    """Predictions and scores, client by client and split by split.
+    """Predictions and scores for each client and split.
 
     Args:
-        predictions: rows of :data:`PREDICTIONS`.
-        scores: rows of :data:`SCORE_FILE`: split, client, metric, value.
+        predictions: tables with the rows of :data:`PREDICTIONS`.
+        scores: tables with the rows of :data:`SCORE_FILE`: split, client, metric, value.
     """
 
     def __init__(self, predictions: Iterable[pd.DataFrame] = (), scores: Iterable[pd.DataFrame] = ()) -> None:
         self._predictions, self._scores = list(predictions), list(scores)
 
     def add(self, client: str, split: str, frame: pd.DataFrame, scores: Mapping[str, float]) -> None:
-        """Take a client's predictions on a split, and the scores that are known; labels are text, for clients' types
-        differ.
+        """Add a client's predictions for a split, and the scores that are known. Labels become text, because clients'
+        types differ.
         """
         frame.insert(0, "client", client)
         frame.insert(1, "split", split)
@@ -44,22 +44,22 @@ class Frames:
         self._scores.append(rows)
 
     def score(self, client: str, split: str, task: Task, row: np.ndarray, y: Tensor, predictions: Tensor) -> None:
-        """Take predictions, and score them.
+        """Add predictions, and compute their scores.
 
         Args:
-            client: whose rows they are.
-            split: which.
-            task: of the predictions.
-            row: (n,) numbers of the rows in the source.
-            y: (n, …) the target as the task encodes it.
-            predictions: (n, …) of the rows.
+            client: the client whose rows they are.
+            split: the split of the rows.
+            task: the task of the predictions.
+            row: (n,) the numbers of the rows in the source.
+            y: (n, …) the target, encoded by the task.
+            predictions: (n, …) the predictions for the rows.
         """
         scores = {name: float(value) for name, value in task.evaluate(predictions, y).items()}
         scores |= task.evaluate_once(predictions, y) if split == "test" else {}
         self.add(client, split, task.frame(row, y, predictions).assign(task=task.name), scores)
 
     def extend(self, other: Frames) -> None:
-        """Take all that another has."""
+        """Add all predictions and scores of another object."""
         self._predictions += other._predictions
         self._scores += other._scores
 
@@ -74,13 +74,13 @@ class Frames:
         return pd.concat(self._scores, ignore_index=True)
 
     def write(self, folder: Path) -> None:
-        """Write both files."""
+        """Write predictions and scores to a folder."""
         self.predictions.to_parquet(folder / PREDICTIONS, index=False)
         self.scores.to_csv(folder / SCORE_FILE, index=False)
 
     @classmethod
     def read(cls, folder: Path) -> Frames:
-        """What :meth:`write` wrote.
+        """Read what :meth:`write` wrote.
 
         Raises:
             OSError, ValueError: a file is missing or damaged.

@@ -1,4 +1,4 @@
-"""A job of a study: one method, or local baseline, with one seed; its folder, and what lies there when it is done.
+"""A job of a study, which is one method or local baseline with one seed; its folder, and the files of a finished job.
 
 <study>/runs/<method>/seed_<n>/DONE                  what was run, with which versions, how long: written last
                               /predictions.parquet   of validation and test rows; out_of_fold: of rows that a fold of a
@@ -12,8 +12,8 @@
 
 A federation that is trained without one of its clients has <study>/runs/<method>~<client>/.
 
-Of a tuned method each combination of settings has its own <study>/runs/<method>@<digest of the settings>/: where values
-are added to a grid, or it is put in another order, what was trained before still counts. ``DONE`` has the settings.
+Each combination of settings of a tuned method has its own folder <study>/runs/<method>@<digest of the settings>/.
+Earlier runs therefore still count if values are added to a grid or its order changes. ``DONE`` contains the settings.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _FREE = ("name", "board.", "checkpoint.", "model.threads", "trainer.default_root
 
 @dataclass(frozen=True)
 class Train:
-    """A federation is trained, or a mixture of several parts.
+    """Trains a federation, or a mixture of several parts.
 
     Attributes:
-        config: its configuration's file.
-        overrides: changed keys → their values.
-        checkpoint: which state is scored; a mixture's parts say that themselves.
-        test: whether the test split is scored; settings that are tuned must not look at it.
+        config: the configuration file.
+        overrides: maps each changed key to its value.
+        checkpoint: the state that is scored; the parts of a mixture have their own setting.
+        test: whether the test split is scored; runs that tune settings must not look at it.
         mixture: whether the configuration has several parts.
     """
 
@@ -68,15 +68,16 @@ class Train:
 
 @dataclass(frozen=True)
 class FitAlone:
-    """A local baseline is fitted by each client whose task has it.
+    """Fits a local baseline for each client whose task has it.
 
     Attributes:
-        config: the reference's configuration, whose data it gets.
-        overrides: changed keys → their values.
-        grid: task → settings of which the best are chosen.
-        model: of any class, what the study says of it.
-        folds: of training and validation rows, on which it is fitted; 0 for training rows alone.
-        small: validation rows below which settings are chosen by out-of-fold predictions.
+        config: the reference's configuration file, which determines the data.
+        overrides: maps each changed key to its value.
+        grid: maps each task to the settings from which the best are chosen.
+        model: the study's description of the model, if it is of any class.
+        folds: the number of folds of training and validation rows on which the model is fitted; 0 for training rows
+            alone.
+        small: the number of validation rows below which settings are chosen by out-of-fold predictions.
     """
 
     config: str
@@ -89,12 +90,12 @@ class FitAlone:
 
 @dataclass(frozen=True)
 class Combine:
-    """What was predicted is mixed.
+    """Mixes stored predictions.
 
     Attributes:
-        parts: name → folders of runs, of which a client takes the first that has it.
-        mixing: of parts of a mixture, in whose folder their predictions lie: weights, shrink, admit. None for the mean
-            of what runs predicted.
+        parts: maps each part to folders of runs; a client uses the first that has it.
+        mixing: how the parts of a mixture, whose folder contains their predictions, are mixed: weights, shrink, admit.
+            None for the mean of the runs' predictions.
     """
 
     parts: dict[str, list[str]]
@@ -107,18 +108,19 @@ _KINDS: dict[str, type[Work]] = {kind.__name__: kind for kind in (Train, FitAlon
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker process is asked to run.
+    """The description of a run, which is sent to a worker process.
 
     Attributes:
-        method: name of the method, or of the baseline.
+        method: the name of the method or baseline.
         seed: the run's seed.
-        folder: where it goes.
-        digest: changes with whatever the run is computed from: a folder whose ``DONE`` has another one is no result.
-        work: what is done.
-        choose: the metric to choose by, on validation, or client → its own.
-        bootstrap: resamples of the test rows.
-        settings: of a tuned method, the combination; None for any other.
-        left_out: the client without which the federation is trained; None where all take part.
+        folder: the folder of the results.
+        digest: a hash of everything that the run is computed from; a folder whose ``DONE`` has another one holds no
+            result of the job.
+        work: the work to do.
+        choose: the metric to choose by on validation rows, or a mapping of each client to its metric.
+        bootstrap: the number of resamples of the test rows.
+        settings: the combination of settings of a tuned method; None for any other method.
+        left_out: the client without which the federation is trained; None if all take part.
     """
 
     method: str
@@ -132,48 +134,48 @@ class Job:
     left_out: str | None = None
 
     def request(self) -> dict[str, Any]:
-        """The job as plain data."""
+        """Return the job as plain data."""
         return {**asdict(self), "kind": type(self.work).__name__}
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Job:
-        """The job whose :meth:`request` it is."""
+        """Restore a job from its :meth:`request`."""
         own = {key: value for key, value in request.items() if key != "kind"}
         return cls(**{**own, "work": _KINDS[request["kind"]](**request["work"])})
 
     @property
     def after(self) -> list[str]:
-        """The folders of the runs that it is computed from."""
+        """The folders of the runs from which the job is computed."""
         every = self.work.parts.values() if isinstance(self.work, Combine) else ()
         return list(dict.fromkeys(folder for folders in every for folder in folders))
 
     @property
     def variant(self) -> str:
-        """The method, with which of its combinations."""
+        """The name of the method with its combination of settings."""
         return variant_name(self.method, self.settings)
 
     @property
     def title(self) -> str:
-        """What is run with every seed, as people read it."""
+        """The name, for the user, of what is run with every seed."""
         without = f" without {self.left_out}" if self.left_out is not None else ""
         return f"{title_of(self.method, self.settings)}{without}"
 
     @property
     def name(self) -> str:
-        """As people read it."""
+        """The name of the job, for the user."""
         return f"{self.title}, seed {self.seed}"
 
 
 def variant_name(method: str, settings: Mapping[str, Any] | None, left_out: str | None = None) -> str:
-    """The folder of a method's runs with a combination of settings, with all clients or without one: no two have the
-    same. No method has an ``@`` or a ``~``.
+    """Return the folder name of a method's runs with a combination of settings, with all clients or without one. All
+    names differ, because no method's name contains ``@`` or ``~``.
     """
     own = f"{method}@{digest_of(settings)}" if settings else method
     return own if left_out is None else f"{own}~{left_out}"
 
 
 def title_of(method: str, settings: Mapping[str, Any] | None) -> str:
-    """How a combination of a tuned method is called where people read it.
+    """Return the name of a method with a combination of settings, for the user.
 
     Example:
         >>> title_of("gl", {"exchange.rate": 0.5}), title_of("gl", None)
@@ -184,22 +186,24 @@ def title_of(method: str, settings: Mapping[str, Any] | None) -> str:
 
 
 def each_variant(study: Study) -> list[tuple[str, dict[str, Any]]]:
-    """All methods with each of their combinations of settings; of a method that is not tuned that is none."""
+    """Return all methods with each of their combinations of settings. A method that is not tuned has one empty
+    combination.
+    """
     return [(name, tuned) for name, method in study.methods.items() for tuned in method.combinations]
 
 
 def is_free(key: str) -> bool:
-    """Whether a key of a configuration changes nothing that is computed, beyond rounding."""
+    """Return whether a configuration key changes nothing that is computed, except by rounding."""
     return key.startswith(_FREE)
 
 
 def digest_of(value: Any) -> str:
-    """Changes with whatever the value is made of."""
+    """Return a hash that changes with any part of the value."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
 def finished(job: Job) -> dict[str, Any] | None:
-    """What a job's ``DONE`` says, None if it has not been run to the end in this form."""
+    """Return the content of a job's ``DONE`` file, or None if the job has not been finished in this form."""
     folder = Path(job.folder)
     try:
         record: dict[str, Any] = json.loads((folder / DONE).read_text(encoding="utf-8"))
@@ -210,6 +214,6 @@ def finished(job: Job) -> dict[str, Any] | None:
 
 
 def validation_scores(job: Job) -> pd.DataFrame:
-    """A finished job's scores on validation rows, without those of the union of a pooled run's rows."""
+    """Return a finished job's scores on validation rows, without those of the union of a pooled run's rows."""
     scores = read_named(Path(job.folder) / SCORE_FILE)
     return scores[(scores["split"] == "validation") & (scores["client"] != UNION_SITE)]

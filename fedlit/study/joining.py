@@ -1,4 +1,4 @@
-"""``fedlit add-client``: a client joins a run that has been trained, and what it gains over going alone."""
+"""``fedlit add-client``: lets a client join a trained run, and measures what it gains over training alone."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Joined(Shown):
     """A client that has joined a run.
 
     Attributes:
-        client: its name.
-        folder: of its run, which ``fedlit predict`` and ``fedlit export`` take.
-        seeds: with which it was trained; the run in the folder is that of the first.
+        client: the name of the client.
+        folder: the folder of its run, for ``fedlit predict`` and ``fedlit export``.
+        seeds: the seeds with which it was trained; the run in the folder is that of the first.
         found: the study of ``joined``, ``local`` and local baselines on its rows.
     """
 
@@ -53,11 +53,11 @@ class Joined(Shown):
 
     @property
     def answer(self) -> Answer:
-        """Joined against the best model alone, chosen on validation rows."""
+        """The comparison of joining with the best model alone, which is chosen on validation rows."""
         return self.found.answers[0]
 
     def parts(self) -> Iterable[str | Grid]:
-        """What the study says, and the folder."""
+        """Yield the comparison and the folder."""
         yield from self.found.parts()
         yield from (f"FAILED {name}: {error}" for name, error in self.found.failures.items())
         yield Verbatim(f"Report: {self.found.folder / 'report.html'}")
@@ -81,9 +81,10 @@ def add_client(
 ) -> Joined:
     """Let a client join a run that has been trained, and compare it with going alone.
 
-    It starts from the federated tensors of the run's checkpoint. They stay as they are, and it trains its private parts
-    on its own rows; nothing is exchanged. It gets a run folder of its own, ``<run>+<client>``. The same network from
-    drawn values, trained as long, and local baselines are trained on the same rows, in its folder ``alone``.
+    The newcomer starts from the federated tensors of the run's checkpoint. These stay as they are while it trains its
+    private parts on its rows; nothing is exchanged. It gets a separate run folder, ``<run>+<client>``. In the folder
+    ``alone`` below it, the same network with random initial values, trained as long, and local baselines are trained on
+    the same rows.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run.
@@ -166,7 +167,9 @@ def _seeds(joining: Joining, alone: Run, seeds: str | Sequence[int] | None) -> l
 def _study(
     joining: Joining, seeds: list[int], checkpoint: str, baselines: Sequence[str] | None, bootstrap: int
 ) -> Study:
-    """What is compared, as ``fedlit compare`` would; the newcomer's task says what with."""
+    """Return the study of the comparison, as ``fedlit compare`` would run it. The newcomer's task determines its
+    metrics and baselines.
+    """
     methods = {JOINED: Method(JOINED, label=joining.run.parent.name), LOCAL: Method(LOCAL, label="Local")}
     models = None if baselines is None else dict.fromkeys(baselines)
     state: Literal["last", "best"] = "best" if checkpoint == "best" else "last"
@@ -176,7 +179,7 @@ def _study(
 
 
 def _unchanged(joining: Joining, joined: Run) -> None:
-    """Hold the frozen core to the run's, bit by bit.
+    """Check that the frozen core equals the run's, bit by bit.
 
     Raises:
         RunError: the method has changed it.
@@ -197,6 +200,6 @@ def _unchanged(joining: Joining, joined: Run) -> None:
 
 
 def _of(collected: Collected, client: str) -> Collected:
-    """The newcomer's results alone."""
+    """Return the newcomer's results only."""
     results, chosen = (own[own["client"] == client] for own in (collected.results, collected.chosen))
     return replace(collected, results=results, chosen=chosen, ratio={client: collected.ratio[client]})

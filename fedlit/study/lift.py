@@ -1,4 +1,4 @@
-"""What federation gains per client, and what the others gain by a client: the study's estimates, as tables."""
+"""Tables of a study's estimates: what each client gains from federation, and what the others gain from a client."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ Who = str | tuple[str, ...]
 
 
 def client_label(name: str) -> str:
-    """How a client, or the mean over them, is called."""
+    """Return the name of a client, or of the mean or worst over clients, for the user."""
     return {MEAN: "mean over clients", WORST: "worst client"}.get(name, name)
 
 
 class Scores:
-    """Test scores of a study by method, client and metric. Besides a client one may ask for the mean over all
-    (:data:`MEAN`), for the worst of each seed (:data:`WORST`), and for the mean over some, given as a tuple.
+    """The test scores of a study by method, client and metric. Instead of a client, one may ask for the mean over all
+    clients (:data:`MEAN`), for the worst client of each seed (:data:`WORST`), and for the mean over several clients,
+    given as a tuple.
 
     Args:
         collected: the study's results.
@@ -99,8 +100,8 @@ class Scores:
         return worst if who == WORST else np.mean(values, axis=0)
 
     def ratio(self, who: Who) -> float | None:
-        """Test rows / training rows where seeds draw splits anew, else None. For a mean over clients the mean, for the
-        worst the largest.
+        """Return test rows / training rows if each seed draws new splits, otherwise None. For a mean over clients it is
+        the mean, for the worst client the largest.
         """
         if self.collected.fixed:
             return None
@@ -108,23 +109,24 @@ class Scores:
         return float(np.max(own) if who == WORST else np.mean(own))
 
     def estimate(self, method: str, who: Who, metric: str) -> Estimate:
-        """Of a method's score."""
+        """Return the estimate of a method's score."""
         own = self.values(method, who, metric)
         resamples = self.resamples(method, who, metric, tuple(own.index))
         return estimate(own.to_numpy(), ratio=self.ratio(who), resamples=resamples)
 
     def least(self, reference: str, who: Who, metric: str, matters: float, without: str = "") -> float:
-        """The smallest lift over a reference that matters (see :meth:`fedlit.tasks.Score.least_lift`)."""
+        """Return the smallest lift over a reference that matters (see :meth:`fedlit.tasks.Score.least_lift`)."""
         return COMPARED[metric].least_lift(matters, float(self.values(reference, who, metric, without).mean()))
 
     def lift(self, method: str, reference: str, who: Who, metric: str, without: str = "") -> tuple[Estimate, Numbers]:
-        """Of the differences by seed (how much better the method is than the reference), and these.
+        """Return the estimate of the differences by seed (how much better the method is than the reference), and these
+        differences.
 
         Args:
-            method: trained with all clients.
-            reference: against which.
-            who: a client, or several.
-            metric: by which.
+            method: the method, trained with all clients.
+            reference: the method to compare with.
+            who: one client, or several.
+            metric: the metric of the comparison.
             without: the client without which the reference was trained; "" for none.
         """
         score = COMPARED[metric]
@@ -138,7 +140,7 @@ class Scores:
 
 
 def estimates(study: Study, scores: Scores) -> pd.DataFrame:
-    """One row per metric, method and client: n, mean, sd, interval, of what."""
+    """Return n, mean, sd and interval, with one row for each metric, method and client."""
     rows = []
     for metric in study.all_metrics:
         for method in study.labels:
@@ -154,13 +156,14 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
 
 
 def lifts(study: Study, scores: Scores) -> pd.DataFrame:
-    """One row per metric, reference, federated method and client: the lift over its own reference, over the best
-    local baseline and over the best in hindsight, its intervals, p by Wilcoxon's test and after Holm's correction (over
-    the methods and clients of one metric and reference), the verdict.
+    """Return the lifts, with one row for each metric, reference, federated method and client: the lift over the
+    method's reference, over the best local baseline and over the best in hindsight, with its intervals, the p-value of
+    Wilcoxon's test before and after Holm's correction (over the methods and clients of one metric and reference), and
+    the verdict.
 
     Args:
-        study: completed by its clients' tasks.
-        scores: of its runs.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        scores: the scores of its runs.
     """
     rows: list[dict[str, Any]] = []
     methods = [*study.federated, *([BEST_FEDERATED] if BEST_FEDERATED in study.labels else [])]
@@ -191,18 +194,20 @@ def _family(
 
 
 def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
-    """One row per metric, federated method, client that joins and client that feels it: how much better the second is
-    for the first being there, seed by seed, with the same intervals and verdicts as lifts.
+    """Return the effects of clients on others, with one row for each metric, federated method, joining client and
+    affected client: how much better the affected client is if the other one takes part, seed by seed, with the same
+    intervals and verdicts as lifts.
 
     Args:
-        study: completed by its clients' tasks.
-        scores: of its runs.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        scores: the scores of its runs.
 
     Returns:
-        Columns ``metric``, ``method``, ``joins`` (the client that is there or not), ``client`` (who is scored: the
-        client itself, whose row is its lift over going alone; another; or ``(others)``, the mean over all others that
-        have the metric), ``n``, ``mean``, ``sd``, ``low``, ``high``, … as in ``lift.csv``, in the score's unit (of a
-        score in percent 0.01 is a percentage point), ``verdict``. Empty where nothing was asked.
+        The columns ``metric``, ``method``, ``joins`` (the joining client), ``client`` (the affected client: the joining
+        client itself, whose row is its lift over training alone; another one; or ``(others)``, the mean over all others
+        that have the metric), ``n``, ``mean``, ``sd``, ``low``, ``high``, … as in ``lift.csv``, in the score's unit
+        (for a score in percent, 0.01 is a percentage point), and ``verdict``. Empty if ``leave_one_out`` was not asked
+        for.
     """
     rows: list[dict[str, Any]] = []
     for metric in study.all_metrics if study.leave_one_out else ():
@@ -216,8 +221,8 @@ def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
 
 
 def _felt(study: Study, scores: Scores, metric: str, client: str) -> Iterator[tuple[str, str, Estimate, float]]:
-    """(method, who, how much better off, the least that matters): the client itself, then the mean over the others,
-    then each of them.
+    """Yield (method, affected client, lift, smallest lift that matters), first for the joining client, then for the
+    mean over the others, then for each of them.
     """
     collected = scores.collected
     others = [name for name in collected.clients_of(metric) if name != client]
@@ -232,11 +237,11 @@ def _felt(study: Study, scores: Scores, metric: str, client: str) -> Iterator[tu
 
 
 def judged(lift: Estimate, least: float) -> str:
-    """The verdict on a lift over seeds: none below three seeds; no difference where no seed shows any.
+    """Return the verdict on a lift over seeds: not enough data below three seeds; no difference if no seed shows any.
 
     Args:
-        lift: over seeds.
-        least: that matters, in the same unit.
+        lift: the estimate of the lift over seeds.
+        least: the smallest lift that matters, in the same unit.
     """
     if lift.n < MIN_SEEDS:
         return FEW
@@ -244,7 +249,7 @@ def judged(lift: Estimate, least: float) -> str:
 
 
 def flat(own: Estimate) -> dict[str, float]:
-    """An estimate as columns of a table."""
+    """Return an estimate as the columns of a table."""
     low, high = own.interval
     return {
         "n": own.n, "mean": own.mean, "sd": own.sd, "low": low, "high": high,

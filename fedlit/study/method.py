@@ -1,4 +1,4 @@
-"""The parts of a study: a method, published figures, a search's space, a scenario."""
+"""The parts of a study: a method, published figures, a search space, a scenario."""
 
 from __future__ import annotations
 
@@ -22,29 +22,32 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True)
 class Method:
-    """An experiment of a study.
+    """A method that a study compares.
 
     Attributes:
-        config: its configuration: a name, or a path. One with ``mixture:`` is a run of several parts.
-        label: how it is called in tables.
-        set: keys of the configuration to change, by dotted name.
-        alone: whether each client trains by itself: it is then one of the local baselines, and no lift is computed.
-        pooled: whether it needs all rows in one place: shown for comparison, but no answer to who should join.
-        reference: the method that its lift is over, if not the study's: the same network trained alone.
-        tune: dotted key → values. All combinations are trained, and per seed each client's results are those of the
-            one that is best on its own validation rows, the first of equals: as local baselines choose theirs. Each
-            combination is a federation of its own: a client that chooses other settings than its neighbours chose
-            another federation than they did, not other settings within theirs. A seed for which a combination failed
-            is left out, a combination that failed for every seed is too.
-        of: a method whose configuration has ``mixture:``; this one mixes its parts anew, from stored predictions, and
-            trains nothing. It stands in the place of ``config``.
-        parts: which of them; all if empty.
-        weights: ``equal``, ``half_own``, ``fitted`` to held-out rows, chosen ``together`` by all clients, or part →
-            weight.
-        admit: whether federated parts enter only where they do not make held-out rows worse.
-        shrink: how many rows each part's equal weight counts where weights are fitted.
-        method: what makes the configuration this method's: a name that ``fedlit methods`` lists, or the path of a YAML
-            file of one's own, which lies over the configuration.
+        config: the name or path of its configuration. A configuration with ``mixture:`` is a run of several parts.
+        label: its name in tables.
+        set: configuration keys to change, by dotted name.
+        alone: whether each client trains by itself: the method is then one of the local baselines, and no lift is
+            computed for it.
+        pooled: whether it needs all rows in one place: it is shown for comparison, but is no answer to who should join.
+        reference: the method over which its lift is computed, if not the study's reference: the same network trained
+            alone.
+        tune: maps each dotted key to the values to try. All combinations are trained, and for each seed each client's
+            results are those of the combination that is best on its validation rows, the first among equals, in the
+            same way as local baselines choose theirs. Each combination is a federation of its own: a client that
+            chooses other settings than its neighbours has chosen another federation than they did, not other settings
+            within theirs. A seed for which a combination failed is left out; a combination that failed for every seed
+            is left out, too.
+        of: a method whose configuration has ``mixture:``; this method mixes its parts again, from stored predictions,
+            and trains nothing. It replaces ``config``.
+        parts: the parts to mix; all if empty.
+        weights: ``equal``, ``half_own``, ``fitted`` to held-out rows, chosen ``together`` by all clients, or a mapping
+            of each part to its weight.
+        admit: whether federated parts are used only if they do not make held-out rows worse.
+        shrink: the number of rows that each part's equal weight counts for if weights are fitted.
+        method: the method that the configuration is changed to: a name that ``fedlit methods`` lists, or the path of a
+            YAML file of the user, which is laid over the configuration.
     """
 
     config: str = ""
@@ -74,16 +77,17 @@ class Method:
 
     @property
     def mixing(self) -> dict[str, Any]:
-        """How parts of another method are mixed."""
+        """The settings by which the parts of another method are mixed."""
         return {name: getattr(self, name) for name in ("weights", "shrink", "admit")}
 
     def overrides(self, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The changed keys of the configuration → their values, with those of a combination."""
+        """Map each changed configuration key to its value, including those of a combination of settings."""
         return {**({"method": self.method} if self.method else {}), **self.set, **(settings or {})}
 
     @property
     def combinations(self) -> list[dict[str, Any]]:
-        """Of the values of ``tune``, the last key's changing fastest; an empty one where nothing is tuned.
+        """All combinations of the values of ``tune``, with the values of the last key changing fastest; one empty
+        combination if nothing is tuned.
 
         Example:
             >>> Method("quickstart", tune={"exchange.rate": [0.5, 1.0]}).combinations
@@ -94,12 +98,13 @@ class Method:
 
 @dataclass(frozen=True)
 class Paper:
-    """Published figures to stand beside the study's own.
+    """Published figures to compare with the study's.
 
     Attributes:
-        source: where they are from.
-        values: method → client, ``(mean)`` or ``(worst)`` → metric → value, in % where the metric is in percent.
-        remarks: method, or ``all`` → in what the figures' convention differs from fedlit's.
+        source: the source of the figures.
+        values: maps each method → client, ``(mean)`` or ``(worst)`` → metric to its value, in % if the metric is in
+            percent.
+        remarks: maps each method, or ``all``, to how the convention of its figures differs from fedlit's.
     """
 
     source: str
@@ -107,7 +112,7 @@ class Paper:
     remarks: dict[str, str] = field(default_factory=dict)
 
     def value(self, method: str, client: str, metric: str) -> float | None:
-        """A figure, None if there is none."""
+        """Return a figure, or None if there is none."""
         return self.values.get(method, {}).get(client, {}).get(metric)
 
 
@@ -130,14 +135,14 @@ class Search:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Other circumstances for all methods of a study: other data, mostly.
+    """Changed circumstances, mostly other data, for all methods of a study.
 
     Attributes:
-        config: the configuration that takes the place of the methods' own; a name, or a path.
-        set: keys of the configuration to change, by dotted name; what a method sets itself counts more.
-        about: what is different, in a sentence.
-        tune: what all methods tune here, in the place of the study's own ``tune``.
-        paper: published figures of these circumstances; the study's own if None.
+        config: the configuration that replaces those of the methods; a name or a path.
+        set: configuration keys to change, by dotted name; keys that a method sets itself take precedence.
+        about: a sentence on what is different.
+        tune: what all methods tune here, in addition to the study's ``tune``; a key of both has the values given here.
+        paper: published figures for these circumstances; the study's if None.
     """
 
     config: str | None = None
@@ -148,10 +153,10 @@ class Scenario:
 
 
 def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse names that nobody knows.
+    """Refuse unknown names.
 
     Raises:
-        ConfigError: one of them, with the key where it stands and what is known.
+        ConfigError: a name is unknown; the message has the key and the known names.
     """
     for name in found:
         if name not in known:
@@ -161,10 +166,10 @@ def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
 
 
 def refuse_row_key(key: str) -> None:
-    """Refuse a key with which values could not be compared on validation.
+    """Refuse a key that would make values on validation rows incomparable.
 
     Raises:
-        ConfigError: it draws or changes rows, or is none.
+        ConfigError: the key selects or changes rows, or is no key.
     """
     if not isinstance(key, str) or key.startswith(
         ("seed", "data.source", "data.mutations", "data.pool", "data.leave_out")
@@ -173,10 +178,10 @@ def refuse_row_key(key: str) -> None:
 
 
 def coded_choices(found: Any) -> list[str]:
-    """Values to choose from, as JSON.
+    """Return the values to choose from, encoded as JSON.
 
     Raises:
-        ConfigError: there are none, or one is there twice.
+        ConfigError: there are no values, or one occurs twice.
     """
     try:
         coded = [json.dumps(choice) for choice in found] if isinstance(found, list) else []
@@ -188,19 +193,19 @@ def coded_choices(found: Any) -> list[str]:
 
 
 def plain(key: str) -> str:
-    """A dotted key as people write it, who may leave out ``init_args``."""
+    """Return a dotted key as users write it, without ``init_args``."""
     return str(key).replace(".init_args", "")
 
 
 def check_tuned(tuned: Mapping[str, Any], changed: Iterable[str] = ()) -> None:
-    """Refuse what cannot be tuned.
+    """Refuse keys and values that cannot be tuned.
 
     Args:
-        tuned: dotted key → values.
-        changed: keys that are changed anyway.
+        tuned: maps each dotted key to its values.
+        changed: keys that are changed in any case.
 
     Raises:
-        ConfigError: one of the keys, or its values.
+        ConfigError: a key or its values are not allowed.
     """
     for key, values in tuned.items():
         try:

@@ -1,5 +1,5 @@
-"""Rows of a study that are mixed from predictions: mixtures of several parts, trained once; other mixtures of the same
-parts, and means of models, which cost no training.
+"""Rows of a study that are mixed from predictions: mixtures of several parts, which are trained once; other mixtures of
+the same parts, and means of models, which need no training.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Computed = tuple[Frames, dict[str, Any]]
 
 
 def mixture_settings(config: str | Path, overrides: Mapping[str, Any]) -> MixtureSettings:
-    """What a configuration of several parts says, with changed keys."""
+    """Return the settings of a configuration of several parts, with changed keys."""
     return settings_of(Path(config), {key: typed_value(value) for key, value in overrides.items()})
 
 
 def train_mixture(job: Job) -> Computed:
-    """Train a mixture to its end, and predict.
+    """Train a mixture to the end, and predict with it.
 
     Returns:
-        What it predicts: of test rows, of all held-out rows (``out_of_fold``; there are none without folds) and of
-        validation rows; and for the record which parts are each client's own, and the weights.
+        The predictions for test rows, for all held-out rows (``out_of_fold``; there are none without folds) and for
+        validation rows; and for the record each client's local parts, and the weights.
     """
     assert isinstance(job.work, Train)
     folder = Path(job.folder)
@@ -77,8 +77,8 @@ def train_mixture(job: Job) -> Computed:
 
 
 def combined(job: Job) -> Computed:
-    """Mix what was predicted, of the rows that all parts predicted: parts of a mixture in another way, or models with
-    equal weights.
+    """Mix stored predictions for the rows that all parts predicted: the parts of a mixture in another way, or models
+    with equal weights.
 
     Returns:
         Predictions, and for the record the weights, and which clients lack a part.
@@ -133,7 +133,9 @@ def _record(job: Job, folder: Path) -> dict[str, Any]:
 
 
 def _part(name: str, folders: list[str], of_mixture: bool) -> pd.DataFrame:
-    """What a part predicts of all clients; each client's is the first of these folders that has it."""
+    """Return a part's predictions for all clients. Each client's predictions come from the first of these folders that
+    has the client.
+    """
     frames = [pd.read_parquet(Path(folder) / (PARTS if of_mixture else PREDICTIONS)) for folder in folders]
     if of_mixture:
         return frames[0][frames[0]["part"] == name]
@@ -143,7 +145,9 @@ def _part(name: str, folders: list[str], of_mixture: bool) -> pd.DataFrame:
 
 
 def _together(job: Job, found: pd.DataFrame, names: list[str]) -> Predicted | None:
-    """What parts predict of the rows of a client's split that all of them predicted; None where one has no row."""
+    """Return the parts' predictions for the rows of a client's split that all of them predicted; None if a part has no
+    row.
+    """
     frames = {name: found[found["part"] == name] for name in names}
     if any(own.empty for own in frames.values()):
         return None
@@ -164,7 +168,7 @@ def _together(job: Job, found: pd.DataFrame, names: list[str]) -> Predicted | No
 
 
 def _dealt_rows(parts: Mapping[str, Part]) -> dict[str, dict[str, np.ndarray]]:
-    """Client → split → the numbers of its rows as the source has them, whatever the folds."""
+    """Map each client and split to the source's row numbers, independent of the folds."""
     data = FederatedData(**{**next(iter(parts.values())).load(0).data.arguments, "folds": 0})
     return {
         table.name: {split: table.features.index.to_numpy()[rows] for split, rows in table.splits.items()}

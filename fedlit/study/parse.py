@@ -1,4 +1,4 @@
-"""A study from its file: one YAML. Imports nothing heavy: what is misspelt is answered at once."""
+"""Reads a study from a YAML file. It imports nothing heavy, so that misspellings are reported at once."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def load_study(name: str) -> Study:
     """Read a study.
 
     Args:
-        name: a path, or the name of a YAML in this folder, in ``configs/studies/``, or of those that came with fedlit.
+        name: a path, or the name of a YAML file in the current folder, in ``configs/studies/``, or among those that
+            come with fedlit.
 
     Raises:
-        ConfigError: there is none, or it is not valid; with its file and the key.
+        ConfigError: there is no such study, or it is not valid; the message names its file and the key.
 
     Example:
         >>> sorted(load_study("quickstart").methods)
@@ -80,13 +81,13 @@ def _study(content: Mapping[str, Any], path: Path) -> Study:
 
 
 def _with_seeds(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Seeds as numbers: ``8:28`` is no list yet."""
+    """Replace seeds such as ``8:28`` by numbers."""
     read = {key: parse_seeds(content[key], key) for key in ("seeds", "tune_seeds") if content.get(key) is not None}
     return {**content, **read}
 
 
 def _made(kind: Any, content: Mapping[str, Any], key: str) -> Any:
-    """A dataclass of keys whose types are right."""
+    """Build a dataclass from keys whose types have been checked."""
     inner = {name: own for name, own in (("search", Search), ("paper", Paper)) if content.get(name) is not None}
     try:
         return kind(**{**content, **{name: _made(own, content[name], name) for name, own in inner.items()}})
@@ -97,13 +98,13 @@ def _made(kind: Any, content: Mapping[str, Any], key: str) -> Any:
 
 
 def _placed(method: Mapping[str, Any], study: Path) -> dict[str, str]:
-    """A method that is a file of the user's own, by its path, for it may lie beside the study."""
+    """Replace a method that is a file of the user by its path, because it may be in the study's folder."""
     name = method.get("method") or ""
     return {} if name in ("", *cards()) else {"method": str(find_config(name, METHODS, also=study.parent))}
 
 
 def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
-    """Of a method or a scenario: its configuration, and the keys that it changes."""
+    """Check the configuration and the changed keys of a method or a scenario."""
     if own.get("method"):
         found = find_config(str(own["method"]), METHODS, also=path.parent, what=f"{key}.method:")
         check_file(read_yaml(found), shown(found))

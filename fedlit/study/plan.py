@@ -1,4 +1,4 @@
-"""All jobs of a study, each with what it is computed from; what cannot be run is refused before the first run."""
+"""Plans all jobs of a study, with what each is computed from. What cannot be run is refused before the first run."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ _ROWS = ("data.source", _LEFT_OUT)  # keys that say whose rows there are
 
 @dataclass(frozen=True)
 class Said:
-    """What a configuration says.
+    """The content of a configuration.
 
     Attributes:
-        keys: all that says what is computed, by dotted name; without the seed.
+        keys: all keys that determine what is computed, by dotted name, without the seed.
         shares: whether clients exchange anything.
-        pools: whether it puts clients' rows into one place.
+        pools: whether clients' rows are put in one place.
     """
 
     keys: dict[str, Any]
@@ -74,11 +74,12 @@ class Said:
 
 
 class Basis:
-    """What plans of a study rest on, read once: configurations, the clients' tables, their tasks.
+    """The data on which the plans of a study are based, which are read once: configurations, the clients' tables, and
+    their tasks.
 
     Args:
-        study: whose plans are made; of its variants too, with the same reference.
-        folder: where it is kept what configurations say, for the next time; None to read them anew.
+        study: the study; its variants with the same reference can be planned, too.
+        folder: the folder in which the content of configurations is cached for the next time; None to always read them.
 
     Raises:
         ConfigError: the reference's configuration is not valid.
@@ -92,8 +93,8 @@ class Basis:
             self._before = {} if folder is None else json.loads((folder / KEPT).read_text(encoding="utf-8"))
 
     def where(self, study: Study, name: str, tuned: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The configuration that says a method's rows, and changed keys; of a mixture that of its first part, for all
-        parts read the same.
+        """Return the configuration that determines a method's rows, and the changed keys. For a mixture it is that of
+        the first part, because all parts read the same rows.
         """
         name = study.trained(name)
         config, overrides = study.config(name), study.methods[name].overrides(tuned)
@@ -103,8 +104,9 @@ class Basis:
         return str(config), overrides
 
     def said(self, config: str | Path, overrides: Mapping[str, Any]) -> Said:
-        """What a configuration says. To build it takes a tenth of a second, and many ask; so it is kept, by the text of
-        all its layers. Whose classes are not fedlit's or torch's is built anew: their defaults may have changed.
+        """Return the content of a configuration. Building it takes a tenth of a second and is often repeated, so the
+        content is cached by the text of all layers. A configuration with classes outside fedlit and torch is always
+        built again, because their defaults may have changed.
         """
         content = repr(read("fit", ["--config", str(config)], "study", overrides=overrides).content)
         key = digest_of([content, installed()])
@@ -121,25 +123,27 @@ class Basis:
         return self._said[key]
 
     def keep(self) -> None:
-        """Write what configurations say into the folder."""
+        """Write the content of the configurations to the folder."""
         if self._folder is not None:
             write_text(json.dumps(self._kept), self._folder / KEPT)
 
     @cached_property
     def tables(self) -> list[ClientTable]:
-        """The tables that all methods are trained on, as a first seed deals them."""
+        """The tables on which all methods are trained, as they are dealt with seed 0."""
         data = load(self._where[0], overrides=self._where[1]).data
         tables = data.source.tables(0)
         return leave_out(tables, data.leave_out or (), [table.name for table in tables])
 
     @cached_property
     def tasks(self) -> dict[str, type[Task]]:
-        """Client → its task."""
+        """Maps each client to its task."""
         return tasks_of(self.tables)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with any value, label or split: an answer must not outlive the data that it was computed from."""
+        """A hash that changes with any value, label or split, because a result must not outlive the data that it was
+        computed from.
+        """
         digest = hashlib.blake2b(digest_size=8)
         for table in self.tables:
             digest.update(repr((table.name, list(table.features), table.categorical, table.positive)).encode())
@@ -151,7 +155,9 @@ class Basis:
 
 
 def _foreign(content: str) -> bool:
-    """Whether a configuration may name a class, or a function, that is somebody else's, or another file."""
+    """Return whether a configuration may name a class or function outside fedlit, torch and lightning,
+    or another file.
+    """
     if re.search(r"""\.(ya?ml|json)['"]""", content):  # a file that is no layer may have changed
         return True
     roots = set(re.findall(r"""['"]([A-Za-z_]\w*)\.[A-Za-z_][\w.]*['"]""", content))
@@ -160,26 +166,28 @@ def _foreign(content: str) -> bool:
 
 @cache
 def installed() -> list[Any]:
-    """Changes with fedlit's own files, and with the packages whose defaults are in a configuration."""
+    """Return a value that changes with fedlit's files, and with the packages whose defaults a
+    configuration contains.
+    """
     newest = max(path.stat().st_mtime_ns for path in Path(__file__).parents[1].rglob("*.py"))
     return [newest, *(version(name) for name in ("fedlit", "torch", "lightning"))]
 
 
 def tasks_of(tables: Sequence[ClientTable]) -> dict[str, type[Task]]:
-    """Client → its task."""
+    """Map each client to its task."""
     said = {table.name: own_task(table.task, table.name) for table in tables}
     return {name: TASKS[own["name"] if own else "classification"] for name, own in said.items()}
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What is run with every seed.
+    """A run that is planned for every seed.
 
     Attributes:
-        method: name of the method, or of the baseline.
-        work: what is done.
-        made_of: the keys of the configuration that say what is computed.
-        settings: of a tuned method, the combination.
+        method: the name of the method or baseline.
+        work: the work to do.
+        made_of: the keys of the configuration that determine what is computed.
+        settings: the combination of settings of a tuned method.
         left_out: the client without which it is trained.
     """
 
@@ -191,27 +199,27 @@ class Planned:
 
     @property
     def title(self) -> str:
-        """As people read it."""
+        """The name of the run, for the user."""
         return title_of(self.method, self.settings)
 
     def without(self, client: str) -> Planned:
-        """The same without a client."""
+        """Return the same run without a client."""
         gone = {_LEFT_OUT: [*self.made_of.get(_LEFT_OUT, ()), client]}
         work = replace(self.work, overrides={**self.work.overrides, **gone})
         return replace(self, work=work, made_of={**self.made_of, **gone}, left_out=client)
 
 
 def plan_jobs(study: Study, seeds: list[int], out: Path, basis: Basis | None = None) -> list[Job]:
-    """All runs of a study, seed by seed, so that a study that is cut short has all methods of its first seeds.
+    """Return all jobs of a study, seed by seed, so that a study that is cut short has all methods for its first seeds.
 
     Args:
-        study: what it leaves out is completed by the clients' tasks.
-        seeds: of the runs.
+        study: the study; what it leaves out is completed by the clients' tasks.
+        seeds: the seeds of the runs.
         out: the study's folder.
-        basis: of the study, if it has been read already.
+        basis: the basis of the study, if it has been read already.
 
     Raises:
-        ConfigError: a configuration is missing or not valid: refused before the first run.
+        ConfigError: a configuration is missing or not valid; this is refused before the first run.
     """
     basis = basis or Basis(study)
     study = study.for_tasks(basis.tasks)
@@ -237,15 +245,15 @@ def jobs_of(
     gone: Sequence[Planned] = (),
     data: str = "",
 ) -> list[Job]:
-    """The jobs of what is planned, and what is computed of them.
+    """Return the jobs of the planned runs, and those that are computed from their results.
 
     Args:
-        study: completed by its clients' tasks.
-        seeds: of the runs.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        seeds: the seeds of the runs.
         out: the study's folder.
-        planned: all that is trained or fitted.
-        gone: the same without a client.
-        data: changes with any row.
+        planned: all runs that are trained or fitted.
+        gone: the runs without one of their clients.
+        data: a hash that changes with any row.
     """
 
     def job(own: Planned, seed: int) -> Job:
@@ -266,14 +274,14 @@ def jobs_of(
 
 
 def planned_methods(study: Study, basis: Basis) -> list[Planned]:
-    """All methods that are trained, each with each of its combinations of settings; reads no table.
+    """Return all methods to train, with each of their combinations of settings. This reads no table.
 
     Args:
-        study: whose they are.
-        basis: of the study.
+        study: the study whose methods they are.
+        basis: the basis of the study.
 
     Raises:
-        ConfigError: one cannot be run, or two cannot be compared.
+        ConfigError: a method cannot be run, or two cannot be compared.
     """
     planned: list[Planned] = []
     for name, tuned in each_variant(study):
@@ -287,7 +295,7 @@ def planned_methods(study: Study, basis: Basis) -> list[Planned]:
 
 
 def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Planned:
-    """A method with a combination of settings."""
+    """Plan a method with a combination of settings."""
     method, config = study.methods[name], study.config(name)
     overrides = method.overrides(tuned)
     try:
@@ -314,10 +322,10 @@ def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Pl
 
 
 def _parts(study: Study, name: str) -> dict[str, PartSettings]:
-    """The parts that a method mixes anew.
+    """Return the parts of another method that a method mixes again.
 
     Raises:
-        ConfigError: the other method is no mixture, or has no such parts.
+        ConfigError: the other method is not a mixture, or does not have these parts.
     """
     wanted, source = study.methods[name], study.trained(name)
     several = is_mixture(study.config(source))
@@ -332,8 +340,8 @@ def _parts(study: Study, name: str) -> dict[str, PartSettings]:
 
 
 def _check_sharing(study: Study, basis: Basis, name: str, parts: Mapping[str, PartSettings]) -> None:
-    """Refuse a method alone that has a federated part, and a federated one that has none: the first are the bar that
-    the others are set against.
+    """Refuse a method alone that has a federated part, and a federated method that has none, because federated methods
+    are compared with the methods alone.
     """
     own, shared = study.methods[name], list[str]()
     for part, settings in parts.items():
@@ -354,13 +362,14 @@ def _check_sharing(study: Study, basis: Basis, name: str, parts: Mapping[str, Pa
 def planned_alone(
     study: Study, tasks: Mapping[str, type[Task]], where: tuple[str, dict[str, Any]], reference: Planned
 ) -> list[Planned]:
-    """The local baselines that are fitted.
+    """Return the local baselines to fit.
 
     Args:
-        study: completed by its clients' tasks.
-        tasks: client → its task.
-        where: the configuration whose data they get, and changed keys.
-        reference: whose data these are; where it is tuned, of its first combination: their rows are the same.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        tasks: maps each client to its task.
+        where: the configuration that determines the data, and its changed keys.
+        reference: the run with these data; if the reference is tuned, that of its first combination, as all have the
+            same rows.
     """
     data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}
     planned = []
@@ -379,7 +388,7 @@ def planned_alone(
 
 
 def _combined(study: Study, trained: Sequence[Job]) -> list[Job]:
-    """What is computed of a seed's predictions: mixtures, and means of models."""
+    """Return the jobs that are computed from a seed's predictions: mixtures, and means of models."""
     jobs, found = {own.method: own for own in trained}, list[Job]()
 
     def add(name: str, parts: Mapping[str, Sequence[Job]], mixing: dict[str, Any] | None = None) -> None:
@@ -400,12 +409,12 @@ def _combined(study: Study, trained: Sequence[Job]) -> list[Job]:
 
 
 def training_notes(study: Study, basis: Basis) -> list[str]:
-    """Where methods are not trained alike: of different lengths, or with other callbacks, such as early stopping. Which
-    state is scored, the last or the best, is the study's matter and the same for all.
+    """Return notes on differences in training between methods: different lengths, or different callbacks such as early
+    stopping. Whether the last or the best state is scored is a setting of the study and the same for all methods.
 
     Args:
-        study: completed by its clients' tasks.
-        basis: of the study.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        basis: the basis of the study.
     """
     found: dict[str, dict[str, list[str]]] = {key: {} for key in _TRAINING}
     for name, tuned in each_variant(study):
@@ -425,10 +434,11 @@ def training_notes(study: Study, basis: Basis) -> list[str]:
 
 
 def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
-    """The clients without whom federations are also trained: each, or none where that is not asked for.
+    """Return the clients without which federations are also trained: all clients, or none if the study does not ask for
+    it.
 
     Raises:
-        ConfigError: it is asked for, and there are fewer than three clients, or no federated method.
+        ConfigError: the study asks for it, but has fewer than three clients, or no federated method.
     """
     if not study.leave_one_out:
         return []

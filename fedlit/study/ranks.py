@@ -1,4 +1,4 @@
-"""Methods ranked over the clients of all scenarios of a study, as ``<study>/ranks.csv`` has it."""
+"""Ranks of methods over the clients of all scenarios of a study, as in ``<study>/ranks.csv``."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ RESAMPLES, FEWEST = 2000, 3
 
 
 def rank_table(values: pd.DataFrame, *, higher_is_better: bool = True, resamples: int = RESAMPLES) -> pd.DataFrame:
-    """Mean ranks of methods over clients, 1 the best, equals sharing theirs.
+    """Return the mean ranks of methods over clients. Rank 1 is the best, and equal values share a rank.
 
     Args:
-        values: a row a client, a column a method, all known.
+        values: one row for each client and one column for each method, without missing values.
         higher_is_better: whether a larger value is better.
-        resamples: of clients, for the interval.
+        resamples: the number of resamples of clients, for the interval.
 
     Returns:
-        Index: method, the best first; columns rank, low, high: the mean over clients and its 95 % interval by a
-        bootstrap over clients.
+        A frame with the methods as index, the best first, and the columns rank, low and high: the mean over clients and
+        its 95 % interval by a bootstrap over clients.
 
     Example:
         >>> rank_table(pd.DataFrame({"a": [0.9, 0.8], "b": [0.7, 0.6]}))[["rank"]].to_dict()
@@ -53,28 +53,29 @@ class Ranks(Shown):
     """The methods of several scenarios of one study, ranked by its main score.
 
     Attributes:
-        found: scenario → what was found.
+        found: maps each scenario to its findings.
     """
 
     found: Mapping[str, Findings]
 
     @property
     def score(self) -> Score:
-        """By which methods are ranked."""
+        """The score by which methods are ranked."""
         return next(iter(self.found.values())).scores[0]
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """Method → label: what is trained, and what a client would do alone."""
+        """Maps each method to its label: the trained methods, and what a client would do alone."""
         study = next(iter(self.found.values())).study
         names = [*(name for name in study.methods if not study.methods[name].pooled), BEST_ALONE]
         return {name: study.labels[name] for name in names if name in study.labels}
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """The mean test score over seeds: a row a client, (scenario, client), a column a method.
+        """The mean test score over seeds, with one row for each (scenario, client) and one column for each method.
 
-        NaN where a method lacks a seed that another has: its mean would be of those that went well.
+        It is NaN if a method lacks a seed that another one has, because its mean would only be over the seeds that went
+        well.
         """
         parts = {}
         for scenario, own in self.found.items():
@@ -86,19 +87,19 @@ class Ranks(Shown):
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Of the methods that every client has, see :func:`rank_table`."""
+        """The ranks of the methods that every client has, see :func:`rank_table`."""
         return rank_table(self.values.dropna(axis=1), higher_is_better=self.score.higher_is_better)
 
     @property
     def p(self) -> float:
-        """Of Friedman's test that all methods are alike; NaN for fewer than three methods or clients."""
+        """The p-value of Friedman's test that all methods are equal; NaN for fewer than three methods or clients."""
         values = self.values.dropna(axis=1)
         if min(values.shape) < FEWEST:
             return math.nan
         return float(stats.friedmanchisquare(*values.to_numpy(float).T).pvalue)
 
     def parts(self) -> Iterable[str | Grid]:
-        """What is ranked, and the ranks."""
+        """Yield a description of what is ranked, and the ranks."""
         alike = "" if math.isnan(self.p) else f" That all are alike has p = {self.p:.2g} (Friedman)."
         yield (
             f"Mean rank of {len(self.table)} methods over {len(self.values)} clients by {self.score.label}, with a "
@@ -112,6 +113,6 @@ class Ranks(Shown):
         yield Grid(["", "mean rank"], rows)
 
     def write(self, folder: Path) -> Path:
-        """Write ``ranks.csv`` into the study's folder."""
+        """Write ``ranks.csv`` to the study's folder."""
         write_frames({folder / "ranks.csv": self.table.reset_index()})
         return folder / "ranks.csv"

@@ -1,4 +1,4 @@
-"""What is told of a study, section by section: the same for terminal, Markdown and page."""
+"""The report of a study, section by section. It is the same for terminal, Markdown and HTML page."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["sections", "title_of_report"]
 
 
 def title_of_report(found: Findings) -> str:
-    """Above the whole."""
+    """Return the title of the report."""
     return f"{found.study.name}: what federation gains, for whom"
 
 
 def sections(found: Findings) -> list[Section]:
-    """All that is told of a study, the answers first."""
+    """Return all sections of a study's report, the answers first."""
     return [own for part in _PARTS for own in part(found)]
 
 

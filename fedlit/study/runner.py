@@ -1,5 +1,5 @@
-"""Runs the jobs of a study that are not done yet, several at once, each in a process of its own, and says what is
-running, each run's scores, how long it may take still.
+"""Runs the jobs of a study that are not done yet, several at once in separate processes, and reports what is running,
+each run's scores, and the remaining time.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["default_jobs", "locked", "nothing", "run_jobs"]
 
 
 def default_jobs() -> int:
-    """Runs at once where nobody says how many: one per core, at most 4, for memory's sake."""
+    """Return the default number of simultaneous runs: one per core, at most 4 to limit memory."""
     return min(4, cores())
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep a second process out of a study's folder; the system lets go of the lock when this process ends, however.
+    """Keep other processes out of a study's folder. The system releases the lock when this process ends in any way.
 
     Raises:
-        ConfigError: another process has it.
+        ConfigError: another process uses the folder, or it cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,19 +48,19 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def nothing(text: str) -> None:
-    """Where nobody listens."""
+    """Ignore a message."""
 
 
 def run_jobs(
     jobs: Sequence[Job], pool: Pool | int, *, quiet: bool = False, say: Callable[[str], None] = nothing
 ) -> dict[str, str]:
-    """Run what is not done yet.
+    """Run the jobs that are not done yet.
 
     Args:
         jobs: all jobs of the study.
-        pool: of worker processes, or how many.
-        quiet: no progress.
-        say: where messages go.
+        pool: the pool of worker processes, or their number.
+        quiet: whether to show no progress.
+        say: the function that prints messages.
 
     Returns:
         Name of each run that failed → its error.
@@ -102,7 +102,7 @@ def run_jobs(
 
 
 def _tell(bar: tqdm, job: Job, failed: bool, seconds: float) -> None:
-    """A line for a run that has ended; where no bar is shown, with what a bar would say."""
+    """Print a line for a run that has ended, including the progress if no bar is shown."""
     left = ", {remaining} left" if bar.n < bar.total else ""
     where = bar.format_meter(**{**bar.format_dict, "bar_format": "[{n_fmt}/{total_fmt}" + left + "] "})
     told = "FAILED, more at the end" if failed else _scores(job)
@@ -111,7 +111,7 @@ def _tell(bar: tqdm, job: Job, failed: bool, seconds: float) -> None:
 
 
 def _scores(job: Job) -> str:
-    """A run's scores by which clients choose."""
+    """Describe a run's scores by which clients choose."""
     values = of_choice(validation_scores(job), job.choose).groupby("metric", sort=False)["value"]
     scores = [(COMPARED[str(name)], own.mean(skipna=False)) for name, own in values]
     return "; ".join(f"{score.label} {score.text(float(mean))}" for score, mean in scores)

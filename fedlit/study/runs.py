@@ -1,4 +1,6 @@
-"""One run of a study: a method is trained, or a local baseline fitted, scored and written into the job's folder."""
+"""Executes one run of a study: trains a method or fits a local baseline, scores it, and writes the results to the job's
+folder.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ __all__ = ["best_checkpoint", "execute", "record", "serve"]
 def execute(job: Job) -> None:
     """Run one job to the end, and mark its folder as done.
 
-    A method's run that was cut short goes on from its last checkpoint, if it was of this configuration.
+    An interrupted run of a method is resumed from its last checkpoint if it has this configuration.
     """
     folder, begun = Path(job.folder), time.perf_counter()
     if isinstance(job.work, Train):
@@ -57,17 +59,17 @@ def execute(job: Job) -> None:
 
 
 def serve(request: Mapping[str, Any]) -> None:
-    """:func:`execute` in a process of its own."""
+    """Run :func:`execute` in a worker process."""
     execute(Job.of(request))
 
 
 def record(job: Job, run: Run, trained: Results) -> None:
-    """Score a run that was trained elsewhere, and mark a job as done by it.
+    """Score a run that was trained elsewhere, and mark a job as done with its result.
 
     Args:
-        job: which it is the result of; its folder is new.
-        run: as :meth:`~fedlit.run.run.Run.fit` left it.
-        trained: what that gave.
+        job: the job of which it is the result; its folder must be new.
+        run: the run after :meth:`~fedlit.run.run.Run.fit`.
+        trained: the results of that training.
     """
     folder = Path(job.folder)
     folder.mkdir(parents=True)
@@ -75,7 +77,7 @@ def record(job: Job, run: Run, trained: Results) -> None:
 
 
 def _write(job: Job, folder: Path, frames: Frames, details: Mapping[str, Any]) -> None:
-    """All that a job leaves, the mark of its end last."""
+    """Write all results of a job, and the mark of its completion last."""
     frames.write(folder)
     predictions = frames.predictions
     if job.bootstrap:
@@ -86,7 +88,7 @@ def _write(job: Job, folder: Path, frames: Frames, details: Mapping[str, Any]) -
 
 
 def _record(job: Job, folder: Path, predictions: pd.DataFrame) -> dict[str, Any]:
-    """What ``DONE`` says of any run."""
+    """Return the content of ``DONE`` that is common to all runs."""
     return {
         "format": FORMAT,
         "digest": job.digest,
@@ -104,7 +106,9 @@ def _record(job: Job, folder: Path, predictions: pd.DataFrame) -> dict[str, Any]
 
 
 def _one_class(predictions: pd.DataFrame) -> dict[str, str]:
-    """Client → the class that is predicted for all of its test rows, though they have several."""
+    """Map a client to the predicted class if the same class is predicted for all of its test rows although their
+    targets differ.
+    """
     found = {}
     for client, own in predictions[predictions["split"] == "test"].groupby("client"):
         classes = own.loc[:, own.columns.str.startswith("probability_")].notna().any().sum()
@@ -115,7 +119,7 @@ def _one_class(predictions: pd.DataFrame) -> dict[str, str]:
 
 
 def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
-    """What tells whether two runs were scored on the same rows."""
+    """Return what identifies the rows on which a run was scored."""
     found: dict[str, Any] = {}
     for split, own in predictions.groupby("split"):
         rows = own.sort_values("row")
@@ -146,7 +150,7 @@ def _train(job: Job) -> tuple[Frames, dict[str, Any]]:
 
 
 def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> tuple[Frames, dict[str, Any]]:
-    """Predictions and scores of a run's clients, and what its record says."""
+    """Return the predictions and scores of a run's clients, and details for its record."""
     assert isinstance(job.work, Train)
     folder, checkpoint = Path(job.folder), job.work.checkpoint
     validation = run.validate("best", quiet=True) if checkpoint == "best" else trained
@@ -177,13 +181,15 @@ def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> tuple[Fra
 
 
 def _federated(run: Run, client: str) -> int:
-    """How many numbers a client sends in a round."""
+    """Return how many numbers a client sends in a round."""
     state = run.loop.federation[client].federated
     return sum(state[name].numel() for name in run.exchange.sharing.names[client])
 
 
 def best_checkpoint(checkpoint: str, choose: str | Mapping[str, str]) -> dict[str, Any]:
-    """The keys that make a run keep its best checkpoint by the metric to choose by, where that is scored."""
+    """Return the keys that make a run keep its best checkpoint by the metric to choose by, if this checkpoint is
+    scored.
+    """
     if checkpoint != "best":
         return {}
     mode = "max" if COMPARED[str(choose)].higher_is_better else "min"
@@ -191,7 +197,7 @@ def best_checkpoint(checkpoint: str, choose: str | Mapping[str, str]) -> dict[st
 
 
 def _keep(run: Run, folder: Path) -> None:
-    """Copy what the run's own folder has for a study."""
+    """Copy the files of the run's folder that a study needs."""
     assert run.folder is not None
     if (run.folder / CORRECTIONS).is_file():
         read_corrections(run.folder)[0].to_csv(folder / CORRECTIONS, index=False)
@@ -201,7 +207,7 @@ def _keep(run: Run, folder: Path) -> None:
 
 
 def _same(folder: Path, run: Run, best: Mapping[str, Any]) -> bool:
-    """Whether a run that was begun is of this configuration, and kept the checkpoints that are asked for."""
+    """Return whether an interrupted run had this configuration, and kept the checkpoints that are required."""
     saved = folder / "config.yaml"
     before = dict(flatten(yaml.safe_load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}
 
@@ -213,13 +219,13 @@ def _same(folder: Path, run: Run, best: Mapping[str, Any]) -> bool:
 
 
 def _versions() -> dict[str, str]:
-    """Of what computes the results."""
+    """Return the versions of the packages that compute the results."""
     names = ("fedlit", "torch", "lightning", "torchmetrics", "scikit-learn", "numpy", "pandas", "scipy")
     return {"python": platform.python_version(), **{name: version(name) for name in names}}
 
 
 def _machine() -> dict[str, Any]:
-    """What the run was computed on."""
+    """Describe the machine of the run."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -45,14 +45,14 @@ STARTUP = 10  # trials that are drawn at random before the sampler learns from t
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of the space.
+    """One point of the search space.
 
     Attributes:
-        number: from 0.
-        params: dotted key → value.
-        value: mean over seeds of what trials are judged by; None if it failed.
-        clients: client → mean over seeds of the metric.
-        error: why it failed.
+        number: the number of the trial, from 0.
+        params: maps each dotted key to its value.
+        value: the mean over seeds of the value by which trials are judged; None if the trial failed.
+        clients: maps each client to the mean over seeds of the metric.
+        error: the reason for a failure.
     """
 
     number: int
@@ -64,14 +64,14 @@ class Trial:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Found(Shown):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        study: what was searched.
-        seeds: with which seeds each trial was trained.
-        trials: all that have ended, by number.
-        own: the value of the configuration's own settings; None if they failed.
-        folder: where the files are.
+        study: the study that was searched.
+        seeds: the seeds with which each trial was trained.
+        trials: all finished trials, by number.
+        own: the value of the configuration's unchanged settings; None if they failed.
+        folder: the folder of the files.
     """
 
     study: Study
@@ -82,23 +82,23 @@ class Found(Shown):
 
     @property
     def score(self) -> Score:
-        """By which trials are judged."""
+        """The score by which trials are judged."""
         return COMPARED[self.study.choices[0]]
 
     @property
     def ranked(self) -> list[Trial]:
-        """Those that have a value, the best first; of equals the earlier."""
+        """The trials that have a value, the best first; of equals, the earlier one first."""
         known = [trial for trial in self.trials if trial.value is not None]
         return sorted(known, key=lambda trial: -float(self.score.gain(trial.value, 0.0)))
 
     @property
     def best(self) -> Trial:
-        """The best on validation."""
+        """The best trial on validation rows."""
         return self.ranked[0]
 
     @property
     def failures(self) -> dict[str, str]:
-        """Trial → its error."""
+        """Maps each failed trial to its error."""
         return {f"trial {trial.number}": trial.error for trial in self.trials if trial.error}
 
     @property
@@ -108,7 +108,7 @@ class Found(Shown):
         return replace(searched, label="", set={**searched.set, **self.best.params}, tune={})
 
     def parts(self) -> list[str | Grid]:
-        """The best trials, what was gained, and the commands that go on from here."""
+        """Return the best trials, what was gained, and the commands for the next steps."""
         what, score, method = _search_of(self.study), self.score, self.method
         rows = [
             [str(one.number), score.text(one.value or 0.0), *map(_text, one.params.values())]
@@ -191,7 +191,7 @@ def search(
 
 
 def _search_of(study: Study) -> Search:
-    """What a study's search varies."""
+    """Return the search of a study."""
     if study.search is None:
         raise ConfigError(f"{study.name}: expected a study with search: (method, space), found none; add it")
     method = study.search.method
@@ -201,10 +201,10 @@ def _search_of(study: Study) -> Search:
 
 
 def distributions(space: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistribution]:
-    """Where each key's values are drawn from; choices as JSON, for Optuna takes no lists.
+    """Return the distribution of each key's values. Choices are encoded as JSON, because Optuna accepts no lists.
 
     Raises:
-        ConfigError: the space is empty or not valid; names all problems.
+        ConfigError: the space is empty or not valid; the message lists all problems.
 
     Example:
         >>> distributions({"exchange.rate": {"low": 0.5, "high": 1.0}})
@@ -239,7 +239,7 @@ def _distribution(entry: Mapping[str, Any]) -> BaseDistribution:
 
 
 def _opened(study: Study, seeds: Sequence[int], folder: Path, basis: Basis) -> optuna.Study:
-    """The trials of a folder that were made of the same."""
+    """Open the trials of a folder that belong to the same definition of the search."""
     what = _search_of(study)
     first = tuning_jobs(study, what.method, {}, seeds, folder, basis)[0]
     made_of = [what.space, study.choose, list(seeds), first.digest]
@@ -264,7 +264,7 @@ def _ask(drawn: optuna.Study, space: Mapping[str, BaseDistribution]) -> optuna.T
 
 
 def _ended(drawn: optuna.Study) -> list[FrozenTrial]:
-    """By number; without those that were cut short."""
+    """Return the trials by number, without those that were cut short."""
     return [one for one in drawn.get_trials(deepcopy=False) if one.state.is_finished() and "error" in one.user_attrs]
 
 
@@ -274,18 +274,18 @@ def _trial(one: FrozenTrial, space: Mapping[str, BaseDistribution], score: Score
 
 
 def _decoded(space: Mapping[str, BaseDistribution], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in the order of the space."""
+    """Return the settings in the order of the search space."""
     coded = {key for key, own in space.items() if isinstance(own, CategoricalDistribution)}
     return {key: json.loads(params[key]) if key in coded else params[key] for key in space}
 
 
 def _typed(method: Method) -> list[str]:
-    """The keys that a method changes, as they are typed."""
+    """Return the keys that a method changes, as command-line arguments."""
     return [f"--{key}={typed_value(value)}" for key, value in method.overrides().items()]
 
 
 def _text(value: Any) -> str:
-    """A setting as people read it."""
+    """Return a setting as text for the user."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,6 @@
-"""A report as a list of sections, and its three forms: text at a terminal, Markdown, a page that needs nothing else."""
+"""A report as a list of sections, and its three forms: text for a terminal, Markdown, and a
+self-contained HTML page.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ class Section:
     """A part of a report.
 
     Attributes:
-        title: above it.
-        lines: sentences, a paragraph each.
-        items: a list.
-        table: of texts; its index are the rows' labels.
-        brief: what a terminal shows of the table; None for nothing.
-        answers: shown as a card each.
-        draw: gives captions and SVG pictures; only a page has these.
-        below: whether it belongs to the section before.
+        title: the title above the section.
+        lines: sentences, each of which is a paragraph.
+        items: the items of a list.
+        table: a table of texts; its index has the labels of rows.
+        brief: the part of the table that a terminal shows; None for nothing.
+        answers: the answers, each of which is shown as a card.
+        draw: returns captions with SVG pictures; only an HTML page shows these.
+        below: whether it belongs to the previous section.
     """
 
     title: str
@@ -43,12 +45,12 @@ class Section:
 
 
 def grid(table: pd.DataFrame) -> Grid:
-    """A table of texts with its labels."""
+    """Return a table of texts with its row labels."""
     return Grid(["", *table.columns], [[str(label), *cells] for label, *cells in table.itertuples()])
 
 
 def terminal(sections: Sequence[Section]) -> Iterator[str | Grid]:
-    """Brief tables, then the answers, which a reader sees last."""
+    """Yield the brief tables, then the answers, so that a reader sees these last."""
     for own in sections:
         if own.brief is not None:
             yield f"{own.title}:"
@@ -62,7 +64,7 @@ def terminal(sections: Sequence[Section]) -> Iterator[str | Grid]:
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
-    """As Markdown, without pictures."""
+    """Return the report as Markdown, without pictures."""
     parts = [f"# {title}"]
     for own in sections:
         told = [
@@ -76,7 +78,7 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
 
 
 def html(title: str, sections: Sequence[Section]) -> str:
-    """As a page, with pictures."""
+    """Return the report as an HTML page, with pictures."""
     environment = Environment(
         loader=PackageLoader("fedlit.study", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -90,7 +92,7 @@ def _rows(table: pd.DataFrame) -> str:
 
 
 def _cell(text: str) -> Markup:
-    """A value, and below it in small letters its spread; lines break before brackets and behind commas only."""
+    """Format a value with its spread below it in small letters. Lines break only before brackets and after commas."""
     found = re.fullmatch(r"((?:[▲▼] )?\S+) ([±(].*|n = .*)", text)
     if found is None:
         return escape(text)
@@ -99,11 +101,11 @@ def _cell(text: str) -> Markup:
 
 
 def _breakable(name: str) -> Markup:
-    """A name that may be broken behind its underscores, and nowhere else."""
+    """Allow line breaks after a name's underscores, and nowhere else."""
     return Markup(str(escape(name)).replace("_", "_<wbr>"))
 
 
 def _marked(text: str) -> Markup:
-    """Markdown's bold and code within a line."""
+    """Convert bold text and code in a line of Markdown to HTML."""
     bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", str(escape(text)))
     return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", bold))

@@ -1,4 +1,4 @@
-"""Seeds as people write them."""
+"""Parses and formats seeds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["parse_seeds", "seed_words"]
 
 
 def parse_seeds(text: int | str | Iterable[int], key: str = "seeds") -> list[int]:
-    """Seeds from ``a:b`` (both ends included), numbers divided by commas, or both.
+    """Return the seeds in ``a:b`` (both ends included), in numbers separated by commas, or in both.
 
     Args:
-        text: what stands there.
-        key: where, for messages.
+        text: the seeds as they are written.
+        key: the key of the seeds, for messages.
 
     Raises:
-        ConfigError: anything else, none at all, or one twice.
+        ConfigError: the text is of another form, or there is no seed, or one occurs twice.
 
     Example:
         >>> parse_seeds("8:10,20")
@@ -42,7 +42,7 @@ def parse_seeds(text: int | str | Iterable[int], key: str = "seeds") -> list[int
 
 
 def seed_words(seeds: Sequence[int]) -> str:
-    """``8:17`` for a run of numbers, else the numbers.
+    """Return ``8:17`` for consecutive numbers, otherwise the numbers.
 
     Example:
         >>> seed_words([8, 9, 10]), seed_words([1, 5])

@@ -1,4 +1,4 @@
-"""What a study is: experiments, seeds, baselines, and by what they are chosen."""
+"""The definition of a study: methods, seeds, baselines, and the metrics by which clients choose."""
 
 from __future__ import annotations
 
@@ -25,50 +25,57 @@ _SHOWN = {"classification": ["auroc", "balanced_accuracy", "auprc"], "regression
 
 
 def choice_of(choose: str | Mapping[str, str], client: str) -> str:
-    """The metric by which a client chooses: one for all, or its own (the first, for the union of several)."""
+    """Return the metric by which a client chooses: the one for all clients, or the client's (the first one for the
+    union of several clients).
+    """
     return choose if isinstance(choose, str) else choose.get(client) or next(iter(choose.values()))
 
 
 @dataclass(frozen=True)
 class Study:
-    """Experiments that are compared on the same rows with the same seeds.
+    """Methods that are compared on the same rows with the same seeds.
 
     Attributes:
-        methods: name → experiment.
-        seeds: each method is trained with each; in the file also ``a:b`` (both ends included) and ``1,2,5``.
-        about: what is studied, in a sentence.
-        reference: the method that is each client training alone: lifts are over it, and the baselines get its data.
-        baselines: the local baselines, by name; each with its grid of settings, null for the default one. Left out:
-            those that the clients' tasks have, and ``trees_and_linear``, the mean of what the chosen extra trees and
-            the chosen linear model predict. Any class of scikit-learn, or one that behaves
-            alike, under a name of its own: ``{class_path: …, init_args: …, grid: …, scale: true, label: …}``.
-        folds: where it is not 0, local baselines are trained on so many folds of training and validation rows: settings
-            are chosen by predictions of rows that a fold's model has not seen, and test rows get the mean of the folds'
-            models. Networks are trained as ever.
+        methods: maps each name to a method.
+        seeds: the seeds with which each method is trained; in a file also ``a:b`` (both ends included) and ``1,2,5``.
+        about: a sentence on what is studied.
+        reference: the method in which each client trains alone: lifts are computed over it, and the baselines use its
+            data.
+        baselines: the local baselines, by name, each with its grid of settings, or null for the default grid. If it is
+            left out: those of the clients' tasks, and ``trees_and_linear``, the mean of the predictions of the chosen
+            extra trees and the chosen linear model. Any class of scikit-learn, or one with the same interface, can be
+            given under a new name: ``{class_path: …, init_args: …, grid: …, scale: true, label: …}``.
+        folds: if it is not 0, local baselines are trained on so many folds of training and validation rows: settings
+            are chosen by predictions for rows that a fold's model has not seen, and test rows get the mean of the
+            folds' models. The training of networks does not change.
         small: the number of validation rows below which a client's local baselines, and the best of them, are chosen by
-            out-of-fold predictions on its training rows (5 folds); they are fitted on all of these then. 0 for nobody.
-        choose: the metric, on validation, by which settings of baselines and tuned methods, the best model alone,
-            best checkpoints and trials of a search are chosen; or client → its own. Left out: the main score of the
-            client's task.
-        checkpoint: which state of a run is scored on the test split: ``last`` epoch, or the ``best`` by ``choose``.
-        metrics: what tables show, the main one first. Left out: what is usual for the clients' tasks.
-        bootstrap: resamples of the test rows, for intervals where all seeds have the same; 0 for none (where
-            seeds draw splits anew, they are not used).
-        matters: the smallest lift that matters: percentage points, or, of a score that is not in percent, percent of
-            what is to be bettered. A smaller one is no verdict.
-        leave_one_out: whether every federation is also trained without each of its clients in turn, with the same
-            seeds and settings: what the others gain or lose by that client. Training takes as many times longer as
-            there are clients.
+            out-of-fold predictions on its training rows (5 folds); they are then fitted on all of these. 0 to never do
+            so.
+        choose: the metric, on validation rows, by which settings of baselines and tuned methods, the best model alone,
+            best checkpoints and trials of a search are chosen; or a mapping of each client to its metric. If it is left
+            out: the main score of the client's task.
+        checkpoint: the state of a run that is scored on the test split: of the ``last`` epoch, or the ``best`` by
+            ``choose``.
+        metrics: the metrics that tables show, the main one first. If it is left out: the usual ones for the clients'
+            tasks.
+        bootstrap: the number of resamples of the test rows, for intervals if all seeds have the same test rows; 0 for
+            none (they are not used if seeds draw new splits).
+        matters: the smallest lift that matters: in percentage points or, for a score that is not in percent, in percent
+            of the score to improve on. A smaller lift gives no verdict to join or stay alone.
+        leave_one_out: whether every federation is also trained without each of its clients in turn, with the same seeds
+            and settings, which shows what the others gain or lose by that client. Training takes longer in proportion
+            to the number of clients.
         paper: published figures.
-        search: what ``fedlit search`` varies.
-        tune: what every method that is trained tunes; what it says itself, in its ``set`` or ``tune``, counts more.
-        tune_seeds: seeds on whose validation rows tuned settings are settled, once for all clients, by their mean; with
-            ``seeds``, which must be others, only these are trained. None: each client chooses per seed (see
-            :class:`~fedlit.study.method.Method`).
-        scenarios: name → circumstances under each of which the methods are compared, one after another, each in a
-            folder of its own.
-        name: what its folder is called; of a study in a file, the file's name.
-        folder: where configurations are also looked for; of a study in a file, beside it.
+        search: the search space of ``fedlit search``.
+        tune: the settings that every trained method tunes; what a method itself has in ``set`` or ``tune`` takes
+            precedence.
+        tune_seeds: the seeds on whose validation rows tuned settings are chosen, once for all clients, by their mean.
+            With ``seeds``, which must be different ones, only the chosen settings are trained. None: each client
+            chooses for each seed (see :class:`~fedlit.study.method.Method`).
+        scenarios: maps each name to the circumstances under which the methods are compared, one scenario after another,
+            each in a folder of its own.
+        name: the name of its folder; for a study in a file, the file's name.
+        folder: a further folder in which configurations are searched; for a study in a file, the file's folder.
     """
 
     methods: dict[str, Method]
@@ -124,14 +131,15 @@ class Study:
         expect(self.metrics != [], "metrics", "at least one", self.metrics)
 
     def for_tasks(self, tasks: Mapping[str, type[Task]]) -> Study:
-        """The study with what it leaves out: metrics, what is chosen by, local baselines, what each method tunes.
+        """Return the study with defaults for what it leaves out: metrics, the metric to choose by, local baselines, and
+        what each method tunes.
 
         Args:
-            tasks: client → its task.
+            tasks: maps each client to its task.
 
         Raises:
-            ConfigError: a metric or local baseline that no client's task has; best checkpoints, where clients choose by
-                different metrics.
+            ConfigError: no client's task has a metric or local baseline, or best checkpoints are scored although
+                clients choose by different metrics.
         """
         from fedlit.study.alone import check_alone, default_models
         from fedlit.tasks import COMPARED
@@ -162,29 +170,29 @@ class Study:
         return own
 
     def _tuned(self, method: Method) -> Method:
-        """A method with what all tune, where it does not set it itself."""
+        """Return a method with the study's ``tune``, except for the keys that the method sets itself."""
         said = {plain(key) for key in method.set}
         return replace(method, tune={**{key: own for key, own in self.tune.items() if plain(key) not in said},
                                      **method.tune})  # fmt: skip
 
     @property
     def choices(self) -> list[str]:
-        """The metrics to choose by: one, or those of different clients; none where the study leaves that open."""
+        """The metrics to choose by: one, or those of different clients; none if the study leaves them open."""
         named = self.choose.values() if isinstance(self.choose, dict) else [self.choose] if self.choose else []
         return list(dict.fromkeys(named))
 
     @property
     def all_metrics(self) -> list[str]:
-        """Those that tables show and those to choose by."""
+        """The metrics that tables show, and those to choose by."""
         return list(dict.fromkeys([*(self.metrics or ()), *self.choices]))
 
     def choice_of(self, client: str) -> str:
-        """The metric by which a client chooses."""
+        """Return the metric by which a client chooses."""
         return choice_of(self.choose or {}, client)
 
     @property
     def labels(self) -> dict[str, str]:
-        """Name → label, of methods, baselines and the best of both kinds, in the order of tables."""
+        """Maps the name of each method, baseline and best choice to its label, in the order of tables."""
         from fedlit.study.alone import LABELS, is_any_model
 
         known = cards()
@@ -202,47 +210,49 @@ class Study:
 
     @property
     def alone(self) -> list[str]:
-        """What a client can do without others: the reference, other methods without exchange, baselines."""
+        """The names of what a client can do without others: the reference, other methods without
+        exchange, baselines.
+        """
         others = [name for name, method in self.methods.items() if method.alone and name != self.reference]
         return [self.reference, *others, *(self.baselines or ())]
 
     @property
     def federated(self) -> list[str]:
-        """The methods in which clients gain from each other."""
+        """The methods by which clients gain from each other."""
         return [name for name in self.methods if name not in self.alone]
 
     @property
     def candidates(self) -> list[str]:
-        """What a client could join: the federated methods that leave rows where they are."""
+        """The methods that a client could join: the federated methods that leave rows at their sites."""
         return [name for name in self.federated if not self.methods[name].pooled]
 
     @property
     def best_alone(self) -> str:
-        """What a client would do alone: the best model alone, or the reference where there is no other."""
+        """What a client would do alone: its best model alone, or the reference if there is no other."""
         return BEST_ALONE if len(self.alone) > 1 else self.reference
 
     @property
     def bars(self) -> list[str]:
-        """What all federated methods are set against: the best alone, also in hindsight."""
+        """What all federated methods are compared with: the best model alone, and the best in hindsight."""
         return [self.best_alone, *([HINDSIGHT] if self.best_alone == BEST_ALONE else [])]
 
     def reference_of(self, method: str) -> str:
-        """What a method's lift is over."""
+        """Return the reference of a method's lift."""
         own = self.methods.get(method)
         return own.reference if own is not None and own.reference is not None else self.reference
 
     def trained(self, method: str) -> str:
-        """The method that is trained for a method: itself, or the one whose parts it mixes anew."""
+        """Return the method that is trained for a method: the method itself, or the one whose parts it mixes again."""
         return self.methods[method].of or method
 
     def config(self, method: str) -> Path:
-        """The file of a method's configuration."""
+        """Return the file of a method's configuration."""
         found = self.methods[self.trained(method)].config
         expect(bool(found), f"methods.{method}", "config, over which its method is laid", found, "or at each scenario")
         return find_config(found, also=Path(self.folder) if self.folder else None)
 
     def of(self, scenario: str) -> Study:
-        """The study under one of its scenarios.
+        """Return the study under one of its scenarios.
 
         Raises:
             ConfigError: there is none of this name.
@@ -270,8 +280,8 @@ class Study:
         )
 
     def restricted(self, methods: Iterable[str] | None, baselines: Iterable[str] | None) -> Study:
-        """The study with these methods (the reference always among them) and these baselines only; None for all. What
-        it is about then says what is left out.
+        """Return the study with only these methods (and always the reference) and these baselines; None stands for all.
+        Its description then states that it is a part of the study.
 
         Raises:
             ConfigError: a name that the study does not have.

@@ -1,4 +1,4 @@
-"""A study's tables as frames of texts, for terminal, Markdown and report alike: scores, lifts, choices, clusters."""
+"""A study's tables as frames of texts, the same for terminal, Markdown and report: scores, lifts, choices, clusters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _frame(head: Sequence[str], rows: _Rows) -> pd.DataFrame:
 
 
 def _by_client(frame: pd.DataFrame) -> dict[tuple[str, str], Mapping[Any, Any]]:
-    """(method, client) → its row."""
+    """Map each (method, client) to its row."""
     return {(own["method"], own["client"]): own for own in frame.to_dict("records")}
 
 
@@ -43,14 +43,15 @@ def _interval(score: Score, own: Mapping[Any, Any], signed: bool) -> str:
 def score_table(
     study: Study, estimates: pd.DataFrame, score: Score, clients: Sequence[str], *, short: bool = False
 ) -> pd.DataFrame:
-    """Methods by clients: mean ± sd over seeds (95 % interval), and the paper's number with ours minus the paper's.
+    """Return a table of methods by clients: mean ± sd over seeds (95 % interval), and the paper's value with the
+    difference, ours minus the paper's.
 
     Args:
-        study: whose labels and paper.
-        estimates: as :func:`fedlit.study.lift.estimates` gives them.
-        score: of the table.
-        clients: the columns.
-        short: mean ± sd only.
+        study: the study, for its labels and its paper.
+        estimates: the estimates that :func:`fedlit.study.lift.estimates` returns.
+        score: the score to show.
+        clients: the clients of the columns.
+        short: whether to show mean ± sd only.
     """
     most, found = estimates["n"].max(), _by_client(estimates[estimates["metric"] == score.name])
 
@@ -87,7 +88,9 @@ def _beside_paper(study: Study, method: str, client: str, score: Score, mean: fl
 
 
 def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, clients: Sequence[str]) -> pd.DataFrame:
-    """Federated methods by clients: lift over the reference (95 % interval), p; how many clients have which verdict."""
+    """Return a table of federated methods by clients: the lift over the reference (95 % interval), the p-value, and the
+    number of clients with each verdict.
+    """
     own = lift[(lift["metric"] == score.name) & (lift["reference"] == reference)]
     found, most = _by_client(own), own["n"].max()
     verdicts = own[~own["client"].isin([MEAN, WORST])].groupby("method")["verdict"].value_counts().to_dict()
@@ -110,7 +113,7 @@ def _lift_cell(score: Score, own: Mapping[Any, Any] | None, most: int) -> str:
 
 
 def joining_table(found: Findings, score: Score) -> pd.DataFrame:
-    """Who joins by who feels it: the lift of the client itself by its best federated method, and what the others gain,
+    """Return who joins by who is affected: a client's own lift by its best federated method, and what the others gain,
     with 95 % intervals.
     """
     own = found.left_out[(found.left_out["metric"] == score.name) & (found.left_out["method"] == BEST_FEDERATED)]
@@ -127,7 +130,7 @@ def joining_table(found: Findings, score: Score) -> pd.DataFrame:
 
 
 def chosen_table(study: Study, chosen: pd.DataFrame, clients: Sequence[str]) -> pd.DataFrame:
-    """How often each model was a client's best of its kind on validation."""
+    """Return how often each model was a client's best of its kind on validation rows."""
     counts = chosen[chosen["without"] == ""].groupby(["best", "method", "client"]).size().to_dict()
     kinds = ((BEST_ALONE, "alone", study.alone), (BEST_FEDERATED, "federated", study.candidates))
     rows = [
@@ -140,7 +143,7 @@ def chosen_table(study: Study, chosen: pd.DataFrame, clients: Sequence[str]) -> 
 
 
 def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
-    """What methods that tell clients apart found at the end of their runs; None where no method does."""
+    """Return the clusters that methods found at the end of their runs; None if no method finds clusters."""
     if collected.clusters.empty:
         return None
     labels = {title_of(name, tuned): title_of(study.labels[name], tuned) for name, tuned in each_variant(study)}

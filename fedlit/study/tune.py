@@ -1,4 +1,4 @@
-"""Settings are tuned: each combination is trained on a few seeds and judged by validation rows alone."""
+"""Tunes settings: trains each combination with a few seeds, and evaluates it on validation rows only."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ TUNING = "tuning"
 
 @dataclass(frozen=True)
 class Judged:
-    """What a combination of settings is worth.
+    """The evaluation of a combination of settings.
 
     Attributes:
-        gain: the larger the better; NaN where a run failed or predicted what is not finite.
-        clients: client → mean over seeds of its score.
-        error: why there is no value.
+        gain: the value of the combination, of which larger is better; NaN if a run failed or its predictions were not
+            finite.
+        clients: maps each client to the mean over seeds of its score.
+        error: the reason why there is no value.
     """
 
     gain: float
@@ -91,7 +92,7 @@ def tuning_jobs(
     folder: Path,
     basis: Basis,
 ) -> list[Job]:
-    """The runs of a combination, one per seed; they never see test rows."""
+    """Return the jobs of a combination of settings, one for each seed. They never see test rows."""
     method = study.methods[name]
     method = replace(method, set={**method.set, **changed}, reference=None, tune={})
     alone = replace(
@@ -133,19 +134,20 @@ def tune(
     quiet: bool = False,
     say: Callable[[str], None] = nothing,
 ) -> tuple[Study, pd.DataFrame]:
-    """Train every combination of settings on the study's ``tune_seeds``, and keep of each method the best.
+    """Train every combination of settings with the study's ``tune_seeds``, and keep the best of each method.
 
     Args:
-        study: completed by its clients' tasks; without ``tune_seeds`` it stays as it is, and clients choose.
-        folder: the study's.
-        basis: of the study.
-        slots: runs at once.
-        quiet: no progress.
-        say: where messages go.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`; without ``tune_seeds`` it stays
+            unchanged, and clients choose.
+        folder: the folder of the study.
+        basis: the basis of the study.
+        slots: the number of simultaneous runs.
+        quiet: whether to show no progress.
+        say: the function that prints messages.
 
     Returns:
-        The study with what was chosen in the place of what is tuned; all combinations: method, settings as JSON, value,
-        whether it was chosen.
+        The study with the chosen settings instead of those to tune, and a table of all combinations: method, settings
+        as JSON, value, and whether it was chosen.
     """
     columns = ["method", "settings", "value", "chosen"]
     if study.tune_seeds is None:

@@ -1,4 +1,4 @@
-"""How a score is read: in what unit, which way it counts, and what a difference of it is called."""
+"""How scores are shown: their unit, their direction, and the unit of their differences."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = [
 
 
 def drawn(score: Score, value: Any) -> Any:
-    """A value, or several, on the scale on which people read it."""
+    """Return one or several values on the scale that is shown to the user."""
     return 100 * value if score.percent else value
 
 
 def printed(score: Score, value: float, signed: bool = False) -> str:
-    """A value that is on that scale already."""
+    """Format a value that is already on this scale."""
     return f"{value:{'+' if signed else ''}{'.2f' if score.percent else '.4g'}}"
 
 
 def heading(score: Score) -> str:
-    """Above what is about a score.
+    """Return the heading for results of a score.
 
     Example:
         >>> heading(Score("mae", "MAE", higher_is_better=False, percent=False))
@@ -33,7 +33,7 @@ def heading(score: Score) -> str:
 
 
 def in_unit(score: Score) -> str:
-    """On an axis, or above a table of its values.
+    """Return the label of an axis, or of a table of the score's values.
 
     Example:
         >>> in_unit(Score("auroc", "AUROC")), in_unit(Score("mae", "MAE", higher_is_better=False, percent=False))
@@ -43,7 +43,7 @@ def in_unit(score: Score) -> str:
 
 
 def lift_unit(score: Score) -> str:
-    """What a lift is counted in.
+    """Return the unit of a lift.
 
     Example:
         >>> lift_unit(Score("auroc", "AUROC")), lift_unit(Score("mae", "MAE", higher_is_better=False, percent=False))
@@ -55,12 +55,12 @@ def lift_unit(score: Score) -> str:
 
 
 def points(score: Score) -> str:
-    """Behind a difference."""
+    """Return the unit to print after a difference."""
     return " points" if score.percent else ""
 
 
 def in_percent(scores: Sequence[Score]) -> str:
-    """Which of some scores are in percent.
+    """Describe which of the scores are in percent.
 
     Example:
         >>> in_percent([Score("auroc", "AUROC"), Score("rmse", "RMSE", percent=False)])
@@ -71,7 +71,7 @@ def in_percent(scores: Sequence[Score]) -> str:
 
 
 def choice_words(scores: Sequence[Score]) -> str:
-    """By what clients choose on validation rows.
+    """Describe by what clients choose on validation rows.
 
     Example:
         >>> choice_words([Score("auroc", "AUROC")])

@@ -1,4 +1,4 @@
-"""What is said of a study in sentences: what is predicted from how much, what the words of its tables mean, how it was
+"""Sentences about a study: what is predicted from how many rows, what the words of its tables mean, and how it was
 made.
 """
 
@@ -26,7 +26,9 @@ _MOST_NAMED = 6  # methods in one line
 
 
 def clients_table(found: Findings) -> pd.DataFrame:
-    """What is predicted, and each client's rows (of the first seed): what a reader must know before any score."""
+    """Return what is predicted, and each client's numbers of rows (with the first seed), which a reader must know
+    before any score.
+    """
     records = found.collected.records.to_dict("records")
     own = next((record for record in records if record["method"] == found.study.reference), {})
     splits, trained = own.get("rows"), own.get("train_rows")
@@ -41,7 +43,7 @@ def clients_table(found: Findings) -> pd.DataFrame:
 
 
 def glossary() -> list[str]:
-    """What the words of tables mean, as the page ``docs/glossary.md`` has it: a term in bold, and a text.
+    """Return the terms of tables with their meanings, from the page ``docs/glossary.md``: a term in bold, and a text.
 
     Example:
         >>> next(line for line in glossary() if line.startswith("**lift**"))[:31]
@@ -55,7 +57,7 @@ def glossary() -> list[str]:
 
 
 def _judged(found: Findings) -> list[str]:
-    """By which rows models alone were chosen, where these were not validation rows alone."""
+    """Describe the rows by which models alone were chosen, if these were not only validation rows."""
     study, results = found.study, found.collected.results
     if not (results["split"] == OUT_OF_FOLD).any():
         return []
@@ -71,7 +73,7 @@ def _judged(found: Findings) -> list[str]:
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:
-    """Clients that were left out of exchanges, or watched, by method, over all seeds."""
+    """Return notes on the clients that were left out of exchanges, or watched, by method, over all seeds."""
     notes = []
     for method, records in collected.records.groupby("method", sort=False):
         found: dict[str, Counter[str]] = {}
@@ -83,7 +85,7 @@ def guard_notes(study: Study, collected: Collected) -> list[str]:
 
 
 def one_class_notes(study: Study, collected: Collected) -> list[str]:
-    """Models that predict one class for all test rows of a client: its scores then say little."""
+    """Return notes on models that predict one class for all test rows of a client, because their scores mean little."""
     runs, found = collected.records["method"].value_counts(), dict[str, Counter[str]]()
     for own in collected.records.to_dict("records"):
         for client in own["one_class"]:
@@ -99,7 +101,9 @@ def one_class_notes(study: Study, collected: Collected) -> list[str]:
 
 
 def paper_notes(study: Study) -> list[str]:
-    """Where the paper's figures are from, and in what their convention differs from ours: all, then those marked †."""
+    """Return the source of the paper's figures, and how their convention differs from ours: first for all methods, then
+    for those marked †.
+    """
     if study.paper is None:
         return []
     remarks = study.paper.remarks
@@ -109,7 +113,7 @@ def paper_notes(study: Study) -> list[str]:
 
 
 def provenance(found: Findings) -> list[str]:
-    """When, with what, on what: one line each."""
+    """Return when and with what versions on which machines the study was run, one line each."""
     records, lacking = found.collected.records, found.collected.lacking
     versions = [", ".join(f"{name} {number}" for name, number in own.items()) for own in records["versions"]]
     machines = [", ".join([own["processor"], f"{own['cores']} cores", *own["gpus"]]) for own in records["machine"]]
@@ -130,7 +134,7 @@ def provenance(found: Findings) -> list[str]:
 
 
 def times(found: Findings) -> pd.DataFrame:
-    """Of each method: its runs, the mean time of one, and what an exchange costs."""
+    """Return, for each method, its number of runs, their mean time, and the cost of an exchange."""
     records = found.collected.records
     told = records.reindex(columns=["exchange"])["exchange"]
     costs = pd.DataFrame([own if isinstance(own, dict) else {} for own in told], records.index)

@@ -1,4 +1,4 @@
-"""What is predicted: outputs, labels as tensors, loss, scores."""
+"""Prediction tasks: outputs, labels as tensors, losses and scores."""
 
 from __future__ import annotations
 
@@ -46,17 +46,18 @@ COMPARED: dict[str, Score] = {name: own for name, own in SCORES.items() if name 
 
 
 def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-    """(task, predictions, y) of one client's rows that :meth:`~fedlit.tasks.base.Task.frame` of some task wrote.
+    """Return (task, predictions, y) of one client's rows, which :meth:`~fedlit.tasks.base.Task.frame` of some task
+    wrote.
 
     Args:
-        frame: columns ``target``, ``predicted`` and, of classifiers, ``probability_<label>``; of several labels,
-            ``target_<label>``, ``probability_<label>`` and ``predicted_<label>``; and ``task``, the task's name.
+        frame: the columns ``target``, ``predicted`` and, for classifiers, ``probability_<label>``; with several labels,
+            ``target_<label>``, ``probability_<label>`` and ``predicted_<label>``; and ``task``, the name of the task.
     """
     return TASKS[str(frame["task"].iloc[0])].read(frame)
 
 
 def task_state(task: Task) -> dict[str, Any]:
-    """A task as plain data.
+    """Return a task as plain data.
 
     Example:
         >>> task_state(Classification(("ill", "well"), (3, 4)))
@@ -70,6 +71,6 @@ def task_state(task: Task) -> dict[str, Any]:
 
 
 def task_from(state: Mapping[str, Any]) -> Task:
-    """The task whose :func:`task_state` it is."""
+    """Restore a task from its :func:`task_state`."""
     own = {key: tuple(value) if isinstance(value, list) else value for key, value in state.items()}
     return TASKS[str(own.pop("name"))](**own)

@@ -1,4 +1,4 @@
-"""What a task is: what is predicted of a row, what is minimised, and by which scores it is judged."""
+"""The interface of a task: what is predicted for a row, which loss is minimised, and which scores evaluate it."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ Scorer = Callable[[Tensor | None], dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Score:
-    """A number by which predictions are judged. Whether more is better is asked of it, and of nobody else.
+    """A measure of the quality of predictions. Only a score determines whether higher is better.
 
     Attributes:
-        name: as in files and configurations.
-        label: as people read it.
-        higher_is_better: whether more is better.
-        percent: whether people read it in percent.
-        low: the least value that there is; an interval is cut there.
-        high: the largest value that there is.
-        test_only: whether it takes too long for every epoch, and is computed of test rows only.
-        always: whether any finite predictions have it: where it is undefined, they are not finite.
-        context: whether it only says what other scores were computed of, and nothing is chosen by it.
+        name: the name in files and configurations.
+        label: the name that is shown to the user.
+        higher_is_better: whether a higher value is better.
+        percent: whether it is shown in percent.
+        low: the smallest possible value; intervals are cut there.
+        high: the largest possible value.
+        test_only: whether it takes too long for every epoch, and is computed on test rows only.
+        always: whether it is defined for any finite predictions, so that an undefined value shows that predictions are
+            not finite.
+        context: whether it only states on what other scores were computed, and is never used to choose anything.
 
     Example:
         >>> rmse = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0)
@@ -63,15 +64,15 @@ class Score:
     context: bool = False
 
     def gain(self, first: Any, second: Any) -> Any:
-        """How much better the first is than the second: positive where it is better."""
+        """Return by how much the first value is better than the second; positive if it is better."""
         return first - second if self.higher_is_better else second - first
 
     def least_lift(self, matters: float, value: float) -> float:
-        """The smallest lift that matters, in the unit of the score.
+        """Return the smallest lift that matters, in the unit of the score.
 
         Args:
-            matters: percentage points of a score in percent; of another percent of ``value``.
-            value: the score that is to be bettered.
+            matters: percentage points for a score in percent; for other scores, percent of ``value``.
+            value: the score to improve on.
 
         Example:
             >>> auroc, mae = Score("auroc", "AUROC"), Score("mae", "MAE", higher_is_better=False, percent=False)
@@ -84,17 +85,19 @@ class Score:
         return value if self.higher_is_better else -value
 
     def best(self, values: Mapping[str, float]) -> str | None:
-        """Of whom the value is best, the first of equals; None where none is a number."""
+        """Return the name with the best value, the first among equals; None if no value is a number."""
         known = {name: value for name, value in values.items() if not math.isnan(value)}
         return max(known, key=lambda name: self._order(known[name]), default=None)
 
     def worst(self, values: Mapping[str, float]) -> str | None:
-        """Of whom the value is worst, the first of equals; None where none is a number."""
+        """Return the name with the worst value, the first among equals; None if no value is a number."""
         known = {name: value for name, value in values.items() if not math.isnan(value)}
         return min(known, key=lambda name: self._order(known[name]), default=None)
 
     def text(self, value: float, *, signed: bool = False) -> str:
-        """The number as people read it: percent with two decimals, anything else with four digits."""
+        """Return the number as text for the user: percentages with two decimals, all others with four significant
+        digits.
+        """
         if not math.isfinite(value):
             return "–"
         sign = "+" if signed else ""
@@ -105,19 +108,19 @@ LOSS = Score("loss", "Loss", higher_is_better=False, percent=False)
 
 
 class Task(ABC):
-    """What is predicted of a client's rows. A task belongs to a client; clients of one federation may have different
-    ones around a shared core.
+    """The prediction task of a client. Clients of one federation may have different tasks around a shared core.
 
-    A task is a value: it holds what was learnt of the target (labels, mean) and nothing of any row.
+    A task is a value object. It contains what was learnt about the target (labels, mean), and nothing about single
+    rows.
 
     Attributes:
-        name: as configurations call it.
-        scores: by which predictions are judged, the main one first; ``loss`` is among them.
-        choices: what a configuration may say beside the name: key → its values, the first of which holds if it says
-            nothing.
-        go_alone: models of scikit-learn that a client can fit without anyone, by name.
-        classes: labels that can be predicted, one a row, or several; empty where it is a number.
-        class_rows: training rows of each of them.
+        name: the name in configurations.
+        scores: the scores of predictions, the main one first; ``loss`` is among them.
+        choices: maps each key that a configuration may add to the name to its possible values, of which the first is
+            the default.
+        go_alone: the scikit-learn models that a client can fit without other clients, by name.
+        classes: the labels that can be predicted, one or several for each row; empty if a number is predicted.
+        class_rows: the number of training rows of each class.
     """
 
     name: ClassVar[str]
@@ -132,51 +135,51 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
-        """All that a client may tell of its target: plain data.
+        """Return everything that a client may send about its target, as plain data.
 
         Args:
-            target: of the training rows.
-            settings: the choices that differ from the first.
-            positive: the label that counts as positive where there are two; the larger one if None.
+            target: the target of the training rows.
+            settings: the choices that differ from the default.
+            positive: the label that counts as positive if there are two; the larger one if None.
 
         Raises:
-            DataError: a target that the task cannot predict.
+            DataError: the task cannot predict this target.
         """
 
     @classmethod
     @abstractmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
-        """The task of a client.
+        """Return the task of a client, given the facts of the clients that agree on it.
 
         Args:
             client: the client's name.
-            facts: its own, and those of the clients for whom outputs shall mean the same, by name.
+            facts: maps the client, and every client whose outputs shall mean the same, to its facts.
 
         Raises:
-            DataError: nothing can be learnt of such a target.
+            DataError: nothing can be learnt from such a target.
         """
 
     @abstractmethod
     def encode(self, target: pd.Series) -> Tensor:
-        """The target as a tensor (n,), (n, labels) or (n, positions), in whatever type ``loss`` takes."""
+        """Return the target as a tensor (n,), (n, labels) or (n, positions), of the dtype that ``loss`` takes."""
 
     def unknown(self, rows: int) -> Tensor:
-        """A target of which nothing is known, as ``encode`` gives it."""
+        """Return an entirely unknown target, in the format of ``encode``."""
         return torch.full((rows,), -1 if self.classes else math.nan)
 
     def fit(self, y: Tensor) -> Self:
-        """The task that knows the training rows' target, as ``encode`` gave it: of each class the rows that have it."""
+        """Return the task with the number of training rows of each class, counted in the encoded target."""
         if not self.classes:
             return self
         have = tuple(torch.bincount(y[y >= 0], minlength=len(self.classes)).tolist())
         return replace(self, class_rows=have)  # type: ignore[type-var]  # tasks are dataclasses
 
     def known(self, y: Tensor) -> Tensor:
-        """Of which rows the target is one that can be predicted: (n,) bool."""
+        """Return which rows have a target that can be predicted, (n,) bool."""
         return y == y
 
     def counted(self, y: Tensor) -> Tensor:
-        """Of how many the mean loss of such a target is the mean: its known rows."""
+        """Return the number of terms of which the loss is the mean: the number of rows with a known target."""
         return self.known(y).sum()
 
     # ------------------------------------------------------------------ outputs
@@ -184,78 +187,82 @@ class Task(ABC):
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """Width of what a network puts out for a row."""
+        """The width of the network's output for a row."""
 
     @property
     @abstractmethod
     def output_names(self) -> tuple[str, ...]:
-        """What each output is called, for people."""
+        """The name of each output, for the user."""
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """What the outputs mean, for people: equal where it is the same, so that heads may be averaged."""
+        """What the outputs mean, for the user. It is equal for tasks whose outputs mean the same, so that their heads
+        may be averaged.
+        """
         return tuple(map(str, self.classes))
 
     @property
     @abstractmethod
     def described(self) -> dict[str, Any]:
-        """What a plan says of it: plain data, with ``classes``."""
+        """The description of the task in a plan: plain data, with ``classes``."""
 
     @property
     def alike(self) -> Hashable:
-        """Equal for tasks whose loss is the same function of (outputs, y, weight)."""
+        """A key that is equal for tasks whose loss is the same function of (outputs, y, weight)."""
         return self.name
 
     def balance(self) -> Tensor | None:
-        """A weight for each class by which all count alike, see :func:`balanced`; None where there are no classes."""
+        """Return a weight for each class by which all classes count equally, see :func:`balanced`; None if there are no
+        classes.
+        """
         return balanced(self.class_rows) if self.classes else None
 
     @abstractmethod
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """What is minimised: the mean over rows, a scalar.
+        """Return the loss to minimise, which is a mean over rows, as a scalar.
 
         Args:
             outputs: (n, outputs).
-            y: as ``encode`` gives them.
-            weight: of each class, as :meth:`balance` gives them.
+            y: the target in the format of ``encode``.
+            weight: the weight of each class, in the format of :meth:`balance`.
         """
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:
-        """What is predicted, (n, width) of float32 or float64, in the units people read: probabilities, or a number."""
+        """Return predictions (n, width) float32 or float64, in the user's units: probabilities, or a number."""
 
     def bounded(self, outputs: Tensor) -> Tensor:
-        """Outputs (…, outputs) as numbers in [0, 1] of the same shape, for rules that compare functions."""
+        """Return outputs (…, outputs) as numbers in [0, 1] of the same shape, for rules that compare functions."""
         return one_of(outputs)
 
     def of_members(self, outputs: Tensor) -> Tensor:
-        """Outputs (n, outputs) of which :meth:`predict` makes the mean of what an ensemble's members predict, from
-        theirs (n, members, outputs).
+        """Combine the outputs of an ensemble's members (n, members, outputs) into outputs (n, outputs), from which
+        :meth:`predict` computes the mean of the members' predictions.
         """
         return outputs.mean(1)
 
     def as_input(self, outputs: Tensor) -> Tensor:
-        """What another network takes in of these outputs, (n, :attr:`input_width`)."""
+        """Return these outputs as inputs for another network, (n, :attr:`input_width`)."""
         return self.predict(outputs)
 
     @property
     def input_width(self) -> int:
-        """Width of :meth:`as_input`."""
+        """The width of :meth:`as_input`."""
         return self.outputs
 
     @property
     def outcome(self) -> Outcome:
-        """What its predictions mean, without PyTorch."""
+        """What the task's predictions mean, in a form that does not need PyTorch."""
         return Outcome.of({"name": self.name, **vars(self)})
 
     def of_model(self, model: Any, x: np.ndarray) -> Tensor:
-        """What a fitted model of scikit-learn predicts for rows (n, d), as :meth:`predict` gives it."""
+        """Return the predictions of a fitted scikit-learn model for rows (n, d), in the format of :meth:`predict`."""
         return torch.from_numpy(self.outcome.of_model(model, x))
 
     # ------------------------------------------------------------------ scores
 
     def at(self, classes: Sequence[int]) -> Self:
-        """The task as a site sees it whose training rows have some of the classes only (their positions)."""
+        """Return the task for a site whose training rows have only some of the classes, given by their positions."""
         of_classes = {key: own for key, own in vars(self).items() if isinstance(own, tuple) and own}
         chosen = {key: tuple(own[place] for place in classes) for key, own in of_classes.items()}
         return replace(self, **chosen)  # type: ignore[type-var]  # tasks are dataclasses
@@ -263,22 +270,22 @@ class Task(ABC):
     def narrow(
         self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Predictions, target and mean loss of a batch as the task :meth:`at` such a site has them."""
+        """Return the predictions, target and mean loss of a batch for the task of such a site, see :meth:`at`."""
         return predictions, y, loss
 
     def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        """What scores these predictions, for any counts; what does not depend on counts is computed once.
+        """Return a function that computes the scores of these predictions for any counts. What does not depend on
+        counts is computed only once.
 
-        Of counts that are all one it gives the same bits as of None, and of any counts the same as of the rows
-        repeated so often.
+        With counts that are all one, it returns the same bits as with None; with any counts, the same as for rows that
+        are repeated so often.
 
         Args:
             predictions: (n, width) float.
-            y: as ``encode`` gives them.
+            y: the target in the format of ``encode``.
 
         Returns:
-            Makes scalars by name, without the loss; NaN where a score is not defined, as of predictions that are not
-            finite.
+            A function that returns scalars by name, without the loss; NaN if a score is undefined.
         """
         finite = len(y) > 0 and bool(torch.isfinite(predictions).all())
         score = self._scorer(predictions, y) if finite else None
@@ -293,42 +300,48 @@ class Task(ABC):
 
     @abstractmethod
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        """See :meth:`scorer`; of finite predictions of one row or more, and of counts that are not all 0."""
+        """Return the function of :meth:`scorer` for at least one row of finite predictions, and for counts that are not
+        all 0.
+        """
 
     def evaluate(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, Tensor]:
-        """Scores by name, exact; see :meth:`scorer`."""
+        """Return exact scores by name, see :meth:`scorer`."""
         return self.scorer(predictions, y)(counts)
 
     def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
-        """Scores that are computed of test rows only."""
+        """Return the scores that are computed on test rows only."""
         return {}
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor | None:
-        """Counts of true classes (rows; the last one is of labels outside) by predicted ones; None without classes."""
+        """Return the numbers of rows by true class (the last row is for labels that are no class) and predicted class;
+        None without classes.
+        """
         return None
 
     def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
-        """Each class against the rest, for curves; none where a number is predicted, or values are not finite."""
+        """Return each class against the rest, for curves. It is empty if a number is predicted, or if values are not
+        finite.
+        """
         return {}
 
     @abstractmethod
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """Predictions as people read them, one row per row: ``row``, ``target``, what is predicted, ``predicted``; of
-        several labels a ``target_<label>`` and a ``predicted_<label>`` each.
+        """Return predictions for the user, one row for each row of data: ``row``, ``target``, the predictions, and
+        ``predicted``; with several labels, ``target_<label>`` and ``predicted_<label>`` for each.
         """
 
     @classmethod
     @abstractmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """(task, predictions, y) of rows that ``frame`` wrote."""
+        """Return (task, predictions, y) of rows that ``frame`` wrote."""
 
 
 def balanced(rows: Sequence[int]) -> Tensor:
-    """Weights of classes by which all count alike: the inverse of each one's share, scaled to sum to the number of
-    classes; 0 for one without rows.
+    """Return weights by which all classes count equally: the inverse of each class's share, scaled to sum to the number
+    of classes; 0 for a class without rows.
 
     Args:
-        rows: training rows of each class.
+        rows: the number of training rows of each class.
 
     Example:
         >>> balanced([30, 10, 0])
@@ -341,20 +354,22 @@ def balanced(rows: Sequence[int]) -> Tensor:
 
 
 def one_of(logits: Tensor) -> Tensor:
-    """Probabilities of one of several classes, (…, classes); of the positive class where there is one logit."""
+    """Return the probabilities of several exclusive classes (…, classes); if there is a single logit, that of the
+    positive class.
+    """
     return logits.softmax(-1) if logits.shape[-1] > 1 else logits.sigmoid()
 
 
 def labels_of(frame: pd.DataFrame, prefix: str) -> list[str]:
-    """The labels of the columns that :meth:`Task.frame` calls ``prefix`` and a label, and that have a value: those of
-    the client whose rows they are.
+    """Return the labels of the columns that :meth:`Task.frame` names by ``prefix`` and a label, and that have a value:
+    the labels of the client with these rows.
     """
     columns = frame.columns[frame.columns.str.startswith(prefix)]
     return [column.removeprefix(prefix) for column in columns if frame[column].notna().any()]
 
 
 def of_people(column: Hashable) -> bool:
-    """Whether a column of :meth:`Task.frame` holds labels or numbers as people write them, not probabilities.
+    """Return whether a column of :meth:`Task.frame` holds labels or numbers in the user's spelling, not probabilities.
 
     Example:
         >>> [of_people(column) for column in ("row", "target", "predicted_died", "probability_died")]
@@ -364,12 +379,12 @@ def of_people(column: Hashable) -> bool:
 
 
 def is_target(column: Hashable) -> bool:
-    """Whether a column of :meth:`Task.frame` holds the target."""
+    """Return whether a column of :meth:`Task.frame` holds the target."""
     return str(column).partition("_")[0] == "target"
 
 
 def by_name(scores: Iterable[Score]) -> dict[str, Score]:
-    """Scores by their names; the first of equal names."""
+    """Return scores by their names; the first one counts if names are equal."""
     named: dict[str, Score] = {}
     for score in scores:
         named.setdefault(score.name, score)

@@ -1,11 +1,11 @@
-"""Classification, and its metrics under one stated convention.
+"""Classification, and its metrics under one convention, which is stated here.
 
-Per client and split, on probabilities. One versus rest, macro over the classes that the *client's training split
-has*; a class without a positive and a negative row in the evaluated split has no AUROC or AUPRC and is left out of
-the mean, and the number of classes averaged is reported. With two classes AUROC, AUPRC and F1 are those of the
-positive (second) class. Balanced accuracy is the mean recall, and F1 the mean, over the classes present in the
-split; weighted F1 is their mean weighted by rows, also where there are two classes. Exact, not binned. A row whose
-label the client has never seen in training counts as a negative of every class and as wrong.
+Metrics are computed for each client and split, on probabilities. They are one versus rest, macro-averaged over the
+classes in the *client's training split*; a class without a positive and a negative row in the evaluated split has no
+AUROC or AUPRC and is left out of the mean, and the number of averaged classes is reported. With two classes, AUROC,
+AUPRC and F1 are those of the positive (second) class. Balanced accuracy is the mean recall, and F1 the mean, over the
+classes present in the split; weighted F1 is their mean weighted by rows, also with two classes. All are exact, not
+binned. A row whose label the client has never seen in training counts as a negative of every class and as wrong.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _PROBABILITY = "probability_"
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """One of several labels.
+    """Prediction of one of several labels.
 
     Attributes:
-        classes: labels in the source's own values, in the order of the class indices. With two, the second is the
-            positive class, and the network has one output.
-        class_rows: training rows of each class.
+        classes: the labels, as the source spells them, in the order of the class indices. If there are two, the second
+            is the positive class, and the network has one output.
+        class_rows: the number of training rows of each class.
 
     Example:
         A perfect predictor on a split that has two of four classes scores 1, not 0.5:
@@ -75,7 +75,7 @@ class Classification(Task):
 
     @classmethod
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
-        """The sorted labels; where there are two, the positive one last."""
+        """Return the sorted labels; if there are two, the positive one is last."""
         where, types = f"target {target.name!r}", _types(target)
         if len(types) > 1:
             found = " and ".join(f"{type_} ({label!r})" for type_, label in types.items())
@@ -89,7 +89,7 @@ class Classification(Task):
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
-        """Of the labels of all."""
+        """Return the task with the labels of all clients."""
         where, first = f"target {facts[client]['target']!r}", dict[str, str]()
         for name, own in facts.items():
             first.setdefault(type_of(own["labels"][0]), name)
@@ -114,7 +114,7 @@ class Classification(Task):
         return cls(tuple(classes))
 
     def encode(self, target: pd.Series) -> Tensor:
-        """(n,) int64, positions among the classes; −1 for a label that is not one of them."""
+        """Return the positions of labels among the classes, (n,) int64; −1 for a label that is not one of them."""
         expected, types = type_of(self.classes[0]), _types(target)
         if odd := [label for type_, label in types.items() if type_ != expected]:
             raise DataError(
@@ -125,19 +125,19 @@ class Classification(Task):
         return torch.tensor(target.map(index).fillna(-1).to_numpy(np.int64))
 
     def known(self, y: Tensor) -> Tensor:
-        """Those whose label is one of the classes."""
+        """Return which labels are among the classes."""
         return y >= 0
 
     # ------------------------------------------------------------------ outputs
 
     @property
     def outputs(self) -> int:
-        """A logit per class, or a single one (of the positive class) where there are two."""
+        """A logit for each class, or a single one (for the positive class) if there are two."""
         return 1 if len(self.classes) == 2 else len(self.classes)
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """The labels; the positive one where there are two."""
+        """The labels; only the positive one if there are two."""
         return tuple(map(str, self.classes if self.outputs > 1 else self.classes[-1:]))
 
     @property
@@ -146,7 +146,9 @@ class Classification(Task):
         return {"classes": list(self.classes)}
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Mean cross-entropy; rows weigh as their class does, scaled to sum to the number of rows."""
+        """Return the mean cross-entropy. Each row has the weight of its class, and weights are scaled to sum to the
+        number of rows.
+        """
         if outputs.shape[1] > 1:
             return functional.cross_entropy(outputs, y, weight)
         if weight is not None:
@@ -155,7 +157,7 @@ class Classification(Task):
         return functional.binary_cross_entropy_with_logits(outputs[:, 0], y.to(outputs.dtype), weight)
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """Probabilities (n, classes) float32, each row sums to 1."""
+        """Return probabilities (n, classes) float32; each row sums to 1."""
         outputs = outputs.float()
         if outputs.shape[1] == 1:
             positive = outputs[:, 0].sigmoid()
@@ -171,7 +173,7 @@ class Classification(Task):
 
     @property
     def input_width(self) -> int:
-        """A probability of each class."""
+        """The number of probabilities, one for each class."""
         return max(2, self.outputs)
 
     # ------------------------------------------------------------------ scores
@@ -179,8 +181,9 @@ class Classification(Task):
     def narrow(
         self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Restricted to the site's classes and renormalised. Where the model has outputs for others, the loss is the
-        cross-entropy of what remains: the model's own counts classes that the site does not have.
+        """Restrict predictions to the site's classes, and renormalise them. If the model has outputs for other classes,
+        the loss is the cross-entropy of the renormalised predictions, because the model's loss also counts classes that
+        the site does not have.
         """
         position = torch.full((predictions.shape[1] + 1,), -1, dtype=torch.long, device=y.device)
         position[list(classes)] = torch.arange(len(classes), device=y.device)
@@ -193,13 +196,14 @@ class Classification(Task):
         return _Scorer(predictions, y)
 
     def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
-        """:func:`auroc_one_versus_one`, and the mean of −log p of the true class, over rows whose label is known; of p
-        below 1e-6, which forests give, 1e-6 counts.
+        """Return :func:`auroc_one_versus_one`, and the mean of −log p of the true class, over rows with a known label.
+        If p is below 1e-6, as predictions of forests may be, it counts as 1e-6.
         """
         return {"auroc_ovo": auroc_one_versus_one(predictions, y), "log_loss": log_loss(predictions, y)}
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
-        """(classes + 1, classes) int64; the class of largest probability is predicted, the first among equals.
+        """Return counts (classes + 1, classes) int64. The class with the largest probability is predicted, the first
+        among equals.
 
         Example:
             >>> Classification((0, 1)).confusion(
@@ -213,7 +217,9 @@ class Classification(Task):
         return torch.bincount(_cells(predictions, y), minlength=(width + 1) * width).view(-1, width)
 
     def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
-        """As AUROC and AUPRC have it: the positive class of two; labels outside are negatives of every class."""
+        """Return each class against the rest, in the same way as AUROC and AUPRC: only the positive class if there are
+        two. Labels that are no class are negatives of every class.
+        """
         if not torch.isfinite(predictions).all():
             return {}
         probability, known = predictions.cpu().double().numpy(), y.cpu().numpy()
@@ -222,7 +228,9 @@ class Classification(Task):
         return {label: line for label, line in own.items() if 0 < line[0].sum() < len(known)}
 
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """``row``, ``target`` (None where it is not among the classes), ``probability_<label>``, ``predicted``."""
+        """Return ``row``, ``target`` (None if it is not among the classes), ``probability_<label>`` and
+        ``predicted``.
+        """
         import pandas as pd
 
         target = [self.classes[position] if position >= 0 else None for position in y.tolist()]
@@ -232,7 +240,9 @@ class Classification(Task):
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Labels are text then; a class whose probability is missing in every row is not the client's."""
+        """Return (task, predictions, y), with labels as text. A class whose probability is missing in every row does
+        not belong to the client.
+        """
         # where no predictions are finite, of whatever classes
         labels = labels_of(frame, _PROBABILITY) or labels_of(frame.fillna(0), _PROBABILITY)
         predictions = frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32)
@@ -241,7 +251,9 @@ class Classification(Task):
 
 
 class _Scorer:
-    """Scores of probabilities (n, C) and positions (n,); the order of rows by probability is found once per class."""
+    """Computes scores from probabilities (n, C) and class positions (n,). It sorts the rows by probability once for
+    each class.
+    """
 
     def __init__(self, probabilities: Tensor, y: Tensor) -> None:
         self.probabilities, self.y = probabilities, y
@@ -270,8 +282,8 @@ class _Scorer:
         }
 
     def _areas(self, position: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Areas under the ROC curve and under the steps of precision by recall, of one class versus the rest: in
-        whole numbers up to the last division, so that they do not depend on the order of equal scores.
+        """Return the areas under the ROC curve and under the precision–recall steps of one class versus the rest. They
+        are computed in whole numbers up to the last division, so that they do not depend on the order of equal scores.
         """
         if position not in self._curves:
             score, order = self.probabilities[:, position].sort(descending=True)
@@ -291,32 +303,34 @@ class _Scorer:
 
 
 def _cells(probabilities: Tensor, y: Tensor) -> Tensor:
-    """(n,) int64 on the CPU: the cell of the confusion matrix, row by row, that each row falls into."""
+    """Return the cell of the confusion matrix, counted row by row, for each row of data, (n,) int64 on the CPU."""
     width = probabilities.shape[1]
     return (torch.where(y < 0, width, y) * width + probabilities.argmax(1)).cpu()
 
 
 def type_of(label: Any) -> str:
-    """In words: ``true/false``, ``numbers``, ``text``, or the name of the type."""
+    """Return the type of a label in words: ``true/false``, ``numbers``, ``text``, or the name of the Python type."""
     if isinstance(label, bool | np.bool_):
         return "true/false"
     return "numbers" if isinstance(label, Real) else "text" if isinstance(label, str) else type(label).__name__
 
 
 def _types(target: pd.Series) -> dict[str, Any]:
-    """Type → the first label of it. Python takes True for 1: of equal labels, each type counts."""
+    """Map each type to its first label. Python considers True equal to 1, so types are counted separately even for
+    equal labels.
+    """
     labels = target.dropna().tolist() if target.dtype == object else target.dropna().unique().tolist()
     first = {type(label): label for label in reversed(labels)}
     return {type_of(label): label for label in first.values()}
 
 
 def plain(label: Any) -> Any:
-    """A label as Python has it."""
+    """Return a label as a Python value."""
     return label.item() if isinstance(label, np.generic) else label
 
 
 def _sorted_labels(where: str, labels: Iterable[Any], positive: Any) -> list[Any]:
-    """Each once, sorted; where there are two, the positive one last."""
+    """Return each label once, sorted; if there are two, the positive one is last."""
     found = sorted(dict.fromkeys(labels))
     if len(found) == 2 and positive is not None:
         if positive not in found:
@@ -326,7 +340,7 @@ def _sorted_labels(where: str, labels: Iterable[Any], positive: Any) -> list[Any
 
 
 def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
-    """Probabilities of some classes only, renormalised; alike where none of them has any.
+    """Return the renormalised probabilities of some classes only; they are equal if none of these classes has any.
 
     Shape:
         - probabilities: (n, C), float in [0, 1]
@@ -342,7 +356,7 @@ def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
 
 
 def log_loss(probabilities: Tensor, target: Tensor) -> float:
-    """The mean of −log p of the true class, of p of at least 1e-6; NaN without rows whose label is known.
+    """Return the mean of −log p of the true class, with p at least 1e-6; NaN if no row has a known label.
 
     Args:
         probabilities: (n, C) float in [0, 1].
@@ -354,12 +368,12 @@ def log_loss(probabilities: Tensor, target: Tensor) -> float:
 
 
 def auroc_one_versus_one(probabilities: Tensor, target: Tensor) -> float:
-    """Mean over pairs of classes of the AUROC among the rows of the two (Hand and Till 2001), by scikit-learn, over the
-    classes present in the split; with two classes the AUROC. NaN where fewer are present.
+    """Return the mean over pairs of classes of the AUROC among the rows of the two (Hand and Till 2001), computed by
+    scikit-learn over the classes present in the split. With two classes it is the AUROC; NaN if fewer are present.
 
     Args:
         probabilities: (n, C) float in [0, 1], each row sums to 1.
-        target: (n,) int64 in [−1, C); rows of −1 belong to no pair.
+        target: (n,) int64 in [−1, C); rows with −1 belong to no pair.
 
     Example:
         >>> auroc_one_versus_one(torch.eye(4)[[0, 1, 3]], torch.tensor([0, 1, 3]))

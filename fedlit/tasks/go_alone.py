@@ -1,4 +1,4 @@
-"""Local baselines: models of scikit-learn, or of a class that behaves alike, that a client fits to its own rows."""
+"""Local baselines: models that a client fits to its rows alone, from scikit-learn or with the same interface."""
 
 from __future__ import annotations
 
@@ -30,26 +30,28 @@ _OF_TASK = {
 
 
 def is_any_model(found: Any) -> bool:
-    """Whether what stands behind a local baseline's name describes a class, and not a grid of settings."""
+    """Return whether the settings of a local baseline describe a class, and not only a grid of settings."""
     return isinstance(found, Mapping) and "class_path" in found
 
 
 @dataclass(frozen=True)
 class GoAlone:
-    """A model that a client can fit without anyone: a class of scikit-learn, or one that behaves alike.
+    """A model that a client can fit without other clients: a scikit-learn class, or one with the same interface.
 
     Attributes:
-        name: as studies call it.
-        class_path: of the class.
-        init_args: what it is made with; a value may be a model again, by its class path.
-        grid: settings of which the best on validation is taken, per client and seed, the first of equals; also
-            ``categories``: whether they are numbers (``codes``) or a column each (``one_hot``).
+        name: the name in studies.
+        class_path: the path of the class.
+        init_args: the arguments of the class; a value may itself be a model, given by its class path.
+        grid: the settings to try: for each client and seed, those with the best validation score are used, the first
+            among equals. The key ``categories`` determines whether categories become numbers (``codes``) or one column
+            each (``one_hot``).
         scale: whether columns are scaled to mean 0 and standard deviation 1.
-        label: as people read it.
-        native: whether it is told which columns are categories.
+        label: the name that is shown to the user.
+        native: whether the model gets the positions of categorical columns.
         each: whether each column of the target gets a model of its own, see :class:`FitEach`.
-        seedless: whether it is given no seed (on the same rows it differs by nothing that matters), and fitted once.
-        asked: whether a study must name it, for it is no match for the others.
+        seedless: whether the model gets no seed and is fitted only once, because on the same rows it does not vary by
+            anything that matters.
+        asked: whether it is used only if a study names it, because it is no match for the others.
 
     Example:
         >>> CLASSIFIERS["extra_trees"].make({"n_estimators": 10}, [])
@@ -72,10 +74,10 @@ class GoAlone:
 
     @classmethod
     def read(cls, name: str, found: Mapping[str, Any]) -> GoAlone:
-        """What a study says of a class.
+        """Read the description of a class from a study.
 
         Raises:
-            ConfigError: another key, or a value of another kind.
+            ConfigError: a key is unknown, or a value is of the wrong kind.
         """
         for key, value in found.items():
             if key not in _TOLD:
@@ -92,10 +94,10 @@ class GoAlone:
 
     @property
     def kind(self) -> str:
-        """``Classifier`` or ``Regressor``.
+        """The kind of the model: ``Classifier`` or ``Regressor``.
 
         Raises:
-            ConfigError: there is no such class, it is neither, or it cannot be made, or gives no probabilities.
+            ConfigError: the class does not exist, is neither of the two, cannot be built, or returns no probabilities.
         """
         from sklearn.base import is_classifier, is_regressor
 
@@ -110,7 +112,7 @@ class GoAlone:
         return "Classifier"
 
     def for_task(self, task: str) -> GoAlone | None:
-        """The model for a task, by the task's name; None where the class predicts something else."""
+        """Return the model for a task, given the task's name; None if the class predicts something else."""
         if _OF_TASK.get(task) != self.kind:
             return None
         seedless = "random_state" not in inspect.signature(self._class()).parameters
@@ -124,15 +126,16 @@ class GoAlone:
         threads: int = 1,
         wide: Collection[int] = (),
     ) -> Any:
-        """An untrained model.
+        """Return an untrained model.
 
         Args:
             settings: keyword arguments of the class, and ``categories``, see ``grid``.
-            categorical: positions of the columns that hold category codes, −1 for missing or unseen.
-            seed: of the model's own randomness.
-            threads: how many it may use.
-            wide: which of these columns have more categories than scikit-learn's gradient boosting takes (255): there
-                their codes are numbers.
+            categorical: the positions of the columns that hold category codes, with −1 for a missing or unseen
+                category.
+            seed: the seed of the model's random numbers.
+            threads: the number of threads that the model may use.
+            wide: which of these columns have more categories than scikit-learn's gradient boosting accepts (255);
+                there, their codes are treated as numbers.
         """
         known, own = inspect.signature(self._class()).parameters, dict(settings)
         one_hot = categorical if own.pop("categories", "codes") == "one_hot" else []
@@ -161,7 +164,7 @@ class GoAlone:
         return found
 
     def _built(self, value: Any) -> Any:
-        """A value of ``init_args``; another model where it has a class path of its own."""
+        """Return a value of ``init_args``, built as a model if it has a class path itself."""
         return GoAlone.read(self.name, value)._made({}) if is_any_model(value) else value
 
     def _made(self, settings: Mapping[str, Any]) -> Any:
@@ -177,13 +180,13 @@ class GoAlone:
 
 
 class FitEach(OneEach):
-    """A model for each column of a target, fitted to the rows that have a value there.
+    """One model for each column of a target, fitted to the rows that have a value in that column.
 
-    Of a column that has one value only, or none, models of scikit-learn make an error: that value is predicted then,
-    and 0 or 1 with equal probability where there is none.
+    Scikit-learn models raise an error for a column with only one value, or none. In this case that value is predicted,
+    or 0 and 1 with equal probability if there is none.
 
     Args:
-        model: untrained; each column gets a copy.
+        model: the untrained model; each column gets a copy.
 
     Example:
         >>> from sklearn.linear_model import LogisticRegression
@@ -203,7 +206,7 @@ class FitEach(OneEach):
 
         Args:
             x: (n, d) float.
-            y: (n,) or (n, columns) float, NaN where it is not known.
+            y: (n,) or (n, columns) float, NaN if the value is unknown.
         """
         self.fitted = [self._fit(x, own) for own in y.reshape(len(y), -1).T]
         return self
@@ -233,13 +236,13 @@ _CATEGORIES = {"categories": ["codes", "one_hot"]}
 
 
 def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = False) -> dict[str, GoAlone]:
-    """Trees, boosting, a linear model and the mean, by name.
+    """Return trees, boosting, a linear model and the mean, by name.
 
     Args:
         kind: ``Classifier`` or ``Regressor``.
-        features: ``max_features`` of the trees.
-        linear: which linear model.
-        poisson: whether the others minimise Poisson's deviance.
+        features: the values of ``max_features`` of the trees.
+        linear: the linear model.
+        poisson: whether the other models minimise the Poisson deviance.
     """
     criterion, loss = ({key: "poisson"} if poisson else {} for key in ("criterion", "loss"))
     models = (
@@ -259,7 +262,7 @@ def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = 
 
 
 def _one_each(models: Mapping[str, GoAlone]) -> dict[str, GoAlone]:
-    """The same models, which take any target."""
+    """Return the same models with one copy for each column of the target, so that they accept any target."""
     return {name: replace(own, each=True) for name, own in models.items()}
 
 

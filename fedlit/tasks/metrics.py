@@ -1,4 +1,4 @@
-"""From a site's batches to its scores, and from the scores of sites to their mean and the worst; whatever the task."""
+"""Computes a site's scores from its batches, and the mean and the worst score over sites, for any task."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["Site", "SiteMetrics", "lost_sites", "summarise"]
 
 @dataclass(frozen=True)
 class Site:
-    """Rows on which a client is scored together.
+    """A set of rows on which a client is scored.
 
-    A client has one site, itself. Only where the rows of several parties were pooled into one client (the centralized
-    baseline) has it more: one for each party, and ``all`` for their union.
+    A client usually has one site, itself. It has more only if the rows of several parties were pooled into one client
+    (the centralized baseline): one for each party, and ``all`` for their union.
 
     Attributes:
-        name: the party's name.
-        classes: positions in the client's ``classes`` of the labels that occur in the site's training split: metrics
-            are over these.
-        rows: number of rows per split.
-        union: whether the site repeats rows of other sites and so stays out of means over sites.
+        name: the name of the party.
+        classes: the positions, in the client's ``classes``, of the labels that occur in the site's training split.
+            Metrics cover these.
+        rows: the number of rows of each split.
+        union: whether the site repeats rows of other sites, and is therefore left out of means over sites.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Site:
 
 
 class SiteMetrics(Metric):
-    """Collects what was predicted of a site's rows over batches and scores it as the task says.
+    """Collects the predictions for a site's rows over batches, and scores them as the task defines.
 
     Args:
-        site: whose rows; of a classifier only its classes count.
-        task: the client's; classification of as many classes as the predictions have if None.
+        site: the site whose rows are scored; for a classifier, only its classes count.
+        task: the client's task; if None, classification with as many classes as the site's positions require.
 
     Example:
         >>> metrics = SiteMetrics(Site("a", (0, 2), {}))
@@ -70,9 +70,9 @@ class SiteMetrics(Metric):
         """Add a batch.
 
         Args:
-            predictions: (n, width) float, as the task's ``predict`` gives them.
-            target: (n,) as the task's ``encode`` gives it.
-            loss: scalar, mean over what the task counts (rows whose target the client knows); NaN where there is none.
+            predictions: (n, width) float, in the format of the task's ``predict``.
+            target: (n,) or wider, in the format of the task's ``encode``.
+            loss: a scalar, the mean over what the task counts (rows with a known target); NaN if there is none.
         """
         predictions, target, loss = self.whole.narrow(self.site.classes, predictions, target, loss)
         known = self.task.counted(target)
@@ -84,30 +84,32 @@ class SiteMetrics(Metric):
         return torch.cat(self.predictions), torch.cat(self.target)
 
     def compute(self) -> dict[str, Tensor]:
-        """Scalars by name: ``loss`` and what the task's ``evaluate`` gives."""
+        """Return scalars by name: ``loss`` and the scores of the task's ``evaluate``."""
         # on the CPU: some accelerators have no float64
         total, known = torch.stack(self.loss).cpu().double().sum(0)
         return {"loss": (total / known).float(), **self.task.evaluate(*self._collected())}
 
     def compute_once(self) -> dict[str, float]:
-        """Scores that take too long for every epoch, for the test split."""
+        """Return the scores that take too long for every epoch, for the test split."""
         return self.task.evaluate_once(*self._collected())
 
     def unseen(self) -> int:
-        """How many rows have a target that no training row has."""
+        """Return the number of rows with a target that no training row has."""
         return int((~self.task.known(torch.cat(self.target))).sum())
 
     def confusion(self) -> Tensor | None:
-        """True classes by predicted ones, over all batches; None where there are no classes."""
+        """Return counts of true classes by predicted classes, over all batches; None if there are no classes."""
         return self.task.confusion(*self._collected())
 
     def ranked(self) -> Ranked:
-        """Each class against the rest, over all batches."""
+        """Return each class against the rest, over all batches."""
         return self.task.ranked(*self._collected())
 
 
 def lost_sites(scores: Mapping[str, Mapping[str, float]], known: Mapping[str, Score] = SCORES) -> list[str]:
-    """Sites whose predictions are not finite: a score is undefined that any others have."""
+    """Return the sites whose predictions are not finite, which is so if a score is undefined that all finite
+    predictions have.
+    """
     always = [name for name, score in known.items() if score.always]
     return [site for site, own in scores.items() if any(math.isnan(own.get(name, 0.0)) for name in always)]
 
@@ -115,14 +117,14 @@ def lost_sites(scores: Mapping[str, Mapping[str, float]], known: Mapping[str, Sc
 def summarise(
     scores: Mapping[str, Mapping[str, float]], sites: Iterable[Site], known: Mapping[str, Score] = SCORES
 ) -> dict[str, dict[str, Any]]:
-    """Mean over sites and the worst site, per metric; sites without a value are left out of both.
+    """Return the mean over sites and the worst site for each metric. Sites without a value are left out of both.
 
-    Where a site's predictions are not finite, there is no mean, and that site is the worst. A metric of which nobody
-    said whether more is better has a mean and no worst.
+    If a site's predictions are not finite, there is no mean, and that site is the worst. A metric whose direction is
+    unknown has a mean and no worst.
 
     Args:
-        scores: site name → metric → value.
-        sites: the sites; a union of others does not count.
+        scores: maps each site to its metrics and their values.
+        sites: the sites; a union of other sites does not count.
         known: the scores whose direction is known, by name.
 
     Returns:

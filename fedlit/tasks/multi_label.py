@@ -1,9 +1,9 @@
-"""Several yes/no labels a row, and their scores under one stated convention.
+"""Prediction of several yes/no labels for each row, and their scores under one convention, which is stated here.
 
 AUROC, AUPRC and balanced accuracy are means over the labels that have a positive and a negative row in the evaluated
-split; of each they are what classification has for two classes, and the number of labels averaged is reported. Micro F1
-counts all labels of all rows as one; a row is an exact match if each of its labels is predicted right. A label that is
-not known of a row counts nowhere. A label is predicted where its probability is above one half.
+split; each is computed as in classification with two classes, and the number of averaged labels is reported. Micro F1
+counts all labels of all rows together; a row is an exact match if each of its labels is predicted correctly. Unknown
+labels of a row do not count. A label is predicted if its probability is above one half.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _MEANS = ("auroc", "auprc", "balanced_accuracy")
 
 @dataclass(frozen=True)
 class MultiLabel(Task):
-    """Several yes/no labels, each of which may be true of a row, or not known.
+    """Prediction of several yes/no labels for each row. A label may be unknown.
 
     A target is a row of labels for each row (see :func:`fedlit.data.table.several`). Each label has two values: 0 and
     1, true and false, or any other two of one type. The larger one is positive, and of words that mean yes and no (also
     n and y, false and true, f and t, nein and ja, non and oui, - and +) the one that means yes.
 
     Attributes:
-        classes: names of the labels, in the order of the outputs.
-        negatives: of each, the value that says no; 0 if none is given.
-        positives: of each, the value that says yes; 1 if none is given.
-        class_rows: training rows that have each label.
-        known_rows: training rows of which each label is known.
+        classes: the names of the labels, in the order of the outputs.
+        negatives: the value of each label that means no; 0 if none is given.
+        positives: the value of each label that means yes; 1 if none is given.
+        class_rows: the number of training rows in which each label is true.
+        known_rows: the number of training rows in which each label is known.
 
     Example:
         >>> task = MultiLabel(("died", "readmitted"))
@@ -82,7 +82,7 @@ class MultiLabel(Task):
 
     @classmethod
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
-        """The labels, and the values that each has."""
+        """Return the labels, and the values of each."""
         values: dict[str, list[Any]] = {}
         for label, column in columns_of(target).items():
             known = list(dict.fromkeys(value for value in column if value is not None))
@@ -94,7 +94,9 @@ class MultiLabel(Task):
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
-        """Of the labels of all: in the order of the table where all have the same, or else sorted."""
+        """Return the task with the labels of all clients, in the order of the table if all have the same labels,
+        otherwise sorted.
+        """
         labels, *others = (own["labels"] for own in facts.values())
         if any(own != labels for own in others):
             labels = sorted({label for own in facts.values() for label in own["labels"]})
@@ -107,10 +109,10 @@ class MultiLabel(Task):
         return cls(tuple(labels), tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
 
     def encode(self, target: pd.Series) -> Tensor:
-        """(n, labels) float32: 1 where a label is true, 0 where it is not, NaN where that is not known.
+        """Return (n, labels) float32: 1 if a label is true, 0 if it is false, NaN if it is unknown.
 
         Raises:
-            DataError: a value that is neither of the label's two.
+            DataError: a value is neither of the label's two values.
         """
         columns, y = columns_of(target), torch.full((len(target), len(self.classes)), math.nan)
         for place, label in enumerate(self.classes):
@@ -129,23 +131,23 @@ class MultiLabel(Task):
         return y
 
     def fit(self, y: Tensor) -> Self:
-        """Counts the training rows of each label."""
+        """Return the task with the number of training rows of each label."""
         have, known = y.nan_to_num(0).sum(0).long().tolist(), (y == y).sum(0).tolist()
         return replace(self, class_rows=tuple(have), known_rows=tuple(known))
 
     def unknown(self, rows: int) -> Tensor:
-        """No label is known."""
+        """Return a target in which no label is known."""
         return torch.full((rows, len(self.classes)), math.nan)
 
     def known(self, y: Tensor) -> Tensor:
-        """Those of which any label is known."""
+        """Return which rows have at least one known label."""
         return (y == y).any(1)
 
     # ------------------------------------------------------------------ outputs
 
     @property
     def outputs(self) -> int:
-        """A logit for each label."""
+        """The number of logits, one for each label."""
         return len(self.classes)
 
     @property
@@ -155,26 +157,28 @@ class MultiLabel(Task):
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """The labels, each of which has a meaning of its own."""
+        """Each label with the value that means yes, because every output has a meaning of its own."""
         return tuple(f"{label}: {value}" for label, value in zip(self.classes, self.positives, strict=True))
 
     @property
     def described(self) -> dict[str, Any]:
-        """The labels, and the value of each that says yes."""
+        """The labels, and the value of each that means yes."""
         return {"classes": list(self.classes), "task": self.name, "positive": list(self.positives)}
 
     def balance(self) -> Tensor:
-        """(2, labels): of each label, the weights of rows without it and of rows that have it."""
+        """Return (2, labels): for each label, the weights of rows without it and of rows that have it."""
         counted = zip(self.class_rows, self.known_rows, strict=True)
         return torch.stack([balanced([known - have, have]) if known else torch.ones(2) for have, known in counted], 1)
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The mean over rows of the mean cross-entropy over a row's known labels; NaN where no label of any is known.
+        """Return the mean over rows of the mean cross-entropy over a row's known labels; NaN if no label of any row is
+        known.
 
         Args:
             outputs: (n, labels).
-            y: (n, labels), NaN where a label is not known.
-            weight: as :meth:`balance` gives them, of a label's rows, which it scales to sum to their number.
+            y: (n, labels), NaN if a label is unknown.
+            weight: the weights that :meth:`balance` returns, which are scaled for each label to sum to the number of
+                its rows.
         """
         known = (y == y).to(outputs.dtype)
         true = y.nan_to_num(0).to(outputs.dtype)
@@ -186,11 +190,11 @@ class MultiLabel(Task):
         return (each.sum(1) / counted.clamp_min(1)).sum() / (counted > 0).sum()
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """Probabilities (n, labels) float32, each by itself."""
+        """Return probabilities (n, labels) float32; each is independent of the others."""
         return outputs.float().sigmoid()
 
     def bounded(self, outputs: Tensor) -> Tensor:
-        """Each label's probability, by itself."""
+        """Return the probability of each label, independent of the others."""
         return outputs.sigmoid()
 
     def of_members(self, outputs: Tensor) -> Tensor:
@@ -204,7 +208,9 @@ class MultiLabel(Task):
     def narrow(
         self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The labels that the site has. Others are not known of its rows, and so in no loss."""
+        """Restrict predictions and target to the labels that the site has. Other labels are unknown for its rows, and
+        so do not enter the loss.
+        """
         return predictions[:, list(classes)], y[:, list(classes)], loss
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
@@ -233,7 +239,7 @@ class MultiLabel(Task):
         return score
 
     def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
-        """Each label, of the rows of which it is known."""
+        """Return each label, for the rows in which it is known."""
         if not torch.isfinite(predictions).all():
             return {}
         probability, true = predictions.cpu().double().numpy(), y.cpu().numpy()
@@ -242,8 +248,8 @@ class MultiLabel(Task):
         return {str(label): own for label, own in each.items() if 0 < own[0].sum() < len(own[0])}
 
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """``row``; for each label ``target_<label>`` (None where it is not known), ``probability_<label>`` and
-        ``predicted_<label>``, in the label's own values.
+        """Return ``row``, and for each label ``target_<label>`` (None if it is unknown), ``probability_<label>`` and
+        ``predicted_<label>``, in that label's values.
         """
         import pandas as pd
 
@@ -256,7 +262,9 @@ class MultiLabel(Task):
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Values are 0 and 1 then: which of two texts is the positive one is known by their probabilities."""
+        """Return (task, predictions, y), with the values 0 and 1. The probabilities show which of two texts is the
+        positive one.
+        """
         labels = labels_of(frame, _PREDICTED)
         predictions = torch.tensor(frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32))
         y = torch.full(predictions.shape, math.nan)

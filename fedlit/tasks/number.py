@@ -1,4 +1,6 @@
-"""A number is predicted: a measurement, standardised for the network, or a count, by a rate for each row."""
+"""Prediction of a number: a measurement, which is standardised for the network, or a count, for which a rate is
+predicted.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,11 @@ _MOST = 2**24
 
 
 class Number(Task):
-    """A task with one output, which is 0 at the mean and of the size of 1.
+    """A task with a single output of order of magnitude 1, which is 0 at the mean of the target.
 
     Attributes:
-        mean: of the target, over the training rows of the client, or of all clients (``targets: pooled``).
-        target: what the number is called.
+        mean: the mean of the target over the training rows of the client, or of all clients (``targets: pooled``).
+        target: the name of the number.
     """
 
     mean: float
@@ -44,16 +46,16 @@ class Number(Task):
 
     @classmethod
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
-        """Count of rows, and the mean of their target."""
+        """Return the number of rows, and the mean of their target."""
         values = cls._values(target)
         return {"task": cls.name, "target": target.name, "count": len(values), "mean": float(values.mean())}
 
     @classmethod
     def _values(cls, target: pd.Series, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
-        """A target as float64.
+        """Return a target as float64.
 
         Raises:
-            DataError: not numbers, or not finite; with one that is at fault.
+            DataError: values are not numbers, or not finite; the message shows one of them.
         """
         import pandas as pd
 
@@ -72,33 +74,33 @@ class Number(Task):
 
     @property
     def outputs(self) -> int:
-        """One."""
+        """One output."""
         return 1
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """What the number is called."""
+        """The name of the number."""
         return (self.target,)
 
     def as_input(self, outputs: Tensor) -> Tensor:
-        """The output itself."""
+        """Return the output unchanged."""
         return outputs
 
     @abstractmethod
     def true(self, y: Tensor) -> Tensor:
-        """The target (n,) as ``encode`` gave it, in the user's units: float64, on the CPU."""
+        """Return an encoded target (n,) in the user's units, as float64 on the CPU."""
 
     @abstractmethod
     def more_scores(self, true: Tensor, found: Tensor) -> dict[str, Tensor]:
-        """Scores beside RMSE and MAE; NaN where one is not defined.
+        """Return the scores other than RMSE and MAE; NaN if one is undefined.
 
         Args:
             true: (n,) float64.
-            found: (n,) float64, what is predicted; finite.
+            found: (n,) float64, finite predictions.
         """
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        """RMSE, MAE and what :meth:`more_scores` gives, in float64."""
+        """Compute RMSE, MAE and the scores of :meth:`more_scores`, in float64."""
         true, found = self.true(y), predictions[:, 0].cpu().double()
         names = [score.name for score in self.scores if score is not LOSS]
 
@@ -113,32 +115,32 @@ class Number(Task):
 
     @abstractmethod
     def written(self, y: Tensor) -> np.ndarray:
-        """The target (n,) as people read it in files."""
+        """Return the target (n,) as it is written to files."""
 
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """``row``, ``target``, ``predicted``, in the user's units."""
+        """Return ``row``, ``target`` and ``predicted``, in the user's units."""
         import pandas as pd
 
         return pd.DataFrame({"row": row, "target": self.written(y), **self.outcome.columns(predictions.numpy())})
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """In the user's units."""
+        """Return (task, predictions, y) in the user's units."""
         target, predicted = (frame[name].astype("float64").to_numpy() for name in ("target", "predicted"))
         return cls(), torch.tensor(predicted)[:, None], torch.tensor(target)
 
 
 @dataclass(frozen=True)
 class Regression(Number):
-    """A number.
+    """Prediction of a number.
 
     Networks see (target − mean) / scale; predictions, RMSE and MAE are in the user's units, the loss is not.
 
     Attributes:
-        kind: what is minimised: the ``squared`` error, or ``huber``'s, which grows linearly beyond one scale.
-        mean: of the target, over the training rows of the client, or of all clients (``targets: pooled``).
-        scale: its standard deviation there.
-        target: what the number is called.
+        kind: the loss to minimise: the ``squared`` error, or the ``huber`` loss, which grows linearly beyond one scale.
+        mean: the mean of the target over the training rows of the client, or of all clients (``targets: pooled``).
+        scale: the standard deviation of the target over the same rows.
+        target: the name of the number.
 
     Example:
         >>> import pandas as pd
@@ -163,13 +165,13 @@ class Regression(Number):
 
     @classmethod
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
-        """Count, mean and variance of the target."""
+        """Return the count, mean and variance of the target."""
         told, variance = super().facts(target, settings), float(cls._values(target).var())
         return {**told, "loss": settings.get("loss", "squared"), "variance": variance}
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
-        """Standardised by the rows of all."""
+        """Return the task with the mean and standard deviation over the rows of all clients."""
         told = [facts[name] for name in sorted(facts)]
         count, means, variances = (np.array([own[key] for own in told]) for key in ("count", "mean", "variance"))
         mean = (count * means).sum() / count.sum()
@@ -179,17 +181,17 @@ class Regression(Number):
         return cls(facts[client]["loss"], float(mean), scale, str(facts[client]["target"]))
 
     def encode(self, target: pd.Series) -> Tensor:
-        """(n,) float32, standardised.
+        """Return the standardised target (n,) float32.
 
         Raises:
-            DataError: values that are no finite numbers.
+            DataError: values are not finite numbers.
         """
         values = self._values(target, self.mean, self.scale)
         return torch.from_numpy(((values - self.mean) / self.scale).astype(np.float32))
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """Which numbers 0 and 1 stand for."""
+        """The numbers that the outputs 0 and 1 stand for."""
         return (f"{self.target} with 0 for {self.mean:.6g}", f"1 for {self.mean + self.scale:.6g}")
 
     @property
@@ -199,42 +201,44 @@ class Regression(Number):
 
     @property
     def alike(self) -> tuple[str, str]:
-        """Those of one loss."""
+        """A key that is equal for tasks with the same loss."""
         return self.name, self.kind
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Mean squared or Huber error, in units of the scale."""
+        """Return the mean squared or Huber error, in units of the scale."""
         measure = functional.mse_loss if self.kind == "squared" else functional.huber_loss
         return measure(outputs[:, 0], y.to(outputs.dtype))
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """(n, 1) float64, in the user's units: beside a large mean, float32 would lose what is predicted."""
+        """Return predictions (n, 1) float64 in the user's units. With a large mean, float32 would lose the predicted
+        differences.
+        """
         return outputs.double() * self.scale + self.mean
 
     def more_scores(self, true: Tensor, found: Tensor) -> dict[str, Tensor]:
-        """R², which is undefined where the target does not vary."""
+        """Return R², which is undefined if the target does not vary."""
         r2 = 1 - (found - true).square().sum() / (true - true.mean()).square().sum()
         return {"r2": r2 if true.min() < true.max() else true.new_tensor(math.nan)}
 
     def true(self, y: Tensor) -> Tensor:
-        """In the user's units."""
+        """Return the target in the user's units."""
         return y.cpu().double() * self.scale + self.mean
 
     def written(self, y: Tensor) -> np.ndarray:
-        """To a millionth of the scale, as a standardised float32 has it."""
+        """Return the target rounded to a millionth of the scale, which is the precision of a standardised float32."""
         return np.round(self.true(y).numpy(), 6 - math.ceil(math.log10(self.scale))) + 0.0
 
 
 @dataclass(frozen=True)
 class Counts(Number):
-    """How often something happens: a non-negative whole number, taken for Poisson distributed.
+    """Prediction of how often something happens: a non-negative whole number with an assumed Poisson distribution.
 
-    Networks put out the logarithm of rate / mean, so that 0 stands for the mean; predictions are rates, the counts that
-    are expected. The loss is the Poisson negative log-likelihood.
+    Networks output the logarithm of rate / mean, so that 0 stands for the mean; predictions are rates, which are
+    expected counts. The loss is the Poisson negative log-likelihood.
 
     Attributes:
-        mean: of the counts, over the training rows of the client, or of all clients (``targets: pooled``).
-        target: what is counted.
+        mean: the mean count over the training rows of the client, or of all clients (``targets: pooled``).
+        target: the name of what is counted.
 
     Example:
         >>> import pandas as pd
@@ -264,7 +268,7 @@ class Counts(Number):
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
-        """Centred at the mean of the rows of all."""
+        """Return the task with the mean over the rows of all clients."""
         told = [facts[name] for name in sorted(facts)]
         count, means = (np.array([own[key] for own in told]) for key in ("count", "mean"))
         mean = float((count * means).sum() / count.sum())
@@ -285,36 +289,36 @@ class Counts(Number):
         return values
 
     def encode(self, target: pd.Series) -> Tensor:
-        """(n,) float32, the counts themselves.
+        """Return the counts unchanged, (n,) float32.
 
         Raises:
-            DataError: values that are no counts.
+            DataError: values are not counts.
         """
         return torch.from_numpy(self._values(target).astype(np.float32))
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """Which rate 0 stands for."""
+        """The rate that the output 0 stands for."""
         return (f"log rate of {self.target} with 0 for {self.mean:.6g}",)
 
     @property
     def described(self) -> dict[str, Any]:
-        """What is counted, and its mean."""
+        """The name of what is counted, and its mean."""
         return {"classes": [], "task": self.name, "target": self.target, "mean": self.mean}
 
     @property
     def alike(self) -> tuple[str, float]:
-        """Those of one mean."""
+        """A key that is equal for tasks with the same mean."""
         return self.name, self.mean
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Mean Poisson negative log-likelihood, in nats; of log y! as Stirling's formula has it, so that losses of
-        large and small counts are of one size.
+        """Return the mean Poisson negative log-likelihood, in nats. It includes log y! by Stirling's formula, so that
+        losses of large and small counts are of the same size.
         """
         return functional.poisson_nll_loss(outputs[:, 0] + math.log(self.mean), y.to(outputs.dtype), full=True)
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """(n, 1) float64: the rate, in the user's units."""
+        """Return the rate (n, 1) float64, in the user's units."""
         return outputs.double().exp() * self.mean
 
     def of_members(self, outputs: Tensor) -> Tensor:
@@ -322,8 +326,8 @@ class Counts(Number):
         return outputs.logsumexp(1) - math.log(outputs.shape[1])
 
     def more_scores(self, true: Tensor, found: Tensor) -> dict[str, Tensor]:
-        """Mean Poisson deviance; D², 1 − deviance / that of the scored rows' mean, which is undefined where counts do
-        not vary.
+        """Return the mean Poisson deviance and D², which is 1 − deviance / deviance of the scored rows' mean, and
+        undefined if the counts do not vary.
         """
         deviance, least = _deviance(true, found), _deviance(true, true.mean().expand_as(true))
         return {
@@ -332,16 +336,18 @@ class Counts(Number):
         }
 
     def true(self, y: Tensor) -> Tensor:
-        """The counts themselves."""
+        """Return the counts unchanged."""
         return y.cpu().double()
 
     def written(self, y: Tensor) -> np.ndarray:
-        """The counts themselves."""
+        """Return the counts unchanged."""
         return y.long().numpy()
 
 
 def _deviance(count: Tensor, rate: Tensor) -> Tensor:
-    """Mean Poisson deviance: 2 (y log(y / μ) − y + μ); infinite where a rate of 0 meets a count."""
+    """Return the mean Poisson deviance, the mean of 2 (y log(y / μ) − y + μ); infinite if the rate is 0 for a positive
+    count.
+    """
     return 2 * (torch.where(count > 0, count * (count / rate).log(), 0.0) - count + rate).mean()
 
 

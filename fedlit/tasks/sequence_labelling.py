@@ -1,9 +1,9 @@
-"""A label for each position of a sequence, and the scores of these under one stated convention.
+"""Prediction of a label for each position of a sequence, and its scores under one convention, which is stated here.
 
-A position counts as a row does in classification (see :mod:`fedlit.tasks.classification`): AUROC and AUPRC are one
-versus rest, macro over the labels that the client's training split has; accuracy and balanced accuracy are over
-positions. A position without a label counts nowhere. One whose label no training read has is a negative of every label,
-and wrong. Intervals resample reads, not positions: those of one read are alike.
+A position counts like a row in classification (see :mod:`fedlit.tasks.classification`): AUROC and AUPRC are one versus
+rest, macro-averaged over the labels in the client's training split; accuracy and balanced accuracy are over positions.
+A position without a label does not count. A position whose label no training read has is a negative of every label, and
+wrong. Intervals resample reads, not positions, because positions of one read are similar.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _NAMES = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1"
 
 @dataclass(frozen=True)
 class SequenceLabelling(Task):
-    """One of several labels for each position of a sequence.
+    """Prediction of one of several labels for each position of a sequence.
 
-    A target is a text of as many characters as there are positions, each the label of its position; ``?`` where there
-    is none. All sequences of a client have one length.
+    A target is a text with one character for each position, which is the label of the position, or ``?`` if there is
+    none. All sequences of a client have the same length.
 
     Attributes:
         classes: the labels, one character each, sorted.
-        length: positions of a sequence.
-        class_rows: training positions of each label.
+        length: the number of positions of a sequence.
+        class_rows: the number of training positions with each label.
 
     Example:
         >>> import pandas as pd
@@ -72,7 +72,7 @@ class SequenceLabelling(Task):
 
     @classmethod
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
-        """The labels, sorted, and how many positions a sequence has."""
+        """Return the sorted labels, and the number of positions of a sequence."""
         where = f"target {target.name!r}"
         texts = _texts(target, where)
         labels = sorted(set().union(*texts) - {NO_LABEL})
@@ -82,7 +82,7 @@ class SequenceLabelling(Task):
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
-        """Of the labels of all."""
+        """Return the task with the labels of all clients."""
         lengths = {name: own["length"] for name, own in facts.items()}
         if len({*lengths.values()}) > 1:
             raise DataError(
@@ -98,10 +98,11 @@ class SequenceLabelling(Task):
         return cls(tuple(classes), facts[client]["length"])
 
     def encode(self, target: pd.Series) -> Tensor:
-        """(n, length) int64: positions among the labels; −1 for a label that is not one of them, −100 where none is.
+        """Return the positions of labels among the classes, (n, length) int64: −1 for a label that is not one of them,
+        −100 if there is no label.
 
         Raises:
-            DataError: a row that has another number of positions.
+            DataError: a row has another number of positions.
         """
         texts = _texts(target, f"target {target.name!r}", self.length)
         points = np.array(texts, dtype=f"U{self.length}").view(np.uint32).reshape(len(texts), self.length)
@@ -111,61 +112,62 @@ class SequenceLabelling(Task):
         return torch.from_numpy(codes)
 
     def known(self, y: Tensor) -> Tensor:
-        """Those that have a position whose label is one of the labels."""
+        """Return which sequences have a position with a known label."""
         return (y >= 0).any(1)
 
     def counted(self, y: Tensor) -> Tensor:
-        """The positions whose label is known: the loss is their mean."""
+        """Return the number of positions with a known label. The loss is the mean over these."""
         return (y >= 0).sum()
 
     def unknown(self, rows: int) -> Tensor:
-        """Sequences none of whose positions has a label."""
+        """Return sequences in which no position has a label."""
         return torch.full((rows, self.length), IGNORED)
 
     # ------------------------------------------------------------------ outputs
 
     @property
     def outputs(self) -> int:
-        """A logit per position and label, the labels of a position side by side."""
+        """The number of logits, one for each position and label. The labels of a position are adjacent."""
         return self.length * len(self.classes)
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """``1:a``, ``1:b``, …, ``2:a``, …: position and label."""
+        """The position and label of each output: ``1:a``, ``1:b``, …, ``2:a``, …."""
         return tuple(f"{position + 1}:{label}" for position in range(self.length) for label in self.classes)
 
     @property
     def described(self) -> dict[str, Any]:
-        """The labels, and how many positions have one each."""
+        """The labels, and the number of positions of a sequence."""
         return {"classes": list(self.classes), "task": self.name, "length": self.length}
 
     @property
     def alike(self) -> tuple[str, int, int]:
-        """Those of as many positions and labels."""
+        """A key that is equal for tasks with the same numbers of positions and labels."""
         return self.name, self.length, len(self.classes)
 
     def _apart(self, outputs: Tensor) -> Tensor:
-        """(…, length · labels) as (…, length, labels)."""
+        """Reshape (…, length · labels) to (…, length, labels)."""
         apart: Tensor = outputs.unflatten(-1, (self.length, len(self.classes)))
         return apart
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Mean cross-entropy over the positions that have a label; NaN where none has. Positions weigh as their label.
+        """Return the mean cross-entropy over the positions that have a label; NaN if none has. Each position has the
+        weight of its label.
 
         Args:
             outputs: (n, length · labels).
-            y: (n, length), as :meth:`encode` gives them.
+            y: (n, length), in the format of :meth:`encode`.
             weight: (labels,).
         """
         known = torch.where(y < 0, IGNORED, y).flatten()
         return functional.cross_entropy(self._apart(outputs).flatten(0, 1), known, weight, ignore_index=IGNORED)
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """Probabilities (n, length · labels) float32: those of a position sum to 1."""
+        """Return probabilities (n, length · labels) float32; those of each position sum to 1."""
         return self.bounded(outputs.float())
 
     def bounded(self, outputs: Tensor) -> Tensor:
-        """Probabilities of each position."""
+        """Return the probabilities at each position."""
         return self._apart(outputs).softmax(-1).flatten(-2)
 
     def of_members(self, outputs: Tensor) -> Tensor:
@@ -178,7 +180,7 @@ class SequenceLabelling(Task):
     def narrow(
         self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As classification has it, position by position."""
+        """Restrict predictions in the same way as classification, position by position."""
         whole = Classification(self.classes)
         flat, labels = self._apart(predictions).flatten(0, 1), y.flatten()
         mine, own, loss = whole.narrow(classes, flat, labels.clamp_min(-1), loss)
@@ -186,7 +188,9 @@ class SequenceLabelling(Task):
         return mine.reshape(len(y), self.length * len(classes)), own.view_as(y), loss
 
     def _positions(self, predictions: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of positions that have a label: probabilities (k, labels), label (k,), and which they are (n · length,)."""
+        """Return, for the positions that have a label, their probabilities (k, labels) and labels (k,), and which
+        positions these are (n · length,).
+        """
         labelled = (y != IGNORED).flatten()
         return self._apart(predictions).flatten(0, 1)[labelled], y.flatten()[labelled], labelled
 
@@ -203,22 +207,22 @@ class SequenceLabelling(Task):
         )
 
     def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
-        """The mean of −log p of the true label, as classification has it."""
+        """Return the mean of −log p of the true label, in the same way as classification."""
         each, label, _ = self._positions(predictions, y)
         return {"log_loss": log_loss(each, label)}
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
-        """(labels + 1, labels) int64, of positions."""
+        """Return counts of positions (labels + 1, labels) int64."""
         return Classification(self.classes).confusion(*self._positions(predictions, y)[:2])
 
     def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
-        """Each label, of positions."""
+        """Return each label against the rest, over positions."""
         return Classification(self.classes).ranked(*self._positions(predictions, y)[:2])
 
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """``row``; ``target``, a text of labels (``?`` where there is none, ``!`` for one that no training read has);
-        ``probability_<label>``, a text of a number for each position, with blanks between; ``predicted``, a text of the
-        labels of largest probability. What is predicted behind a sequence's end means nothing.
+        """Return ``row``; ``target``, a text of labels (``?`` if there is none, ``!`` for one that no training read
+        has); ``probability_<label>``, a text with a number for each position, separated by blanks; and ``predicted``, a
+        text of the labels with the largest probability. Predictions after a sequence's end are meaningless.
         """
         import pandas as pd
 
@@ -229,7 +233,9 @@ class SequenceLabelling(Task):
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """As :meth:`frame` wrote them; a label whose probabilities are missing in every row is not the client's."""
+        """Read what :meth:`frame` wrote. A label whose probabilities are missing in every row does not belong to the
+        client.
+        """
         labels = labels_of(frame, _PROBABILITY)
         each = [np.array([own.split(" ") for own in frame[f"{_PROBABILITY}{own}"]], np.float32) for own in labels]
         predictions = torch.from_numpy(np.stack(each, 2)).flatten(1)

@@ -1,4 +1,4 @@
-"""Which two values a yes/no label has, and which of them says yes."""
+"""Finds the two values of a yes/no label, and which of them means yes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS = {word: pair for pair in _SAID for word in pair}
 
 
 def columns_of(target: pd.Series) -> dict[str, tuple[Any, ...]]:
-    """Label → its value in each row, None where it is not known."""
+    """Map each label to its value in each row, or None if it is unknown."""
     if not isinstance(target.name, tuple):
         raise DataError(
             f"target {target.name!r}: expected several columns for task: multi_label, found one; list the columns "
@@ -30,12 +30,12 @@ def columns_of(target: pd.Series) -> dict[str, tuple[Any, ...]]:
 
 
 def among(value: Any, pair: Sequence[Any]) -> bool:
-    """Whether it is one of the two, or not known; 1 is not true."""
+    """Return whether a value is one of the two, or unknown. The number 1 is not the same as true."""
     return value is None or (value in pair and type_of(value) == type_of(pair[0]))
 
 
 def check_values(label: str, values: Sequence[Any], rows: str) -> None:
-    """Refuse what cannot be a yes/no label."""
+    """Refuse values that cannot belong to a yes/no label."""
     types = {type_of(value): value for value in values}
     found = ""
     if not values:
@@ -56,7 +56,9 @@ def check_values(label: str, values: Sequence[Any], rows: str) -> None:
 
 
 def pair_of(label: str, facts: Mapping[str, Mapping[str, Any]], positive: set[Any]) -> list[Any]:
-    """The value that says no, and the one that says yes, of all clients that have the label."""
+    """Return the value that means no and the one that means yes, given the values of all clients that
+    have the label.
+    """
     told = {name: own["values"][label] for name, own in facts.items() if label in own["values"]}
     values = [value for own in told.values() for value in own]
     if len({type_of(value) for value in values}) > 1 or len(set(values)) > 2:
@@ -78,7 +80,7 @@ def pair_of(label: str, facts: Mapping[str, Mapping[str, Any]], positive: set[An
 
 
 def ordered(values: Iterable[Any]) -> list[Any]:
-    """The one that says no first: the smaller one, where they are no such words."""
+    """Return the values with the one that means no first; if they are no such words, with the smaller one first."""
     pairs = {_WORDS.get(value.casefold()) if isinstance(value, str) else None for value in values}
     pair = pairs.pop()
     if pair is None or pairs:
@@ -87,7 +89,7 @@ def ordered(values: Iterable[Any]) -> list[Any]:
 
 
 def _completed(value: Any) -> list[Any]:
-    """Both values of a label of which one is known, or that one alone."""
+    """Return both values of a label of which only one is known, or that value alone if the other cannot be inferred."""
     if not isinstance(value, str):
         return [False, True] if type_of(value) == "true/false" else [0, 1] if value in (0, 1) else [value]
     pair = _WORDS.get(value.casefold(), (value,))

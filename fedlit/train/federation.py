@@ -1,4 +1,4 @@
-"""A federation: its clients here, what they exchange, what was measured. No Lightning."""
+"""A federation: its clients in this process, what they exchange and what was measured. It does not need Lightning."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Scope = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Training:
-    """How clients are built and trained; see :class:`~fedlit.train.loop.FederatedLoop`, whose arguments these are."""
+    """How clients are built and trained. The attributes are arguments of :class:`~fedlit.train.loop.FederatedLoop`."""
 
     client: ClientFactory
     optimizer: OptimizerCallable = torch.optim.AdamW
@@ -77,10 +77,10 @@ class Moment:
     """The current point of training.
 
     Attributes:
-        epoch: from 0.
-        batch: aligned step of the epoch, from 0.
-        step: aligned steps that are done.
-        last: whether it is the epoch's last one.
+        epoch: the number of the epoch, from 0.
+        batch: the number of the aligned step in the epoch, from 0.
+        step: the number of aligned steps that are done.
+        last: whether it is the last aligned step of the epoch.
     """
 
     epoch: int = 0
@@ -90,27 +90,29 @@ class Moment:
 
 
 class Federation(Mapping[str, FederatedClient]):
-    """The clients here by name, in the order of names, and all that is theirs together.
+    """The clients of this process by name, in the order of names, and everything that they share.
 
     Args:
-        training: how they are built and trained.
+        training: how the clients are built and trained.
 
     Attributes:
         exchange: what they exchange; nothing if None.
-        data: their rows; set by ``build``.
-        settings: the configuration's keys and values, flat, where there is one.
-        names: of all clients, also those elsewhere.
-        scores_of: client of any process → its scores, the main one first.
-        cohort: who takes part in this round; None for all.
-        results: split → the last scores.
-        history: what was logged, epoch by epoch.
-        notes: what a person should know of what clients start from.
-        remarks: client → what it says of the settings (see :meth:`~fedlit.client.client.FederatedClient.on_plan`).
-        personal: what each client makes its own of it.
-        frozen: newcomer → tensors of a run that it keeps as they are.
-        step: aligned steps behind them.
-        device: where they are.
-        scope: surrounds a client's step (the autocast of mixed precision); ``scope_of_scoring`` what it is scored in.
+        data: the clients' rows; set by ``build``.
+        settings: the configuration's keys and values, flat, if there is a configuration.
+        names: the names of all clients, including those of other processes.
+        scores_of: maps each client, of any process, to its scores, the main one first.
+        cohort: the clients that take part in this round; None for all.
+        results: maps each split to its last scores.
+        history: the values that were logged, epoch by epoch.
+        notes: notes for the user about what clients start from.
+        remarks: maps each client to its remarks on the settings (see
+            :meth:`~fedlit.client.client.FederatedClient.on_plan`).
+        personal: the averages, best epochs and fine-tuning of the clients.
+        frozen: maps each newcomer to the tensors of a run that it keeps as they are.
+        step: the number of aligned steps that are done.
+        device: the device of the clients.
+        scope: makes the context of a client's step (the autocast of mixed precision); ``scope_of_scoring`` makes the
+            one in which a client is scored.
     """
 
     def __init__(self, training: Training) -> None:
@@ -149,12 +151,12 @@ class Federation(Mapping[str, FederatedClient]):
 
     @property
     def group(self) -> Group:
-        """The processes that the clients are dealt to."""
+        """The processes among which the clients are divided."""
         return group_of(self.exchange.transport if self.exchange is not None else None)
 
     @property
     def active(self) -> dict[str, FederatedClient]:
-        """The clients here that take part in this round."""
+        """The clients of this process that take part in this round."""
         return {name: own for name, own in self.clients.items() if self.cohort is None or name in self.cohort}
 
     @property
@@ -163,7 +165,7 @@ class Federation(Mapping[str, FederatedClient]):
         return self.personal.tuning
 
     def build(self, data: FederatedData) -> None:
-        """Build the clients for the data, once, and fix what is federated."""
+        """Build the clients for the data, once, and determine what is federated."""
         if self.clients:
             return
         self.data = data
@@ -246,16 +248,16 @@ class Federation(Mapping[str, FederatedClient]):
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """Client of any process → of its rows, splits and labels."""
+        """Maps each client, of any process, to a fingerprint of its rows, splits and labels."""
         return {client.spec.name: client.fingerprint() for client in self.data.clients}
 
     def fresh(self, spec: ClientSpec, seed: int | None = None) -> FederatedClient:
-        """A client as it was before training, or as it would be with another seed."""
+        """Return a client as it was before training, or as it would be with another seed."""
         factory = find_override(self.training.overrides, spec.name).client or self.training.client
         return build_client(factory, spec, self.seed if seed is None else seed)
 
     def rows(self, client: str) -> Rows:
-        """A client's training rows."""
+        """Return a client's training rows."""
         return self.data.train_loaders[client].rows
 
     def configure_optimizers(self, *, fuse: bool) -> tuple[list[Any], list[Any]]:
@@ -304,7 +306,7 @@ class Federation(Mapping[str, FederatedClient]):
         return last or (moment.batch + 1) % self.training.accumulate == 0
 
     def _step(self, client: FederatedClient, batch: Batch, moment: Moment, seed: int, seeded: bool) -> bool:
-        """One client's share of an aligned step (see :data:`fedlit.engine.base.Step`)."""
+        """Take one client's part of an aligned step (see :data:`fedlit.engine.base.Step`)."""
         try:
             with self.scope():  # the autocast of mixed precision belongs to a thread
                 if not seeded:
@@ -320,7 +322,7 @@ class Federation(Mapping[str, FederatedClient]):
             raise RunError(f"{where}: {type(error).__name__}: {error}") from error
 
     def _descend(self, client: FederatedClient, batch: Batch, moment: Moment) -> None:
-        """Loss, gradient, clipping, optimizer."""
+        """Compute the loss and its gradient, clip the gradient, and step the optimizers."""
         loss = client.training_step(batch, moment.batch)
         client.skipped = loss is None
         if loss is None:
@@ -342,7 +344,7 @@ class Federation(Mapping[str, FederatedClient]):
             client.descend(loss, client._optimizers, client.clipped_apart() if client.gradient_clip_val else ())
 
     def end_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> None:
-        """Schedules and hooks after an aligned step, which is counted in ``moment.step`` by now."""
+        """Run schedules and hooks after an aligned step, which ``moment.step`` counts already."""
         self.step = moment.step
         for name, client in self.active.items():
             own = batch[name]
@@ -362,7 +364,7 @@ class Federation(Mapping[str, FederatedClient]):
     # ------------------------------------------------------------------ an epoch
 
     def end_exchange(self) -> None:
-        """Behind an epoch's last step, and its exchange: clients average what they have."""
+        """Update the averages of clients after an epoch's last step and its exchange."""
         self.personal.end_of_steps(self)
 
     @property
@@ -371,9 +373,7 @@ class Federation(Mapping[str, FederatedClient]):
         return self.data.steps_of
 
     def record(self, values: Mapping[str, Tensor | float]) -> None:
-        """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others
-        to the federation's.
-        """
+        """Log scalars at the end of this epoch: ``<client>/<tag>`` in the client's run, others in the federation's."""
         self._recorded.update(values)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
@@ -405,7 +405,7 @@ class Federation(Mapping[str, FederatedClient]):
         return values
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Tell all clients' facts; one that has nothing to tell says None."""
+        """Send facts about the clients here, and return those about all clients. A client without a fact sends None."""
         if self.exchange is None:
             return own
         return self.exchange.transport.share(topic, {name: own.get(name) for name in self.clients})
@@ -413,7 +413,7 @@ class Federation(Mapping[str, FederatedClient]):
     # ------------------------------------------------------------------ scores
 
     def finish_scoring(self, split: Split) -> dict[str, float]:
-        """Score what was added since ``evaluations.begin`` and executed; what is to be logged of it."""
+        """Score what was added since ``evaluations.begin`` and has been executed. Return the values to log."""
         own = self.evaluations.scoring[split].results(self.step, self.share)
         if self.exchange is not None and self.exchange.attackers.told:
             own = replace(own, planted=tuple(self.exchange.attackers.told))
@@ -421,10 +421,10 @@ class Federation(Mapping[str, FederatedClient]):
         return self._remember(self.results[split].scalars())
 
     def step_plateaus(self, logged: Mapping[str, Tensor]) -> None:
-        """Step the schedules that wait for a score, a client's own where it has one of that name.
+        """Step the schedules that wait for a score. A client's own score is used if it has one of that name.
 
         Args:
-            logged: scores by name, the latest.
+            logged: the latest scores by name.
         """
         for client in () if self.tuning else self.clients.values():
             for config in client._scheduler_configs:

@@ -21,7 +21,7 @@ class IdleClients:
         self._reported: set[str] = set()
 
     def observe_optimizers(self, name: str, client: FederatedClient) -> None:
-        """Note when one of the client's optimizers takes its step; a stack takes it in their place."""
+        """Note when one of the client's optimizers takes a step. A stack takes steps in their place."""
         for optimizer in client._optimizers:
             optimizer.register_step_post_hook(lambda *_: self._with_step.add(name))
 
@@ -38,7 +38,7 @@ class IdleClients:
         """Warn once about the clients whose first epoch has ended.
 
         Args:
-            epoch: from 0.
+            epoch: the number of the epoch, from 0.
         """
         idle: dict[str, list[str]] = {}
         for name, client in self._trained.items():

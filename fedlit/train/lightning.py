@@ -1,4 +1,4 @@
-"""Every private name of Lightning that fedlit touches, each with its reason and a test in
+"""All private names of Lightning that fedlit uses, each with its reason and a test in
 ``tests/train/test_lightning.py``.
 """
 
@@ -28,7 +28,9 @@ def count_aligned_step(trainer: Trainer) -> None:
 
 
 def parse_optimizers(configured: Any) -> tuple[list[Optimizer], list[LRSchedulerConfig]]:
-    """What a module's ``configure_optimizers`` returned, in any form that Lightning allows, as two lists."""
+    """Return two lists, of optimizers and of schedules, from what a module's ``configure_optimizers`` returned in any
+    form that Lightning allows.
+    """
     if configured is None:
         return [], []
     optimizers, schedulers, monitor = _configure_optimizers(configured)

@@ -1,5 +1,5 @@
-"""TensorBoard with one run per client and equal tags, so that clients overlay in one chart; and what is the same for
-whatever logger a run has.
+"""TensorBoard with one run per client and equal tags, so that clients overlay in one chart; and functions that work
+with any logger of a run.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ __all__ = [
 
 FEDERATION = "federation"
 HPARAMS = f"{FEDERATION}/hparams"
-"""The run of what TensorBoard's HParams tab compares: it shows every scalar that lies where hyperparameters do."""
+"""The run that TensorBoard's HParams tab compares; the tab shows every scalar in the folder of the hyperparameters."""
 
 FLUSH = 20
-"""Seconds between two writings of curves to disk, at most."""
+"""The longest time between two writings of curves to disk, in seconds."""
 
 
 @dataclass
 class BoardSettings:
     """Which clients have their own runs in TensorBoard, and which pictures are drawn.
 
-    Up to ``clients`` clients, all have. With more, those that ``chosen`` names, and each client that was the worst by
-    some score, from then on, as long as there are no more than ``clients`` in all; the federation's run then also has
-    the 10th, 50th and 90th percentile over all clients of each tag.
+    With up to ``clients`` clients, all have a run. With more, the clients that ``chosen`` names have one, and each
+    client that was the worst by some score gets one from then on, as long as there are no more than ``clients`` in all;
+    the federation's run then also has the 10th, 50th and 90th percentile of each tag over all clients.
 
     Attributes:
         clients: the largest number of clients that have a run.
@@ -64,18 +64,19 @@ class BoardSettings:
 
 
 class FederatedTensorBoardLogger(TensorBoardLogger):
-    """Writes ``<client>/<tag>`` as ``<tag>`` of the run ``version_<n>/<client>``, and any other tag to
+    """Writes ``<client>/<tag>`` as ``<tag>`` into the run ``version_<n>/<client>``, and any other tag into
     ``version_<n>/federation``.
 
     Args:
-        save_dir: where all runs live.
+        save_dir: the folder of all runs.
         name: the folder of this configuration's runs.
-        version: number of the run; the next free one if None.
-        purge_step: when a run is resumed, drop events after this step, which the interrupted run may have written.
+        version: the number of the run; the next free one if None.
+        purge_step: when a run is resumed, the step after which events are dropped, because the interrupted run may have
+            written some.
         shown: which clients have runs of their own.
 
     Attributes:
-        clients: names that count as clients; set by the loop.
+        clients: the names that count as clients; set by the loop.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         self._writers: dict[str, SummaryWriter] = {}
 
     def writer(self, run: str = FEDERATION) -> SummaryWriter:
-        """The writer of a client's run, or of the federation's."""
+        """Return the writer of a client's run, or of the federation's."""
         if run not in self._writers:
             self._writers[run] = SummaryWriter(
                 str(Path(self.log_dir) / run), purge_step=self.purge_step, flush_secs=FLUSH
@@ -103,7 +104,7 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
 
     @property
     def experiment(self) -> SummaryWriter:
-        """The federation's writer (Lightning's own would open one more file at the top)."""
+        """The federation's writer. (Lightning's own would open one more file at the top.)"""
         return self.writer()
 
     @property
@@ -123,7 +124,7 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
                 self._worst[client] = None
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Write scalars; see the class."""
+        """Write scalars as the class describes it."""
         over: dict[str, list[float]] = {}
         for key, value in metrics.items():
             run, _, tag = key.partition("/")
@@ -139,15 +140,15 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
                 self.writer().add_scalar(f"{tag}/p{percent}", value, step)
 
     def log_hyperparams(self, params: Any, metrics: dict[str, Any] | None = None, step: int | None = None) -> None:
-        """Write hyperparameters, and by what runs are compared, where TensorBoard's HParams tab finds them.
+        """Write hyperparameters, and the scalars that compare runs, where TensorBoard's HParams tab finds them.
 
-        torch's first summary, of an experiment, is left out: TensorBoard would take that of one run for all. Without it
-        the tab shows first the keys in which runs differ.
+        The first of torch's summaries, of an experiment, is left out, because TensorBoard would take that of one run
+        for all. Without it, the tab first shows the keys in which runs differ.
 
         Args:
-            params: keys and values.
-            metrics: scalars by tag; of each the tab shows the last value.
-            step: aligned steps.
+            params: the keys and values.
+            metrics: scalars by tag; the tab shows the last value of each.
+            step: the number of aligned steps.
         """
         from torch.utils.tensorboard.summary import hparams
 
@@ -162,12 +163,12 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         self.log_outcome(metrics or {}, step)
 
     def log_outcome(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Write by what the HParams tab compares runs; see :meth:`log_hyperparams`."""
+        """Write the scalars by which the HParams tab compares runs; see :meth:`log_hyperparams`."""
         for tag, value in metrics.items():
             self.writer(HPARAMS).add_scalar(tag, value, step)
 
     def draw(self, tag: str, figure: Any, step: int, run: str = FEDERATION) -> None:
-        """Write a picture; a full disk ends no training."""
+        """Write a picture. A full disk does not end training."""
         with spared_logger(self):
             self.writer(run).add_figure(tag, figure, step)
 
@@ -186,15 +187,15 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
 
 
 def boards(trainer: Trainer) -> list[FederatedTensorBoardLogger]:
-    """The loggers of a Trainer that have a run per client."""
+    """Return the loggers of a Trainer that have a run per client."""
     return [logger for logger in trainer.loggers if isinstance(logger, FederatedTensorBoardLogger)]
 
 
 def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> None:
-    """Write scalars to all loggers, by the same keys: ``<client>/<tag>``, or ``<tag>`` of the federation.
+    """Write scalars to all loggers under the same keys: ``<client>/<tag>``, or ``<tag>`` for the federation.
 
     Raises:
-        RunError: a logger cannot; says which.
+        RunError: a logger cannot write; the message names it.
     """
     for logger in trainer.loggers:
         with _named(logger), spared_logger(logger):
@@ -211,7 +212,7 @@ def log_hyperparams(trainer: Trainer, values: Mapping[str, Any]) -> None:
 
 
 def spared_logger(logger: Logger) -> AbstractContextManager[None]:
-    """A full disk ends no training."""
+    """Return a context in which a full disk does not end training."""
     return spared(f"trainer.logger: {type(logger).__name__}", "what it writes")
 
 

@@ -37,15 +37,15 @@ __all__ = ["FederatedLoop"]
 _log = logging.getLogger(__name__)
 
 Batches = Mapping[str, Any]
-"""Client → its batch; where several federations are trained as one, the federation's number → that."""
+"""Maps clients to batches; for several federations trained as one, maps each one's number to such a mapping."""
 
 
 class FederatedLoop(LightningModule):
     """Trains all clients in aligned steps: each client takes one optimizer step on one of its own batches.
 
     Lightning's Trainer sees one module with manual optimization; the clients are its children. The loop builds them
-    once the data is known, seeds them, forwards hooks to them, keeps each one's optimizers and schedules, scores
-    them, and logs. When they exchange is the matter of :class:`~fedlit.exchange.exchange.Exchange`.
+    once the data is known, seeds them, forwards hooks to them, keeps each one's optimizers and schedules, scores them,
+    and logs. :class:`~fedlit.exchange.exchange.Exchange` determines when they exchange.
 
     Args:
         client: makes a client from its description: a class such as ``fedlit.FederatedClient`` with its arguments.
@@ -117,7 +117,7 @@ class FederatedLoop(LightningModule):
 
     @classmethod
     def together(cls, loops: Sequence[FederatedLoop]) -> FederatedLoop:
-        """One loop, and one engine, for the federations of several, which have the same settings of both."""
+        """Return one loop and engine for the federations of several loops, which have the same settings of both."""
         loop = cls(**loops[0].arguments)
         loop.federations = [one.federation for one in loops]
         return loop
@@ -126,12 +126,12 @@ class FederatedLoop(LightningModule):
 
     @property
     def federation(self) -> Federation:
-        """The clients by name, and what is theirs together; the first federation where there are several."""
+        """The clients by name, and everything that they share; the first federation if there are several."""
         return self.federations[0]
 
     @property
     def results(self) -> dict[Split, Results]:
-        """Split → the last scores."""
+        """Maps each split to its last scores."""
         return self.federation.results
 
     @property
@@ -140,7 +140,7 @@ class FederatedLoop(LightningModule):
         return self.federation.history
 
     def members_of(self, exchange: Exchange) -> Federation:
-        """The federation that an exchange belongs to."""
+        """Return the federation that an exchange belongs to."""
         return next(federation for federation in self.federations if federation.exchange is exchange)
 
     def build(self, data: FederatedData) -> None:
@@ -159,7 +159,9 @@ class FederatedLoop(LightningModule):
 
     @property
     def engine(self) -> Engine:
-        """What executes the clients' steps; made when first used, with the checkpoint's settings if there is one."""
+        """The engine that executes the clients' steps. It is made when first used, with the checkpoint's settings if
+        there is one.
+        """
         if self._engine is None:
             self._threads_before = torch.get_num_threads()
             self.threads = self.threads or torch.get_num_threads()
@@ -174,16 +176,14 @@ class FederatedLoop(LightningModule):
         return self._engine
 
     def release(self) -> None:
-        """Give threads back, whether a run ended or failed."""
+        """Release the engine and its threads, whether a run ended or failed."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None
             torch.set_num_threads(self._threads_before)
 
     def configure_model(self) -> None:
-        """Lightning's hook: builds the clients, whose sizes are known now, before optimizers and checkpoints need
-        them.
-        """
+        """Build the clients, whose sizes are known now, before optimizers and checkpoints need them."""
         if self.trainer.world_size != 1:
             raise ConfigError(f"expected one device, found {self.trainer.world_size}; set trainer.devices to 1")
         if not self.federation:
@@ -204,7 +204,7 @@ class FederatedLoop(LightningModule):
         self._forward("setup", str(self.trainer.state.fn.value if self.trainer.state.fn else ""))
 
     def _adopt(self, federation: Federation) -> None:
-        """Data and exchange of a Trainer that nobody has given them before."""
+        """Take the data and the exchange of the Trainer if none have been set before."""
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, FederatedData):
             raise ConfigError(
@@ -311,7 +311,7 @@ class FederatedLoop(LightningModule):
     # ------------------------------------------------------------------ hooks
 
     def on_fit_start(self) -> None:
-        """Fix the number of threads; move what clients remember to the device."""
+        """Choose kernels, fix the number of threads, and move what clients remember to the device."""
         self._choose_kernels()
         self._use_kernels()
         torch.set_num_threads(self.engine.intra_op)
@@ -322,7 +322,7 @@ class FederatedLoop(LightningModule):
         self._forward("on_fit_start")
 
     def on_train_epoch_start(self) -> None:
-        """Tell the loaders which epoch's order of rows to use."""
+        """Set the epoch of the loaders, which determines the order of rows."""
         for federation in self.federations:
             for loader in federation.data.train_loaders.values():
                 loader.epoch = self.current_epoch
@@ -366,7 +366,7 @@ class FederatedLoop(LightningModule):
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest of the run: what it is trained on, and with what."""
+        """The manifest of the run: what it is trained on, and with which settings."""
         return Manifest.of(self.federation, self.engine_name, self.kernels, self.threads)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -393,7 +393,7 @@ class FederatedLoop(LightningModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore; engine, kernels and thread count are the checkpoint's."""
+        """Restore the state. Engine, kernels and the number of threads are those of the checkpoint."""
         saved = Manifest.read(checkpoint)
         fitting = self.trainer.state.fn == "fit"
         saved.refuse(self.manifest, resume=fitting)
@@ -416,18 +416,18 @@ class FederatedLoop(LightningModule):
             federation.forward_hook(hook, *args)
 
     def teardown(self, stage: str) -> None:
-        """Put the number of threads back."""
+        """Restore the number of threads."""
         self.release()
         self._forward("teardown", stage)
 
     def on_fit_end(self) -> None:
-        """Remember how far training got."""
+        """Remember how many steps were taken."""
         for federation in self.federations:
             federation.step = self.trainer.global_step
         self._forward("on_fit_end")
 
     def on_train_start(self) -> None:
-        """Forwarded to the clients."""
+        """Warn about a training of one step, prepare personal parts, and forward the hook to the clients."""
         epochs = self.trainer.max_epochs
         for federation in self.federations:
             takes_steps = any(client.takes_steps for client in federation.values())
@@ -462,5 +462,5 @@ class FederatedLoop(LightningModule):
             module.training = was
 
     def on_train_end(self) -> None:
-        """Forwarded to the clients."""
+        """Forward the hook to the clients."""
         self._forward("on_train_end")

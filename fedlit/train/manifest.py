@@ -1,4 +1,4 @@
-"""What a checkpoint is of: the one place that says whether it may be resumed, or scored."""
+"""What a checkpoint belongs to. This is the only place that decides whether it may be resumed or scored."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ __all__ = [
 ]
 
 FORMAT = 7
-"""Of checkpoints; others are refused."""
+"""The format of checkpoints; checkpoints of other formats are refused."""
 
 _FREE = ("data.eval_batch_size", "data.predict")  # keys that a resumed run may change
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a run was trained on, and with what.
+    """What a run was trained on, and with which settings.
 
     Attributes:
-        data: client → fingerprint of its rows, splits and labels.
-        pace: how an epoch is cut into steps.
-        seed: the run's.
-        engine: how steps are executed; a resumed run keeps it, as it keeps the next two.
-        kernels: what computes networks' parts.
-        threads: in all.
+        data: maps each client to a fingerprint of its rows, splits and labels.
+        pace: how an epoch is divided into steps.
+        seed: the run's seed.
+        engine: the engine that executes steps; a resumed run keeps it, and also the next two.
+        kernels: the kernels that compute parts of networks.
+        threads: the total number of threads.
         settings: the configuration's keys and values, flat; empty for a run that was made in Python.
         format: see :data:`FORMAT`.
     """
@@ -77,7 +77,7 @@ class Manifest:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for a checkpoint."""
+        """Return the manifest as plain data for a checkpoint."""
         return asdict(self)
 
     @classmethod
@@ -85,7 +85,7 @@ class Manifest:
         """Make the manifest from the header of a checkpoint.
 
         Raises:
-            ConfigError: fedlit did not write it, or a version with another format did.
+            ConfigError: fedlit did not write the checkpoint, or a version with another format did.
         """
         saved = checkpoint.get("fedlit")
         if saved is None:
@@ -100,15 +100,15 @@ class Manifest:
         return cls(**{own.name: saved[own.name] for own in fields(cls)})
 
     def refuse(self, now: Manifest, *, resume: bool) -> None:
-        """Refuse to go on with a checkpoint of another run.
+        """Refuse to continue with a checkpoint of another run.
 
         Args:
-            now: of the run that is asked for.
-            resume: whether it is to be trained further: then it must be configured alike, too.
+            now: the manifest of the run that is asked for.
+            resume: whether the run is to be trained further; then its configuration must be the same, too.
 
         Raises:
-            ConfigError: other clients, another seed, other rows or splits, other steps of an epoch; when resuming,
-                another configuration of data, clients or optimizers.
+            ConfigError: the clients, the seed, the rows or splits, or the steps of an epoch differ; when resuming, also
+                if the configuration of data, clients or optimizers differs.
         """
         if resume and self.settings and now.settings:
             self._refuse_changes(now.settings)
@@ -131,8 +131,8 @@ class Manifest:
             )
 
     def _refuse_changes(self, now: Mapping[str, Any]) -> None:
-        """A resumed run keeps what it was trained on and with: Lightning would restore it or, worse, take the new
-        one.
+        """Refuse changed settings, because a resumed run keeps its data and clients: Lightning would restore the old
+        ones or, worse, use the new ones.
         """
         before = self.settings
         changed = [
@@ -153,7 +153,7 @@ def _matters(key: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as a checkpoint may hold it."""
+    """Return a value in a form that a checkpoint may hold."""
     if isinstance(value, list | tuple):
         return [_plain(own) for own in value]
     return value if isinstance(value, bool | int | float | str | None) else str(value)
@@ -163,7 +163,7 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
     """Read the header of a checkpoint, without its tensors.
 
     Raises:
-        ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
+        ConfigError: it is not a checkpoint of fedlit, is cut short, or holds too little to be resumed.
     """
     try:
         header = load(path)
@@ -183,7 +183,7 @@ def _is_ours(header: Mapping[str, Any]) -> bool:
     """Return whether a header has the form that fedlit writes.
 
     Raises:
-        Exception: of any kind, where it has not.
+        Exception: it does not have this form; the exception may be of any kind.
     """
     saved, tensors = header["fedlit"], header["state_dict"]
     by_client = [saved[key] for key in ("clients", "encoders", "specs")]
@@ -199,14 +199,14 @@ def _is_ours(header: Mapping[str, Any]) -> bool:
 
 
 def check_tensors(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Refuse tensors of another network.
+    """Refuse the tensors of another network.
 
     Args:
-        saved: ``clients.<client>.<tensor>`` → as the checkpoint has it.
-        own: as the run has it.
+        saved: maps ``clients.<client>.<tensor>`` to the checkpoint's tensor.
+        own: maps the same names to the run's tensors.
 
     Raises:
-        ConfigError: of other shapes, or of other names; names the first client and tensor.
+        ConfigError: shapes or names differ; the message names the first client and tensor.
     """
     for key in [*saved, *own]:
         before, now = (tuple(side[key].shape) if key in side else None for side in (saved, own))
@@ -223,7 +223,7 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 
 def optimizers_of(clients: Mapping[str, FederatedClient]) -> dict[str, dict[str, list[str]]]:
-    """The class names of each client's optimizers and schedules, by the key of their states in a checkpoint."""
+    """Return the class names of each client's optimizers and schedules, by the key of their states in a checkpoint."""
     return {
         name: {
             "optimizer_states": [type(optimizer).__name__ for optimizer in client._optimizers],
@@ -237,11 +237,11 @@ def check_optimizers(saved: Mapping[str, Mapping[str, list[str]]], now: Mapping[
     """Refuse the state of other optimizers, which torch would load without complaint.
 
     Args:
-        saved: what :func:`optimizers_of` returned for the checkpoint.
-        now: what it returns for the run.
+        saved: the result of :func:`optimizers_of` for the checkpoint.
+        now: its result for the run.
 
     Raises:
-        ConfigError: a client has optimizers of other classes, or another number of them; names the client.
+        ConfigError: a client has optimizers of other classes, or another number of them; the message names the client.
     """
     for client, own in now.items():
         expected, found = own["optimizer_states"], saved[client]["optimizer_states"]
@@ -253,14 +253,14 @@ def check_optimizers(saved: Mapping[str, Mapping[str, list[str]]], now: Mapping[
 
 
 def check_rule(checkpoint: Mapping[str, Any], exchange: Any) -> None:
-    """Refuse to go on with another rule.
+    """Refuse to continue with another rule.
 
     Args:
-        checkpoint: that is to be resumed.
-        exchange: of the run; its rule is left as it is.
+        checkpoint: the checkpoint that is to be resumed.
+        exchange: the exchange of the run; its rule is not changed.
 
     Raises:
-        ConfigError: says which, and how it was set.
+        ConfigError: the rule or its settings differ; the message names both.
     """
     saved = checkpoint.get("callbacks", {}).get(exchange.state_key, {})
     before, now = saved.get("rule_is"), settings_of(exchange.rule)
@@ -275,10 +275,10 @@ _PLAIN = (type(None), bool, int, float, str, bytes, Tensor, torch.nn.Parameter)
 
 
 def check_state(client: str, state: Mapping[str, Any]) -> None:
-    """Refuse what a checkpoint could be written with, but not read back.
+    """Refuse values that could be written to a checkpoint but not read back.
 
     Raises:
-        ConfigError: a value is of a class that torch does not load from an untrusted file; names its key.
+        ConfigError: a value is of a class that torch does not load from an untrusted file; the message names its key.
     """
     for key, value in state.items():
         if not _is_plain(value):

@@ -1,4 +1,4 @@
-"""A checkpoint of clients that several processes train: one file, made of the parts of all, read in part by each."""
+"""A checkpoint of clients that several processes train: a file with the parts of all, from which each reads its own."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["load", "merge", "save", "select"]
 
 _LISTS = ("optimizer_states", "lr_schedulers")
 _BY_NAME = ("clients", "encoders", "specs", "optimizers", "records")
-"""What is by client in what fedlit adds to a checkpoint, beside tensors."""
+"""The entries by client, other than tensors, that fedlit adds to a checkpoint."""
 
 
 def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The checkpoint that one process would write.
+    """Return the checkpoint that one process would write.
 
     Args:
-        parts: as processes write them, each of its own clients, in the order of clients' names. What belongs to all
-            clients is taken from the first.
+        parts: the parts that processes write, each with its own clients, in the order of clients' names. What belongs
+            to all clients is taken from the first part.
     """
     whole = {**parts[0], "state_dict": {key: own for part in parts for key, own in part["state_dict"].items()}}
     for key in _LISTS:
@@ -41,7 +41,7 @@ def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str, Any]:
-    """Some clients' part of a checkpoint: the inverse of :func:`merge`."""
+    """Return some clients' part of a checkpoint: the inverse of :func:`merge`."""
     saved = dict(checkpoint["fedlit"])
     names = sorted(saved["clients"])
     tensors = {key: own for key, own in checkpoint["state_dict"].items() if key.split(".")[1] in clients}
@@ -62,7 +62,7 @@ def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str,
 
 
 def _loaders(checkpoint: Mapping[str, Any]) -> list[Any]:
-    """The key under which Lightning keeps each client's position in its batches."""
+    """Return each client's position in its batches, as Lightning stores it."""
     found = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {}).get("combined_loader", [])
     return list(found)
 
@@ -76,14 +76,14 @@ def _with_loaders(checkpoint: dict[str, Any], loaders: list[Any]) -> dict[str, A
 
 
 def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
-    """A checkpoint, whoever wrote it. Tensors are read when they are used.
+    """Return a checkpoint, whichever processes wrote it. Tensors are read when they are used.
 
     Args:
-        path: of the file.
-        clients: whose part is wanted; all if None.
+        path: the file.
+        clients: the clients whose part is wanted; all if None.
 
     Raises:
-        ConfigError: it is damaged.
+        ConfigError: the file is damaged.
     """
     check_archive(path)
     checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -91,12 +91,12 @@ def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
 
 
 def save(checkpoint: Mapping[str, Any], group: Group, write: Callable[[Mapping[str, Any]], Any]) -> Any:
-    """Have the first of several processes write a checkpoint; all wait until it stands.
+    """Let the first of several processes write a checkpoint. All wait until it is written.
 
     Args:
-        checkpoint: of the clients here.
-        group: the processes, which all call this.
-        write: writes one of all clients.
+        checkpoint: the checkpoint of the clients of this process.
+        group: the processes; all of them call this function.
+        write: writes a checkpoint of all clients.
 
     Returns:
         What ``write`` returned, at each of them.

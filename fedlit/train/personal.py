@@ -1,6 +1,6 @@
 """Personalisation of each client: an average over epochs, its best epoch, and fine-tuning after the federation.
 
-Nothing of this is exchanged. Each client's averages are scored in the place of its tensors; the best of them by its own
+Nothing of this is exchanged. Each client's averages are scored in place of its tensors. The best of them by its own
 validation rows are kept, and training ends with these.
 """
 
@@ -33,19 +33,19 @@ __all__ = ["Personal"]
 _log = logging.getLogger(__name__)
 
 _STATE = ("after", "ended", "tuning", "done", "_epochs")
-"""What a checkpoint has of it, beside what it has of each client."""
+"""The attributes that a checkpoint holds, in addition to the record of each client."""
 
 
 @dataclass
 class _Record:
-    """The averages and the best epoch of one client.
+    """The average and the best epoch of one client.
 
     Attributes:
-        average: of its tensors over epochs.
-        best: its averages, or its tensors, in the best of its epochs.
-        value: the score by which these were best.
-        epoch: which one, from 1.
-        waited: scored epochs since then.
+        average: the average of its tensors over epochs.
+        best: its average, or its tensors, in its best epoch.
+        value: the score of the best epoch.
+        epoch: the number of the best epoch, from 1.
+        waited: the number of scored epochs since then.
         stopped: whether its fine-tuning has ended.
     """
 
@@ -87,12 +87,12 @@ class Personal:
 
     @property
     def wanted(self) -> bool:
-        """Whether any personal part is asked for."""
+        """Whether any personal part is configured."""
         return self.keep is not None
 
     @property
     def told(self) -> list[str]:
-        """Describe what it does, for the plan."""
+        """Lines for the plan that describe the averages, the best epochs and the fine-tuning."""
         if not self.wanted:
             return []
         of = f" of an average over epochs ({self.average} of it stays with each)" if self.average else ""
@@ -107,7 +107,7 @@ class Personal:
 
     @property
     def stopped(self) -> frozenset[str]:
-        """Clients whose fine-tuning has ended."""
+        """The clients whose fine-tuning has ended."""
         return frozenset(name for name, record in self._records.items() if record.stopped)
 
     def check(self, clients: Mapping[str, FederatedClient]) -> None:
@@ -123,11 +123,11 @@ class Personal:
     # ------------------------------------------------------------------ epochs
 
     def start(self, federation: Members, max_epochs: int | None) -> None:
-        """Before the first epoch, or the next one of a resumed run.
+        """Prepare for the first epoch, or for the next one of a resumed run.
 
         Args:
-            federation: whose clients.
-            max_epochs: of both phases; None for a trial, which does not fine-tune.
+            federation: the federation of the clients.
+            max_epochs: the number of epochs of both phases; nothing is fine-tuned if None.
         """
         if not self.wanted:
             return
@@ -154,13 +154,13 @@ class Personal:
         self._draw(federation)
 
     def _draw(self, federation: Members) -> None:
-        """Step those who have not stopped."""
+        """Step only the clients that have not stopped."""
         if self.tuning:
             federation.cohort = frozenset(federation.names) - self.stopped
 
     @torch.no_grad()
     def end_of_steps(self, federation: Members) -> None:
-        """Average what clients have after an epoch's steps and its exchange."""
+        """Update clients' averages after an epoch's steps and its exchange."""
         share = self.tune.average if self.tuning and self.tune is not None else self.average
         if not (self.wanted and share):
             return
@@ -178,7 +178,7 @@ class Personal:
 
     @torch.no_grad()
     def show(self, federation: Members) -> None:
-        """Let averages be scored: they stand in the clients until :meth:`judge`."""
+        """Put averages into the clients until :meth:`judge`, so that they are scored."""
         for name, client in federation.clients.items() if self.wanted else ():
             average = self._records[name].average
             if average and not self._records[name].stopped:
@@ -187,12 +187,12 @@ class Personal:
 
     @torch.no_grad()
     def judge(self, federation: Members, results: Results, epoch: int) -> None:
-        """Keep what is better than before, and give clients back what they had before :meth:`show`.
+        """Keep the states that are better than before, and give clients back what they had before :meth:`show`.
 
         Args:
-            federation: whose clients were scored.
+            federation: the federation whose clients were scored.
             results: their scores on validation rows.
-            epoch: that they come behind, from 1.
+            epoch: the number of the epoch after which they were scored, from 1.
         """
         if not self.wanted:
             return
@@ -218,12 +218,12 @@ class Personal:
             record.stopped = record.waited >= self.tune.patience
 
     def end_epoch(self, federation: Members, epochs: int, last: bool) -> bool:
-        """Begin to fine-tune, or end, if it is time.
+        """Begin fine-tuning, or end training, if it is time.
 
         Args:
-            federation: whose clients.
-            epochs: that are done.
-            last: whether the Trainer will end behind this one.
+            federation: the federation of the clients.
+            epochs: the number of epochs that are done.
+            last: whether the Trainer ends after this epoch.
 
         Returns:
             Whether training is over.
@@ -288,7 +288,9 @@ class Personal:
 
     @property
     def records(self) -> dict[str, dict[str, Any]]:
-        """For a checkpoint: client → what is remembered of it; empty once each has its best epoch."""
+        """Maps each client to what is remembered about it, for a checkpoint; empty once each client has
+        its best epoch.
+        """
         return {} if self.done else {name: dict(vars(own)) for name, own in self._records.items()}
 
     def load_state_dict(self, state: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> None:
@@ -305,7 +307,7 @@ def _put(client: FederatedClient, values: Mapping[str, Tensor]) -> None:
 
 
 def _score_of(client: FederatedClient, results: Results, name: str) -> tuple[Score, float]:
-    """A client's score, the mean over its sites where rows are pooled."""
+    """Return a client's score; the mean over its sites if rows are pooled."""
     score = next(score for score in (*client.scores, LOSS) if score.name == name)
     values = []
     for site in client.spec.sites:

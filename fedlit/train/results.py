@@ -1,4 +1,4 @@
-"""The table of a split's scores: printed, as a frame, written as CSV and JSON."""
+"""The table of a split's scores, as text, as a frame, and as CSV and JSON files."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ __all__ = ["Results"]
 
 @dataclass(frozen=True, repr=False)
 class Results(Shown):
-    """Scores of every client on one split.
+    """The scores of every client on one split.
 
     Attributes:
-        split: which rows were scored.
-        step: aligned steps that the clients had behind them.
-        scores: client → metric → value (``classes`` counts the classes that AUROC and AUPRC average); NaN where
-            undefined.
-        rows: client → number of rows.
-        summary: mean over clients, worst client, and how many clients were counted, per metric.
-        unseen: client → rows whose label no training row of the client has, where there are any.
-        planted: attacks that were planted in these clients, in words; they are in mean and worst like the others.
-        known: the scores of which it is known whether more is better.
-        main: by which clients are put in an order where there are too many to print.
-        guarded: clients that were left out of exchanges or watched, and how often.
-        weak: clients whose networks are no better than the simplest models, in words.
-        apart: scores that are in other units at other clients, so that no mean and no worst of them is shown.
-        shown: the scores to show; all where it is empty. Files have all.
+        split: the split that was scored.
+        step: the number of aligned steps that the clients had taken.
+        scores: maps each client to its metrics and their values (``classes`` counts the classes that AUROC and AUPRC
+            average); NaN if undefined.
+        rows: maps each client to its number of rows.
+        summary: the mean over clients, the worst client, and the number of clients that were counted, per metric.
+        unseen: maps each client that has such rows to the number of rows whose label occurs in none of its training
+            rows.
+        planted: descriptions of the attacks that were planted in these clients; mean and worst count attackers like the
+            others.
+        known: the scores that are known to be better the larger, or the smaller, they are.
+        main: the score by which clients are ordered if there are too many to print.
+        guarded: the clients that were left out of exchanges or watched, and how often.
+        weak: descriptions of clients whose networks are no better than the simplest models.
+        apart: scores whose units differ between clients, so that neither their mean nor their worst value is shown.
+        shown: the scores to show; all if it is empty. Files have all scores.
     """
 
     split: Split
@@ -61,7 +63,7 @@ class Results(Shown):
     shown: tuple[str, ...] = field(default=(), kw_only=True)
 
     def brief(self) -> Results:
-        """The same, of which the main score, loss and accuracy are shown; all, if a client lacks the main score."""
+        """Return results that show only the main score, loss and accuracy; all, if a client lacks the main score."""
         if any(self.main.name not in own for own in self.scores.values()):
             return self
         return replace(self, shown=(self.main.name, "loss", "accuracy"))
@@ -71,7 +73,7 @@ class Results(Shown):
         return {"scores": self.scores, "rows": self.rows, "unseen": self.unseen}
 
     def joined(self, told: Sequence[Mapping[str, Any]]) -> Results:
-        """With the clients of other processes, whose :meth:`of_clients` these are."""
+        """Return results that include the clients of other processes, given what :meth:`of_clients` returned there."""
         if len(told) == 1:
             return self
         scores, rows, unseen = (
@@ -80,8 +82,8 @@ class Results(Shown):
         return replace(self, scores=scores, rows=rows, unseen=unseen)
 
     def scalars(self) -> dict[str, float]:
-        """For logs: ``<client>/<tag>/<metric>``, and for the federation ``<tag>/<metric>`` (mean) and
-        ``<tag>/worst/<metric>``; not of scores such as ``classes``, which are the same in each epoch.
+        """Return the values to log: ``<client>/<tag>/<metric>``, and for the federation ``<tag>/<metric>`` (mean) and
+        ``<tag>/worst/<metric>``. Scores such as ``classes``, which are the same in each epoch, are left out.
         """
         tag = "val" if self.split == "validation" else self.split
         worst = {metric: value for metric, value in self.summary["worst"].items() if metric in self.known}
@@ -105,7 +107,7 @@ class Results(Shown):
         """Draw the main score of each client.
 
         Args:
-            axes: Matplotlib's, to draw on; new ones, which a notebook shows, if None.
+            axes: the Matplotlib axes to draw on; if None, new ones, which a notebook shows.
         """
         from fedlit.show.effects import plot_intervals
 
@@ -114,7 +116,7 @@ class Results(Shown):
         return plot_intervals(list(scores), list(scores.values()), none, none, self.main.label, axes, zero=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; undefined values are None."""
+        """Return plain data. Undefined values are None."""
         clients = {name: {"rows": self.rows[name], **_plain(scores)} for name, scores in self.scores.items()}
         return {
             "split": self.split,
@@ -127,7 +129,7 @@ class Results(Shown):
         }
 
     def parts(self) -> list[str | Grid]:
-        """The table with mean and worst client, then what a person should know of it."""
+        """Return the table with mean and worst client, followed by notes for the user."""
         known = dict.fromkeys(metric for own in self.scores.values() for metric in own)
         metrics = [metric for metric in self.shown if metric in known] or list(known)
         lines = [
@@ -161,7 +163,7 @@ class Results(Shown):
         return [Grid([f"{self.split}:", "rows", *metrics], lines), *more, *notes]
 
     def _printed(self) -> dict[str, dict[str, float]]:
-        """Where there are too many clients to look at: the worst by the main score, undefined ones first."""
+        """Return the clients to print: if they are too many, the worst by the main score, undefined ones first."""
         if len(self.scores) <= MOST_ROWS:
             return self.scores
         main = {name: own.get(self.main.name, math.nan) for name, own in self.scores.items()}

@@ -30,16 +30,17 @@ _log = logging.getLogger(__name__)
 
 
 class Scoring:
-    """Collects what clients make of a split's batches and scores each site.
+    """Collects clients' predictions for a split's batches and scores each site.
 
     Args:
-        clients: by name.
+        clients: the clients by name.
         split: the rows that will be scored.
-        scores_of: client → its scores, of all that are judged together; these clients' if None.
+        scores_of: maps each client to its scores, for all clients that are judged together; those of ``clients`` if
+            None.
 
     Attributes:
-        predictions: site → what its client made of each batch, in the order of its rows; (n, width) float, empty
-            for a union of other sites.
+        predictions: maps each site to its client's predictions for each batch, in the order of the site's rows; (n,
+            width) float, empty for a union of other sites.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Scoring:
         self._pending: list[tuple[str, list[SiteMetrics], Batch, Future[tuple[Tensor, Tensor]]]] = []
 
     def add(self, client: FederatedClient, site: str, batch: Batch, outcome: Future[tuple[Tensor, Tensor]]) -> None:
-        """Add a batch of a client's site, whose (predictions, loss) may still be on their way."""
+        """Add a batch of a client's site. Its (predictions, loss) may not have been computed yet."""
         scored = [self.metrics[own.name] for own in client.spec.sites if own.name == site or own.union]
         self._pending.append((site, scored, batch, outcome))
         self.batches[site] += 1
@@ -72,8 +73,8 @@ class Scoring:
         """Score everything that was added.
 
         Args:
-            step: aligned steps that the clients have behind them.
-            share: tells clients elsewhere the scores, so that all know mean and worst.
+            step: the number of aligned steps that the clients have taken.
+            share: sends the scores to other processes, so that all know mean and worst.
         """
         for site, scored, batch, outcome in self._pending:
             predictions, loss = outcome.result()
@@ -105,7 +106,7 @@ class Scoring:
     def _of_all(
         self, scores: Mapping[str, Mapping[str, float]], share: Share
     ) -> tuple[dict[str, Mapping[str, float]], list[Site]]:
-        """Scores and sites of all clients, also of those elsewhere."""
+        """Return the scores and sites of all clients, including those of other processes."""
         told = share(
             f"scores/{self.split}",
             {name: {own: scores[own] for own in sites} for name, sites in self._sites_of.items()},
@@ -114,10 +115,10 @@ class Scoring:
         return everybody, [self.sites.get(site, Site(site, (), {})) for site in everybody]
 
     def confusion(self) -> dict[str, tuple[list[str], Tensor]]:
-        """Site → (labels, confusion matrix); true classes are rows, the last row holds labels unknown to the client.
+        """Map each site to (labels, confusion matrix). Rows are true classes; labels unknown to the client are last.
 
-        Sites without classes are left out, and those whose client brought a metric of its own: it may count something
-        else.
+        Sites without classes are left out, and so are sites whose client has a metric of its own, which may count
+        something else.
         """
         found = {}
         for site, metrics in self.metrics.items():
@@ -137,13 +138,13 @@ def _say_unlisted(metric: str) -> None:
 
 
 class Evaluations:
-    """The evaluations of a federation: which splits are being scored, and what waits to be executed for it.
+    """The evaluations of a federation: the splits that are being scored, and the batches that wait to be evaluated.
 
-    A client's first batch is evaluated at once and tells whether the client draws random numbers (dropout at test
-    time). Later ones of a client that draws none wait, so that an engine can execute them side by side.
+    A client's first batch is evaluated at once, which shows whether the client draws random numbers (dropout at test
+    time). If it draws none, its later batches wait, so that an engine can execute them side by side.
 
     Args:
-        federation: whose clients.
+        federation: the federation whose clients are evaluated.
     """
 
     def __init__(self, federation: Members) -> None:
@@ -157,7 +158,7 @@ class Evaluations:
         self.scoring[split] = Scoring(self.federation.clients, split, self.federation.scores_of)
 
     def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
-        """Have a batch of a site scored, at the latest when the split ends."""
+        """Score a batch of a site, at the latest when the split ends."""
         own = self.federation
         owner, site, _ = own.data.sites(split)[dataloader_idx]
         client = own.clients[owner]
@@ -172,7 +173,7 @@ class Evaluations:
         self.scoring[split].add(client, site, batch, job.outcome)
 
     def take(self) -> list[Evaluation]:
-        """Take over what waits to be executed."""
+        """Return the waiting evaluations, and no longer keep them."""
         waiting, self._waiting = self._waiting, []
         return waiting
 

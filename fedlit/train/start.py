@@ -1,4 +1,4 @@
-"""What clients start from: the tensors of a run that was trained before, in the place of drawn ones."""
+"""Lets clients start from the tensors of a run that was trained before, instead of random values."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ __all__ = ["Begun", "Start", "core_of"]
 class Start:
     """A trained run that clients start from.
 
-    A client that the run has starts as it was there. Another one, a newcomer, takes the federated tensors and keeps
-    its own initial values elsewhere. Where the run's clients differ in a federated tensor, it takes their mean.
+    A client of the run starts as it was there. Any other client, a newcomer, takes the federated tensors and keeps its
+    own initial values elsewhere. If the run's clients differ in a federated tensor, the newcomer takes their mean.
     Optimizers and rules start anew.
 
     Attributes:
-        checkpoint: of the run.
-        core: patterns of the tensors that a newcomer takes: those that the run federated; those of
+        checkpoint: the checkpoint of the run.
+        core: patterns of the tensors that a newcomer takes, as the run federated them; the patterns of
             ``exchange.federated`` if None.
-        buffers: ``average`` where floating-point buffers that the patterns match are taken too; with ``core`` alone.
-        frozen: whether a newcomer keeps what it took as it is, and trains all else.
+        buffers: ``average`` if floating-point buffers that the patterns match are taken too; it is used together with
+            ``core`` only.
+        frozen: whether a newcomer keeps what it took as it is, and trains everything else.
     """
 
     checkpoint: str
@@ -47,13 +48,13 @@ class Start:
 
 
 class Begun:
-    """A start whose checkpoint was read.
+    """A start whose checkpoint has been read.
 
     Args:
-        start: as the configuration says.
+        start: the start as it is configured.
 
     Raises:
-        ConfigError: no such checkpoint, or one of pooled rows.
+        ConfigError: there is no such checkpoint, or it is one of pooled rows.
     """
 
     def __init__(self, start: Start) -> None:
@@ -67,21 +68,21 @@ class Begun:
 
     @property
     def encoders(self) -> dict[str, dict[str, Any]]:
-        """Client of the run → its encoder's state."""
+        """Maps each client of the run to the state of its encoder."""
         found: dict[str, dict[str, Any]] = self.header["fedlit"]["encoders"]
         return found
 
     @property
     def agreement(self) -> dict[str, Any]:
-        """Return the agreement of the run's clients."""
+        """The agreement of the run's clients."""
         found: dict[str, Any] = self.header["fedlit"]["agreement"]
         return found
 
     def apply(self, federation: Federation) -> None:
-        """Let clients start from the run; the federation then has notes on it, and what is frozen.
+        """Let clients start from the run. The federation then has notes about this, and knows which tensors are frozen.
 
         Raises:
-            ConfigError: tensors of other shapes, other rows of a client that the run has, nothing to take.
+            ConfigError: tensors have other shapes, a client of the run has other rows, or there is nothing to take.
         """
         if federation.exchange is not None:
             federation.exchange.started = True
@@ -151,7 +152,7 @@ class Begun:
         return notes
 
     def _saved(self, federation: Federation, by_name: list[str]) -> dict[str, Tensor]:
-        """``clients.<client>.<tensor>`` → value, of those whose slices have names also the slices."""
+        """Map ``clients.<client>.<tensor>`` to its value; for a tensor whose slices have names, map its slices too."""
         state = dict(self.header["state_dict"])
         specs = self.header["fedlit"]["specs"] if by_name else {}
         for name, described in specs.items():
@@ -168,16 +169,16 @@ class Begun:
 def core_of(
     state: Mapping[str, Tensor], clients: Mapping[str, Any], names: list[str]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """What a newcomer takes of a run: of each tensor the value that all clients who have it agree on, else their mean,
-    summed in the order of names.
+    """Return what a newcomer takes from a run: for each tensor, the value that all clients with this tensor agree on,
+    or else their mean, summed in the order of names.
 
     Args:
-        state: of a checkpoint: ``clients.<client>.<tensor>`` → value.
-        clients: of the run.
-        names: of tensors.
+        state: the tensors of a checkpoint: ``clients.<client>.<tensor>`` → value.
+        clients: the clients of the run.
+        names: the names of tensors.
 
     Returns:
-        Name → value, without those that nobody has; and the names in which clients differ.
+        The tensors by name, without names that no client has; and the names in which clients differ.
 
     Raises:
         ConfigError: clients have a tensor of different shapes.
@@ -217,7 +218,7 @@ def _check_shapes(client: str, own: Mapping[str, Tensor], theirs: Mapping[str, T
 
 
 def _whole(live: Live, taken: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Of what was taken the whole tensors, those whose slices were all taken among them, and names of the others."""
+    """Return the whole tensors that were taken, also if slice by slice, and the names of the others."""
     tensors = dict.fromkeys(live.tensor_of(name) for name in taken)
     counts = {tensor: live.size_of(tensor) for tensor in tensors}
     have = {tensor: sum(live.tensor_of(name) == tensor for name in taken) for tensor in tensors}

@@ -1,4 +1,4 @@
-"""What follows a federation, as a configuration says it."""
+"""The fine-tuning that follows a federation, as it is configured."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class FineTune:
     """Each client trains all its tensors further on its own rows, from the best of its epochs; nothing is exchanged.
 
     Attributes:
-        epochs: at most; they come behind ``trainer.max_epochs``.
-        patience: a client stops after so many scored epochs that are no better on its validation rows.
-        lr: the learning rate; that of ``model.optimizer`` if None. A schedule has no say in it.
-        average: the share of the average over epochs that stays (see ``model.average``).
+        epochs: the largest number of epochs; they follow the ``trainer.max_epochs`` epochs of the federation.
+        patience: the number of scored epochs without an improvement on its validation rows after which a client stops.
+        lr: the learning rate; that of ``model.optimizer`` if None. Schedules do not change it.
+        average: the share of the average over epochs that is kept in each epoch (see ``model.average``).
 
     Raises:
-        ConfigError: a value out of range.
+        ConfigError: a value is out of range.
 
     Example:
         >>> FineTune(epochs=10, lr=0.001).patience
@@ -49,18 +49,18 @@ class Then:
     """The fine-tuning that follows the federation.
 
     Attributes:
-        fine_tune: how clients train on by themselves; not at all if None.
+        fine_tune: how clients are fine-tuned; not at all if None.
     """
 
     fine_tune: FineTune | None = None
 
 
 def then_of(then: Then | Literal["fine_tune"] | None) -> FineTune | None:
-    """The fine-tuning that a configuration asks for."""
+    """Return the fine-tuning that a configuration asks for; None if it asks for none."""
     return FineTune() if then == "fine_tune" else then.fine_tune if isinstance(then, Then) else None
 
 
 def check_share(key: str, value: float) -> None:
-    """Refuse what is no share that can stay."""
+    """Refuse a value that is not a share in [0, 1)."""
     if not 0 <= value < 1:
         raise ConfigError(f"{key}: expected a share in [0, 1), found {value}; 0 for no average")

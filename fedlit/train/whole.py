@@ -1,4 +1,4 @@
-"""Names of checkpoints, and what is said where something cannot be written."""
+"""The names of checkpoints, and the message if something cannot be written."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ LAST = "last.ckpt"
 """The checkpoint that a run can be resumed from."""
 
 PREVIOUS = "previous.ckpt"
-"""The one before it: where the last one is damaged, the run goes on from here."""
+"""The checkpoint before the last one. If the last one is damaged, the run continues from here."""
 
 _said: set[str] = set()
 
 
 def forget() -> None:
-    """Say again what was said: another run begins."""
+    """Allow the same messages again, because another run begins."""
     _said.clear()
 
 
 @contextmanager
 def spared(path: Path | str, lost: str, *, go_on: str = "training goes on") -> Iterator[None]:
-    """What cannot be written there is said, once, and work goes on.
+    """Report once that something cannot be written, and let work go on.
 
     Args:
-        path: of the file, or what else cannot write.
-        lost: what there will not be.
-        go_on: what happens all the same.
+        path: the file, or the name of what else cannot write.
+        lost: what will be missing.
+        go_on: what happens nevertheless.
     """
     try:
         yield

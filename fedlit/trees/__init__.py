@@ -1,1 +1,1 @@
-"""Extremely randomised trees that several parties grow: draws, sums, splits and finished trees. NumPy, no network."""
+"""Extremely randomised trees that parties grow together: draws, sums, splits and finished trees. NumPy only."""

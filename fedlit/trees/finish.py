@@ -1,4 +1,4 @@
-"""What a party makes of trees that were grown together: its own ends of branches, and what leaves predict."""
+"""What a party makes of trees that were grown together: ends of branches of its own, and predictions of leaves."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fedlit.trees.party import SCALE, Party
 __all__ = ["finished", "sided"]
 
 _MOST, _FADES = 2.0, 100
-"""The most rows that a leaf counts more, and the rows of a party at which it is one: settled on validation rows."""
+"""The most rows that are added to a leaf, and a party's rows at which it is one; chosen on validation rows."""
 
 
 def sided(grown: Grown, keys: drawn.Keys, lacks: Sequence[int]) -> Grown:
-    """The trees as a party has them that lacks columns: all its rows go to the side that was drawn.
+    """Return the trees of a party that lacks columns: at their splits, all its rows take the side that was drawn.
 
     Args:
         grown: the trees.
-        keys: of all nodes.
-        lacks: positions of the columns.
+        keys: the keys of all nodes.
+        lacks: the positions of the columns that the party lacks.
     """
     nodes = np.flatnonzero(np.isin(grown.feature, sorted(lacks)))
     if not len(nodes):
@@ -41,25 +41,26 @@ def finished(
     grown: Grown, roots: drawn.Keys, way: Way, x: NDArray[np.float32], y: NDArray, lacks: Sequence[int], *, alone: bool,
     smoothing: float | None = None,
 ) -> tuple[Grown, NDArray[np.float32]]:  # fmt: skip
-    """The trees of one party, and what each of their nodes predicts.
+    """Return the trees of one party, and what each of their nodes predicts.
 
     Shares of classes are the m-estimate of Cestnik 1990 ("Estimating probabilities: a crucial task in machine
-    learning", ECAI): leaves of one row or two are sure of its class otherwise, and so is a forest of few rows, whose
-    trees are alike.
+    learning", ECAI). Otherwise, leaves of one or two rows would be sure of their class, and so would a forest of few
+    rows, whose trees are similar.
 
     Args:
-        grown: the trees that all have.
-        roots: their keys.
+        grown: the trees that all parties have.
+        roots: the keys of their roots.
         way: how they were grown.
-        x: (n, d) the party's rows.
-        y: (n,) their target.
-        lacks: positions of columns that the party does not have.
-        alone: whether it goes on where the trees end, with rows of its own, and tells nobody.
-        smoothing: m, how many rows more a leaf counts, with the shares of classes of all rows that were told. If None,
-            none but where the party goes on alone: the fewer rows it has, the more, at most 2.
+        x: (n, d) the rows of the party.
+        y: (n,) the target of these rows.
+        lacks: the positions of the columns that the party does not have.
+        alone: whether the party goes on where the trees end, with its rows alone, and sends nothing about it.
+        smoothing: m, the number of rows that are added to each leaf, with the shares of classes of all rows that were
+            reported. If None, it is 0 unless the party goes on alone; then it is larger the fewer rows the party has,
+            at most 2.
 
     Returns:
-        The trees; and (nodes, outputs) shares of classes, or (nodes, 1) numbers, of which those of leaves count.
+        The trees; and (nodes, outputs) shares of classes, or (nodes, 1) numbers. Only the values of leaves count.
     """
     keys = keys_of(grown, roots)
     grown = sided(grown, keys, lacks)
@@ -84,7 +85,9 @@ def finished(
 
 
 def _predicted(totals: NDArray[np.int64], way: Way, prior: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Means; or shares of classes with ``prior`` (classes,) rows more; where there are none, all classes alike."""
+    """Return means; or shares of classes, with ``prior`` (classes,) added to the counts. Without any rows, all classes
+    have the same share.
+    """
     if not way.classes:
         return (totals[:, 1:2] / SCALE / np.maximum(totals[:, :1], 1)).astype(np.float32)
     counts = np.maximum(totals, 0) + prior

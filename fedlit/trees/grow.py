@@ -1,4 +1,4 @@
-"""Trees from sums: which node is split where. It sees no row.
+"""Grows trees from sums: it decides which node is split and where, and sees no row.
 
 Extremely randomised trees (Geurts, Ernst and Wehenkel 2006, "Extremely randomized trees", Machine Learning 63:3-42):
 each column of a node gets a threshold that is drawn, and the best of these splits it.
@@ -23,7 +23,7 @@ TRIES = 12
 """How often thresholds are drawn for a node before it becomes a leaf."""
 
 Ask = Callable[[str, Sequence["dict[str, NDArray] | None"]], Sequence[Arrays]]
-"""Asks all parties at once: (topic, what each is told; None for one that is not asked) → answers."""
+"""Asks all parties at once: (topic, the message to each; None for a party that is not asked) → answers."""
 
 Totals = NDArray[np.int64]
 
@@ -62,7 +62,7 @@ class Way:
 
 @dataclass
 class _Level:
-    """Open nodes: their numbers, keys, sums, boxes (columns, nodes), and how often each was tried."""
+    """The open nodes of a level: their numbers, keys, sums, boxes (columns, nodes), and how often each was tried."""
 
     number: NDArray[np.int64]
     keys: drawn.Keys
@@ -77,7 +77,7 @@ class _Level:
 
 @dataclass
 class _Split:
-    """What becomes of open nodes: column (−1 if not split), threshold, sums on the left, which children stay open."""
+    """The decision on open nodes: column (−1 if none), threshold, sums on the left, and which children stay open."""
 
     feature: NDArray[np.int64]
     threshold: NDArray[np.float32]
@@ -106,7 +106,7 @@ class _Side:
         self.totals, self.nodes = totals[kept], nodes[kept]
 
     def go_on(self, split: _Split, left: Totals) -> dict[str, NDArray]:
-        """What the party is told of a level that has been decided; ``left`` are its own sums there."""
+        """Return what the party is sent about a level that has been decided; ``left`` holds the party's sums there."""
         own = self.nodes
         feature, keep = split.feature[own], split.keep[own]
         told: dict[str, NDArray] = {
@@ -122,7 +122,7 @@ class _Side:
 
 
 def asking(parties: Sequence[Party]) -> Ask:
-    """Asks parties that are here."""
+    """Return a function that asks parties of this process."""
     return lambda topic, told: [
         {} if own is None else getattr(party, topic)(own) for party, own in zip(parties, told, strict=True)
     ]
@@ -133,9 +133,9 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: drawn.Keys, way: Way) -> Grow
 
     Args:
         ask: asks parties.
-        starts: what each said at the beginning (see :meth:`fedlit.trees.party.Party.start`).
-        keys: of the nodes to start from.
-        way: how.
+        starts: the first answer of each party (see :meth:`fedlit.trees.party.Party.start`).
+        keys: the keys of the nodes to start from.
+        way: how trees are grown.
 
     Returns:
         Nodes; the first are those that it started from.
@@ -166,7 +166,7 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: drawn.Keys, way: Way) -> Grow
 
 
 def _asked(ask: Ask, topic: str, told: Sequence[dict[str, NDArray]], sides: Sequence[_Side]) -> list[Arrays]:
-    """Those who have open nodes; the others never have any again."""
+    """Ask the parties that have open nodes; the others never have any again."""
     open_ = [own if len(side.nodes) else None for own, side in zip(told, sides, strict=True)]
     return list(ask(topic, open_))
 
@@ -174,7 +174,7 @@ def _asked(ask: Ask, topic: str, told: Sequence[dict[str, NDArray]], sides: Sequ
 def _decide(
     ask: Ask, level: _Level, sides: Sequence[_Side], told: list[dict[str, NDArray]], way: Way
 ) -> tuple[_Split, list[Totals]]:
-    """How each node of a level is split, and each party's own sums on the left."""
+    """Return how each node of a level is split, and the sums of each party on the left."""
     if way.exact:
         level.low, level.high = np.full_like(level.low, np.inf), np.full_like(level.high, -np.inf)
         for side, own in zip(sides, _asked(ask, "ranges", told, sides), strict=True):
@@ -210,8 +210,8 @@ def _add(left: Totals, own: NDArray, side: _Side) -> None:
 
 
 def _thresholds(level: _Level, way: Way) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Drawn for each column and node (columns, thresholds, nodes), NaN where a column is not tried; and a number for
-    each column and node by which equals are told apart.
+    """Return the thresholds drawn for each column and node (columns, thresholds, nodes), NaN if a column is not tried;
+    and a random number for each column and node, which decides between equal splits.
     """
     line = drawn.uniform(level.keys, drawn.FEATURE, way.columns, attempts=level.tried)
     used = level.high > level.low
@@ -235,7 +235,7 @@ def _thresholds(level: _Level, way: Way) -> tuple[NDArray[np.float32], NDArray[n
 def _best(
     level: _Level, left: Totals, thresholds: NDArray[np.float32], line: NDArray[np.float64], way: Way
 ) -> tuple[_Split, NDArray[np.int64]]:
-    """The best split of each node, and which of its column's thresholds it is."""
+    """Return the best split of each node, and the number of the column's threshold that it uses."""
     rows = left.sum(0, dtype=left.dtype) if way.classes else left[0]
     total = level.totals.sum(-1) if way.classes else level.totals[:, 0]
     used = ~np.isnan(thresholds)
@@ -264,7 +264,7 @@ def _best(
 
 
 def _score(left: Totals, rows: Totals, totals: Totals, total: Totals, way: Way) -> NDArray[np.float64]:
-    """What a split explains: larger is purer by Gini's impurity, or by the variance."""
+    """Return how much a split explains: larger values are purer by Gini's impurity, or by the variance."""
     if not way.classes:
         left, totals = left[1:2], totals[1:2]
     found, others = np.zeros(rows.shape), np.zeros(rows.shape)
@@ -278,7 +278,7 @@ def _score(left: Totals, rows: Totals, totals: Totals, total: Totals, way: Way) 
 
 
 def _next(level: _Level, split: _Split, nodes: Nodes, *, first: bool) -> _Level:
-    """The open nodes of the next level; finished ones are remembered."""
+    """Return the open nodes of the next level, and record the finished ones."""
     good = np.flatnonzero(split.feature >= 0)
     feature, threshold, left = split.feature[good], split.threshold[good], split.left[good]
     child = np.full((len(level), 2), -1)

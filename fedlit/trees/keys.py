@@ -1,4 +1,4 @@
-"""Draws as functions of (seed, tree, node): whoever knows the seed draws the same, in any order, and asks nobody."""
+"""Draws as functions of (seed, tree, node): whoever knows the seed draws the same, in any order, without asking."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 __all__ = ["FEATURE", "LARGEST", "SIDE", "THRESHOLD", "Keys", "children", "roots", "uniform"]
 
 Keys = NDArray[np.uint64]
-"""(nodes,) one for each node: a function of (seed, tree, the way from the root)."""
+"""(nodes,) one key for each node: a function of (seed, tree, the path from the root)."""
 
 FEATURE, THRESHOLD, SIDE = 1, 2, 3
-"""What is drawn: a column's place in the line, a threshold, the side of rows without the column."""
+"""The purposes of draws: the rank of a column, a threshold, and the side of rows without the column."""
 
 LARGEST: Final = 255
 """The largest number of an attempt or a threshold."""
@@ -30,18 +30,18 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def roots(seed: int, trees: int) -> Keys:
-    """Keys of the roots of trees 0, 1, ….
+    """Return the keys of the roots of trees 0, 1, ….
 
     Args:
-        seed: at least 0.
-        trees: how many.
+        seed: the seed, at least 0.
+        trees: the number of trees.
     """
     with np.errstate(over="ignore"):
         return _mix(_mix(np.asarray([seed], _U)) ^ np.arange(trees, dtype=_U))
 
 
 def children(keys: Keys) -> Keys:
-    """Keys of the left and the right child, (nodes, 2).
+    """Return the keys of the left and the right child, (nodes, 2).
 
     Example:
         >>> children(roots(8, 1)).shape, bool((children(roots(8, 3))[2] == children(roots(8, 5))[2]).all())
@@ -54,14 +54,14 @@ def children(keys: Keys) -> Keys:
 def uniform(
     keys: Keys, purpose: int, columns: int, number: int = 0, attempts: NDArray[np.int64] | int = 0
 ) -> NDArray[np.float64]:
-    """Numbers in [0, 1), (columns, nodes).
+    """Return numbers in [0, 1), (columns, nodes).
 
     Args:
-        keys: (nodes,)
+        keys: (nodes,) the keys of the nodes.
         purpose: :data:`FEATURE`, :data:`THRESHOLD` or :data:`SIDE`.
-        columns: how many; column j draws the same, however many there are.
-        number: of several draws.
-        attempts: (nodes,), how often the node was tried before.
+        columns: the number of columns; column j draws the same numbers however many there are.
+        number: the number of the draw, if there are several.
+        attempts: (nodes,) how often the node was tried before.
 
     Example:
         >>> drawn = uniform(roots(8, 4), THRESHOLD, 3)

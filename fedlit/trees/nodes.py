@@ -19,9 +19,9 @@ class Grown:
     Attributes:
         feature: (nodes,) int16, the column that splits a node; −1 for a leaf.
         threshold: (nodes,) float32; rows that are not above it go to the left child.
-        child: (nodes,) int32, the left child; the right one is behind it. A leaf is its own.
-        totals: (nodes, sums) int64 of the rows that were told.
-        roots: how many trees there are.
+        child: (nodes,) int32, the left child; the right one follows it. The child of a leaf is the leaf itself.
+        totals: (nodes, sums) int64, the sums over the rows that parties reported.
+        roots: the number of trees.
     """
 
     feature: NDArray[np.int16]
@@ -32,14 +32,14 @@ class Grown:
 
     @property
     def leaves(self) -> NDArray[np.bool_]:
-        """Which nodes are leaves."""
+        """Whether each node is a leaf, (nodes,)."""
         return self.feature < 0
 
     def with_below(self, leaves: NDArray[np.int64], below: Grown) -> Grown:
-        """These with other trees in the place of some leaves.
+        """Return these trees with other trees in place of some leaves.
 
         Args:
-            leaves: (k,) numbers of leaves.
+            leaves: (k,) the numbers of the leaves.
             below: k trees.
         """
         number = np.concatenate([leaves, np.arange(len(below.feature) - len(leaves)) + len(self.feature)])
@@ -56,7 +56,7 @@ class Nodes:
     """Collects nodes while trees are grown.
 
     Args:
-        totals: of the roots.
+        totals: the sums of the roots.
     """
 
     def __init__(self, totals: NDArray[np.int64]) -> None:
@@ -69,7 +69,7 @@ class Nodes:
     def split(
         self, number: NDArray, feature: NDArray, threshold: NDArray, left: NDArray, right: NDArray
     ) -> NDArray[np.int64]:
-        """Numbers of the two children of nodes that are split, (nodes, 2)."""
+        """Add the two children of each node that is split, and return their numbers, (nodes, 2)."""
         first = self._count + 2 * np.arange(len(number))
         self._splits.append((number, feature, threshold, first))
         self._totals.append(np.stack([left, right], 1).reshape(-1, left.shape[1]))
@@ -77,7 +77,7 @@ class Nodes:
         return np.stack([first, first + 1], 1)
 
     def grown(self) -> Grown:
-        """All of them."""
+        """Return all nodes that were collected."""
         count = self._count
         feature, threshold = np.full(count, -1, np.int16), np.full(count, np.inf, np.float32)
         child = np.arange(count, dtype=np.int32)
@@ -87,7 +87,7 @@ class Nodes:
 
 
 def keys_of(grown: Grown, roots: drawn.Keys) -> drawn.Keys:
-    """The key of every node, from those of the roots."""
+    """Return the key of every node, given the keys of the roots."""
     keys = np.zeros(len(grown.feature), np.uint64)
     keys[: grown.roots] = roots
     level = np.arange(grown.roots)
@@ -99,21 +99,21 @@ def keys_of(grown: Grown, roots: drawn.Keys) -> drawn.Keys:
 
 
 _TOGETHER = 3
-"""Levels between which nobody looks who has arrived: to look costs as much as a level."""
+"""The number of levels between two checks of which rows have arrived; a check costs as much as a level."""
 
 
 def find_leaves(
     x: NDArray[np.float32], feature: NDArray, threshold: NDArray, child: NDArray, roots: NDArray, chunk: int = 2048
 ) -> NDArray[np.int64]:
-    """The leaf of each row in each tree, (n, trees).
+    """Return the leaf of each row in each tree, (n, trees).
 
     Args:
-        x: (n, d)
-        feature: (nodes,) as of :class:`Grown`, like the next two; those of a leaf do not count.
-        threshold: (nodes,)
-        child: (nodes,)
-        roots: (trees,) numbers of the roots.
-        chunk: rows at a time.
+        x: (n, d) the rows.
+        feature: (nodes,) as in :class:`Grown`, like the next two; the values of a leaf do not count.
+        threshold: (nodes,) as in :class:`Grown`.
+        child: (nodes,) as in :class:`Grown`.
+        roots: (trees,) the numbers of the roots.
+        chunk: the number of rows that are processed at a time.
     """
     leaf = feature < 0
     feature = np.where(leaf, 0, feature).astype(np.int64)

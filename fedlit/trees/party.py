@@ -23,8 +23,8 @@ _EXACT = 2**53
 class Party:
     """Answers by sums over its rows: of each class, or (rows, sum, sum of squares) of a number.
 
-    All trees are grown at once, level by level. The party keeps which open node each row is in, and goes on by what it
-    is told of the last level. A node without its rows is none of its nodes.
+    All trees are grown at once, level by level. The party records which open node each row is in, and continues with
+    what it receives about the last level. It keeps no node that has none of its rows.
 
     Args:
         x: (n, d) float32.
@@ -67,9 +67,9 @@ class Party:
         """Begin at some nodes.
 
         Args:
-            keys: of the nodes.
-            rows: numbers of rows, node after node; each node has all rows if None.
-            sizes: how many each node has.
+            keys: the keys of the nodes.
+            rows: the numbers of rows, node after node; each node has all rows if None.
+            sizes: the number of rows of each node.
 
         Returns:
             ``totals`` (nodes, sums), and ``low`` and ``high`` (d,) float32, the range of each column, rounded outward
@@ -95,7 +95,7 @@ class Party:
         return {"totals": self.totals, "low": low, "high": high}
 
     def _place(self) -> None:
-        """Where rows of each node, or of each node and class, begin and end, and their sums."""
+        """Compute where the rows of each node, or of each node and class, begin and end, and their sums."""
         self._ends = np.concatenate([[0], np.cumsum(self._counts)])
         if self.classes:
             self.totals = self._counts.reshape(-1, self.classes)
@@ -106,7 +106,7 @@ class Party:
             self.totals = self._sums(np.ones(len(y), bool))
 
     def _sums(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """(nodes, sums) of the rows that are chosen: differences of running sums, which are fast."""
+        """Return the sums over the chosen rows, (nodes, sums), as differences of running sums, which are fast."""
         if self.classes:
             return self._between(chosen, np.int32).reshape(-1, self.classes)
         parts = [chosen, *(np.where(chosen, own, 0) for own in self._values)]
@@ -120,7 +120,9 @@ class Party:
     # ------------------------------------------------------------------ answers
 
     def ranges(self, told: Arrays) -> Arrays:
-        """``low`` and ``high`` (d, nodes) float32 of each column in each node; empty where it has no rows of it."""
+        """Return ``low`` and ``high`` (d, nodes) float32, the range of each column in each node; empty (∞, −∞) if there
+        are no rows.
+        """
         self._go_on(told)
         shape = len(self.columns), len(self.sizes)
         low, high = np.full(shape, np.inf, np.float32), np.full(shape, -np.inf, np.float32)
@@ -134,11 +136,11 @@ class Party:
         return {"low": low, "high": high}
 
     def counts(self, told: Arrays) -> Arrays:
-        """``left``: sums over the rows that are not above a threshold, (sums, d, thresholds, nodes).
+        """Return ``left``: the sums over the rows that are not above a threshold, (sums, d, thresholds, nodes).
 
         Args:
-            told: ``thresholds`` (d, thresholds, nodes) float32, NaN where nothing is asked; and what
-                :meth:`_go_on` takes.
+            told: ``thresholds`` (d, thresholds, nodes) float32, NaN where nothing is asked; and what :meth:`_go_on`
+                takes.
         """
         self._go_on(told)
         thresholds = told["thresholds"]
@@ -162,7 +164,7 @@ class Party:
         return drawn.uniform(self.keys, drawn.SIDE, len(self.columns)) < 0.5
 
     def _hidden(self, left: NDArray[np.int64]) -> NDArray[np.int64]:
-        """With too few on one side: all of them on the other."""
+        """Count all rows on one side if there are too few on the other."""
         totals = self.totals.T.astype(left.dtype)[:, None, None]
         counted, total = (left, totals) if self.classes else (left[:1], totals[:1])
         few, more = _few(counted, total, self.minimum)
@@ -171,12 +173,12 @@ class Party:
     # ------------------------------------------------------------------ the next level
 
     def _go_on(self, told: Arrays) -> None:
-        """Bring rows into the nodes of the next level.
+        """Move rows into the nodes of the next level.
 
         Args:
-            told: ``feature`` (nodes,), −1 where a node is not split; ``threshold`` (nodes,) float32; ``keep`` (nodes,
-                2), which children stay open: (true, false) of a node that is not split, if it is tried again. Nothing,
-                at the first level.
+            told: ``feature`` (nodes,), −1 for a node that is not split; ``threshold`` (nodes,) float32; ``keep``
+                (nodes, 2), which children stay open: (true, false) for a node that is not split, if it is tried again.
+                Nothing at the first level.
         """
         if "feature" not in told:
             return
@@ -207,7 +209,7 @@ class Party:
         self._place()
 
     def _parted(self, left: NDArray[np.bool_], ours: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows with those of each node on the left before the others, else in their order."""
+        """Return the rows with those on the left of each node before the others; otherwise they keep their order."""
         first = np.cumsum(self.sizes) - self.sizes
         before: NDArray[np.int64] = np.cumsum(left) - left  # rows on the left before each one
         start = before[np.minimum(first, len(left) - 1)] if len(left) else first
@@ -220,13 +222,13 @@ class Party:
 
 
 def _few(left: NDArray, total: NDArray, minimum: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether one side has some, but too few; whether the left side has more."""
+    """Return whether one side has some, but too few, and whether the left one has at least as many as the right."""
     right = total - left  # of one type, so that nothing is smaller than 0
     return ((left > 0) & (left < minimum)) | ((right > 0) & (right < minimum)), left >= right
 
 
 def _smallest(values: NDArray[np.int64]) -> type[np.integer]:
-    """The smallest type that torch and safetensors have, too."""
+    """Return the smallest integer type that holds the values; torch and safetensors have it, too."""
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     fitting = [own for own in (np.uint8, np.int16, np.int32) if np.iinfo(own).min <= low and high <= np.iinfo(own).max]
     return fitting[0] if fitting else np.int64

@@ -1,1 +1,1 @@
-"""Federations that are made from others: rows dealt to clients, columns split, faults and concepts planted."""
+"""Federations derived from others: rows dealt to new clients, columns split, faults and concepts injected."""

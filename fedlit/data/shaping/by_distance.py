@@ -1,5 +1,5 @@
-"""Clients that are as far apart as wanted, by the earth mover's distance, joint over features and labels (Lucchetti et
-al. 2022, Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets, Eq. 9).
+"""Deals rows to clients with a given earth mover's distance, joint over features and labels (Lucchetti et al. 2022,
+Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets, Eq. 9).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOVES, _SEQUENCES, _PAIRS = 50, 5, 200
 
 
 def emd(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray, label: float) -> float:
-    """The earth mover's distance between two sets of labelled rows, each row of a set with the same weight.
+    """Return the earth mover's distance between two sets of labelled rows. All rows of a set have the same weight.
 
     NOTE[DIFF]: the paper does not say what it costs to move (x, y) to (x′, y′). Here that is
     ‖x − x′‖ + label · [y ≠ y′], as classes have no order.
@@ -36,7 +36,7 @@ def emd(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray, 
         y: labels as numbers, shape (n,).
         other_x: features, shape (m, d).
         other_y: labels, shape (m,).
-        label: what another label costs, at least 0.
+        label: the cost of a different label, at least 0.
 
     Example:
         >>> emd(np.zeros((2, 1)), np.array([0, 1]), np.full((1, 1), 3.0), np.array([1]), label=2.0)
@@ -50,18 +50,18 @@ def emd(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray, 
 
 
 class Space:
-    """Rows as points, for the distances of clients to the whole: all training rows. At most :data:`SAMPLE` rows of each
-    client, and of the whole, are measured, drawn by the seed.
+    """Rows as points in a space, for the distances of clients to the whole, which are all training rows. At most
+    :data:`SAMPLE` rows of each client, and of the whole, are measured, drawn by the seed.
 
     Args:
-        whole: the rows.
-        train: positions of the training rows.
+        whole: the rows to place in the space.
+        train: the positions of the training rows.
         seed: the run's seed.
-        raw: whether numbers are taken as they are; else they are standardised by the training rows.
+        raw: whether numbers are used unchanged; otherwise they are standardised by the training rows.
 
     Attributes:
-        x: shape (rows, d), float32: numbers, of which a missing one is the training mean; then a column of 0 and 1 for
-            each category, all 0 for a missing one.
+        x: shape (rows, d), float32: numbers, with the training mean for a missing one; then a column of 0 and 1 for
+            each category, which are all 0 if the category is missing.
         y: labels as numbers, shape (rows,).
     """
 
@@ -77,7 +77,9 @@ class Space:
         self._label = float(pdist(self.x[drawn[:SAMPLE]]).mean())  # what another label costs
 
     def away(self, owner: np.ndarray, client: int, other: int | None = None) -> float:
-        """The distance of a client's training rows to another's, or to the whole, given the client of each row."""
+        """Return the distance of a client's training rows to those of another client, or to the whole, given the client
+        of each row.
+        """
         one, two = (self._sample(owner, own) for own in (client, other))
         return emd(self.x[one], self.y[one], self.x[two], self.y[two], self._label)
 
@@ -86,14 +88,16 @@ class Space:
         return own[np.argsort(self._turn[own])][:SAMPLE]
 
     def mean(self, owner: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean distance of all clients to the whole, weighted by their training rows (Eq. 9), and each one's."""
+        """Return the mean distance of all clients to the whole, weighted by their training rows (Eq. 9), and the
+        distance of each client.
+        """
         sizes = np.bincount(owner[self.train])
         each = np.array([self.away(owner, client) for client in range(len(sizes))])
         return float(np.average(each, weights=sizes)), each
 
     def normal(self, owner: np.ndarray) -> float:
-        """The p-value of Shapiro and Wilk's test that the distances between clients are normally distributed; NaN where
-        there are fewer than three.
+        """Return the p-value of Shapiro and Wilk's test that the distances between clients are normally distributed;
+        NaN if there are fewer than three.
         """
         from scipy.stats import shapiro
 
@@ -118,27 +122,27 @@ def _points(whole: Whole, train: np.ndarray, raw: bool) -> np.ndarray:
 
 @dataclass(eq=False)
 class Distance(Deal):
-    """Clients that differ in features and labels by a wanted earth mover's distance (Lucchetti et al. 2022, Federated
+    """Clients that differ in features and labels by a given earth mover's distance (Lucchetti et al. 2022, Federated
     Geometric Monte Carlo Clustering to Counter Non-IID Datasets).
 
-    k-means cuts the rows into one subset a client: the highest distance. Then rows drawn at random change places
-    between the subset that is farthest from the whole and the others, until the mean distance (Eq. 9, see
-    ``Space.mean``) is as wanted. Of five such sequences the first is taken after which the distances between clients
-    pass Shapiro and Wilk's test for a normal distribution (p > 0.05), else that with the largest p. So that training
-    rows decide, only these are measured, and clustered; other rows join the nearest subset. Distances are those of
-    samples of 200 rows: larger than those of distributions.
+    k-means divides the rows into one subset for each client, which gives the highest distance. Then random rows are
+    exchanged between the subset that is farthest from the whole and the others, until the mean distance (Eq. 9, see
+    :meth:`Space.mean`) is as wanted. Of five such sequences, the first is used after which the distances between
+    clients pass Shapiro and Wilk's test for a normal distribution (p > 0.05), otherwise the one with the largest p.
+    Only training rows are measured and clustered, so that they alone decide; other rows join the nearest subset.
+    Distances are those between samples of 200 rows, which are larger than those between distributions.
 
-    NOTE[DIFF]: in the paper rows leave the farthest subset. Rows drawn from it at random leave its distribution what
-    it was, so it would be emptied before it came nearer: here as many rows of the others come in return, and subsets
+    NOTE[DIFF]: in the paper, rows leave the farthest subset. As rows drawn from it at random do not change its
+    distribution, it would be empty before it came nearer. Here as many rows of the others replace them, and subsets
     keep the sizes that k-means gave them.
 
     Args:
-        emd: the wanted distance: a number, which is reached from above; ``highest``, that of the k-means subsets;
+        emd: the wanted distance: a number, which is approached from above; ``highest``, that of the k-means subsets;
             ``lowest``, that of rows dealt at random; ``middle``, halfway between these two.
-        features: whether features are ``standardised`` by the training rows of all clients, or ``raw``. Another label
-            costs the mean distance between two rows.
-        least: training rows that each client has at least (and one of every other split): a smaller subset gets
-            rows of the largest.
+        features: whether features are ``standardised`` by the training rows of all clients, or ``raw``. A different
+            label costs the mean distance between two rows.
+        least: the minimum number of training rows of each client (and one row of every other split): a smaller subset
+            gets rows of the largest.
     """
 
     emd: float | Literal["lowest", "middle", "highest"] = "middle"
@@ -155,7 +159,7 @@ class Distance(Deal):
         expect(known, "partition: deal: features", "standardised or raw", self.features)
 
     def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
-        """See the class."""
+        """Return the client of each row, see the class."""
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         used = np.sort(np.concatenate(list(whole.splits.values())))  # the others are neither measured nor dealt
@@ -168,7 +172,7 @@ class Distance(Deal):
         return {split: owner[own] for split, own in rows.items()}
 
     def _subsets(self, space: Space, splits: Hand, clients: int, seed: int) -> np.ndarray:
-        """k-means: the subset of each row."""
+        """Return the k-means subset of each row."""
         from sklearn.cluster import KMeans
 
         rng = np.random.default_rng(derive_seed(seed, "k-means"))
@@ -201,7 +205,7 @@ class Distance(Deal):
 
 
 def _shuffled(splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.ndarray:
-    """Subsets of the same sizes, of rows drawn at random."""
+    """Return subsets of the same sizes, of rows drawn at random."""
     rng, owner = np.random.default_rng(derive_seed(seed, "shuffled", sequence)), start.copy()
     for rows in splits.values():
         owner[rows] = rng.permutation(owner[rows])

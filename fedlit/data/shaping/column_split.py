@@ -1,4 +1,4 @@
-"""Federations whose clients lose columns: some stay common, the others are dealt out."""
+"""Federations whose clients lose columns: some columns stay common, the others are dealt to single clients."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ColumnSplit(Source):
         expect(self.ways is None or self.ways >= 1, "column split: ways", "at least 1", self.ways)
 
     def tables(self, seed: int) -> list[ClientTable]:
-        """Read the source's tables and take columns away; ``seed`` says in which way."""
+        """Read the source's tables and remove columns; ``seed`` determines the way."""
         tables = sorted(self.source.tables(seed), key=lambda table: table.name)
         columns = list(tables[0].features)
         if other := [table.name for table in tables if list(table.features) != columns]:

@@ -1,4 +1,6 @@
-"""Federations whose clients disagree on what a label means, for experiments with methods that find who agrees."""
+"""Federations whose clients disagree on the meaning of labels, for experiments with methods that find clients that
+agree.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ __all__ = ["ConceptShift"]
 class ConceptShift(Source):
     """The clients of another source, some of which label the same rows differently, in every split.
 
-    Clients are dealt to concepts in equal parts, as drawn by the run's seed. The labels of the first concept's clients
-    stay. Those of another concept's are permuted: each becomes another one, and one that it becomes in no other
-    concept. Of two labels the second concept exchanges them.
+    Clients are divided among the concepts in equal parts, as drawn by the run's seed. The labels of the first concept's
+    clients are kept. Those of another concept are permuted: each label becomes another one, which differs from what it
+    becomes in any other concept. If there are two labels, the second concept exchanges them.
 
     Args:
-        source: whose clients have labels in common.
-        concepts: how many there are, called ``1``, ``2``, …
+        source: a source whose clients have labels in common.
+        concepts: the number of concepts, which are called ``1``, ``2``, …
 
     Example:
         >>> from fedlit.data.shaping.partition import Partition
@@ -49,7 +51,7 @@ class ConceptShift(Source):
         expect(self.concepts >= 1, "concept shift: concepts", "at least 1", self.concepts)
 
     def tables(self, seed: int) -> list[ClientTable]:
-        """Read the source's tables and change labels; ``seed`` says whose, and how."""
+        """Read the source's tables and change labels; ``seed`` determines whose, and how."""
         tables = self.source.tables(seed)
         names = sorted(table.name for table in tables)
         for table in tables:

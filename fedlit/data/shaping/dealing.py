@@ -1,4 +1,4 @@
-"""Who gets which rows of a partition: what every way to deal them is, and the small ones."""
+"""Deals the rows of a partition to clients: the interface of all ways, and the simple ways."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ class Whole:
     """The rows to deal.
 
     Attributes:
-        features: their columns; may have rows that are in no split, and are not dealt.
-        target: their labels.
-        splits: positions, by split, in an order drawn by the seed.
-        categorical: columns that hold categories.
-        number: whether the target is a number to predict, or several labels a row, and so has no classes to deal by.
+        features: the columns of all rows; they may include rows that are in no split and are not dealt.
+        target: the labels of these rows.
+        splits: the positions of rows by split, in an order drawn by the seed.
+        categorical: the columns that hold categories.
+        number: whether the target is a number to predict, or several labels for each row, and so has no classes to deal
+            by.
     """
 
     features: pd.DataFrame
@@ -48,12 +49,12 @@ class Whole:
 
 
 class Deal(ABC):
-    """A way to deal rows to clients c01, c02, …; each row stays in its split.
+    """A way of dealing rows to clients c01, c02, …. Each row stays in its split.
 
     Attributes:
-        dropped: columns that the clients do not get.
+        dropped: the columns that the clients do not get.
         by_classes: whether the target must be one of several classes.
-        least: training rows that each client has at least.
+        least: the minimum number of training rows of each client.
     """
 
     by_classes: ClassVar[bool] = True
@@ -61,19 +62,19 @@ class Deal(ABC):
     least: int = 1
 
     def __post_init__(self) -> None:
-        """Check what several deals take."""
+        """Check the arguments that several deals have."""
         expect(self.least >= 1, "partition: deal: least", "at least 1 training row per client", self.least)
 
     def deal(self, whole: Whole, clients: int | None, seed: int) -> dict[str, Hand]:
         """Return the rows of each client, by name.
 
         Args:
-            whole: the rows.
-            clients: how many clients there shall be; None if the rows are to say so.
-            seed: the run's seed, which draws all there is to draw.
+            whole: the rows to deal.
+            clients: the number of clients; None if the rows determine it.
+            seed: the run's seed, which draws everything that is random.
 
         Raises:
-            ConfigError: nobody says how many clients there are, or the target has no classes and they are needed.
+            ConfigError: the number of clients is not defined, or the target has no classes although they are needed.
             DataError: there are too few rows.
         """
         if whole.number and self.by_classes:
@@ -96,13 +97,13 @@ class Deal(ABC):
         }
 
     def names(self, whole: Whole, clients: int | None) -> list[str]:
-        """The clients' names: c01, c02, …"""
+        """Return the clients' names: c01, c02, …"""
         if clients is None:
             raise ConfigError("partition: clients: expected how many there shall be, found none; say how many")
         return [f"c{number:0{max(2, len(str(clients)))}d}" for number in range(1, clients + 1)]
 
     def needs(self, split: Split) -> int:
-        """How many rows of a split each client has at least."""
+        """Return the minimum number of rows of a split that each client has."""
         return self.least if split == "train" else 1
 
     @abstractmethod
@@ -116,7 +117,7 @@ class Iid(Deal):
     by_classes = False
 
     def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
-        """See the class."""
+        """Return the client of each row, see the class."""
         owner: dict[Split, np.ndarray] = {}
         for split, rows in whole.splits.items():
             parts = np.array_split(rows, clients)
@@ -133,10 +134,10 @@ class Dirichlet(Deal):
     arXiv:1905.12022), a class draws its clients', so that all rows are dealt.
 
     Args:
-        alpha: α, the distribution's parameter, above 0: if it is small, each client has few classes; if it is large,
-            clients are homogeneous.
-        least: training rows that each client has at least (and one of every other split): proportions are drawn anew
-            until it has.
+        alpha: α, the parameter of the distribution, above 0: if it is small, each client has few classes; if it is
+            large, clients are homogeneous.
+        least: the minimum number of training rows of each client (and one row of every other split): proportions are
+            drawn again until this is reached.
     """
 
     alpha: float = 0.5
@@ -148,7 +149,7 @@ class Dirichlet(Deal):
         expect(bool(np.isfinite(self.alpha)) and self.alpha > 0, "partition: deal: alpha", "above 0", self.alpha)
 
     def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
-        """See the class."""
+        """Return the client of each row, see the class."""
         labels, places = _places_by_label(whole, seed)
         draws = [np.random.default_rng(derive_seed(seed, "dirichlet", str(label))) for label in labels]
         for _ in range(_DRAWS):
@@ -166,12 +167,12 @@ class Dirichlet(Deal):
 
 @dataclass(eq=False)
 class Shards(Deal):
-    """Clients that have few classes: training rows are sorted by label and cut into shards of one size, of which each
-    client gets some at random (McMahan et al. 2017, arXiv:1602.05629); the rows of other splits go where the like
-    training rows go.
+    """Clients that have few classes. Training rows are sorted by label and cut into shards of equal size, of which each
+    client gets some at random (McMahan et al. 2017, arXiv:1602.05629). Rows of other splits are dealt in the same way
+    as similar training rows.
 
     Args:
-        each: shards per client, at least 1.
+        each: the number of shards per client, at least 1.
     """
 
     each: int = 2
@@ -182,7 +183,7 @@ class Shards(Deal):
         self.least = self.each
 
     def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
-        """See the class."""
+        """Return the client of each row, see the class."""
         places = {split: label + place for split, (label, place) in _places_by_label(whole, seed)[1].items()}
         shards = np.array_split(np.sort(places["train"]), clients * self.each)
         # halfway between the last row of a shard and the first of the next
@@ -193,8 +194,8 @@ class Shards(Deal):
 
 
 def _places_by_label(whole: Whole, seed: int) -> tuple[list[object], dict[Split, tuple[np.ndarray, np.ndarray]]]:
-    """The labels, and by split for each row, in the order of positions, its label's place among them and its own in a
-    random order of the split's rows of this label, in (0, 1).
+    """Return the labels, and, for each row of each split in the order of positions, the position of its label among
+    these, and its relative position, in (0, 1), in a random order of the split's rows with this label.
     """
     labels = sorted(whole.target.iloc[np.concatenate(list(whole.splits.values()))].unique().tolist())
     places: dict[Split, tuple[np.ndarray, np.ndarray]] = {}
@@ -211,13 +212,14 @@ def _places_by_label(whole: Whole, seed: int) -> tuple[list[object], dict[Split,
 
 @dataclass(eq=False)
 class ByColumn(Deal):
-    """A client for each value of a column, named after it: a federation as it is found. Or for each range of a number.
+    """One client for each value of a column, named after it, as in a federation that exists already; or one for each
+    range of numbers.
 
     Args:
-        column: which has a value in every row.
-        drop: whether clients get no such column; it is constant within each of them.
-        cuts: numbers, rising, that part the column into ranges: ``[45, 60]`` makes clients ``below-45``, ``45-to-60``
-            (45 among them) and ``from-60``.
+        column: a column with a value in every row.
+        drop: whether the column is removed from the clients' tables, in each of which it is constant.
+        cuts: ascending numbers that divide the column into ranges: ``[45, 60]`` makes clients ``below-45``,
+            ``45-to-60`` (including 45) and ``from-60``.
 
     Example:
         >>> import pandas as pd
@@ -239,7 +241,7 @@ class ByColumn(Deal):
         self.dropped = (self.column,) if self.drop else ()
 
     def names(self, whole: Whole, clients: int | None) -> list[str]:
-        """One for each value."""
+        """Return a name for each value."""
         names = {value: client_name(value) for value in self._values(whole)[1]}
         if clients not in (None, len(names)):
             raise ConfigError(
@@ -255,12 +257,12 @@ class ByColumn(Deal):
         return list(names.values())
 
     def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
-        """See the class; nothing is drawn."""
+        """Return the client of each row, see the class. Nothing is drawn."""
         own, values = self._values(whole)
         return {split: _codes(own, rows, values) for split, rows in whole.splits.items()}
 
     def _values(self, whole: Whole) -> tuple[pd.Series, list[Any]]:
-        """The column, and the values that make clients."""
+        """Return the column, and the values that become clients."""
         columns = list(map(str, whole.features))
         if self.column not in columns:
             raise ConfigError(
@@ -279,7 +281,7 @@ class ByColumn(Deal):
 
 
 def _codes(column: pd.Series, rows: np.ndarray, values: list[Any]) -> np.ndarray:
-    """The place among ``values`` of what a column has in each row, in the order of positions."""
+    """Return the position among ``values`` of each row's value, in the order of row positions."""
     codes: np.ndarray = (
         column.iloc[np.sort(rows)].map({value: place for place, value in enumerate(values)}).to_numpy(np.int64)
     )
@@ -287,7 +289,7 @@ def _codes(column: pd.Series, rows: np.ndarray, values: list[Any]) -> np.ndarray
 
 
 def _ranges(own: pd.Series, cuts: list[float]) -> pd.Series:
-    """The range of each number (n,), by its name; missing stays missing."""
+    """Return the name of the range of each number (n,). Missing values stay missing."""
     import pandas as pd
 
     if own.dtype.kind not in "iuf":

@@ -1,6 +1,6 @@
-"""Faults that are planted in chosen clients' tables, to see whether a method finds them and what they cost.
+"""Faults that are injected into chosen clients' tables, to test whether a method finds them and how much they cost.
 
-A fault is in all rows of a client, whatever their split: a wrong unit or a flipped label is a matter of how its table
+A fault is in all rows of a client, whatever their split, because a wrong unit or flipped labels come from how its table
 was made.
 """
 
@@ -31,12 +31,12 @@ class Mutation:
         kind: ``scale``, each value times ``by`` (a wrong unit); ``shift``, plus ``by`` standard deviations of the
             column over all clients' training rows (another protocol); ``clip``, no lower than the client's quantile
             ``by`` and no higher than its quantile 1 − ``by`` (a limited instrument); ``swap`` with another column;
-            ``missing``, values of rows with the positive label (of more than two, the client's most frequent one) are
-            lost with probability ``by``; ``flip``, the two labels exchanged.
-        client: where; drawn by the run's seed among clients without a fault if None.
-        feature: a column of numbers; drawn if None; of no use with ``flip``.
+            ``missing``, values in rows with the positive label (with more than two labels, the client's most frequent
+            one) are lost with probability ``by``; ``flip``, the two labels are exchanged.
+        client: the client that gets the fault; drawn by the run's seed among clients without a fault if None.
+        feature: a column of numbers; drawn if None; not used with ``flip``.
         other: the column to swap with; drawn if None.
-        by: how much; 10, 2, 0.25 and 0.8 for scale, shift, clip and missing if None.
+        by: the size of the fault; if None, 10, 2, 0.25 and 0.8 for scale, shift, clip and missing.
     """
 
     kind: Kind
@@ -60,19 +60,20 @@ class Mutation:
 def mutate(
     tables: Sequence[ClientTable], mutations: Sequence[Mutation], seed: int, names: Sequence[str] | None = None
 ) -> tuple[list[ClientTable], list[Note]]:
-    """Plant faults.
+    """Inject faults into tables.
 
     Args:
-        tables: one per client; left as they are.
-        mutations: in this order; what they leave open is drawn by (seed, position in this list).
+        tables: one table for each client; these are not changed.
+        mutations: the faults, in this order; what they leave open is drawn by (seed, position in this list).
         seed: the run's seed.
-        names: of all clients, where some are elsewhere: faults that these get are theirs to plant.
+        names: the names of all clients, if some are in other processes, which inject the faults of these clients.
 
     Returns:
-        The tables with their faults, and a note on each that was planted, of its client.
+        The tables with their faults, and a note on each injected fault, for its client.
 
     Raises:
-        ConfigError: a client or column that there is not, labels to flip that are not two, more faults than clients.
+        ConfigError: a client or column does not exist, the labels to flip are not two, or there are more faults than
+            clients.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -113,7 +114,7 @@ def _draw(rng: np.random.Generator, among: Sequence[str], what: str) -> str:
 
 
 def _columns(table: ClientTable, mutation: Mutation, rng: np.random.Generator) -> tuple[str, ...]:
-    """The columns to change: as named, else drawn among the numbers that vary in training."""
+    """Return the columns to change: the named ones, or ones drawn among the numbers that vary in training."""
     train = table.features.iloc[table.splits["train"]]
     numbers = [str(name) for name in train if name not in table.categorical]
     varying = [name for name in numbers if train[name].nunique() > 2]
@@ -138,7 +139,9 @@ def _planted(
     everywhere: Mapping[str, ClientTable],
     rng: np.random.Generator,
 ) -> ClientTable:
-    """A table, which may have faults before it, with one more; ``everywhere`` are all tables without any."""
+    """Inject one more fault into a table, which may already have faults; ``everywhere`` are all tables
+    without faults.
+    """
     frame, train = table.features, table.splits["train"]
     if kind == "flip":
         labels = sorted(table.target.unique().tolist()) if has_classes(table) else []
@@ -170,7 +173,9 @@ def _planted(
 
 
 class _Fault(NamedTuple):
-    """What is said of it, the keys it takes; ``by`` if none is given, its bounds, what is no change."""
+    """A kind of fault: its text, the keys that it takes, the default of ``by``, its bounds, and the value that changes
+    nothing.
+    """
 
     text: str
     takes: tuple[str, ...] = ("feature", "by")

@@ -1,4 +1,4 @@
-"""Federations cut from tables that came in other pieces."""
+"""Federations whose clients get the rows of other clients, or fewer rows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["Partition", "Redraw", "Subsample"]
 
 @dataclass(frozen=True)
 class Redraw:
-    """Splits that the run's seed draws anew, in place of the source's own.
+    """Splits that the run's seed draws, instead of those of the source.
 
     Attributes:
-        splits: the source's splits whose rows are taken; rows of the others are left out.
+        splits: the splits of the source whose rows are used; rows of other splits are left out.
         test: the share of the rows that become test rows, in (0, 1).
         validation: the share of the *other* rows that become validation rows, in (0, 1).
     """
@@ -41,22 +41,22 @@ class Redraw:
 
 @dataclass(eq=False)
 class Partition(Source):
-    """The rows of all clients of another source, distributed to new clients: homogeneous ones, for experiments in which
+    """The rows of all clients of another source, dealt to new clients: homogeneous ones, for experiments in which
     clients differ only by what you inject, or clients that differ as a ``deal`` defines.
 
     No row changes its split, unless ``redraw`` is set; the run's seed decides which client gets which rows. Clients are
-    called ``c01``, ``c02``, … Rows keep their numbers where these are different ones; those of several files are
-    numbered anew, in the order of the source's clients.
+    called ``c01``, ``c02``, … Rows keep their numbers if these are unique; otherwise, as with several files, they are
+    numbered again, in the order of the source's clients.
 
     Args:
-        source: whose clients have the same columns.
+        source: a source whose clients have the same columns.
         clients: the number of new clients; None if the deal defines it
             (:class:`~fedlit.data.shaping.dealing.ByColumn`).
-        rows: at most so many rows of a split in all, drawn at random, by split; all if left out.
-        redraw: draw the splits anew; the source's own if None.
-        shared_test: whether every client is tested on all test rows; otherwise they are dealt as the others are.
-        deal: how rows are distributed (see :mod:`fedlit.data.shaping.dealing`); at random and evenly, split by split,
-            if None.
+        rows: the largest total number of rows for each split, drawn at random; all rows if left out.
+        redraw: how to draw new splits; if None, those of the source are kept.
+        shared_test: whether every client is tested on all test rows; otherwise they are dealt like the others.
+        deal: how rows are dealt (see :mod:`fedlit.data.shaping.dealing`); at random and evenly, split by split, if
+            None.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -82,7 +82,7 @@ class Partition(Source):
         expect(enough, "partition: rows", f"at least one row a client for some of {', '.join(SPLITS)}", self.rows)
 
     def tables(self, seed: int) -> list[ClientTable]:
-        """Read the source's tables and deal their rows; ``seed`` draws who gets which."""
+        """Read the source's tables and deal their rows; ``seed`` determines which client gets which rows."""
         import pandas as pd
 
         deal = self.deal or Iid()
@@ -124,7 +124,9 @@ class Partition(Source):
         return check_tables([replace(own, notes=() if place else said) for place, own in enumerate(made)])
 
     def _drawn(self, tables: list[ClientTable], seed: int) -> tuple[dict[Split, np.ndarray], dict[Split, np.ndarray]]:
-        """Positions of rows among those of all tables, in a drawn order: those to deal, and those that all get."""
+        """Return the positions of rows in the concatenated tables, in a random order: those to deal, and those that all
+        clients get.
+        """
         starts = np.cumsum([0, *(len(table.features) for table in tables)])
         whole = {
             split: np.concatenate([start + table.splits[split] for start, table in zip(starts, tables, strict=False)])
@@ -141,7 +143,7 @@ class Partition(Source):
 
 
 def _same(table: ClientTable) -> dict[str, object]:
-    """Return what all clients whose rows are dealt have in common."""
+    """Return what must be the same at all clients whose rows are dealt."""
     return {
         "columns": (set(table.features), set(table.categorical)),
         "target": (table.target.name, table.positive),
@@ -151,17 +153,17 @@ def _same(table: ClientTable) -> dict[str, object]:
 
 @dataclass(eq=False)
 class Subsample(Source):
-    """The clients of a source, each with at most so many rows of a split, drawn by the run's seed, as for a learning
-    curve.
+    """The clients of a source, each with at most a given number of rows of a split, drawn by the run's seed, as for a
+    learning curve.
 
     The rows of a smaller draw are among those of a larger one. A split that is not named keeps all its rows.
 
     Args:
-        source: whose tables they are.
-        rows: split (``train``, ``validation``, ``test``) → the most rows of it that a client keeps.
+        source: the source of the tables.
+        rows: maps a split (``train``, ``validation``, ``test``) to the largest number of its rows that a client keeps.
 
     Raises:
-        ConfigError: a split that there is not, or fewer than one row.
+        ConfigError: a split does not exist, or the number of rows is less than one.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -182,7 +184,7 @@ class Subsample(Source):
         expect(known, "subsample: rows", f"at least 1 row of some of {', '.join(SPLITS)}", dict(self.rows))
 
     def tables(self, seed: int) -> list[ClientTable]:
-        """Read all tables of the source with this seed, and draw of each."""
+        """Read all tables of the source with this seed, and draw rows of each."""
         drawn = []
         for table in self.source.tables(seed):
             splits = dict(table.splits)

@@ -1,4 +1,4 @@
-"""Clients of several sources as one federation."""
+"""Joins the clients of several sources in one federation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Together"]
 
 @dataclass(eq=False)
 class Together(Source):
-    """The clients of several sources: each source makes its own tables, as if the others were not there.
+    """The clients of several sources. Each source builds its tables independently of the others.
 
     Args:
-        sources: no two may have a client of one name.
-        clients: of each source the clients that are taken, None for all of it; all of all if None.
+        sources: the sources, no two of which may have a client with the same name.
+        clients: the clients to use of each source, or None for all of its clients; all clients of all sources if None.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -41,7 +41,7 @@ class Together(Source):
         expect(each, "together: clients", "a list of names, or null, for each source", self.clients)
 
     def tables(self, seed: int) -> list[ClientTable]:
-        """Read all tables; ``seed`` goes to each source."""
+        """Read all tables; ``seed`` is passed to each source."""
         made = []
         for source, wanted in zip(self.sources, self.clients or [None] * len(self.sources), strict=True):
             tables = source.tables(seed)

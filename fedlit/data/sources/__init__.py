@@ -1,4 +1,4 @@
-"""Sources: where a federation's tables come from.
+"""The sources of a federation's tables.
 
 Importing this package imports neither torch nor pandas; a source's module is imported when its class is asked for.
 """
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
 
 
 def source_class(name: str) -> type[Source]:
-    """The class of the source with this name, one of ``SOURCES``.
+    """Return the class of the source with this name, one of ``SOURCES``.
 
     >>> source_class("heart").__name__
     'Heart'

@@ -48,8 +48,8 @@ class HumanActivity(Source):
         clients: the people to read, ``subject_01`` to ``subject_30``; all if None.
         positive: activities that count as 1, all others as 0; all six classes if None (as in the iFedAvg paper).
             ``[SITTING]`` is what the MOCHA paper predicts (Smith et al. 2017).
-        test: the share of a person's rows that are test rows, in (0, 1); 100 rows at least (Roschewitz et al. 2021,
-            Section 4), where a person has 200.
+        test: the share of a person's rows that are test rows, in (0, 1); at least 100 rows (Roschewitz et al. 2021,
+            Section 4), if a person has 200.
         validation: the share of the other rows that are validation rows, in (0, 1).
 
     Example::
@@ -75,7 +75,7 @@ class HumanActivity(Source):
 
     @classmethod
     def known_files(cls) -> tuple[RemoteFile, ...]:
-        """The first file of the unpacked archive, beside which the others are."""
+        """Return the first file of the unpacked archive. The other files are in the same folder."""
         return (
             RemoteFile(
                 path="activity/UCI HAR Dataset/features.txt",
@@ -106,7 +106,9 @@ class HumanActivity(Source):
         return check_tables(tables)
 
     def _read(self, path: Path) -> tuple[pd.DataFrame, pd.Series, np.ndarray]:
-        """Features, activity and number of the person of each row: the training half, then the test half."""
+        """Return the features, the activity and the number of the person of each row, first of the training half, then
+        of the test half.
+        """
         import pandas as pd
 
         names = [line.strip().partition(" ")[2] for line in path.read_text(encoding="utf-8").splitlines()]

@@ -54,7 +54,7 @@ class Source(ABC):
     """The source of a federation's tables.
 
     Constructing a source only stores its arguments; :meth:`tables` finds and reads the files. The docstring of its
-    class states the clients, columns, target, splits and licence, and what to cite.
+    class describes clients, columns, targets, splits and licence, and what to cite.
 
     Attributes:
         name: the source's name on the command line.
@@ -67,10 +67,10 @@ class Source(ABC):
     known: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        """Check what several sources take: the shares of rows, and the clients.
+        """Check the arguments that several sources have: the shares of rows, and the clients.
 
         Raises:
-            ConfigError: a share outside (0, 1), or a client that there is not.
+            ConfigError: a share is outside (0, 1), or a client does not exist.
         """
         check_fractions(getattr(self, "test", 0.5), getattr(self, "validation", 0.5))
         own: Any = self
@@ -90,14 +90,14 @@ class Source(ABC):
             seed: the run's seed. Sources draw random splits from it, and ignore it where splits are given.
 
         Returns:
-            One table a client, in the order the clients were asked for, as :func:`check_tables` lets them pass.
+            One table for each client, in the order in which clients were asked for, checked by :func:`check_tables`.
         """
 
     def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
         """Return the tables of some clients. A source that can do so reads no others.
 
         Args:
-            clients: their names.
+            clients: the names of the clients.
             seed: see :meth:`tables`.
             share: sends facts to the other processes that read the rest; None if there are none.
 
@@ -123,8 +123,7 @@ def check_client_name(name: object) -> None:
     """Refuse a client name that cannot be a folder name, or that fedlit uses itself.
 
     Raises:
-        ConfigError: if the name is not made of letters, digits, ``_`` and ``-``, or is one that logs need for
-            themselves.
+        ConfigError: the name contains other characters than letters, digits, ``_`` and ``-``, or is one that logs use.
     """
     fits = isinstance(name, str) and _CLIENT_NAME.fullmatch(name) and len(name) <= _LONGEST_NAME
     plain = f"a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-', not '-' or '_' first"
@@ -174,7 +173,7 @@ def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> 
         how: further arguments of ``pandas.read_csv``.
 
     Raises:
-        DataError: it is damaged, or another file.
+        DataError: the file is damaged, or another one.
     """
     import pandas as pd
 
@@ -190,8 +189,8 @@ def published(path: Path, what: str = "the published file") -> AbstractContextMa
     """Turn whatever a reader raises for a damaged file into a :class:`DataError`.
 
     Args:
-        path: the file; messages name it.
-        what: what is expected of it.
+        path: the file, for messages.
+        what: what is expected of the file.
     """
     return told_as(lambda error: DataError(f"file {path}: expected {what}, found: {error}. Get the original again."))
 
@@ -200,7 +199,7 @@ def check_fractions(test: float, validation: float) -> None:
     """Refuse shares of rows that leave a split empty.
 
     Raises:
-        ConfigError: unless both lie strictly between 0 and 1.
+        ConfigError: one of them is not strictly between 0 and 1.
     """
     for key, value in (("test", test), ("validation", validation)):
         expect(0 < value < 1, key, "a share of the rows above 0 and below 1", value)
@@ -210,7 +209,7 @@ def check_names(names: Sequence[str]) -> list[str]:
     """Return the names if no two clients have the same one.
 
     Raises:
-        ConfigError: two clients have one name.
+        ConfigError: two clients have the same name.
     """
     # Compared without case: on some file systems a and A are one folder.
     for name, times in Counter(map(str.casefold, names)).items():
@@ -226,8 +225,8 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
     the plan define what happens to each.
 
     Raises:
-        ConfigError: for a client name that cannot be used, or two clients of one name.
-        DataError: for a table that cannot be used. The message names the client and the column or the split.
+        ConfigError: a client name is not allowed, or two clients have the same name.
+        DataError: a table cannot be used. The message names the client, and the column or split.
     """
     if not tables:
         raise DataError("expected at least one client, found none. Name the clients to read.")

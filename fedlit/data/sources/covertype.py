@@ -77,7 +77,7 @@ class Covertype(Source):
             zone and the wilderness area as categories), ``numbers`` for the same as numbers, ``raw`` for the file's 54
             columns, all as numbers. NOTE[DIFF]: the Global Layers paper has ordinal codes (D.1.1), as ``derived`` has;
             the published program standardises all eleven, as with ``numbers``.
-        positive: cover types that count as 1, all others as 0; null for the seven types themselves.
+        positive: the cover types that count as 1, while all others count as 0; null for the seven types themselves.
 
     Example::
 
@@ -114,7 +114,7 @@ class Covertype(Source):
         )
 
     def tables(self, seed: int) -> list[ClientTable]:
-        """Read the tables; ``seed`` is not used, since the splits are the file's own."""
+        """Read the tables. ``seed`` is not used, because the splits are those of the file."""
         frame, area, soil = self._read()
         features = frame[list(_NAMES[:-1])] if self.columns == "raw" else _derive(frame, area, soil)
         target = frame[_LABEL] if self.positive is None else frame[_LABEL].isin(self.positive)

@@ -67,7 +67,7 @@ class Heart(Source):
 
     @classmethod
     def known_files(cls) -> tuple[RemoteFile, ...]:
-        """The files, one for each site."""
+        """Return the files, one for each site."""
         return tuple(_FILES.values())
 
     def tables(self, seed: int) -> list[ClientTable]:

@@ -53,7 +53,7 @@ class OpenML(Source):
         test: the share of the rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
         task: what is predicted: ``classification``, ``regression`` or ``{name: regression, loss: huber}``. If None,
-            classification where OpenML calls the target nominal or it has few values.
+            classification if OpenML calls the target nominal or it has few values.
 
     Example::
 
@@ -115,7 +115,7 @@ class OpenML(Source):
         return check_tables([table])
 
     def _fetch(self) -> Any:
-        """The data set, with the target among its columns."""
+        """Return the data set, with the target among its columns."""
         from sklearn.datasets import fetch_openml
 
         folder = cache_folder() if self.root is None else Path(self.root).expanduser()

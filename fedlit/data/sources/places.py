@@ -29,12 +29,12 @@ class Place:
     """The location of one client's table.
 
     Attributes:
-        client: its name.
-        path: a file's path, or the URL of a database.
-        options: how it is read.
-        types: what is said of its columns.
-        note: what was made of its name, or which files beside it are not read.
-        root: a folder in which a relative path is looked up after the working directory; ``$FEDLIT_DATA`` if None.
+        client: the name of the client.
+        path: the path of a file, or the URL of a database.
+        options: the options for reading it.
+        types: the declared types of its columns.
+        note: how the client's name was derived, or which other files in the folder are not read.
+        root: a folder that is searched for a relative path after the working directory; ``$FEDLIT_DATA`` if None.
     """
 
     client: str
@@ -50,10 +50,10 @@ class Place:
         return "://" in self.path
 
     def find(self) -> Path:
-        """The file itself: in the working directory, in ``root`` or in the cache.
+        """Find the file in the working directory, in ``root`` or in the cache.
 
         Raises:
-            DataError: there is none.
+            DataError: there is no such file.
         """
         folders = [Path.cwd(), *search_roots(self.root)]
         places = [folder / Path(self.path).expanduser() for folder in folders]  # an absolute path replaces the folder
@@ -73,18 +73,18 @@ def places_of(
     source: str = "tables",
     endings: Sequence[str] = ENDINGS,
 ) -> list[Place]:
-    """Each client's place, in the order given; of a folder or pattern by name.
+    """Return each client's place, in the given order, or sorted by name for a folder or a pattern.
 
     Args:
-        files: as in a configuration.
-        read: how all are read; what a client says itself goes before it.
-        root: a folder in which relative paths are looked up too.
-        source: whose ``files`` it is; messages name it.
-        endings: of the files that count in a folder.
+        files: the setting in a configuration.
+        read: the options for reading all files; those of a single client take precedence.
+        root: a further folder that is searched for relative paths.
+        source: the source that has the setting ``files``, for messages.
+        endings: the endings of the files to read in a folder.
 
     Raises:
-        ConfigError: nothing, something else than files, or two files of one client.
-        DataError: a pattern or folder without files.
+        ConfigError: nothing is given, or something other than files, or two files for one client.
+        DataError: no file matches the pattern, or the folder has none.
     """
     read = dict(read or {})
     ReadOptions.from_dict(read, "read")  # of its own, so that its mistakes are not a client's
@@ -116,7 +116,7 @@ def places_of(
 def _found(
     pattern: str, root: str | None, source: str, endings: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The files of a folder or pattern, or one file, by client; and notes on them."""
+    """Return the files of a folder or a pattern, or a single file, by client, and notes on them."""
     if "://" in pattern:
         return {"all-rows": pattern}, {}
     for folder in (folders := [Path.cwd(), *search_roots(root)]):

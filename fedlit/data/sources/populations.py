@@ -34,15 +34,15 @@ _WORD = 5
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """The origin of all reads.
+    """The reference and the variants from which all reads are drawn.
 
     Attributes:
-        reference: (R,) codes of its bases.
-        sites: (S,) positions that vary, ascending.
-        alternative: (S,) code of the other base.
-        ancestral: (S,) its frequency in the population that all descend from.
-        frequencies: (populations, S) its frequency in each population.
-        recurrent: (R,) whether the five bases around a position are among the most frequent words.
+        reference: (R,) the codes of the reference's bases.
+        sites: (S,) the positions that vary, ascending.
+        alternative: (S,) the code of the other base.
+        ancestral: (S,) the frequency of the other base in the common ancestral population.
+        frequencies: (populations, S) the frequency of the other base in each population.
+        recurrent: (R,) whether the five bases around a position are one of the most frequent words.
     """
 
     reference: np.ndarray
@@ -92,11 +92,11 @@ class Populations(Source):
         reference: the number of bases of the reference.
         variants: the share of positions that vary, in [0, 1].
         divergence: F, in (0, 1): how far populations are from their common ancestor.
-        errors: probability that a base is read as another one.
+        errors: the probability that a base is read as another one.
         flipped: the numbers, from 1, of the populations whose labels of variants are flipped.
         flip: the share of positions at which labels are flipped, in [0, 1].
         test: the share of a client's reads that are test rows, in (0, 1).
-        validation: the share of its other reads that are validation rows, in (0, 1).
+        validation: the share of the client's other reads that are validation rows, in (0, 1).
 
     Example:
         >>> (first, *_) = Populations(populations=2, clients=1, reads=20, length=8, reference=100).tables(seed=0)
@@ -135,7 +135,7 @@ class Populations(Source):
         expect(known, "populations: flipped", f"numbers from 1 to {self.populations}", self.flipped)
 
     def world(self, seed: int) -> World:
-        """Reference, regions and variants."""
+        """Draw the reference, its regions and its variants."""
         rng = _generator(seed, "world")
         kinds = np.empty(0, np.int64)
         while len(kinds) < self.reference:

@@ -31,7 +31,7 @@ class Rdatasets(Tables):
 
     Args:
         item: the table's name, such as ``bdf``.
-        package: R's package, such as ``mlmRev``.
+        package: the R package, such as ``mlmRev``.
         target: the column to predict.
         client_column: the column that names the client of each row, such as a school.
         settings: further arguments of :class:`fedlit.Tables`, such as ``drop``, ``least_rows``, ``split`` and ``task``.

@@ -1,5 +1,5 @@
-"""Labelled reads of DNA: FASTA or FASTQ, a file for each client. As tables they have a column for each position, coded
-alike everywhere; to train on, and to be scored.
+"""Labelled DNA reads, in a FASTA or FASTQ file for each client. As tables, they have a column for each position, which
+all clients encode in the same way. They can be trained on and scored.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _LETTERS = np.array([*BASES, None], dtype=object)
 
 
 def codes_of(reads: Iterable[str], length: int, where: str) -> tuple[np.ndarray, list[str]]:
-    """Codes of bases (n, length) int8, −1 behind a read's end; longer reads are cut. Other letters for a base are
-    converted, which the notes list.
+    """Return the codes of bases (n, length) int8, with −1 after a read's end. Longer reads are cut. Other letters for a
+    base are converted, which notes report.
 
     Args:
         reads: texts of letters.
-        length: positions.
-        where: whose reads, for messages.
+        length: the number of positions.
+        where: the owner of the reads, for messages.
 
     Returns:
         The codes, and notes.
 
     Raises:
-        DataError: a letter that means no base.
+        DataError: a letter does not stand for a base.
 
     Example:
         >>> codes, notes = codes_of(["ACGTT", "u"], 4, "client 'north'")
@@ -80,7 +80,7 @@ def codes_of(reads: Iterable[str], length: int, where: str) -> tuple[np.ndarray,
 
 
 def position_names(length: int) -> list[str]:
-    """Names of the columns, whose order as text is that of positions.
+    """Return the names of the columns. Sorted as text, they are in the order of positions.
 
     Example:
         >>> position_names(10)[:2]
@@ -90,7 +90,7 @@ def position_names(length: int) -> list[str]:
 
 
 def are_positions(columns: Sequence[str]) -> bool:
-    """Return whether these are the columns of reads.
+    """Return whether the columns are those of reads.
 
     Example:
         >>> are_positions(["p1", "p2"]), are_positions(["age", "p2"])
@@ -100,7 +100,7 @@ def are_positions(columns: Sequence[str]) -> bool:
 
 
 def records_of(path: Path, where: str) -> list[tuple[str, str]]:
-    """Header and bases of each record of a FASTA or FASTQ file, packed or not.
+    """Return the header and the bases of each record of a FASTA or FASTQ file, compressed or not.
 
     Raises:
         ConfigError: dnaio is not installed.
@@ -120,11 +120,11 @@ def records_of(path: Path, where: str) -> list[tuple[str, str]]:
 
 
 def new_reads(path: Path, where: str) -> pd.DataFrame:
-    """The columns ``name`` and ``read`` of a FASTA or FASTQ file's records; labels in headers are not needed.
+    """Return the columns ``name`` and ``read`` of the records in a FASTA or FASTQ file. Headers need no labels.
 
     Args:
         path: the file.
-        where: whose it is and which, for messages.
+        where: the owner and the name of the file, for messages.
 
     Raises:
         ConfigError: dnaio is not installed.
@@ -137,18 +137,18 @@ def new_reads(path: Path, where: str) -> pd.DataFrame:
 
 
 def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return rows with a column for each position; bases are converted as in training.
+    """Return rows with a column for each position. Bases are converted in the same way as in training.
 
     Args:
-        frame: rows with the column ``read``; others pass as they are.
-        columns: of the positions, in their order.
-        where: whose rows, for messages.
+        frame: rows with the column ``read``; other rows are returned unchanged.
+        columns: the columns of the positions, in their order.
+        where: the owner of the rows, for messages.
 
     Returns:
         The rows without ``read`` and with all columns (None where there is no base), and notes.
 
     Raises:
-        DataError: no column of reads or positions, or a letter that means no base.
+        DataError: there is no column of reads or positions, or a letter does not stand for a base.
 
     Example:
         >>> import pandas as pd
@@ -192,13 +192,13 @@ class Reads(Source):
     - Splits: random by the run's seed, 20 % test, then 25 % of the rest validation.
 
     Args:
-        files: each client's name and its file; or a folder or pattern: a client for each file. Relative paths are
-            looked up in the working directory, then in ``root`` (``$FEDLIT_DATA`` if None), then in the cache.
+        files: maps each client's name to its file; or a folder or a pattern, in which each file is a client. Relative
+            paths are searched in the working directory, then in ``root`` (``$FEDLIT_DATA`` if None), then in the cache.
         length: the number of positions of a read. Longer reads are cut; shorter ones have no base and no label after
             their end.
-        root: a folder in which relative paths are looked up after the working directory.
+        root: a folder that is searched for relative paths after the working directory.
         test: the share of a client's reads that are test rows, in (0, 1).
-        validation: the share of its other reads that are validation rows, in (0, 1).
+        validation: the share of the client's other reads that are validation rows, in (0, 1).
 
     Example::
 
@@ -228,7 +228,7 @@ class Reads(Source):
         return check_tables([self._table(place, seed) for place in self._places().values()])
 
     def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
-        """Some clients' tables; reads no others' files."""
+        """Read some clients' tables. Other clients' files are not read."""
         places = self._places()
         chosen = choose_clients(clients, list(places), self.name)
         return check_tables([self._table(places[client], seed) for client in chosen])
@@ -266,17 +266,17 @@ def table_of(
     validation: float,
     notes: Sequence[str] = (),
 ) -> ClientTable:
-    """A client's table: categories ``p1``, ``p2``, … (with leading zeros) over all bases, missing behind a read's end,
-    and the target ``labels``.
+    """Return a client's table, with the columns ``p1``, ``p2``, … (with leading zeros) and the target ``labels``. Each
+    column has all bases as categories, and is missing after a read's end.
 
     Args:
-        client: its name.
-        codes: (n, length), as :func:`codes_of` gives them.
+        client: the name of the client.
+        codes: (n, length), the codes that :func:`codes_of` returns.
         labels: a text of ``length`` labels for each read.
-        seed: draws the splits.
+        seed: the seed of the splits.
         test: the share of reads that are test rows.
-        validation: the share of the others that are validation rows.
-        notes: what a person should know.
+        validation: the share of the other reads that are validation rows.
+        notes: what the user should know.
     """
     import pandas as pd
 

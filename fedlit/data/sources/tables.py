@@ -1,4 +1,4 @@
-"""One's own tables: a file, a sheet or a query for each client."""
+"""The user's tables: a file, a sheet or a query for each client."""
 
 from __future__ import annotations
 
@@ -47,32 +47,33 @@ class Tables(Source):
       column.
 
     Args:
-        files: each client's name and its file; or its name and ``{path: FILE, …}`` with how that file is read (see
-            :class:`fedlit.data.reading.ReadOptions`) and the ``types`` of its columns. A path is one of CSV (also
-            compressed), Parquet, Feather or Excel, or the URL of a database with a ``query``. Relative paths are looked
-            up in the working directory, then in ``root``, then in the cache. Or a folder or pattern: a client for each
-            file. Or one file, with ``client_column``.
-        target: the column to predict; one name for all clients, or by client's name or pattern. A list of columns of
-            two values each is ``task: multi_label``.
+        files: maps each client's name to its file, or to ``{path: FILE, …}`` with the options for reading this file
+            (see :class:`fedlit.data.reading.ReadOptions`) and the ``types`` of its columns. A path is that of a CSV
+            file (also compressed), a Parquet, Feather or Excel file, or the URL of a database with a ``query``.
+            Relative paths are searched in the working directory, then in ``root``, then in the cache. Alternatively a
+            folder or a pattern, in which each file is a client; or one file, with ``client_column``.
+        target: the column to predict; one name for all clients, or by client's name or pattern. A list of columns with
+            two values each means ``task: multi_label``.
         client_column: the column of one table that names the client of each row.
-        least_rows: with ``client_column``, clients of fewer rows are left out, with a note.
-        read: how all files are read: ``sep``, ``decimal``, ``encoding``, ``names``, ``missing``, ``rename``, …
+        least_rows: with ``client_column``, clients with fewer rows are left out, with a note.
+        read: the options for reading all files: ``sep``, ``decimal``, ``encoding``, ``names``, ``missing``, ``rename``,
+            …
         types: the types of columns: ``numeric``, ``categorical``, ``boolean``, ``date``, ``identifier``, ``text``,
             ``drop``; a list is the order of an ordinal column; ``{date: '%d/%m/%Y'}``.
-        drop: columns to leave out; one list for all clients (each drops the ones it has), or by client's name or
-            pattern.
-        root: a folder in which relative paths are looked up after the working directory; ``$FEDLIT_DATA`` if None.
-        split: ``stratified``, ``random``, ``{group: COLUMN}`` (rows of one group on one side), ``{time: COLUMN}`` (the
-            latest rows for test) or ``{column: COLUMN}`` (train, validation or test); for all clients, or by client's
-            name or pattern. By class where there are classes, else random, if None.
+        drop: the columns to leave out; one list for all clients (each drops the columns that it has), or by client's
+            name or pattern.
+        root: a folder that is searched for relative paths after the working directory; ``$FEDLIT_DATA`` if None.
+        split: ``stratified``, ``random``, ``{group: COLUMN}`` (rows of one group are in one split), ``{time: COLUMN}``
+            (the latest rows are test rows) or ``{column: COLUMN}`` (train, validation or test); for all clients, or by
+            client's name or pattern. If None, stratified by class if there are classes, otherwise random.
         test: the share of a table's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
-        unlabelled: ``refuse`` rows without a label, or ``drop`` them.
-        positive: the label that counts as positive where there are two; the larger one if None; one for all clients, or
-            by client's name or pattern.
-        task: what is predicted: ``classification``, ``regression``, ``counts``, ``multi_label`` or ``{name:
-            regression, loss: huber, targets: pooled}``; for all clients, or by client's name or pattern. If None,
-            classification, or multi_label where the target is a list.
+        unlabelled: whether to ``refuse`` rows without a label, or to ``drop`` them.
+        positive: the label that counts as positive if there are two; the larger one if None; one for all clients, or by
+            client's name or pattern.
+        task: what is predicted: ``classification``, ``regression``, ``counts``, ``multi_label`` or ``{name: regression,
+            loss: huber, targets: pooled}``; for all clients, or by client's name or pattern. If None, classification,
+            or multi_label if the target is a list.
 
     Example::
 
@@ -104,7 +105,7 @@ class Tables(Source):
     task: TaskSettings | None = None
 
     def __post_init__(self) -> None:
-        """Check the arguments, as far as no file must be read."""
+        """Check the arguments as far as this is possible without reading a file."""
         super().__post_init__()
         for column, said in (self.types or {}).items():
             check_declared(column, said)
@@ -126,7 +127,7 @@ class Tables(Source):
         return _with_tasks_noted(self._made(raws, seed))
 
     def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
-        """Some clients' tables; reads no others' files, where each has one."""
+        """Read some clients' tables. If each client has a file, other clients' files are not read."""
         if self.client_column is not None:
             return super().some(clients, seed, share)
         places = self._places()
@@ -139,7 +140,7 @@ class Tables(Source):
         return self._made(raws, seed)
 
     def sizes(self) -> dict[str, int] | None:
-        """Bytes of each client's file; None where clients are in one file or in a database."""
+        """Return the size of each client's file in bytes; None if all clients are in one file or in a database."""
         places = self._places()
         if self.client_column is not None or any(place.is_database for place in places.values()):
             return None
@@ -158,7 +159,7 @@ class Tables(Source):
         return places
 
     def _check_clients(self, clients: Sequence[str]) -> None:
-        """Refuse what is said of clients that are not there."""
+        """Refuse settings for clients that do not exist."""
         for key in _BY_CLIENT:
             if isinstance(value := getattr(self, key), dict):
                 check_patterns(f"tables: {key}", value, clients)
@@ -169,7 +170,7 @@ class Tables(Source):
         check_split(self.split, clients)
 
     def _check_columns(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Refuse columns that are said to be there and are nowhere."""
+        """Refuse settings for columns that no client has."""
         missing = (self.read or {}).get("missing")
         said = {key: getattr(self, key) or [] for key in ("types", "drop")}
         said["read: missing"] = list(missing) if isinstance(missing, dict) else []
@@ -184,7 +185,7 @@ class Tables(Source):
                         )
 
     def _of(self, key: str, client: str) -> Any:
-        """What a setting says of a client."""
+        """Return the value of a setting for a client."""
         value = getattr(self, key)
         return first_match(value, client) if isinstance(value, dict) else value
 
@@ -207,7 +208,7 @@ class Tables(Source):
         return check_tables(made)
 
     def _common(self, raws: Mapping[str, tuple[Raw, Place]]) -> tuple[Schema, list[Note]]:
-        """What one table's columns hold, at all clients alike, and notes on it."""
+        """Return the schema of one table's columns, which is the same at all clients, and notes on it."""
         import pandas as pd
 
         frames = [raw.frame for raw, _ in raws.values()]
@@ -221,7 +222,7 @@ class Tables(Source):
         return schema, notes
 
     def _find(self, clients: list[str], rows: pd.DataFrame, place: Place) -> tuple[Schema, pd.DataFrame, list[Note]]:
-        """Look at columns: the schema, the typed rows, and notes."""
+        """Return the schema of columns, the typed rows, and notes."""
         from fedlit.data.schema.schema import Schema
 
         types: dict[str, Declared] = {own: said for own, said in (self.types or {}).items() if own in rows}
@@ -240,7 +241,9 @@ class Tables(Source):
         return Schema.find(rows, said, Dialect(options.decimal, options.thousands, missing), reading, where)
 
     def _table(self, client: str, raw: Raw, place: Place, seed: int, schema: Schema | None) -> ClientTable:
-        """One client's table; ``schema`` where its columns were looked at together with others'."""
+        """Return one client's table. ``schema`` is given if its columns were examined together with those of other
+        clients.
+        """
         from fedlit.data.labels import read_target
 
         targets, split, frame, options = self._targets(client), own_split(self.split, client), raw.frame, place.options
@@ -288,7 +291,7 @@ class Tables(Source):
         return replace(table, notes=(*first, *raw.notes, *said, *labels.notes, *how, *_notes(table)))
 
     def _check_table(self, client: str, raw: Raw, place: Place, by: str | None) -> None:
-        """Refuse a table without its target or what it is split by, and columns of which two things are said."""
+        """Refuse a table without its target or the column to split by, and columns with contradictory settings."""
         targets, names = self._targets(client), list(map(str, raw.frame))
         for key, column in (*(("target", own) for own in targets), *([("split", by)] if by else [])):
             if column not in names:
@@ -308,7 +311,7 @@ class Tables(Source):
 
 
 def _hashed(key: pd.Series, missing: tuple[str | float, ...]) -> np.ndarray:
-    """The different values of an identifier as uint64, ascending; none where it numbers the rows."""
+    """Return the distinct values of an identifier as uint64, ascending; none if it only numbers the rows."""
     import pandas as pd
 
     from fedlit.data.schema.cells import Cells, plain_types
@@ -337,7 +340,7 @@ def _notes(table: ClientTable) -> list[str]:
 
 
 def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
-    """Tables, with a note at each client that predicts classes, unasked, while others predict a number."""
+    """Return the tables, with a note at each client that predicts classes by default while others predict a number."""
     tasks = {table.name: own_task(table.task, table.name) for table in tables}
     numbers = [name for name, task in tasks.items() if task and task["name"] in ("regression", "counts")]
 
@@ -356,7 +359,9 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
 
 
 def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str, tuple[Raw, Place]]:
-    """Split the rows of one table by the client that a column names; clients of fewer rows are left out."""
+    """Split the rows of one table by the column that names the client. Clients with fewer than ``least_rows`` rows are
+    left out.
+    """
     if column not in (names := list(map(str, raw.frame))):
         raise DataError(
             f"{raw.where}: expected the column {column!r} that names clients, found {', '.join(names[:20])}."

@@ -42,8 +42,8 @@ class VehicleSensors(Source):
     Args:
         root: the folder to look in first.
         clients: the sensors to read, ``sensor_01`` to ``sensor_23``; all if None.
-        test: the share of a sensor's rows that are test rows, in (0, 1); 100 rows at least (Roschewitz et al. 2021,
-            Section 4), where a sensor has 200.
+        test: the share of a sensor's rows that are test rows, in (0, 1); at least 100 rows (Roschewitz et al. 2021,
+            Section 4), if a sensor has 200.
         validation: the share of the other rows that are validation rows, in (0, 1).
 
     Example::
@@ -62,7 +62,7 @@ class VehicleSensors(Source):
 
     @classmethod
     def known_files(cls) -> tuple[RemoteFile, ...]:
-        """The one file."""
+        """Return the one file."""
         about = "23 sensors, 100 numbers a row, as MOCHA's MATLAB file"
         return (RemoteFile("vehicle/vehicle.mat", None, None, about, page="https://github.com/gingsmith/fmtl"),)
 
@@ -86,7 +86,7 @@ class VehicleSensors(Source):
         return check_tables(tables)
 
     def _read(self, path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Features (rows, 100) and labels 0 or 1 (rows,) of each sensor, in the file's order."""
+        """Return the features (rows, 100) and the labels 0 or 1 (rows,) of each sensor, in the order of the file."""
         from scipy.io import loadmat
 
         with published(path, f"cell arrays X and Y of {len(self.known)} sensors, of a MATLAB file up to version 7"):

@@ -26,10 +26,10 @@ class Adaptive(ServerOptimizer):
         lr: η, above 0: roughly how far an element moves in an exchange.
         beta1: β₁, in [0, 1).
         tau: τ, above 0: the size of Δ below which steps shrink with it.
-        weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
+        weights: whether every client counts the same (``uniform``) or by its number of training rows (``rows``).
 
     Raises:
-        ConfigError: a value out of range.
+        ConfigError: a value is out of range.
     """
 
     moments = ("first", "second")
@@ -51,7 +51,7 @@ class Adaptive(ServerOptimizer):
 
     @abstractmethod
     def second(self, last: Tensor, square: Tensor) -> Tensor:
-        """v, given the last one and Δ²."""
+        """Return the new v, given the last one and Δ²."""
 
 
 class FedAdagrad(Adaptive):
@@ -84,7 +84,7 @@ class FedAdam(Adaptive):
         beta1: β₁.
         beta2: β₂, in [0, 1).
         tau: τ.
-        weights: of clients.
+        weights: how clients are weighted; see :class:`Adaptive`.
 
     Example:
         >>> FedAdam(lr=0.1).beta2

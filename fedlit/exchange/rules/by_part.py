@@ -80,10 +80,10 @@ class ByPart(Rule):
         self._known: dict[str, str | None] = {}
 
     def part_of(self, name: str) -> str | None:
-        """The pattern that has a tensor; None where none matches it.
+        """Return the pattern that a tensor belongs to; None if no pattern matches it.
 
         Args:
-            name: of a tensor, or of a slice (``head.weight[Spruce]``).
+            name: the name of a tensor, or of a slice (``head.weight[Spruce]``).
         """
         if name not in self._known:
             tensor = name.partition("[")[0]
@@ -92,7 +92,7 @@ class ByPart(Rule):
         return self._known[name]
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
-        """Refuse a federated tensor without a part, a part without a tensor, and what a part's rule refuses."""
+        """Refuse a federated tensor without a part, a part without a tensor, and whatever a part's rule refuses."""
         found = {name: self.part_of(name) for name in sharing.all_names}
         lonely = [name for name, pattern in found.items() if pattern is None]
         more = f" and {len(lonely) - 1} more" if len(lonely) > 1 else ""
@@ -123,7 +123,7 @@ class ByPart(Rule):
     # ------------------------------------------------------------------ a round
 
     def begin(self, round: Round) -> Mapping[str, State]:
-        """Return what clients start from: for each part what its rule says."""
+        """Return what clients start from, as the rule of each part defines it."""
         return _joined(rule.begin(self._round(round, pattern)) for pattern, rule in self._rules.items())
 
     def __call__(self, round: Round) -> Mapping[str, State]:
@@ -137,7 +137,7 @@ class ByPart(Rule):
         return tuple(name for name in names if self.part_of(name) == pattern)
 
     def _round(self, round: Round, pattern: str) -> Round:
-        """Return the round as the rule of a part sees it: the clients that have sent some of the part."""
+        """Return the round as the rule of a part sees it, with the clients that have sent tensors of this part."""
         updates = {}
         for client, update in round.updates.items():
             if names := self._of(pattern, update.state):

@@ -22,7 +22,7 @@ Linkage = Literal["single", "complete", "average"]
 
 
 class _OfUpdates(Clustered):
-    """The base of both rules: it computes updates as differences from what each client received last."""
+    """The base class of both rules. It computes updates as differences from what each client received last."""
 
     facts = Facts(whole_rate=True)
     _memory: tuple[str, ...] = ("clusters", "before")
@@ -54,8 +54,8 @@ class _OfUpdates(Clustered):
         absent: Iterable[str] = (),
         **how: Any,
     ) -> Clusters:
-        """Agglomerative clustering by cosine distance; those who are absent, of whom nothing is known, go with the
-        most.
+        """Cluster clients agglomeratively by cosine distance. Absent clients, about which nothing is known, join the
+        largest cluster.
         """
         from sklearn.cluster import AgglomerativeClustering
 
@@ -73,8 +73,8 @@ class _OfUpdates(Clustered):
         return sort_clusters((*cluster, *absent) if cluster is largest else cluster for cluster in found)
 
     def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> list[State]:
-        """Take these clusters from now on; what each receives: its mean, or where nobody took part what it received
-        last.
+        """Use these clusters from now on, and return what each receives: the mean of its members, or what it received
+        last if none of them took part.
         """
         last = zip(self._clusters, self._before, strict=True)
         before = {client: state for cluster, state in last for client in cluster}
@@ -87,11 +87,11 @@ class _OfUpdates(Clustered):
         return list(self._before)
 
     def state_dict(self) -> dict[str, Any]:
-        """Clusters, and what each received last."""
+        """Return the clusters and what each of them received last."""
         return {**super().state_dict(), "clusters": [list(cluster) for cluster in self._clusters]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore."""
+        """Restore a state that :meth:`state_dict` returned."""
         super().load_state_dict(state)
         self._clusters = sort_clusters(state["clusters"])
 
@@ -106,10 +106,10 @@ class CFL(_OfUpdates):
     weights; the paper weights them by rows (``weights: rows``).
 
     Args:
-        epsilon_1: ε₁, the mean update's length below which a cluster may split.
+        epsilon_1: ε₁, the length of the mean update below which a cluster may split.
         epsilon_2: ε₂, the length above which some client's update must be. Both are in units of the parameters, and
             depend on the learning rate: see ``exchange/mean_update`` and ``exchange/largest_update``.
-        linkage: how the two halves are found.
+        linkage: the linkage by which the two halves are found.
         weights: see :class:`~fedlit.exchange.rules.clustered.Clustered`.
     """
 
@@ -125,7 +125,7 @@ class CFL(_OfUpdates):
         self.epsilon_1, self.epsilon_2 = epsilon_1, epsilon_2
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
-        """See the class."""
+        """Split clusters as the class describes it, and return them with their means."""
         updates = round.updates
         moved = self._updates(updates)
         similar = cosine_similarities(moved)
@@ -161,8 +161,8 @@ class Agglomerative(_OfUpdates):
     Args:
         after: the number of the exchange that clusters, from 1.
         clusters: the number of clusters; give this or ``distance``.
-        distance: cosine distance (1 − similarity) above which clusters are not joined.
-        linkage: of scikit-learn's AgglomerativeClustering.
+        distance: the cosine distance (1 − similarity) above which clusters are not joined.
+        linkage: the linkage of scikit-learn's AgglomerativeClustering.
         weights: see :class:`~fedlit.exchange.rules.clustered.Clustered`.
     """
 
@@ -186,7 +186,7 @@ class Agglomerative(_OfUpdates):
         self._rounds = 0
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
-        """See the class."""
+        """Cluster the clients if it is the exchange ``after``, and return the clusters with their means."""
         self._rounds += 1
         updates = round.updates
         moved = self._updates(updates)

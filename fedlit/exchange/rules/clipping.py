@@ -25,7 +25,7 @@ class NormBound(Moves):
     Args:
         attackers: the number to expect; too few clients for it are refused (see
             :class:`~fedlit.exchange.rules.robust.Robust`).
-        bound: M; in each round the median of ‖u_k‖ over clients if None. NOTE[DIFF]: in the paper it is a number.
+        bound: M; if None, the median of ‖u_k‖ over clients in each round. NOTE[DIFF]: in the paper it is a number.
 
     Example:
         >>> import torch
@@ -45,7 +45,7 @@ class NormBound(Moves):
         self.bound = bound
 
     def move(self, moved: Tensor, names: Sequence[str]) -> Tensor:
-        """The mean of what is left of it."""
+        """Return the mean of the clipped movements."""
         return clipped(moved, self.bound).mean(0)
 
 
@@ -61,7 +61,7 @@ class CenteredClipping(Moves):
     Args:
         attackers: the number to expect; too few clients for it are refused (see
             :class:`~fedlit.exchange.rules.robust.Robust`).
-        radius: τ; in each iteration the median of ‖u_k − v‖ over clients if None. In the paper it is a number.
+        radius: τ; if None, the median of ‖u_k − v‖ over clients in each iteration. In the paper it is a number.
         iterations: the number of times that v moves in a round; 1 in the paper.
 
     Example:
@@ -79,7 +79,7 @@ class CenteredClipping(Moves):
         self._centre: dict[str, Tensor] = {}
 
     def move(self, moved: Tensor, names: Sequence[str]) -> Tensor:
-        """The centre, moved."""
+        """Move the centre and return it."""
         sizes = [self._given[name].numel() if name in self._given else 0 for name in names]
         if all(name in self._centre for name in names):
             centre = torch.cat([self._centre[name].to(moved).flatten() for name in names])

@@ -20,7 +20,7 @@ __all__ = ["Clustered", "components", "cosine_similarities"]
 
 
 def components(clients: Iterable[str], connected: Iterable[tuple[str, str]]) -> Clusters:
-    """Connected components.
+    """Return the connected components of a graph of clients.
 
     Example:
         >>> components("abcd", [("a", "c"), ("c", "d")])
@@ -35,12 +35,12 @@ def components(clients: Iterable[str], connected: Iterable[tuple[str, str]]) -> 
 
 
 def flat(state: State, names: Iterable[str]) -> Tensor:
-    """Flatten several tensors into one vector, float32."""
+    """Return several tensors as one flat float32 vector."""
     return torch.cat([state[name].detach().flatten().float() for name in names])
 
 
 def cosine_similarities(updates: Mapping[str, Tensor]) -> dict[tuple[str, str], float]:
-    """Return the cosine similarity of each pair of vectors, by name; 0 where one of them is 0.
+    """Return the cosine similarity of each pair of vectors, by name; 0 if one of them is 0.
 
     Example:
         >>> cosine_similarities({"a": torch.tensor([1.0, 0.0]), "b": torch.tensor([-3.0, 0.0])})
@@ -57,7 +57,7 @@ class Clustered(Rule):
     """A rule with clusters. A subclass defines them, and what each cluster receives.
 
     Attributes:
-        weights: whether clients of a cluster count the same (``uniform``) or by their training rows (``rows``).
+        weights: whether the clients of a cluster count the same (``uniform``) or by their training rows (``rows``).
         clustering: the clusters of the last exchange; None before the first.
     """
 
@@ -71,12 +71,12 @@ class Clustered(Rule):
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """Return the clusters and the state that each receives, in the order of the clusters.
 
-        Clients that took no part or whose update was not finite are in a cluster too. What a state leaves out stays as
-        it is, or starts anew where it is not finite.
+        Clients that took no part, or whose update was not finite, are in a cluster too. A tensor that a state lacks
+        stays as it is, or is reset if it is not finite.
         """
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Refuse clients that federate different things, which cannot be compared."""
+        """Refuse clients with different federated tensors, because they cannot be compared."""
         first, *others = sorted(sharing.names)
         for other in others:
             for name in sorted({*sharing.names[first]} ^ {*sharing.names[other]}):
@@ -87,7 +87,7 @@ class Clustered(Rule):
                 )
 
     def mean_of(self, updates: Mapping[str, Update], clients: Iterable[str]) -> dict[str, Tensor]:
-        """The mean of some clients' states."""
+        """Return the mean of some clients' states."""
         return Mean(self.weights).average({client: updates[client] for client in clients})
 
     def __call__(self, round: Round) -> Mapping[str, State]:

@@ -22,12 +22,12 @@ from fedlit.sharing import Sharing, State
 __all__ = ["Curves", "FedGMCC", "bent", "mean_of_curve"]
 
 MEMORY = {"cpu": 2**24}
-"""Bytes that the curves that are trained at once may take, by kind of device: what stays in a processor's cache."""
+"""The bytes that curves may take that are trained at once, by kind of device; on a CPU, what fits into its cache."""
 ACCELERATOR_MEMORY = 2**30
 
 
 def bent(first: Tensor, bend: Tensor, last: Tensor, u: float) -> Tensor:
-    """A polygonal chain with one bend: ``first`` at u = 0, ``bend`` at 1/2, ``last`` at 1 (Eq. 3).
+    """Return a point of a polygonal chain with one bend: ``first`` at u = 0, ``bend`` at 1/2, ``last`` at 1 (Eq. 3).
 
     Example:
         >>> [float(bent(torch.tensor(0.0), torch.tensor(4.0), torch.tensor(2.0), u)) for u in (0, 0.25, 0.5, 1)]
@@ -37,19 +37,19 @@ def bent(first: Tensor, bend: Tensor, last: Tensor, u: float) -> Tensor:
 
 
 def mean_of_curve(first: Tensor, bend: Tensor, last: Tensor) -> Tensor:
-    """E_u of :func:`bent` for u uniform in [0, 1], the summand of Eq. 6: (first + 2 bend + last) / 4."""
+    """Return E_u of :func:`bent` for u uniform in [0, 1], the summand of Eq. 6: (first + 2 bend + last) / 4."""
     return (first + 2 * bend + last) / 4
 
 
 class Curves:
-    """Bent curves between pairs of functions, all at once.
+    """Curves with one bend between pairs of functions, computed all at once.
 
     Args:
         part: the function.
-        first: of each pair the parameters at u = 0, by name: (pairs, …).
-        last: those at u = 1.
-        x: inputs, the same for all pairs, (samples, *shape).
-        probabilities: whether the function's outputs are logits of which probabilities are compared.
+        first: the parameters of each pair at u = 0, by name: (pairs, …).
+        last: the parameters of each pair at u = 1.
+        x: the inputs, the same for all pairs, (samples, *shape).
+        probabilities: whether the function's outputs are logits whose probabilities are compared.
 
     Attributes:
         bend: the parameters at u = 1/2, which start halfway.
@@ -67,7 +67,7 @@ class Curves:
             self.target = self.outputs(self.last)
 
     def at(self, u: float, bend: State) -> dict[str, Tensor]:
-        """The curves' points at ``u``."""
+        """Return the points of the curves at ``u``."""
         return {name: bent(self.first[name], bend_of_one, self.last[name], u) for name, bend_of_one in bend.items()}
 
     def outputs(self, parameters: State) -> Tensor:
@@ -76,18 +76,18 @@ class Curves:
         return self.part.bounded(raw) if self.probabilities else raw
 
     def losses(self, parameters: State) -> Tensor:
-        """L = E‖f(x, w_l) − f(x, w)‖² of each pair over its inputs, (pairs,) (Eq. 5)."""
+        """Return L = E‖f(x, w_l) − f(x, w)‖² of each pair over its inputs, (pairs,) (Eq. 5)."""
         return (self.outputs(parameters) - self.target).square().flatten(2).sum(2).mean(1)
 
     def train(self, u: Iterable[float], lr: float, grid: int) -> tuple[Tensor, Tensor]:
-        """Gradient steps of the bends on L(u), one at each ``u`` in turn. Where L's mean along the curve becomes larger
-        than on the straight line, or is not finite, the bend stays halfway (NOTE[DIFF]: the paper has no such
+        """Take gradient steps of the bends on L(u), one at each ``u`` in turn. If the mean of L along a curve becomes
+        larger than along the straight line, or is not finite, the bend stays halfway (NOTE[DIFF]: the paper has no such
         precaution).
 
         Args:
             u: the points of the curves at which the steps are taken.
-            lr: learning rate.
-            grid: points at which L is taken.
+            lr: the learning rate.
+            grid: the number of points at which L is computed.
 
         Returns:
             L along the straight lines and along the curves, (grid, pairs) each.
@@ -112,12 +112,12 @@ class Curves:
 
     @torch.no_grad()
     def along(self, grid: int, bend: State) -> Tensor:
-        """L at the middles of ``grid`` equal pieces of [0, 1], (grid, pairs)."""
+        """Return L at the midpoints of ``grid`` equal intervals of [0, 1], (grid, pairs)."""
         return torch.stack([self.losses(self.at((step + 0.5) / grid, bend)) for step in range(grid)])
 
     def slopes(self, grid: int) -> Tensor:
-        """∂L/∂u of each pair, (grid, pairs): u at the middles of ``grid`` equal pieces of [0, 1], none of which is the
-        bend, where there is no derivative, if ``grid`` is even.
+        """Return ∂L/∂u of each pair at the midpoints of ``grid`` equal intervals of [0, 1], (grid, pairs). If ``grid``
+        is even, none of these points is the bend, where the derivative does not exist.
         """
         slopes = []
         for step in range(grid):
@@ -139,7 +139,7 @@ class Curves:
 
 
 class Joined(NamedTuple):
-    """The result of training the curve of a pair."""
+    """The result of training the curve of one pair."""
 
     barrier: float
     """The steepest rise of L along it."""
@@ -152,7 +152,7 @@ class Joined(NamedTuple):
 
     @property
     def loss(self) -> float:
-        """The training loss, L's mean along the curve."""
+        """The training loss: the mean of L along the curve."""
         return float(np.nan_to_num(np.mean(self.bent), nan=np.inf))
 
 
@@ -201,7 +201,7 @@ class FedGMCC(Clustered):
         move: the number of percentiles by which ε moves.
 
     Raises:
-        ConfigError: values out of range.
+        ConfigError: a value is out of range.
     """
 
     _memory = ("percentile", "losses", "companions", "last", "down")
@@ -237,14 +237,14 @@ class FedGMCC(Clustered):
         self._down: list[Clusters] = []
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Refuse a federated part that is no function, too."""
+        """Also refuse a federated part that is no function, or lacks the head if probabilities are compared."""
         super().check(sharing, rate, model, clients)
         fits = model.function().ends_in_head or self.outputs == "raw"
         wanted, mend = "the head in exchange.federated", "take outputs: raw"
         demand(fits, "FedGMCC: outputs: probabilities", wanted, "a part without it", mend)
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
-        """See the class."""
+        """Connect clients by curves as the class describes it, and return the clusters with their states."""
         updates = {client: round.updates[client] for client in sorted(round.updates)}
         pairs = list(combinations(updates, 2))
         inputs = self._draw(round, updates) if pairs else None
@@ -281,7 +281,7 @@ class FedGMCC(Clustered):
     def _everybody(
         self, receivers: Iterable[str], found: Clusters, states: list[State]
     ) -> tuple[Clusters, list[State]]:
-        """Clusters with those who took no part."""
+        """Return the clusters and their states, with the clients that took no part."""
         at = {client: number for number, cluster in enumerate(found) for client in cluster}
         whole = [list(cluster) for cluster in found]
         for client in sorted(receivers):
@@ -297,7 +297,7 @@ class FedGMCC(Clustered):
         return sort_clusters(whole), [states[number] for number in order]
 
     def _draw(self, round: Round, clients: Iterable[str]) -> tuple[Tensor, list[float]]:
-        """Inputs, and the points at which curves are trained: by the round's seed."""
+        """Draw the inputs, and the points at which curves are trained, from the round's seed."""
         assert round.model is not None
         generator = torch.Generator().manual_seed(round.seed)
         x = torch.rand(self.samples, *round.model.function().shape, generator=generator)
@@ -310,7 +310,7 @@ class FedGMCC(Clustered):
     def _join(
         self, round: Round, pairs: list[tuple[str, str]], inputs: tuple[Tensor, list[float]] | None
     ) -> dict[tuple[str, str], Joined]:
-        """Trained curves of some pairs."""
+        """Train the curves of some pairs."""
         if not pairs:
             return {}
         assert round.model is not None and inputs is not None
@@ -353,6 +353,6 @@ class FedGMCC(Clustered):
         self._percentile = min(100.0, max(0.0, self._percentile + up))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore."""
+        """Restore a state that :meth:`state_dict` returned."""
         super().load_state_dict(state)
         self._last, self._down = sort_clusters(state["last"]), [sort_clusters(down) for down in state["down"]]

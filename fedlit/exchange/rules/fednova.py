@@ -38,10 +38,10 @@ class FedNova(ServerOptimizer):
 
     Args:
         momentum: ρ of the clients' SGD, in [0, 1); 0 for plain SGD.
-        weights: p, the same for all (``uniform``) or by training rows (``rows``, as in the paper).
+        weights: p: the same for all clients (``uniform``) or by training rows (``rows``, as in the paper).
 
     Raises:
-        ConfigError: a momentum out of range.
+        ConfigError: the momentum is out of range.
 
     Example:
         >>> [round(FedNova(momentum=0.5).length(steps), 3) for steps in (1, 2, 10)]
@@ -57,12 +57,12 @@ class FedNova(ServerOptimizer):
         self.needs |= frozenset[Need]({"steps", "states"})
 
     def length(self, steps: int) -> float:
-        """‖a‖₁ of so many steps."""
+        """Return ‖a‖₁ for a number of steps."""
         rho = self.momentum
         return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho) if rho else float(steps)
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
-        """Refuse what breaks the sums, and say where steps are not as long as the rule believes."""
+        """Refuse settings that break the sums, and return a remark if steps are not as long as the rule assumes."""
         return "; ".join(dict.fromkeys(filter(None, (self._doubt(client, model.reset) for client in model.clients))))
 
     def _doubt(self, client: FederatedClient, reset: bool) -> str:
@@ -96,13 +96,13 @@ class FedNova(ServerOptimizer):
         return super().__call__(replace(round, updates=updates))
 
     def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
-        """The mean, as if all had taken τ̄ steps."""
+        """Return the mean, as if all clients had taken τ̄ steps."""
         return super().average({client: self._normalised(update, updates) for client, update in updates.items()})
 
     def step(
         self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Move a tensor to the mean."""
+        """Return the mean as the new value of a tensor."""
         return mean, {}
 
     def _normalised(self, update: Update, updates: Mapping[str, Update]) -> Update:
@@ -121,7 +121,7 @@ class FedNova(ServerOptimizer):
         return replace(update, state=state)
 
     def _factor(self, update: Update, others: list[Update]) -> float:
-        """τ̄ / ‖a_k‖₁; relative to the longest, so that among equals all are exactly 1."""
+        """Return τ̄ / ‖a_k‖₁. Lengths are relative to the longest, so that equal clients have factors of exactly 1."""
         longest = max(self.length(other.steps) for other in others)
         if not longest:
             return 1.0

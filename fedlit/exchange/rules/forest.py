@@ -104,12 +104,12 @@ class GrowForest(Rule):
         return "; ".join(words for words, true in said.items() if true)
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Refuse to share tensors as well."""
+        """Refuse federated tensors, which this rule does not use."""
         found, wanted = f"patterns that match {sharing.all_names[:1]}", "[] with GrowForest, which works by questions"
         demand(not sharing.all_names, "exchange.federated", wanted, found, "set exchange.federated: []")
 
     def __call__(self, round: Round) -> Mapping[str, State]:
-        """Grow trees, and give them to all."""
+        """Grow trees and send them to all clients."""
         clients, questions = list(round.updates), 0
 
         def ask(topic: str, told: Sequence[Mapping[str, NDArray] | None]) -> list[Arrays]:
@@ -170,7 +170,7 @@ def _tensor(array: NDArray) -> Tensor:
 
 
 def _sent(grown: Grown, seed: int) -> dict[str, Tensor]:
-    """The trees as clients take them; what was told of nodes that are split they do not need."""
+    """Return the trees as clients receive them. Clients do not need the sums of nodes that are split."""
     totals = grown.totals[grown.leaves]
     fits = totals.size and np.abs(totals).max() <= np.iinfo(np.int16).max
     sent: dict[str, Any] = {

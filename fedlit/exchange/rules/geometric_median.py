@@ -31,10 +31,10 @@ class GeometricMedian(Robust):
         attackers: the number to expect; too few clients for it are refused (see
             :class:`~fedlit.exchange.rules.robust.Robust`).
         iterations: the number of iterations; it is fixed, so that an accelerator need not wait.
-        smoothing: ν, in the unit of the tensors.
+        smoothing: ν, in the units of the tensors.
 
     Raises:
-        ConfigError: values out of range.
+        ConfigError: a value is out of range.
 
     Example:
         >>> import torch
@@ -52,7 +52,7 @@ class GeometricMedian(Robust):
         self.iterations, self.smoothing = iterations, smoothing
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
-        """The geometric median."""
+        """Return the geometric median."""
         found, tiny = middle(sent), torch.finfo(sent.dtype).tiny
         for _ in range(self.iterations):
             apart = (sent - found).norm(dim=1)

@@ -74,7 +74,7 @@ class IFCA(Clustered):
             self._picked[client] = int(torch.nan_to_num(losses, nan=torch.inf).argmin())
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
-        """See the class; a client that takes no part keeps its pick."""
+        """Average the models, let clients pick, and return the clusters. A client that takes no part keeps its pick."""
         for number in range(self.clusters):
             members = [client for client in round.updates if self._picked[client] == number]
             if members:

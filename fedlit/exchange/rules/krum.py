@@ -23,7 +23,7 @@ class Krum(Robust):
     clients with similar data.
 
     Args:
-        attackers: f, or its share of the clients.
+        attackers: f, as a number or as a share of the clients.
 
     Example:
         >>> import torch
@@ -38,15 +38,15 @@ class Krum(Robust):
 
     @staticmethod
     def fewest(attackers: int) -> int:
-        """2f + 3."""
+        """Return 2f + 3."""
         return 2 * attackers + 3
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
-        """The one in the midst."""
+        """Return the vector with the best score."""
         return sent[self._order(sent)[:1]].squeeze(0)
 
     def _order(self, sent: Tensor) -> Tensor:
-        """Clients, those in the midst of others first."""
+        """Return the positions of clients, ordered from the best score to the worst."""
         near = max(1, len(sent) - self.bears(len(sent)) - 2)
         # not by products of matrices: beside a huge vector, these cannot tell the others apart
         apart = torch.cdist(sent, sent, compute_mode="donot_use_mm_for_euclid_dist").square()
@@ -58,7 +58,7 @@ class MultiKrum(Krum):
     """Every client receives the mean of the clients with the best scores by :class:`Krum`.
 
     Args:
-        attackers: f, or its share of the clients.
+        attackers: f, as a number or as a share of the clients.
         keep: the number of clients in the mean; n − f if None.
 
     Example:
@@ -76,7 +76,7 @@ class MultiKrum(Krum):
         self.keep = keep
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
-        """The mean of those in the midst; of no more than n − f, whatever ``keep`` says."""
+        """Return the mean of the vectors with the best scores; of at most n − f, whatever ``keep`` is."""
         most = len(sent) - self.bears(len(sent))
         kept = self._order(sent)[: min(most, self.keep or most)]
         return sent[kept.sort().values].mean(0)

@@ -18,17 +18,17 @@ __all__ = ["Mean", "Sum", "counted", "mean", "spread"]
 
 @torch.no_grad()
 def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
-    """Σ w_k ω_k / Σ w_k for each name, over the clients that have it.
+    """Return Σ w_k ω_k / Σ w_k for each name, over the clients that have it.
 
     Sums in the order of the clients' names, whatever the order of the mapping, in float32 or better, on the tensors'
     device; the result has the tensors' dtype.
 
     Args:
-        states: client → named tensors; tensors of one name have one shape.
-        weights: client → positive weight; equal if None.
+        states: maps each client to its named tensors; tensors of one name have one shape.
+        weights: maps each client to its positive weight; equal weights if None.
 
     Raises:
-        ValueError: a weight that is not positive.
+        ValueError: a weight is not positive.
 
     Example:
         Three clients, two of which have the tensor:
@@ -44,12 +44,12 @@ def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None
 
 
 class Sum:
-    """Σ w_k ω_k of each name, client after client: the mean on its way.
+    """Accumulates Σ w_k ω_k for each name, one client after another.
 
     Attributes:
-        values: name → the sum so far, in float32 or better.
-        forms: name → the dtype of clients' tensors.
-        owners: name → who has added to it.
+        values: maps each name to the sum so far, in float32 or better.
+        forms: maps each name to the dtype of the clients' tensors.
+        owners: maps each name to the clients that have added to it.
     """
 
     def __init__(self) -> None:
@@ -59,10 +59,10 @@ class Sum:
         self._weights: dict[str, float] = {}
 
     def add(self, client: str, state: State, weight: float) -> None:
-        """Add a client's tensors; it must come behind all whose names come before its own.
+        """Add a client's tensors. Clients must be added in the order of their names.
 
         Raises:
-            ValueError: a weight that is not positive.
+            ValueError: the weight is not positive.
         """
         if weight <= 0:
             raise ValueError(f"expected positive weights, found {weight} of {client!r}")
@@ -80,7 +80,7 @@ class Sum:
             torch._foreach_add_([self.values[name] for name in others], terms, alpha=weight)
 
     def divided(self) -> dict[str, Tensor]:
-        """The mean."""
+        """Return the mean."""
         groups: dict[tuple[str, ...], list[str]] = {}
         for name, clients in self.owners.items():
             groups.setdefault(tuple(clients), []).append(name)
@@ -91,8 +91,8 @@ class Sum:
 
 
 def counted(round: Round) -> dict[str, Tensor]:
-    """Client → 1 if its update is among those that a rule was given, else 0: for rules whose clients keep something in
-    step with the server, which a client that was left out must not change.
+    """Map each client to 1 if the rule was given its update, otherwise to 0. Rules need this if their clients keep
+    state in step with the server, which a client that was left out must not change.
     """
     device = next((value.device for update in round.updates.values() for value in update.state.values()), None)
     yes, no = (torch.tensor(value, device=device) for value in (1.0, 0.0))
@@ -104,7 +104,7 @@ def _at_least_single(tensor: Tensor) -> Tensor:
 
 
 def spread(average: State, round: Round) -> dict[str, dict[str, Tensor]]:
-    """Give each client the tensors that it has."""
+    """Map each client to the averaged tensors that it has."""
     return {
         client: {name: average[name] for name in names if name in average} for client, names in round.receivers.items()
     }
@@ -114,7 +114,7 @@ class Mean(Rule):
     """Every client receives the mean of what clients send.
 
     Args:
-        weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
+        weights: whether every client counts the same (``uniform``) or by its number of training rows (``rows``).
     """
 
     facts = Facts(by_mean=True)
@@ -128,7 +128,7 @@ class Mean(Rule):
         return spread(self.average(round.updates), round)
 
     def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
-        """The mean of what clients sent, of each tensor over those that have it."""
+        """Return the mean of each tensor over the clients that sent it."""
         total = Sum()
         for client, update in sorted(updates.items()):
             total.add(client, update.state, self.weight(update))

@@ -32,7 +32,7 @@ class Median(Robust):
     """
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
-        """The median."""
+        """Return the median."""
         return middle(sent)
 
 
@@ -42,7 +42,7 @@ class TrimmedMean(Robust):
     It tolerates f attackers among n clients if n > 2f.
 
     Args:
-        attackers: f, or its share of the clients.
+        attackers: f, as a number or as a share of the clients.
 
     Example:
         >>> import torch
@@ -56,6 +56,6 @@ class TrimmedMean(Robust):
     by_setting = True
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
-        """The mean of what is left."""
+        """Return the trimmed mean."""
         trimmed = self.bears(len(sent))
         return sent.sort(0).values[trimmed : len(sent) - trimmed].mean(0)

@@ -38,7 +38,7 @@ class MixedEffects(Rule):
             inputs; 0 for no prior, but then classes that a column separates have no finite effects.
 
     Raises:
-        ConfigError: a ridge below 0.
+        ConfigError: the ridge is below 0.
         DataError: there are not more rows than effects.
     """
 
@@ -58,7 +58,7 @@ class MixedEffects(Rule):
         )
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Refuse other tensors than effects, and patterns that fit no column."""
+        """Refuse federated tensors that are not effects, and patterns that match no column."""
         odd = [name for name in sharing.all_names if not name.startswith(_PREFIX)]
         wanted = "exchange.federated: [effects] and clients of fedlit.MixedModel"
         demand(not odd, "exchange.rule: MixedEffects finds effects by name", wanted, "".join(odd[:1]))
@@ -68,7 +68,7 @@ class MixedEffects(Rule):
             demand(fits, "MixedEffects: slopes", f"patterns of columns such as {', '.join(columns[:8])}", pattern)
 
     def __call__(self, round: Round) -> Mapping[str, State]:
-        """See the class."""
+        """Fit a model for each output, and return the effects that each client receives."""
         outputs = dict.fromkeys(name.partition(": ")[0] for names in round.receivers.values() for name in names)
         received: dict[str, dict[str, Tensor]] = {client: {} for client in round.receivers}
         asked = 0
@@ -87,7 +87,7 @@ class MixedEffects(Rule):
 
 
 class _Problem:
-    """One output: its columns, and what sites say of them."""
+    """One output: its columns, and the questions that sites answer about it."""
 
     def __init__(self, round: Round, names: Sequence[str], slopes: Sequence[str], ridge: float) -> None:
         self.round, self.names, self.asked = round, list(names), 0
@@ -99,7 +99,7 @@ class _Problem:
         self.family, self.ridge = "gaussian" if self.output.endswith(" (number)") else "quasi", ridge
 
     def solve(self) -> reml.Fit:
-        """See :func:`fedlit.reml.solve`."""
+        """Return the fit (see :func:`fedlit.reml.solve`)."""
         try:
             fit, self.asked, found = reml.solve(self._ask, len(self.names), self.q, self.family, self.ridge)
         except ValueError as error:
@@ -113,7 +113,7 @@ class _Problem:
         return fit
 
     def _ask(self, theta: np.ndarray, at: np.ndarray, effects: np.ndarray) -> reml.Terms:
-        """The same question to all, and the sum of their answers."""
+        """Ask all clients the same question, and return the sum of their answers."""
         columns = zip(self.names, self.places, effects, strict=True)
         told = {name: _tensor([place, slope, effect]) for place, (name, slope, effect) in enumerate(columns)}
         question = Own("mixed", {**told, "theta": _tensor(theta), "at": _tensor(at)})
@@ -122,7 +122,7 @@ class _Problem:
         return {name: np.sum([own[name].numpy() for own in said], 0) for name in said[0]}
 
     def told(self, fit: reml.Fit, mine: Sequence[str]) -> dict[str, Tensor]:
-        """What a client receives: effects of its columns, and beside them what explains and predicts."""
+        """Return what a client receives: the effects of its columns, and what it needs to explain and predict."""
         at = [self.names.index(name) for name in mine]
         where = f"{DOWN}{self.output}/"
         rows = [[place, self.places[own], fit.effects[own]] for place, own in enumerate(at)]

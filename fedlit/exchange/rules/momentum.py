@@ -26,11 +26,11 @@ class FedAvgM(ServerOptimizer):
 
     Args:
         momentum: β, in [0, 1).
-        weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
+        weights: whether every client counts the same (``uniform``) or by its number of training rows (``rows``).
         lr: η, above 0.
 
     Raises:
-        ConfigError: a momentum or a learning rate out of range.
+        ConfigError: the momentum or the learning rate is out of range.
 
     Example:
         >>> FedAvgM(momentum=0.6).momentum

@@ -20,7 +20,7 @@ __all__ = ["Newton"]
 _log = logging.getLogger(__name__)
 
 STEPS, SMALL = 50, 1e-9
-"""At most so many steps; they end where none changes a coefficient by more than this."""
+"""The largest number of steps, and the change of coefficients below which they end."""
 
 
 _SAID = ("value", "gradient", "curvature")
@@ -28,16 +28,16 @@ _SAID = ("value", "gradient", "curvature")
 
 @dataclass
 class _Problem:
-    """Coefficients of one output, as the rows of some clients have them.
+    """The coefficients of one output, fitted to the rows of some clients.
 
     Attributes:
-        output: it.
-        names: of the coefficients, sorted.
-        clients: whose rows are asked, in the order of names → the coefficients that each has.
-        at: the best point that is known, (d,) float64.
-        step: what is tried from there.
-        value: there.
-        done: whether nothing better is to be found.
+        output: the output.
+        names: the names of the coefficients, sorted.
+        clients: maps each client whose rows are needed to the coefficients that it has, in the order of names.
+        at: the best known point, (d,) float64.
+        step: the step that is tried from there.
+        value: the value at the best known point.
+        done: whether no better point can be found.
     """
 
     output: str
@@ -54,11 +54,11 @@ class _Problem:
 
     @property
     def tried(self) -> Tensor:
-        """The next point."""
+        """The point that is tried next."""
         return self.at + self.step
 
     def take(self, value: Tensor, gradient: Tensor, curvature: Tensor, ridge: float) -> None:
-        """Go on from what clients said of :attr:`tried`: sums over them."""
+        """Update the point and the step, given the sums over clients at :attr:`tried`."""
         tried = self.tried
         value = value + 0.5 * ridge * tried.square().sum()
         if float(value) > self.value + 1e-12 * abs(self.value):
@@ -86,7 +86,7 @@ class Newton(Rule):
         ridge: the precision of the prior around 0, in units of scaled inputs.
 
     Raises:
-        ConfigError: a ridge that is not above 0.
+        ConfigError: the ridge is not above 0.
     """
 
     needs = frozenset({"answers"})
@@ -110,7 +110,7 @@ class Newton(Rule):
         )
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Refuse other tensors than coefficients; say who has nothing in common with anyone."""
+        """Refuse tensors that are not coefficients, and log which clients have nothing in common with any other."""
         odd = [name for name in sharing.all_names if not name.startswith("prior.") or tuple(sharing.forms[name][1])]
         wanted = "exchange.federated: [prior] and clients of fedlit.PooledLogistic"
         demand(not odd, "exchange.rule: Newton finds single coefficients by name", wanted, "".join(odd[:1]))
@@ -128,7 +128,7 @@ class Newton(Rule):
             )
 
     def __call__(self, round: Round) -> Mapping[str, State]:
-        """See the class."""
+        """Take Newton steps until all coefficients are found, and return each client's coefficients."""
         problems = self._problems(round)
         steps = 0
         while steps < STEPS and not all(problem.done for _, problem in problems):
@@ -155,7 +155,7 @@ class Newton(Rule):
         return client if self.of == "others" else ""
 
     def _problems(self, round: Round) -> list[tuple[str, _Problem]]:
-        """Return the problems by receiver, or one under the empty name."""
+        """Return pairs of a receiver's name and its problem; the name is empty if all clients share the problem."""
         shared, problems = _shared(round.receivers), []
         held = {client: _by_output(shared.intersection(round.receivers[client])) for client in sorted(round.updates)}
         for whose in sorted({self._whose(client) for client in round.receivers}):
@@ -171,7 +171,7 @@ class Newton(Rule):
         return problems
 
     def _ask(self, round: Round, problems: list[_Problem]) -> None:
-        """Ask all clients whose rows matter, and take a step in each problem."""
+        """Ask all clients whose rows are needed, and take a step in each problem."""
         ridge = torch.tensor(self.ridge, dtype=torch.float64)
         asked: dict[str, dict[str, list[_Problem]]] = {}
         for problem in problems:
@@ -202,7 +202,7 @@ def _output(name: str) -> str:
 
 
 def _by_output(names: Iterable[str]) -> dict[str, list[str]]:
-    """Output → names of its coefficients, sorted."""
+    """Map each output to the sorted names of its coefficients."""
     found: dict[str, list[str]] = {}
     for name in sorted(names):
         found.setdefault(_output(name), []).append(name)

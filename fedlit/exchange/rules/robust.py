@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def middle(values: Tensor) -> Tensor:
-    """The median along the first axis; of an even number, the mean of the two in the middle.
+    """Return the median along the first axis; for an even number, the mean of the two middle values.
 
     Example:
         >>> middle(torch.tensor([[1.0, 5.0], [3.0, 1e9], [2.0, 6.0]]))
@@ -54,7 +54,7 @@ class Robust(Rule):
 
     needs = frozenset({"states"})
     by_setting: ClassVar[bool] = False
-    """Whether ``attackers`` is in the equation; otherwise it is only held against what the rule tolerates."""
+    """Whether ``attackers`` is in the equation; otherwise it is only compared with what the rule tolerates."""
 
     def __init__(self, attackers: int | float = 1) -> None:
         fits = attackers >= 1 if isinstance(attackers, int) else isinstance(attackers, float) and 0 < attackers < 0.5
@@ -66,24 +66,24 @@ class Robust(Rule):
 
     @staticmethod
     def fewest(attackers: int) -> int:
-        """How many clients its theory needs for so many attackers among them: a majority of honest ones."""
+        """Return how many clients the rule's theory needs for a number of attackers: a majority of honest ones."""
         return 2 * attackers + 1
 
     def most(self, clients: int) -> int:
-        """How many attackers its theory allows among so many clients."""
+        """Return how many attackers the rule's theory allows among a number of clients."""
         found = 0
         while self.fewest(found + 1) <= clients:
             found += 1
         return found
 
     def expected(self, clients: int) -> int:
-        """How many attackers it is told to expect among so many clients."""
+        """Return how many attackers the rule is configured to expect among a number of clients."""
         if isinstance(self.attackers, int):
             return self.attackers
         return math.floor(round(self.attackers * clients, 9))  # 0.3 * 10 is 3.0000000000000004
 
     def bears(self, clients: int) -> int:
-        """How many attackers it tolerates among so many clients: its result stays near that of the others.
+        """Return how many attackers among a number of clients are tolerated: the result stays near that of the others.
 
         Example:
             >>> from fedlit.exchange.rules import Krum, Median
@@ -101,13 +101,13 @@ class Robust(Rule):
         return f"tolerates {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{single}"
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
-        """Refuse fewer clients in a round than the theory needs, of each part that is shared.
+        """Refuse rounds with fewer clients than the theory needs, for each part that is shared.
 
         Returns:
             How many attackers it tolerates.
 
         Raises:
-            ConfigError: with the part and who has it.
+            ConfigError: a part has too few clients; the message names the part and the clients that have it.
         """
         everybody = len(sharing.names)
         for owners, names in _groups(sharing.names).items():
@@ -152,8 +152,8 @@ class Robust(Rule):
         """Aggregate parameters that the same clients have.
 
         Args:
-            sent: [clients, numbers], in the order of clients' names, float64 where the device has it.
-            names: of the parameters, one behind the other in ``sent``.
+            sent: [clients, numbers], in the order of clients' names; float64 if the device has it.
+            names: the names of the parameters, in their order in ``sent``.
 
         Returns:
             [numbers].
@@ -180,7 +180,7 @@ class Moves(Robust):
 
     @torch.no_grad()
     def begin(self, round: Round) -> Mapping[str, State]:
-        """Remember what clients start from, which is the same at all who are honest."""
+        """Remember what clients start from, which is the same for all honest clients."""
         parameters = {name: round.updates[name].parameters for name in sorted(round.updates)}
         for owners, names in _groups(parameters).items():
             states = [round.updates[name].state for name in owners]
@@ -197,7 +197,7 @@ class Moves(Robust):
 
     @abstractmethod
     def move(self, moved: Tensor, names: Sequence[str]) -> Tensor:
-        """How far the result moves, [numbers], given how far clients moved, [clients, numbers]."""
+        """Return how far the result moves, [numbers], given how far clients moved, [clients, numbers]."""
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
@@ -209,14 +209,14 @@ class Moves(Robust):
 
 
 def clipped(moved: Tensor, bound: float | None) -> Tensor:
-    """Vectors, [clients, numbers], none longer than the bound; than the median of their lengths if None."""
+    """Return vectors, [clients, numbers], shortened to at most the bound, or if None, to their median length."""
     lengths = moved.norm(dim=1)
     most = middle(lengths) if bound is None else torch.full_like(lengths[0], bound)
     return moved * torch.where(lengths > most, most / lengths.clamp_min(torch.finfo(lengths.dtype).tiny), 1.0)[:, None]
 
 
 def check_bound(rule: Rule, key: str, bound: float | None) -> None:
-    """Refuse a length that is none."""
+    """Refuse a bound that is not a finite length above 0."""
     mend = "leave it out for the median of what clients move"
     demand(bound is None or 0 < bound < math.inf, f"{type(rule).__name__}: {key}", "a length above 0", bound, mend)
 
@@ -226,7 +226,7 @@ def _attackers(number: int) -> str:
 
 
 def _groups(names: Mapping[str, Any]) -> dict[tuple[str, ...], list[str]]:
-    """Owners, in order → the names that these have."""
+    """Map the owners of tensors, in the order of names, to the names of the tensors that exactly these have."""
     owners: dict[str, list[str]] = {}
     for client in sorted(names):
         for name in names[client]:
@@ -238,12 +238,12 @@ def _groups(names: Mapping[str, Any]) -> dict[tuple[str, ...], list[str]]:
 
 
 def _matrix(states: Sequence[State], names: Sequence[str]) -> Tensor:
-    """[clients, numbers]. Wide, so that the square of a huge number is a number."""
+    """Return [clients, numbers], in a wide dtype so that the square of a huge number is finite."""
     wide = torch.float32 if states[0][names[0]].device.type == "mps" else torch.float64  # Apple's GPUs have no other
     return torch.stack([torch.cat([state[name].detach().to(wide).flatten() for name in names]) for state in states])
 
 
 def _tensors(vector: Tensor, names: Sequence[str], like: State) -> dict[str, Tensor]:
-    """Named tensors again."""
+    """Split a vector into named tensors."""
     parts = vector.split([like[name].numel() for name in names])
     return {name: part.view(like[name].shape).to(like[name].dtype) for name, part in zip(names, parts, strict=True)}

@@ -28,7 +28,7 @@ class ServerOptimizer(Mean):
 
     Args:
         lr: the server's learning rate, above 0.
-        weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
+        weights: whether every client counts the same (``uniform``) or by its number of training rows (``rows``).
 
     Raises:
         ConfigError: a learning rate out of range.
@@ -43,10 +43,10 @@ class ServerOptimizer(Mean):
         self._moments: dict[str, dict[str, Tensor]] = {moment: {} for moment in self.moments}
 
     def in_range(self, key: str, value: float, low: float, high: float = float("inf"), open_low: bool = False) -> float:
-        """A setting within [low, high), or (low, high).
+        """Return a setting that lies within [low, high), or (low, high), and refuse any other.
 
         Raises:
-            ConfigError: it is not.
+            ConfigError: the setting is out of range.
         """
         wanted = f"a number above {low}" if high == float("inf") else f"a number in [{low}, {high:g})"
         demand(
@@ -55,7 +55,7 @@ class ServerOptimizer(Mean):
         return value
 
     def begin(self, round: Round) -> Mapping[str, State]:
-        """Remember what clients start from, which is the same at all."""
+        """Remember what clients start from, which is the same for all."""
         for update in round.updates.values():
             self._given |= {name: value.clone() for name, value in update.state.items() if name not in self._given}
         return {}
@@ -88,10 +88,10 @@ class ServerOptimizer(Mean):
         """Return the new value of a tensor.
 
         Args:
-            name: of the tensor.
+            name: the name of the tensor.
             before: w, float32 or better.
             mean: w̄.
-            moments: what :attr:`moments` names, as the last step left it; None before the first.
+            moments: maps each name in :attr:`moments` to its value after the last step; None before the first.
 
         Returns:
             The new w, and the moments.

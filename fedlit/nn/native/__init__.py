@@ -1,4 +1,4 @@
-"""Compiled kernels for parts of networks that plain torch operations serve badly; always beside a torch reference."""
+"""Compiled kernels for parts of networks that plain torch operations serve badly. Each has a torch reference."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ class Fusable(nn.Module):
 
     @abstractmethod
     def why_not_fused(self) -> str:
-        """Why the twin cannot be used; empty if it can."""
+        """Return why the twin cannot be used; an empty text if it can."""

@@ -32,7 +32,7 @@ def cache_folder() -> Path:
 
 @cache
 def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL | None:
-    """The compiled source, from the cache if it was compiled before; None, said once, where that is not possible.
+    """Return the compiled source, from the cache if it was compiled before; None, with one warning, if impossible.
 
     The cache's key covers the source, the flags, the compiler and the processor, so that a cache in a shared home
     folder serves machines that differ.
@@ -74,17 +74,17 @@ def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL 
 
 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
-    """A tensor's memory, as an argument; the tensor must be contiguous and outlive the call."""
+    """Return the address of a tensor's memory as an argument. The tensor must be contiguous and outlive the call."""
     return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
 
 
 def stack_first(size: int, value: Any, dim: int | None) -> Any:
-    """An argument under ``vmap`` as a kernel for stacks reads it: contiguous, the stack as its first dimension.
+    """Return an argument under ``vmap`` as kernels for stacks read it: contiguous, with the stack as first dimension.
 
     Args:
-        size: of the stack.
-        value: a tensor; anything else is left as it is.
-        dim: the dimension that is the stack's; None for a tensor that all have in common, which is repeated.
+        size: the size of the stack.
+        value: a tensor; anything else is returned as it is.
+        dim: the dimension of the stack; None for a tensor that all networks have in common, which is repeated.
     """
     if not isinstance(value, Tensor):
         return value

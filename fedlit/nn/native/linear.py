@@ -19,7 +19,7 @@ FEW_ROWS = 32
 
 
 class StackedLinear(Function):
-    """x Wᵀ + b of (stack, n, inputs), (stack, outputs, inputs) and (stack, outputs) or None.
+    """x Wᵀ + b, where x is (stack, n, inputs), W is (stack, outputs, inputs) and b is (stack, outputs) or None.
 
     Under ``vmap`` it takes the place of ``torch.nn.functional.linear``, whose weight gradient comes out transposed
     there and is copied when it is accumulated: a quarter of a small network's step.
@@ -27,7 +27,7 @@ class StackedLinear(Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None, compiled: bool) -> Tensor:
-        """Batched product, by the compiled kernel where ``compiled`` and the batches have few rows."""
+        """Return the batched product, by the compiled kernel if ``compiled`` is set and the batches have few rows."""
         library = _library(x, compiled)
         if library is None:
             return x @ weight.mT if bias is None else torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
@@ -47,7 +47,7 @@ class StackedLinear(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of x, weight and bias, each in the layout of its tensor."""
+        """Return the gradients of x, weight and bias, each in the layout of its tensor."""
         x, weight = ctx.saved_tensors
         gradient = gradients[0]
         library = _library(x, ctx.compiled)
@@ -66,7 +66,7 @@ class StackedLinear(Function):
     def vmap(
         info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, compiled: bool
     ) -> tuple[Tensor, int]:
-        """Rows of further dimensions count as rows; what is not stacked is repeated."""
+        """Apply the layer to a stack. Further dimensions count as rows; tensors that are not stacked are repeated."""
         x, weight, bias = (
             stack_first(info.batch_size, *pair) for pair in zip((x, weight, bias), in_dims[:3], strict=True)
         )

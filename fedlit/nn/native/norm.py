@@ -18,7 +18,7 @@ SOURCE = Path(__file__).with_name("norm.cpp")
 
 
 class StackedNorm(Function):
-    """Under ``vmap`` it takes the place of ``torch.nn.functional.batch_norm`` of (n, channels) float32.
+    """Replaces ``torch.nn.functional.batch_norm`` of (n, channels) float32 under ``vmap``.
 
     Tensors are (stack, n, channels) and (stack, channels). Returns the output, and mean and 1 / standard deviation for
     backward.
@@ -41,7 +41,7 @@ class StackedNorm(Function):
         momentum: float,
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Normalise; the running statistics are updated in place."""
+        """Normalise, and update the running statistics in place."""
         library = load(SOURCE, ())
         assert library is not None
         out, mean, rstd = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
@@ -63,7 +63,7 @@ class StackedNorm(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of x, weight and bias."""
+        """Return the gradients of x, weight and bias."""
         x, weight, mean, rstd = ctx.saved_tensors
         library = load(SOURCE, ())
         assert library is not None
@@ -76,6 +76,8 @@ class StackedNorm(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
-        """The stack is the first dimension; running statistics must be there already, since they are changed."""
+        """Apply the normalisation with the stack as the first dimension. Running statistics must be stacked already,
+        because they are changed.
+        """
         stacked = [stack_first(info.batch_size, *pair) for pair in zip(arguments, in_dims, strict=True)]
         return StackedNorm.apply(*stacked), (0, 0, 0)

@@ -22,21 +22,21 @@ MAX_TOKENS = 128
 
 @dataclass(frozen=True)
 class TokenKernel:
-    """From columns to tokens after the last block, for one network or a stack of networks of equal shape.
+    """Maps columns to tokens after the last block, for one network or a stack of networks of equal shape.
 
     Shape:
         - x: (rows, tokens) float32 on the CPU, or (stack, rows, tokens)
         - output: (rows, tokens * width), or (stack, rows, tokens * width)
 
     Attributes:
-        tokens: columns, at most 128.
-        blocks: transformer blocks.
-        width: of a token.
-        heads: of attention.
-        hidden: width inside the feed-forward.
+        tokens: the number of columns, at most 128.
+        blocks: the number of transformer blocks.
+        width: the width of a token.
+        heads: the number of attention heads.
+        hidden: the width inside the feed-forward.
         gated: whether the feed-forward has w3.
-        momentum: of the running statistics.
-        eps: of the normalisations.
+        momentum: the momentum of the running statistics.
+        eps: the eps of the normalisations.
     """
 
     tokens: int
@@ -50,19 +50,19 @@ class TokenKernel:
 
     @property
     def library(self) -> ctypes.CDLL | None:
-        """The compiled kernel; None where it cannot be compiled."""
+        """The compiled kernel; None if it cannot be compiled."""
         names = ("WIDTH", "HEADS", "HIDDEN", "GATED")
         return load(SOURCE, tuple(zip(names, (self.width, self.heads, self.hidden, int(self.gated)), strict=True)))
 
     def __call__(
         self, x: Tensor, parameters: Sequence[Tensor | None], running: Sequence[Tensor], training: bool
     ) -> Tensor:
-        """Apply.
+        """Apply the kernel.
 
         Args:
-            x: see the class.
-            parameters: of the network, then of each block, in the order of ``tokens.cpp``.
-            running: mean and variance of each normalisation; updated in training.
+            x: the columns; see the class.
+            parameters: the parameters of the network, then of each block, in the order of ``tokens.cpp``.
+            running: the mean and the variance of each normalisation; updated in training.
             training: whether the normalisations use the batch's statistics.
         """
         save = training or torch.is_grad_enabled()
@@ -71,7 +71,7 @@ class TokenKernel:
 
 
 class _Tokens(Function):
-    """Forward returns (out, statistics, saved); the latter two are for backward."""
+    """The kernel as a function. Forward returns (out, statistics, saved); the latter two are for backward."""
 
     @staticmethod
     def forward(
@@ -143,7 +143,7 @@ class _Tokens(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *rest: Any) -> tuple[Any, Any]:
-        """A stack of networks in one call; what is not stacked already is repeated."""
+        """Compute a stack of networks in one call. Tensors that are not stacked already are repeated."""
         stacked = [stack_first(info.batch_size, *pair) for pair in zip((x, *rest), in_dims, strict=True)]
         return _Tokens.apply(*stacked), (0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""What watches a run."""
+"""Callbacks that watch a run."""
 
 from fedlit.train.callbacks.board import Board
 from fedlit.train.callbacks.checkpoint import Checkpoints

@@ -1,5 +1,5 @@
-"""What TensorBoard shows beside curves over steps: the plan, the configuration, how long an epoch takes, the best score
-so far, and pictures of the last predictions.
+"""What TensorBoard shows in addition to curves over steps: the plan, the configuration, how long epochs take, the best
+score so far, and pictures of the last predictions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Board(Callback):
     how long an epoch and its validation take (no two runs agree on them, so nothing is computed from them).
 
     Args:
-        plan: as Markdown, shown in the federation's run.
+        plan: the plan as Markdown, shown in the federation's run.
         settings: the configuration's keys and values, shown as hyperparameters.
     """
 
@@ -43,15 +43,15 @@ class Board(Callback):
         self._epoch_began = self._validation_began = self._validated = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """The best score so far."""
+        """Return the best score so far."""
         return {"best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the best score so far."""
         self._best = state_dict["best"]
 
     def on_fit_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Plan and configuration."""
+        """Write the plan and the configuration."""
         for logger in boards(trainer):
             if self.plan is not None:
                 with spared_logger(logger):
@@ -60,15 +60,15 @@ class Board(Callback):
             log_hyperparams(trainer, self.settings)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Look at the clock."""
+        """Note the time."""
         self._epoch_began, self._validated = time.perf_counter(), 0.0
 
     def on_validation_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Look at the clock."""
+        """Note the time."""
         self._validation_began = time.perf_counter()
 
     def on_validation_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """How long it took, and the best score so far."""
+        """Write how long validation took, and the best score so far."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
         took = time.perf_counter() - self._validation_began
@@ -89,17 +89,17 @@ class Board(Callback):
                 logger.log_outcome(values, step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """How long it took, without its validation."""
+        """Write how long the epoch took, without its validation."""
         took = time.perf_counter() - self._epoch_began - self._validated
         log_scalars(trainer, {"seconds/train": took}, pl_module.federation.step)
 
     def on_fit_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Pictures of the last validation."""
+        """Draw pictures of the last validation."""
         if "validation" in pl_module.federation.evaluations.scoring:
             self._draw(trainer, pl_module, "validation")
 
     def on_test_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Pictures of the test, and its score beside those of other runs."""
+        """Draw pictures of the test, and write its score for the comparison with other runs."""
         results = pl_module.results["test"]
         if (mean := _mean(results)) is not None:
             self._compare_by(trainer, {f"test/{results.main.name}": mean}, results.step)
@@ -132,8 +132,8 @@ def _mean(results: Results) -> float | None:
 
 
 def _micro(metrics: Any) -> list[torch.Tensor]:
-    """Whether each row is of each class, and the probability that it was given: of several classes the micro-average;
-    empty for a number, or for a metric of the client's own.
+    """Return whether each row is of each class, and the probability that it was given; for several classes, this is the
+    micro-average. Empty for a number, or for a client's own metric.
     """
     ranked = metrics.ranked() if isinstance(metrics, SiteMetrics) else {}
     return [torch.from_numpy(np.concatenate(rows)) for rows in zip(*ranked.values(), strict=True)]

@@ -1,4 +1,4 @@
-"""Which checkpoints a run keeps, and how they are written."""
+"""The checkpoints that a run keeps, and how they are written."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ ScoresOf = Mapping[str, tuple[Score, ...]]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the target and renames, so that a process killed while writing leaves the previous checkpoint
-    whole.
+    """Writes next to the target and then renames the file, so that a process that is killed while it writes leaves the
+    previous checkpoint whole.
 
     (Lightning's own writing goes through the system's temporary folder; across file systems that last move is a copy.)
 
     Args:
-        group: the processes that write a checkpoint together; one if None.
-        clients: whose part is read; all if None.
+        group: the processes that write a checkpoint together; one process if None.
+        clients: returns the clients whose part is read; all if None.
     """
 
     def __init__(self, group: Group | None = None, clients: Callable[[], Collection[str]] | None = None) -> None:
@@ -48,10 +48,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self.group, self.clients = group or Group(), clients
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
-        """See the class.
+        """Write a checkpoint as the class describes it.
 
         Raises:
-            RunError: it cannot be written; says what is left to continue from.
+            RunError: the checkpoint cannot be written; the message names what is left to continue from.
         """
         target = Path(path)
         before = target.with_name(PREVIOUS) if target.name == LAST else None
@@ -71,19 +71,19 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return load(Path(path), None if self.clients is None else self.clients())
 
     def remove_checkpoint(self, path: Any) -> None:
-        """The first of several processes removes it."""
+        """Remove a checkpoint; only the first of several processes does."""
         if self.group.rank == 0:
             Path(path).unlink(missing_ok=True)
 
 
 class LastCheckpoint(Checkpoint):
-    """Writes one file again and again, at the end of epochs, and always at the end of training.
+    """Writes one file again and again, at the end of epochs and always at the end of training.
 
     Args:
         path: the file.
-        every: epochs between two writings, at least.
-        seconds: time between two writings, at least: writing the optimizers' state of all clients can take as long
-            as a few aligned steps.
+        every: the least number of epochs between two writings.
+        seconds: the least time between two writings, in seconds: writing the optimizers' state of all clients can take
+            as long as a few aligned steps.
     """
 
     def __init__(self, path: Path, every: int, seconds: float) -> None:
@@ -91,7 +91,7 @@ class LastCheckpoint(Checkpoint):
         self._written = -math.inf  # the first epoch's end is always written, so that there is something to resume
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Write if it is time."""
+        """Write the checkpoint if it is due."""
         epochs = trainer.current_epoch + 1
         last = trainer.should_stop or epochs == trainer.max_epochs or trainer.global_step == trainer.max_steps
         due = last or (epochs % self.every == 0 and time.monotonic() - self._written >= self.seconds)
@@ -103,7 +103,7 @@ class LastCheckpoint(Checkpoint):
 
 @dataclass
 class Checkpoints:
-    """What is kept in a run's ``checkpoints`` folder: ``last.ckpt`` to resume from, and the best ones.
+    """The checkpoints in a run's ``checkpoints`` folder: ``last.ckpt``, which can be resumed, and the best ones.
 
     A full checkpoint holds the clients' tensors and their optimizers' state (about three times the size under Adam);
     one with weights only can be tested but not resumed.
@@ -113,8 +113,8 @@ class Checkpoints:
         seconds: the least time between two writings of ``last.ckpt``; it is always written after the first epoch and at
             the end.
         best: the number of best checkpoints that are also kept; 0 for none.
-        monitor: the score that says which are best: a mean over clients (``val/auroc``) or a client's
-            (``comanche/val/auroc``); if None, the main score of the clients' tasks (``val/auroc``, ``val/rmse``), and
+        monitor: the score that decides which are best: a mean over clients (``val/auroc``) or the score of one client
+            (``comanche/val/auroc``); if None, the main score of the clients' tasks (``val/auroc``, ``val/rmse``), or
             ``val/loss`` if the clients have different tasks.
         mode: whether larger or smaller is better; if None, it follows from the score.
         best_weights_only: whether best checkpoints leave out the optimizers' state.
@@ -135,7 +135,9 @@ class Checkpoints:
             )
 
     def watched(self, scores_of: ScoresOf, others: bool = False) -> tuple[str, Literal["min", "max"]]:
-        """The score that says which are best, and whether a small or a large one is good; see :func:`check_monitor`."""
+        """Return the score that decides which checkpoints are best, and whether a small or a large one is good; see
+        :func:`check_monitor`.
+        """
         main = main_score(scores_of)
         if self.monitor is None and any(scores[0] != main for scores in scores_of.values()):
             _log.warning("clients have different tasks: the best checkpoint is that of least val/loss, their mean loss")
@@ -148,7 +150,7 @@ class Checkpoints:
         return monitor, self.mode or mode
 
     def callbacks(self, folder: Path, scores_of: ScoresOf, others: bool = False) -> list[Checkpoint]:
-        """The Lightning callbacks that write into ``folder``; see :func:`check_monitor`."""
+        """Return the Lightning callbacks that write into ``folder``; see :func:`check_monitor`."""
         last = LastCheckpoint(folder / LAST, self.every, self.seconds)
         if not self.best:
             return [last]
@@ -167,17 +169,18 @@ class Checkpoints:
 
 
 def check_monitor(key: str, monitor: str, scores_of: ScoresOf, others: bool = False) -> None:
-    """Refuse, before the first step, a score that nobody will log.
+    """Refuse, before the first step, a score that will not be logged.
 
     Args:
-        key: where it stands, for the message.
-        monitor: the score: a mean over clients (``val/auroc``), the worst client's (``val/worst/auroc``) or a client's
-            (``wine/val/auroc``); what is logged in training (``train/loss``) is not known before and passes.
-        scores_of: client → its scores, the main one first.
-        others: whether callbacks of a person's own may log more, of any name.
+        key: the configuration key, for the message.
+        monitor: the score: a mean over clients (``val/auroc``), the worst client's (``val/worst/auroc``) or one
+            client's (``wine/val/auroc``). Names that are logged in training (``train/loss``) are not known beforehand,
+            so they are accepted.
+        scores_of: maps each client to its scores, the main one first.
+        others: whether the user's callbacks may log further scores, of any name.
 
     Raises:
-        ConfigError: no client has it.
+        ConfigError: no client has the score.
     """
     scores = [
         name
@@ -200,7 +203,7 @@ def check_monitor(key: str, monitor: str, scores_of: ScoresOf, others: bool = Fa
 
 
 def check_monitors(callbacks: Iterable[Any], scores_of: ScoresOf) -> bool:
-    """Refuse callbacks that wait for a score that nobody will log; whether one of them may log more itself.
+    """Refuse callbacks that wait for a score that is never logged. Return whether one may log further scores itself.
 
     Raises:
         ConfigError: see :func:`check_monitor`.

@@ -17,11 +17,11 @@ __all__ = ["Progress"]
 
 
 class Progress(TQDMProgressBar):
-    """A bar for each epoch, with the mean main score of the last validation, the mean training loss and the round;
-    silent when standard output is no terminal.
+    """A bar for each epoch, with the mean main score of the last validation, the mean training loss and the round. It
+    is silent if standard output is not a terminal.
 
     Args:
-        refresh_rate: aligned steps between two redraws; values are read from the device only then.
+        refresh_rate: the number of aligned steps between two redraws; values are read from the device only then.
     """
 
     BAR_FORMAT = "{desc}{percentage:3.0f}%{postfix} |{bar}| {n_fmt}/{total_fmt} {remaining}"  # cut off on the right
@@ -30,7 +30,7 @@ class Progress(TQDMProgressBar):
         super().__init__(refresh_rate=refresh_rate if sys.stdout.isatty() else 0)
 
     def init_validation_tqdm(self) -> Tqdm:
-        """No second bar: validation is short."""
+        """Return a disabled bar, because validation is short."""
         return Tqdm(disable=True)
 
     def get_metrics(self, trainer: Trainer, pl_module: FederatedLoop) -> dict[str, Any]:  # type: ignore[override]

@@ -104,7 +104,7 @@ class Tables(Callback):
             _draw(trainer, "clusters", lambda: {"clusters/membership": membership_figure(found)})
 
     def _gathered(self, topic: str, rows: pd.DataFrame) -> pd.DataFrame:
-        """The rows of all processes."""
+        """Return the rows of all processes."""
         group = group_of(self.exchange.transport)
         if group.size > 1:
             frames = [pd.DataFrame(table, columns=rows.columns) for table in group.gather(topic, rows.to_dict("list"))]
