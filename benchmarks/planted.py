@@ -32,7 +32,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "exchange/rules/mean.py",
         'float(update.rows) if self.weights == "rows" else 1.0',
         "1.0",
-        "exchange/rules/test_mean.py",
+        "exchange/test_exchange.py",
     ),
     "resumed without the optimizer's state": (
         "train/loop.py",
