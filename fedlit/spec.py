@@ -65,7 +65,7 @@ class ClientSpec:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> ClientSpec:
-        """Restore a description from its :meth:`state_dict`.
+        """Restore a description from its ``state_dict``.
 
         Example:
             >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, (), common={"all": ("age",)})

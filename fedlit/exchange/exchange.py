@@ -384,7 +384,7 @@ class Exchange(Callback):
         return {**counted, **rule, "named": self.named.state_dict(), **guard}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state that :meth:`state_dict` returned."""
+        """Restore a state that ``state_dict`` returned."""
         for name in ("rounds", "bytes", "seconds"):
             setattr(self, name, state_dict[name])
         self.rule.load_state_dict(state_dict["rule"])

@@ -171,7 +171,7 @@ class Guard:
         return {"given": dict(self.given), "past": list(self._past)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that :meth:`state_dict` returned."""
+        """Restore a state that ``state_dict`` returned."""
         self.given = {client: dict(tensors) for client, tensors in state["given"].items()}
         self._past = [(level, change) for level, change in state["past"]]
 

@@ -88,7 +88,7 @@ class Named:
         return {name: dict(counts) for name, counts in self._counts.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that :meth:`state_dict` returned."""
+        """Restore a state that ``state_dict`` returned."""
         self._counts = defaultdict(Counter, {client: Counter(counts) for client, counts in state.items()})
 
     def _count(self, client: str, done: str) -> int:

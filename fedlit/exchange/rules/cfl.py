@@ -91,7 +91,7 @@ class _OfUpdates(Clustered):
         return {**super().state_dict(), "clusters": [list(cluster) for cluster in self._clusters]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state that :meth:`state_dict` returned."""
+        """Restore a state that ``state_dict`` returned."""
         super().load_state_dict(state)
         self._clusters = sort_clusters(state["clusters"])
 

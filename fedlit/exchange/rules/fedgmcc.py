@@ -353,6 +353,6 @@ class FedGMCC(Clustered):
         self._percentile = min(100.0, max(0.0, self._percentile + up))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state that :meth:`state_dict` returned."""
+        """Restore a state that ``state_dict`` returned."""
         super().load_state_dict(state)
         self._last, self._down = sort_clusters(state["last"]), [sort_clusters(down) for down in state["down"]]
