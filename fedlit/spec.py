@@ -25,12 +25,12 @@ class ClientSpec:
         classes: labels in the source's own values, in the order of the class indices. With two, the second is the
             positive class. Empty where no label is predicted.
         rows: number of rows per split.
-        sites: where the client is scored.
-        class_rows: training rows of each class.
+        sites: the sites on which the client is scored.
+        class_rows: the number of training rows of each class.
         absent: inputs that the client's table does not have: a common space fills them with 0.
-        common: group of clients that share columns → the inputs that these columns became, in an order that is the same
-            at all of them, of the groups that this client is in; None if ``data.common`` does not ask for any.
-        concept: which of several concepts its labels follow, where an experiment knows; only to judge by.
+        common: maps each of the client's groups of clients that share columns to the inputs that these columns became,
+            in an order that is the same at all clients of the group; None if ``data.common`` does not ask for groups.
+        concept: the concept that its labels follow, if an experiment knows it; used only for evaluation.
         task: what is predicted; classification into ``classes`` if None is given.
         inputs: what is known of each input, in the order of ``features``; empty where nothing is.
 

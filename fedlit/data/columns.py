@@ -69,11 +69,13 @@ def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
 def frequent(values: pd.Series, kind: Kind) -> tuple[tuple[Any, ...], Tail, tuple[Any, ...]]:
     """Choose the categories of a column (n,) that get an input of their own if coding is ``auto``.
 
-    Of up to 32 those that are in 5 rows or more (in a table below 500 rows, in one of a hundred, but in 2); of more the
-    31 most frequent of these.
+    With up to 32 categories, these are the categories in at least 5 rows (in a table of fewer than 500 rows, in 1 % of
+    the rows, but at least 2); if only one category is rarer, it gets an input, too. With more than 32, these are the 31
+    most frequent, without those that are rarer than this.
 
     Returns:
-        They, sorted; what becomes of all others; and those, sorted, where there are up to 32 in all.
+        The categories that get an input, sorted; how the others are encoded ("" if none are rare); and the others,
+        sorted, if there are at most 32 categories in all.
 
     Example:
         >>> frequent(pd.Series(["a", "a", "b", "b", "c", "d"]), "categorical")

@@ -69,18 +69,19 @@ class FederatedData(LightningDataModule):
         seed: the run's seed, for the splits that are random and the order of rows.
 
     Attributes:
-        share: brings what clients tell each other (see :data:`fedlit.sharing.Share`); to be set before ``setup``
-            where some clients are elsewhere.
-        poison: changes training rows of some tables, given these and all clients' names, where attacks are planted; to
-            be set before ``setup``.
-        deal: where clients are dealt to several processes, which of all are this one's, given the size of each.
-        clients: those here, encoded, ordered by name; known after ``setup``, like all that follows.
-        names: of all clients, here and elsewhere.
-        encoders: client here → by what its table was encoded.
-        planted: a note on each fault in their tables.
-        train_loaders: by client.
-        aligned_steps: of an epoch: those of the client that takes most.
-        rows_per_epoch: training rows that all clients step on in an epoch, at most.
+        share: sends facts about the clients of this process, and returns those about all (see
+            :data:`fedlit.sharing.Share`); set it before ``setup`` if some clients are in other processes.
+        poison: returns tables with changed training rows, given tables and the names of all clients; set it before
+            ``setup`` if attacks are planted.
+        deal: returns the names of this process's clients, given the size of each client; None if clients are not
+            divided among processes.
+        clients: the encoded clients of this process, ordered by name; known after ``setup``, like all attributes below.
+        names: the names of all clients, in all processes.
+        encoders: maps each client of this process to the encoder of its table.
+        planted: a note on each injected fault.
+        train_loaders: maps each client of this process to its loader of training batches.
+        aligned_steps: the number of aligned steps in an epoch: that of the client with the most steps.
+        rows_per_epoch: the largest number of training rows on which all clients together step in an epoch.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -144,9 +145,9 @@ class FederatedData(LightningDataModule):
         """Use the encoders of a trained run instead of learning new ones. Call it before ``setup``.
 
         Args:
-            states: client of the run → its encoder's state, as :meth:`encoder_states` gave them.
-            agreement: of the run, as :meth:`agreement_state` gave it: by this are other clients encoded (see
-                :func:`fedlit.data.newcomer.newcomer`). If None, there may be no others.
+            states: maps each client of the run to its encoder's state, as :meth:`encoder_states` returned it.
+            agreement: the agreement of the run, as :meth:`agreement_state` returned it, by which other clients are
+                encoded (see :func:`fedlit.data.newcomer.newcomer`). If None, there may be no others.
         """
         self._learnt = states
         self._joined = None if agreement is None else Agreement.of(agreement).with_codes(states)

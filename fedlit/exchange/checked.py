@@ -18,7 +18,7 @@ __all__ = ["check_received", "unchanged", "where_of"]
 
 @contextmanager
 def unchanged(tensors: Iterable[tuple[str, Tensor]], expected: str) -> Iterator[None]:
-    """Refuse to let tensors be changed in place while the context is open.
+    """Raise an error if tensors were changed in place inside the block.
 
     Args:
         tensors: pairs of a name and its tensor.

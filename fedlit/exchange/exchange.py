@@ -82,7 +82,6 @@ class Exchange(Callback):
         sharing: which tensors of each client are federated; known once the clients are built.
         published: maps each client to what it published before training; names, types and shapes must stay the same.
         clustering: which clients belong together after the last exchange, if the rule finds clusters.
-        guard: checks each update before it is aggregated; None for no guard.
         named: counts which clients were left out or watched.
         remark: the remark of the rule on the settings, for the plan.
         started: whether clients start from another run (``model.start``); the rule must then leave their starting state

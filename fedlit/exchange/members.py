@@ -22,16 +22,16 @@ class Members(Protocol):
     """The interface of a federation (``fedlit.train.federation``) that an exchange, scoring and personal parts use.
 
     Attributes:
-        seed: the run's.
-        names: of all clients, also those elsewhere.
-        data: their rows.
-        scores_of: client of any process → its scores, the main one first.
-        step: aligned steps behind them.
-        scope_of_scoring: surrounds a client's evaluation.
-        device: where its clients are.
-        clients: those here, by name.
-        cohort: names of all that take part in the coming round; None for everybody.
-        tuning: whether they train by themselves, behind the federation.
+        seed: the run's seed.
+        names: the names of all clients, also in other processes.
+        data: the rows of the clients.
+        scores_of: maps each client, of any process, to its scores, the main one first.
+        step: the number of aligned steps that are done.
+        scope_of_scoring: makes the context in which a client is scored.
+        device: the device of the clients.
+        clients: the clients of this process, by name.
+        cohort: the names of all clients that take part in the coming round; None for all.
+        tuning: whether the clients are being fine-tuned after the federation.
     """
 
     seed: int

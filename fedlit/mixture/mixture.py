@@ -110,10 +110,10 @@ class Mixture(Shown):
             ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name: what was trained to its
                 end is not trained again.
             quiet: print nothing but errors.
-            seconds: from the call to the end of training, roughly: each training that is left gets an equal share of
-                what is left, and ends with an epoch, or with the first settings of a local baseline, which all clients
-                get. Parts that got no time, or that failed, are in ``out``, with the reason.
-            progress: where each training that ends is told; printed if None, unless ``quiet``.
+            seconds: the approximate time from the call to the end of training. Each remaining training gets an equal
+                share of the remaining time, and ends with an epoch, or with the first settings of a local baseline,
+                which all clients get. Parts that got no time, or that failed, are in ``out``, with the reason.
+            progress: called with a line for each training that ends; if None, the line is printed, unless ``quiet``.
 
         Returns:
             The mixtures' scores on held-out rows, which also chose the mixtures.

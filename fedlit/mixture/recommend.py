@@ -2,7 +2,7 @@
 with which method.
 
 <out>/<name>_<part>.yaml     the candidates, as ordinary configurations
-     /<name>_best.yaml       the mixture of own parts and of those that somebody may gain by
+     /<name>_best.yaml       the mixture of local parts and of those by which some client may gain
      /recommend.json         what was found; written last
      /trained/               the mixture of all candidates
 """
@@ -160,24 +160,24 @@ def recommend(
     workers: int = 1, matters: float = MATTERS, out: str | Path | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Recommendation:  # fmt: skip
-    """Try what is sensible, and say what each client gains. Never reads what test rows have to be predicted as.
+    """Try sensible candidates, and report what each client gains. The targets of test rows are never read.
 
     Args:
         config: the name or path of a configuration with tables; if it has a method, that is a candidate, too.
         budget: seconds from the call to the end of training, roughly: a training that has begun ends with an epoch, or
             with the first settings of a local baseline, of which each client has all. What is missing is said.
             The answer takes a little longer.
-        folds: into how many rows are dealt.
-        seed: of everything; that of the configuration if None.
+        folds: the number of folds.
+        seed: the seed of everything; that of the configuration if None.
         by: the score that decides; the main one of a client's task if None.
-        workers: processes at once.
+        workers: the number of parallel processes.
         matters: the smallest lift that matters, in percentage points (see :meth:`fedlit.tasks.Score.least_lift`).
         out: the folder for everything; ``recommended/<name>`` if None.
         tell: where progress is told; printed if None.
 
     Raises:
         ConfigError: a configuration that cannot be read, or a folder with other contents.
-        RunError: own models could not be trained.
+        RunError: local models could not be trained.
     """
     begun, path = time.monotonic(), find_config(str(config))
     raw = {} if is_mixture(path) else read_yaml(path)

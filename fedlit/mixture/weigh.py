@@ -101,7 +101,7 @@ def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 
         Part → weight in the order of the parts: at least 0, of sum 1.
 
     Raises:
-        ConfigError: the word is another one, or ``shrink`` is negative.
+        ConfigError: ``how`` is none of the three words, or ``shrink`` is negative.
         DataError: the parts' predictions do not fit together, or no row has a known target.
 
     Example:

@@ -111,7 +111,7 @@ def keys_markdown(parser: Any) -> str:
     Of the keys of Lightning's Trainer, it contains only those that ``fedlit fit --help`` shows.
 
     Args:
-        parser: with all keys.
+        parser: the parser with all keys.
     """
     rows: dict[str, list[str]] = {}
     for action in parser._actions:

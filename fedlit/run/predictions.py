@@ -73,7 +73,7 @@ def write_predictions(
         format: the file format.
 
     Raises:
-        ConfigError: the format is another one.
+        ConfigError: the format is neither csv nor parquet.
         OSError: the files cannot be written; earlier files are kept.
     """
     expect(format in ("csv", "parquet"), "--format", "csv or parquet", format)

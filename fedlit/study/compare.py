@@ -80,13 +80,13 @@ def compare(
 
     Args:
         study: its name, its path, or a :class:`~fedlit.study.study.Study`.
-        scenario: under which of its scenarios; None where it has none.
-        seeds: in place of the study's.
-        methods: these only; the reference is always among them.
-        baselines: these only.
+        scenario: the scenario of the study to run under; None if it has none.
+        seeds: the seeds, instead of the study's.
+        methods: the methods to train, if not all; the reference is always among them.
+        baselines: the local baselines to fit, if not all.
         leave_one_out: whether every federation is also trained without each of its clients in turn; as the study says
             if None.
-        jobs: runs at once, each with its share of the cores; by default one per core, at most 4.
+        jobs: the number of simultaneous runs, each with its share of the cores; by default one per core, at most 4.
         out: the study's folder; by default ``lightning_logs/studies/<name>``.
         quiet: print nothing.
         say: the function that prints messages, unless ``quiet``.

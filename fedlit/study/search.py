@@ -149,8 +149,8 @@ def search(
     Args:
         study: its name, its path, or a :class:`~fedlit.study.study.Study`.
         trials: the total number of trials, including failed ones.
-        seeds: in place of those of the study's ``search``.
-        jobs: runs at once, each with its share of the cores; by default one per core, at most 4.
+        seeds: the seeds, instead of those of the study's ``search``.
+        jobs: the number of simultaneous runs, each with its share of the cores; by default one per core, at most 4.
         out: the search's folder; by default ``lightning_logs/studies/<name>_search``.
         quiet: no progress bar.
 

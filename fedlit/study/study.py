@@ -255,7 +255,7 @@ class Study:
         """Return the study under one of its scenarios.
 
         Raises:
-            ConfigError: there is none of this name.
+            ConfigError: the study has no scenario of this name.
         """
         expect(bool(self.scenarios), self.name, "no scenario, for the study has none", scenario)
         must_be_known("scenarios", [scenario], self.scenarios)

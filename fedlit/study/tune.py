@@ -58,14 +58,15 @@ def judged(
     """Train combinations of settings, and judge each by the mean over seeds of the clients' scores.
 
     Args:
-        study: completed by its clients' tasks; each client is scored by the metric that it chooses by.
-        settings: methods, with the keys that are changed.
-        seeds: that each is trained with.
-        folder: where runs lie; what is done there is not run again.
-        basis: of the study.
-        pool: of worker processes, or how many.
-        quiet: no progress.
-        say: where messages go.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`; each client is scored by the metric
+            that it chooses by.
+        settings: pairs of a method and the keys to change.
+        seeds: the seeds of each training.
+        folder: the folder of the runs; finished runs are not repeated.
+        basis: the basis of the study.
+        pool: the pool of worker processes, or their number.
+        quiet: whether to show no progress.
+        say: the function that prints messages.
     """
     planned: list[list[Job]] = []
     errors: dict[int, str] = {}

@@ -47,8 +47,8 @@ class BoardSettings:
     the federation's run then also has the 10th, 50th and 90th percentile of each tag over all clients.
 
     Attributes:
-        clients: the largest number of clients that have a run.
-        chosen: names or patterns of clients that have one in any case.
+        clients: the largest number of clients that have their own run in TensorBoard.
+        chosen: names or patterns of clients that have their own run in any case.
         pictures: the number of clients whose confusion matrix, and precision by recall, are drawn at the end of
             training and of a test; 0 for no pictures at all, which saves 0.1 to 0.5 seconds each. Studies draw none.
     """

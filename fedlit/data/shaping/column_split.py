@@ -21,9 +21,9 @@ class ColumnSplit(Source):
     out: each other column stays at one client alone (the experiments of Mori et al. 2022, arXiv:2203.02108).
 
     Args:
-        source: whose clients have the same columns.
+        source: a source whose clients have the same columns.
         common: the share of the columns that all clients keep, in (0, 1).
-        ways: how many ways there are to deal columns: run n takes way n modulo this, so that seeds 0:14 with 3 ways
+        ways: the number of ways of dealing columns: the run with seed n uses way n modulo this number, so that seeds 0:14 with 3 ways
             are five runs of each. None for a new way with each seed.
 
     Example:

@@ -173,7 +173,7 @@ def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> 
         how: further arguments of ``pandas.read_csv``.
 
     Raises:
-        DataError: the file is damaged, or another one.
+        DataError: the file is damaged, or is not the expected one.
     """
     import pandas as pd
 

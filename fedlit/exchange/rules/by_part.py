@@ -33,10 +33,7 @@ class ByPart(Rule):
     of clients, cannot be used for a part.
 
     Args:
-        parts: pattern → rule, or word.
-
-    Attributes:
-        parts: pattern → its rule, in words.
+        parts: maps each pattern to its rule, or to one of the three words.
 
     Raises:
         ConfigError: no parts, an unknown word, or a rule that cannot be used for a part.
