@@ -101,7 +101,7 @@ class Group:
 
 
 def group_of(transport: Any) -> Group:
-    """Return the group of processes that share a federation's clients; a group of one if the transport is not a group."""
+    """Return the group of processes that share a federation's clients; a group of one for any other transport."""
     return transport if isinstance(transport, Group) else Group()
 
 

@@ -18,7 +18,8 @@ __all__ = ["FedProx"]
 
 
 class FedProx(Anchored):
-    """Adds μ/2 · ‖w − w_t‖², taken over the federated parameters, to the loss; w_t is the result of the last exchange (Eq. 2).
+    """Adds μ/2 · ‖w − w_t‖², taken over the federated parameters, to the loss; w_t is the result of the last exchange
+    (Eq. 2).
 
     Args:
         spec: the client's description.

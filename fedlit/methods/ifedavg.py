@@ -39,8 +39,8 @@ class IFedAvg(FederatedClient):
         network: makes the network from (num_features, num_outputs).
         inputs: what φ_in has: scales and shifts (``both``), one of them, or ``none``.
         outputs: the same for φ_out; ``none`` is the paper's main setting.
-        lr_factor: the learning rate of φ, as a multiple of the network's; 1 in the paper. Weight decay, which pulls towards
-            0 and not towards the identity, never applies to φ.
+        lr_factor: the learning rate of φ, as a multiple of the network's; 1 in the paper. Weight decay, which pulls
+            towards 0 and not towards the identity, never applies to φ.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Example:

@@ -105,8 +105,8 @@ class Basis:
 
     def said(self, config: str | Path, overrides: Mapping[str, Any]) -> Said:
         """Return the content of a configuration. Building it takes a tenth of a second and is often repeated, so the
-        content is cached by the text of all layers. A configuration with classes outside fedlit, torch and lightning, or that names another file, is always
-        built again, because their defaults may have changed.
+        content is cached by the text of all layers. A configuration with classes outside fedlit, torch and lightning,
+        or that names another file, is always built again, because their defaults may have changed.
         """
         content = repr(read("fit", ["--config", str(config)], "study", overrides=overrides).content)
         key = digest_of([content, installed()])

@@ -23,8 +23,8 @@ class ColumnSplit(Source):
     Args:
         source: a source whose clients have the same columns.
         common: the share of the columns that all clients keep, in (0, 1).
-        ways: the number of ways of dealing columns: the run with seed n uses way n modulo this number, so that seeds 0:14 with 3 ways
-            are five runs of each. None for a new way with each seed.
+        ways: the number of ways of dealing columns: the run with seed n uses way n modulo this number, so that seeds
+            0:14 with 3 ways are five runs of each. None for a new way with each seed.
 
     Example:
         >>> from fedlit.data.shaping.partition import Partition
