@@ -68,7 +68,7 @@ def _check(out: Path, force: bool) -> None:
     if out.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out: expected a name that ends in .yaml, found {out}.")
     if out.exists() and not force:
-        raise ConfigError(f"{out}: is there already, and is not overwritten. Name another with --out, or say --force.")
+        raise ConfigError(f"{out}: already exists. Name another file with --out, or overwrite it with --force.")
     if not out.parent.is_dir():
         raise ConfigError(f"--out: expected a folder that is there, found {out.parent}. Make it, or name another.")
 

@@ -77,7 +77,8 @@ def _scores(found: Findings) -> Iterator[Section]:
         for reference in found.lift["reference"].unique():
             own = lift_table(study, found.lift, score, reference, clients)
             told = "(in brackets the 95 % interval; ▲ join, ▼ stay alone)"
-            bar = ["It is the best by mean test score, which nobody can choose beforehand."] * (reference == HINDSIGHT)
+            bar = ["Nobody can choose the best alone in hindsight, by mean test score, beforehand."]
+            bar *= reference == HINDSIGHT
             title = f"Lift over {study.labels[reference]}: {score.label}, {lift_unit(score)}"
             yield Section(title, [told, *bar], table=own, brief=own if main else None, below=True)
         if main and BEST_FEDERATED in study.labels:

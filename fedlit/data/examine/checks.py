@@ -54,7 +54,9 @@ def untrainable(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             text = "no training row has a value to predict"
         elif own.task in ("classification", "multi_label") and all(len(held) < 2 for held in values):
             text = f"one value in all {len(rows):,} training rows: a classifier cannot be trained on it"
-        elif own.task == "counts" and is_number(rows) and min(values[0]) < 0:
+        elif own.task in ("regression", "counts") and not is_number(rows):
+            text = f"values such as {rows.iloc[0]!r}, where task: {own.task} expects numbers"
+        elif own.task == "counts" and min(values[0]) < 0:
             text = f"{min(values[0]):g} among what is to be counts: none can be below 0"
         elif own.task == "counts" and values[0] == {0}:
             text = f"0 in all {len(rows):,} training rows: no rate can be learnt from it"

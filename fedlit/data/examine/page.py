@@ -106,7 +106,7 @@ class Page(Shown):
             yield from self._kind(kind, [own for own in shown if _heading(own) == kind])
         yield ""
         pairs = len(self.clients) * (len(self.clients) - 1) // 2
-        yield _HOW + (f", and of {MOST_PAIRS:,} of {pairs:,} pairs were." if pairs > MOST_PAIRS else ".")
+        yield _HOW + (f", and {MOST_PAIRS:,} of {pairs:,} pairs were compared." if pairs > MOST_PAIRS else ".")
 
     def _kind(self, kind: str, notes: Sequence[Note]) -> Iterable[str]:
         """Yield the notes of one kind. Those that differ only in numbers are shown once, with their clients."""

@@ -249,6 +249,7 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
     large = sizes[sizes >= _FEWEST_ROWS]
     if 2 <= len(large) < len(sizes):
         made.settings["least_rows"] = _FEWEST_ROWS
-        made.note("least_rows", client, f"{len(sizes) - len(large):,} clients of fewer rows are left out")
+        few = f"{len(sizes) - len(large):,} clients of fewer than {_FEWEST_ROWS} rows are left out"
+        made.note("least_rows", client, few)
         sizes = large
     made.rows = int(sizes.min())

@@ -130,7 +130,7 @@ class Column:
             again = other.read(cells.texts)
             if not guessed and not pd.isna(again).any():
                 own, made = other, again
-                said = f"is written in another way than in training, such as {cells.texts[0]!r}"
+                said = f"is written differently than in training, such as {cells.texts[0]!r}"
                 notes.append(Note(said, "converted"))
         lost = pd.isna(made)
         if held[lost].sum() > _WORST * held.sum():
@@ -194,7 +194,9 @@ class Column:
         if lost.any():
             shown = [f"{text!r} ({n:,})" for text, n, gone in zip(cells.texts, counts, lost, strict=True) if gone]
             expected = _WORDS.get(self.kind, f"one of {', '.join(self.order)}")
-            said = f"{counts[lost].sum():,} cells are no {expected} and count as missing: {shorten(shown)}"
+            said = f"{counts[lost].sum():,} cells are not {expected} and count as missing: {shorten(shown)}"
+            if self.kind == "date" and not lost.all():
+                said += ". Are day and month in the same order in all cells?"
             notes.append(Note(said, "unread"))
         return notes
 
