@@ -22,6 +22,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.run.config import shown
+from fedlit.train.whole import CHECKPOINTS
 
 __all__ = [
     "FLAG",
@@ -209,7 +210,7 @@ def take(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 def is_of_run(path: Path) -> bool:
     """Return whether a configuration is in a run's folder, which may have been copied from elsewhere."""
     folder = path.parent
-    in_place = folder.name.startswith("version_") or any((folder / name).is_dir() for name in ("checkpoints", "parts"))
+    in_place = folder.name.startswith("version_") or any((folder / name).is_dir() for name in (CHECKPOINTS, "parts"))
     return path.name.startswith("config") and in_place
 
 

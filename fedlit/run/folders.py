@@ -15,7 +15,7 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.files import advice, clear_partials, reason, write_text
 from fedlit.locks import exclusive
 from fedlit.show.shown import say
-from fedlit.train.whole import LAST, PREVIOUS
+from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS
 
 __all__ = [
     "CHECKPOINTS",
@@ -33,7 +33,7 @@ __all__ = [
     "writing",
 ]
 
-CHECKPOINTS, CONFIG = "checkpoints", "config.yaml"
+CONFIG = "config.yaml"
 
 _LONGEST = 200  # bytes of a name that file systems take, with something before and after it
 

@@ -9,7 +9,10 @@ from pathlib import Path
 from fedlit.files import advice, reason
 from fedlit.show.shown import say
 
-__all__ = ["LAST", "PREVIOUS", "forget", "spared"]
+__all__ = ["CHECKPOINTS", "LAST", "PREVIOUS", "forget", "spared"]
+
+CHECKPOINTS = "checkpoints"
+"""The folder of a run's checkpoints, in the run's folder."""
 
 LAST = "last.ckpt"
 """The checkpoint that a run can be resumed from."""

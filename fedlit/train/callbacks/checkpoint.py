@@ -24,6 +24,7 @@ from fedlit.tasks.base import LOSS, Score, by_name
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST, PREVIOUS
 from fedlit.train.parts import load, save
+from fedlit.train.whole import CHECKPOINTS
 
 __all__ = ["AtomicCheckpointIO", "Checkpoints", "LastCheckpoint", "check_monitor", "check_monitors"]
 
@@ -57,7 +58,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         before = target.with_name(PREVIOUS) if target.name == LAST else None
         try:
             # a folder of one's own is made, but not a run's that somebody removed
-            target.parent.mkdir(parents=target.parent.name != "checkpoints", exist_ok=True)
+            target.parent.mkdir(parents=target.parent.name != CHECKPOINTS, exist_ok=True)
             save(checkpoint, self.group, lambda every: write_archive(every, target, before))
         except OSError as error:
             kept = target.with_name(LAST).is_file()
