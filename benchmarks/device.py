@@ -19,7 +19,6 @@ from lightning.pytorch import Callback
 
 import fedlit
 from fedlit.errors import FedlitError
-from fedlit.run.many import fit_together, test_together
 from fedlit.run.run import Run
 
 
@@ -96,28 +95,16 @@ class Checks:
         _must(math.isfinite(scores[1]), "expected finite scores")
         return f"mean validation AUROC {scores[0]:.4f} in float32, {scores[1]:.4f} in bf16-mixed"
 
-    def stacks(self) -> str:
-        """Seeds stacked against one by one."""
-        seeds = list(range(101, 109))
-        base = self.run("quickstart", epochs=5)
-        begun = time.perf_counter()
-        for seed in seeds[:2]:
-            fit_together([base.with_seed(seed)])
-        alone = (time.perf_counter() - begun) / 2
-        begun = time.perf_counter()
-        fit_together([base.with_seed(seed) for seed in seeds])
-        together = (time.perf_counter() - begun) / len(seeds)
-        return f"{alone:.2f} s a seed alone, {together:.2f} s among {len(seeds)}: {alone / together:.1f} times as fast"
-
     def covertype(self) -> str:
-        """Global Layers on all rows at hand, three seeds stacked."""
+        """Global Layers on all rows at hand, three seeds."""
         if not _have("covertype_gl"):
             return "not run: no Covertype here (fedlit data fetch covertype)"
         epochs = 105 if self.device == "gpu" else 1
         seeds = [101, 102, 103] if self.device == "gpu" else [101]
         runs = [self.run("covertype_gl", f"--seed={seed}", epochs=epochs) for seed in seeds]
-        fit_together(runs)
-        results = test_together(runs)
+        for run in runs:
+            run.fit(quiet=True)
+        results = [run.test(quiet=True) for run in runs]
         rows = sum(sum(client.spec.rows.values()) for client in runs[0].data.clients)
         names = sorted(results[0].scores)
         means = {name: sum(own.scores[name]["auroc"] for own in results) / len(results) for name in names}
@@ -174,8 +161,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         checks = Checks(asked.device, Path(place))
         order: list[tuple[str, Callable[[], str]]] = [
-            (own, getattr(checks, own))
-            for own in ("fit", "equality", "synchronisations", "bf16", "stacks", "ranks", "covertype")
+            (own, getattr(checks, own)) for own in ("fit", "equality", "synchronisations", "bf16", "ranks", "covertype")
         ]
         for name, check in order:
             if asked.only and name not in asked.only:

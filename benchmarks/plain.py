@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import memory, seconds
+from measure import memory
 from sklearn import metrics
 from tasks import Task
 from torch import Tensor, nn
@@ -287,17 +287,3 @@ def fit(config: str, epochs: int, validate: bool = True, threads: int | None = N
         "before_mib": before,
         "auroc": mean_of(federation.scores) if validate else None,
     }
-
-
-def heart_run(method: str, seed: int) -> float:
-    """One run on Heart: read, train, score the test split once; mean test AUROC."""
-    federation = Federation(Task.of(f"heart_{method}.yaml", seed))
-    federation.train(federation.task.epochs, validate=False)
-    return mean_of(federation.score("test"))
-
-
-def heart(seeds: list[int], methods: list[str], threads: int | None = None) -> dict[str, Any]:
-    """Seconds of each method's runs, after one run that does not count."""
-    torch.set_num_threads(threads or torch.get_num_threads())
-    heart_run(methods[0], seeds[0])
-    return {"seconds": sum(seconds(lambda m=method, s=seed: heart_run(m, s)) for method in methods for seed in seeds)}

@@ -1,9 +1,8 @@
 """Whether two checkouts compute the same bits: ``same_bits.py OLD NEW [--only PATTERN]``.
 
-Runs every method of the contract tests under each engine, resumed runs, shipped configurations, runs that are trained
-together, and a study in both checkouts on this machine, and compares hashes of tensors, scores, plans and files. No
-hash is kept: another machine gives other bits. What a checkout has answered lies in ``--cache`` and is not computed
-again for the same commit.
+Runs every method of the contract tests under each engine, resumed runs, shipped configurations and a study in both
+checkouts on this machine, and compares hashes of tensors, scores, plans and files. No hash is kept: another machine
+gives other bits. What a checkout has answered lies in ``--cache`` and is not computed again for the same commit.
 """
 
 from __future__ import annotations
@@ -112,15 +111,6 @@ def config(name: str, *keys: str) -> Callable[[Path], dict[str, str]]:
     return work
 
 
-def together(folder: Path) -> dict[str, str]:
-    """Seeds that are trained as one."""
-    import fedlit
-
-    runs = fedlit.fit_seeds(fedlit.load("quickstart.yaml", "--trainer.max_epochs=3"), range(1, 5))
-    fedlit.test_together(runs)
-    return {f"{key} of seed {run.seed}": value for run in runs for key, value in of_run(run, "test").items()}
-
-
 def study(folder: Path) -> dict[str, str]:
     """A study with its baselines."""
     import pandas as pd
@@ -153,7 +143,6 @@ def cases() -> dict[str, Callable[[Path], dict[str, str]]]:
     found["eight alike, stacked"] = config("quickstart", *many)
     found["eight alike, stacked, compiled"] = config("quickstart", *many, "--model.kernels=compiled")
     found["eight alike, half of them a round"] = config("quickstart", *many, "--exchange.participation=0.5")
-    found["seeds together"] = together
     found["study"] = study
     return found
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from itertools import pairwise
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from measure import memory, seconds
+from measure import memory
 
 import fedlit
 
@@ -49,21 +48,3 @@ def fit(config: str, epochs: int, keys: list[str], folder: str | None = None) ->
         "auroc": noted.auroc if noted.auroc is None else float(noted.auroc),
         "kernels": run.loop.kernels,
     }
-
-
-def fedlit_heart(seeds: list[int], methods: list[str]) -> float:
-    """Seconds of all runs on Heart: read, train, score the test split once; a method's seeds as one computation."""
-
-    def together(method: str) -> None:
-        # The last epoch's validation stands for one after each, which the plain loop leaves out as well. heart_*.yaml
-        # asks for one thread, which is best for a single run.
-        keys = ("--trainer.check_val_every_n_epoch=10", f"--model.threads={os.cpu_count()}")
-        fedlit.test_together(fedlit.fit_seeds(fedlit.load(f"heart_{method}.yaml", *keys), seeds))
-
-    return seconds(lambda: [together(method) for method in methods])
-
-
-def heart(seeds: list[int], methods: list[str]) -> dict[str, Any]:
-    """Seconds of all runs, after one run that does not count."""
-    fedlit_heart(seeds[:1], methods[:1])
-    return {"seconds": fedlit_heart(seeds, methods)}

@@ -1,14 +1,13 @@
 """The plain loop (``plain.py``) against fedlit as it ships (``shipped.py``), in turn, each in a process of its own.
 
-    python benchmarks/speed.py [CASE ...] [--repetitions N] [--epochs N] [--seeds N ...] [--clients N ...]
-        [--threads N ...] [--key KEY=VALUE ...]
+    python benchmarks/speed.py [CASE ...] [--repetitions N] [--epochs N] [--clients N ...] [--threads N ...]
+        [--key KEY=VALUE ...]
 
 Prints tables, and writes them to ``benchmarks/results/<case>*.csv``. Ratios are those of measurements that followed
 each other. On a machine with other work, plain's threads wait for each other: measure it with ``--threads 0 1``. Cases
 (all of them if none is named):
 
 - ``covertype``: seconds per epoch of covertype_gl.yaml with validation after each; memory, ratios;
-- ``heart``: seconds of Global Layers, Local and FedAvg on Heart, over the number of seeds;
 - ``clients``: time of a client's step and peak memory over the number of clients.
 """
 
@@ -26,9 +25,7 @@ from measure import HERE, Figures, Thing, alone, in_turn, ratios, spread, table
 
 MANY = str(HERE / "many.yaml")
 WARM_UP = 2
-METHODS = ("gl", "local", "fedavg")
-PAPER_RUNS = 303  # 101 seeds, three methods
-HEART_STEPS = 15  # batches per epoch in heart_*.yaml and many.yaml
+HEART_STEPS = 15  # batches per epoch in many.yaml
 
 PLAIN, FEDLIT, BF16 = "plain", "fedlit", "fedlit bf16"
 
@@ -61,35 +58,6 @@ def covertype(options: Namespace) -> None:
         )
     table("covertype", rows)
     table("covertype_ratios", [*compare(found, "mean epoch"), *compare(found, "best epoch")])
-
-
-def heart(options: Namespace) -> None:
-    """Seconds of all runs on Heart over the number of seeds, per run, and what the paper's 303 would take."""
-    rows, comparisons = [], []
-    for number in options.seeds:
-        arguments: dict[str, Any] = {"seeds": list(range(number)), "methods": METHODS}
-        found = in_turn(
-            {**plain("plain:heart", options, **arguments), FEDLIT: ("shipped:heart", arguments)},
-            options.repetitions,
-        )
-        count = number * len(METHODS)
-        for label, runs in found.items():
-            seconds = spread((run["seconds"] for run in runs), "s")
-            each = seconds["s median"] / count
-            rows.append(
-                {
-                    "seeds": number,
-                    "side": label,
-                    "runs": count,
-                    **seconds,
-                    "s per run": each,
-                    f"{PAPER_RUNS} runs s, extrapolated": PAPER_RUNS * each,
-                    **machine_columns(runs),
-                }
-            )
-        comparisons += [{"seeds": number, **row} for row in compare(found, "seconds")]
-    table("heart", rows)
-    table("heart_ratios", comparisons)
 
 
 def clients(options: Namespace) -> None:
@@ -145,7 +113,7 @@ def compare(found: dict[str, list[Figures]], key: str) -> list[dict[str, Any]]:
     return ratios(found, key, [label for label in found if label.startswith(PLAIN)])
 
 
-CASES: dict[str, Callable[[Namespace], None]] = {case.__name__: case for case in (covertype, heart, clients)}
+CASES: dict[str, Callable[[Namespace], None]] = {case.__name__: case for case in (covertype, clients)}
 
 
 def main() -> None:
@@ -154,7 +122,6 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", default=list(CASES), help=", ".join(CASES))
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=6, help="that count, behind the warm-up")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 4], help="numbers of seeds")
     parser.add_argument("--clients", type=int, nargs="+", default=[8, 32, 128, 512, 1000], help="numbers")
     parser.add_argument("--threads", type=int, nargs="+", default=[0], help="of the plain loop; 0: PyTorch's default")
     parser.add_argument("--key", action="append", default=[], help="KEY=VALUE for fedlit's side")

@@ -75,7 +75,6 @@ from .nn import (
     TabM as TabM,
 )
 from .run.load import load as load
-from .run.many import fit_seeds as fit_seeds, fit_together as fit_together, test_together as test_together
 from .run.run import Run as Run
 from .spec import ClientSpec as ClientSpec
 from .study.compare import compare as compare

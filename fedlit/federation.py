@@ -102,7 +102,6 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         config.write_text(written(propose(str(rows), labels), str(config)), encoding="utf-8")
         found: Recommendation | Results
         found, run = self._recommended(config, folder) if self.method is None else self._trained(config, folder)
-        (folder / "report.html").write_text(_page(found, len(tables)), encoding="utf-8")
         self.clients_, self.folder_, self.config_, self.run_ = tuple(tables), folder, config, run
         self._shown = found
         return self
@@ -127,8 +126,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def report(self) -> Recommendation | Results:
         """Return who should join and with which method; with ``method``, its scores on test rows. It is shown as a
-        table in a notebook and as text elsewhere; ``report().plot()`` draws it, and ``report.html`` in ``folder_``
-        contains it, too.
+        table in a notebook and as text elsewhere; ``report().plot()`` draws it.
 
         Raises:
             NotFittedError: the federation has not been fitted.
@@ -237,27 +235,8 @@ def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
         ) from error
 
 
-def _page(found: Recommendation | Results, clients: int) -> str:
-    """Return the report as an HTML page with its picture, for light and dark screens."""
-    from fedlit.show.canvas import canvas, svg_text
-    from fedlit.show.palette import THEME
-
-    with canvas(6, min(12, 1 + 0.3 * clients)) as figure:
-        found.plot(figure.subplots())
-    colours = "".join(f"--{name}: light-dark({light}, {dark}); " for name, (light, dark) in THEME.items())
-    style = (
-        f":root {{ color-scheme: light dark; {colours}}}"
-        " body { font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;"
-        " overflow-wrap: anywhere; } table { display: block; overflow-x: auto; }"
-        " td, th { padding: 0.2rem 0.6rem; overflow-wrap: normal; }"
-        " svg { max-width: 100%; height: auto; }"
-    )
-    return (
-        "<!doctype html><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
-        f"<title>Federation</title><style>{style}</style>{svg_text(figure, 'each client')}{found._repr_html_()}"
-    )
-
-
 def _checkpoint(run: Path) -> str:
     """Return ``best``, the best state by validation rows, if the run kept one; otherwise ``last``."""
-    return "best" if any((run / "checkpoints").glob("best*.ckpt")) else "last"
+    from fedlit.run.folders import CHECKPOINTS
+
+    return "best" if any((run / CHECKPOINTS).glob("best*.ckpt")) else "last"

@@ -80,7 +80,7 @@ def test_it_has_scikit_learns_manners(fed: fedlit.Federation) -> None:
         fresh.report()
     with pytest.raises(NotFittedError):
         fresh["north"]
-    assert "<table" in fed._repr_html_() and (fed.folder_ / "report.html").stat().st_size > 500
+    assert "<table" in fed._repr_html_()
     assert fed.clients_ == ("north", "south") and fed.set_params(minutes=3).minutes == 3
 
 

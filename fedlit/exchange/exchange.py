@@ -252,7 +252,7 @@ class Exchange(Callback):
     on_exception = on_fit_end  # type: ignore[assignment]  # a checkpoint may be loaded into these clients
 
     def _members(self, module: Any) -> Members:
-        members: Members = module.members_of(self)
+        members: Members = module.federation
         return members
 
     def _draw_cohort(self, members: Members) -> None:

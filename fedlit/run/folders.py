@@ -222,8 +222,7 @@ def to_score(
     folder = own or newest_run(root, name)
     if folder is None:
         raise ConfigError(
-            f"{purpose}: expected a trained run in {root / name}, found none; run fit first or give --ckpt_path (runs "
-            "that were trained together are scored by fedlit.test_together)"
+            f"{purpose}: expected a trained run in {root / name}, found none; run fit first or give --ckpt_path"
         )
     last = _usable(folder / CHECKPOINTS / LAST)
     return _best(last) if ckpt_path == "best" else last, folder

@@ -30,9 +30,9 @@ from fedlit.run.config import flatten, listed
 from fedlit.run.folders import CHECKPOINTS, begin, check_name, new_folder, to_resume, to_score, writing
 from fedlit.run.layers import Layer, laid
 from fedlit.run.loggers import make_loggers
+from fedlit.run.opening import opening
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorers_of, use_encoders
-from fedlit.run.summary import opening, summary
 from fedlit.run.trainer import (
     check_accelerator,
     check_clocks,
@@ -40,7 +40,7 @@ from fedlit.run.trainer import (
     make_trainer,
     without_hints,
 )
-from fedlit.show.shown import Grid, Shown, for_terminal, say
+from fedlit.show.shown import for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors
 from fedlit.train.logger import BoardSettings
@@ -50,8 +50,6 @@ from fedlit.train.results import Results
 from fedlit.train.whole import forget, spared
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from fedlit.run.predictions import Predictions
     from fedlit.score.scorer import Scorer
 
@@ -60,7 +58,7 @@ __all__ = ["Run"]
 _Loader, _Dumper = (getattr(yaml, f"C{name}", getattr(yaml, name)) for name in ("SafeLoader", "SafeDumper"))
 
 
-class Run(Shown):
+class Run:
     """Trains, scores and predicts with one federation.
 
     Everything that a run writes goes to ``<root>/<name>/version_<n>/``: the resolved configuration, TensorBoard
@@ -182,34 +180,6 @@ class Run(Shown):
             config_text=text,
             **options,
         )
-
-    def parts(self) -> list[Grid]:
-        """Return what is known about the run without reading anything."""
-        folder = self.folder if self.folder is not None else f"{self.root / self.name} (none of its own yet)"
-        return [summary(self.name, self.loop, str(folder))]
-
-    def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw each client's main score on validation rows, by training step.
-
-        Args:
-            axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
-
-        Raises:
-            ConfigError: nothing has been trained.
-        """
-        from fedlit.show.curves import plot_lines
-
-        scored = self.loop.results.get("validation")
-        keys = {client: f"{client}/val/{scored.main.name}" for client in scored.scores} if scored is not None else {}
-        told = {client: [own for own in self.loop.history if key in own] for client, key in keys.items()}
-        lines: dict[str, tuple[Any, Any]] = {
-            client: ([one["step"] for one in own], [one[keys[client]] for one in own])
-            for client, own in told.items()
-            if own
-        }
-        if scored is None or not lines:
-            raise ConfigError("plot: expected a run that was trained, found one that was not; call fit first")
-        return plot_lines(lines, "training step", scored.main.label, axes)
 
     def describe(self) -> Plan:
         """Return the plan. This reads the data and builds the clients, but trains nothing."""

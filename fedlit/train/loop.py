@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -35,9 +34,6 @@ from fedlit.train.tuning import Then, then_of
 __all__ = ["FederatedLoop"]
 
 _log = logging.getLogger(__name__)
-
-Batches = Mapping[str, Any]
-"""Maps clients to batches; for several federations trained as one, maps each one's number to such a mapping."""
 
 
 class FederatedLoop(LightningModule):
@@ -107,7 +103,7 @@ class FederatedLoop(LightningModule):
         self.threads, self.seed, self.start = threads, seed, start
         self.engine_name: EngineName = engine
         self.kernels: Kernels = kernels
-        self.federations = [Federation(training)]
+        self.federation = Federation(training)
         self.clients = nn.ModuleDict()
         self._engine: Engine | None = None
         self._threads_before: int  # known while there is an engine
@@ -115,19 +111,7 @@ class FederatedLoop(LightningModule):
         self._resumed_stacks: dict[str, list[Any]] | None = None
         self._resumed_optimizers: dict[str, dict[str, list[str]]] | None = None
 
-    @classmethod
-    def together(cls, loops: Sequence[FederatedLoop]) -> FederatedLoop:
-        """Return one loop and engine for the federations of several loops, which have the same settings of both."""
-        loop = cls(**loops[0].arguments)
-        loop.federations = [one.federation for one in loops]
-        return loop
-
     # ------------------------------------------------------------------ set-up
-
-    @property
-    def federation(self) -> Federation:
-        """The clients by name, and everything that they share; the first federation if there are several."""
-        return self.federations[0]
 
     @property
     def results(self) -> dict[Split, Results]:
@@ -139,16 +123,9 @@ class FederatedLoop(LightningModule):
         """The values that were logged, epoch by epoch."""
         return self.federation.history
 
-    def members_of(self, exchange: Exchange) -> Federation:
-        """Return the federation that an exchange belongs to."""
-        return next(federation for federation in self.federations if federation.exchange is exchange)
-
     def build(self, data: FederatedData) -> None:
         """Build the clients for the data, once."""
-        self._build(self.federation, data)
-        self.clients.update(self.federation.clients)
-
-    def _build(self, federation: Federation, data: FederatedData) -> None:
+        federation = self.federation
         # a run that is scored has learnt already, and what it started from may be gone
         begun = Begun(self.start) if self.start is not None and not (federation or data.learnt) else None
         if begun is not None:
@@ -156,6 +133,7 @@ class FederatedLoop(LightningModule):
         federation.build(data)
         if begun is not None:
             begun.apply(federation)
+        self.clients.update(federation.clients)
 
     @property
     def engine(self) -> Engine:
@@ -165,7 +143,7 @@ class FederatedLoop(LightningModule):
         if self._engine is None:
             self._threads_before = torch.get_num_threads()
             self.threads = self.threads or torch.get_num_threads()
-            clients = [client for federation in self.federations for client in federation.clients.values()]
+            clients = list(self.federation.clients.values())
             alone = not all(client.side_by_side for client in clients)
             name: EngineName = "plain" if alone else self.engine_name
             compiled, scope = self.kernels == "compiled", self.trainer.precision_plugin.train_step_context
@@ -186,51 +164,48 @@ class FederatedLoop(LightningModule):
         """Build the clients, whose sizes are known now, before optimizers and checkpoints need them."""
         if self.trainer.world_size != 1:
             raise ConfigError(f"expected one device, found {self.trainer.world_size}; set trainer.devices to 1")
-        if not self.federation:
-            self._adopt(self.federation)
-        for number, federation in enumerate(self.federations):
-            prefix = f"{number}/" if len(self.federations) > 1 else ""
-            federation.device = self.trainer.strategy.root_device
-            federation.scope = self.trainer.precision_plugin.train_step_context
-            federation.scope_of_scoring = self.trainer.precision_plugin.val_step_context
-            for name, client in federation.clients.items():
-                client.trainer = self.trainer
-                self.clients[f"{prefix}{name}"] = client
-        sites = {site.name for client in self.federation.clients.values() for site in client.spec.sites}
-        sites |= {*self.federation.scores_of} if self.federation.group.size > 1 else set()
+        federation = self.federation
+        if not federation:
+            self._adopt()
+        federation.device = self.trainer.strategy.root_device
+        federation.scope = self.trainer.precision_plugin.train_step_context
+        federation.scope_of_scoring = self.trainer.precision_plugin.val_step_context
+        for client in federation.clients.values():
+            client.trainer = self.trainer
+        sites = {site.name for client in federation.clients.values() for site in client.spec.sites}
+        sites |= {*federation.scores_of} if federation.group.size > 1 else set()
         for logger in boards(self.trainer):
             logger.clients = frozenset(sites)
         # Lightning's own `setup` comes before the clients exist.
         self._forward("setup", str(self.trainer.state.fn.value if self.trainer.state.fn else ""))
 
-    def _adopt(self, federation: Federation) -> None:
+    def _adopt(self) -> None:
         """Take the data and the exchange of the Trainer if none have been set before."""
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, FederatedData):
             raise ConfigError(
                 f"expected trainer.fit(loop, datamodule=FederatedData(...)), found {type(data).__name__} as data module"
             )
-        if federation.exchange is None:
+        if self.federation.exchange is None:
             exchanges = [
                 callback for callback in getattr(self.trainer, "callbacks", ()) if isinstance(callback, Exchange)
             ]
-            federation.exchange = exchanges[0] if exchanges else None
-        self._build(federation, data)
+            self.federation.exchange = exchanges[0] if exchanges else None
+        self.build(data)
 
     def configure_optimizers(self) -> Any:
         """Make all clients' optimizers and schedules, in two lists; each client keeps its own."""
-        parts = [federation.configure_optimizers(fuse=self.engine_name != "plain") for federation in self.federations]
+        made = self.federation.configure_optimizers(fuse=self.engine_name != "plain")
         if self._resumed_optimizers is not None:
             check_optimizers(self._resumed_optimizers, optimizers_of(self.federation))
             self._resumed_optimizers = None
-        optimizers, schedules = zip(*parts, strict=True)
-        return list(chain(*optimizers)), list(chain(*schedules))
+        return made
 
     def _choose_kernels(self) -> None:
         """Decide about ``auto`` by the length of the training, so that the same configuration gives the same bits."""
         if self.kernels == "auto":
             epochs = self.trainer.max_epochs if self.trainer.max_epochs is not None else -1
-            rows = sum(federation.data.rows_per_epoch for federation in self.federations) * epochs
+            rows = self.federation.data.rows_per_epoch * epochs
             worth = rows < 0 or rows >= ROWS_WORTH_COMPILING
             self.kernels = "compiled" if worth and self.engine_name != "plain" else "torch"
 
@@ -246,48 +221,30 @@ class FederatedLoop(LightningModule):
 
     # ------------------------------------------------------------------ training
 
-    def training_step(self, batch: Batches, batch_idx: int) -> None:
-        """Take one aligned step of all federations."""
-        several = len(self.federations) > 1
-        batches = [batch[str(number)] for number in range(len(self.federations))] if several else [batch]
-        moment = self._moment(batch_idx)
-        steps = {
-            f"{number}/{name}" if several else name: step
-            for number, federation in enumerate(self.federations)
-            for name, step in federation.begin_step(batches[number], moment).items()
-        }
-        self.engine.run(steps)
+    def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
+        """Take one aligned step; ``batch`` maps clients to their batches."""
+        self.engine.run(self.federation.begin_step(batch, self._moment(batch_idx)))
         count_aligned_step(self.trainer)
-        moment = self._moment(batch_idx)
-        for federation, batch_of in zip(self.federations, batches, strict=True):
-            federation.end_step(batch_of, moment)
+        self.federation.end_step(batch, self._moment(batch_idx))
 
     def _moment(self, batch_idx: int) -> Moment:
         return Moment(self.current_epoch, batch_idx, self.trainer.global_step, self.trainer.is_last_batch)
 
-    def _log(self, federation: Federation, values: Mapping[str, float]) -> None:
+    def _log(self, values: Mapping[str, float]) -> None:
         # What is undefined has no point in a curve, but callbacks that monitor it must find it.
         self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in values.items()})
         defined = {key: value for key, value in values.items() if math.isfinite(value)}
-        log_scalars(self.trainer, defined, federation.step)
+        log_scalars(self.trainer, defined, self.federation.step)
 
     # ------------------------------------------------------------------ evaluation
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score one batch of one site."""
-        self._score("validation", batch, dataloader_idx)
+        self.federation.evaluations.add("validation", batch, dataloader_idx)
 
     def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score one batch of one site."""
-        self._score("test", batch, dataloader_idx)
-
-    def _score(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
-        for federation in self.federations:
-            sites = len(federation.data.sites(split))
-            if dataloader_idx < sites:
-                federation.evaluations.add(split, batch, dataloader_idx)
-                return
-            dataloader_idx -= sites
+        self.federation.evaluations.add("test", batch, dataloader_idx)
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return a client's predictions for one batch of one site, (n, width)."""
@@ -297,16 +254,16 @@ class FederatedLoop(LightningModule):
             return federation.clients[owner].evaluate(batch)[0]
 
     def _finish_scoring(self, split: Split) -> None:
-        self.engine.evaluate([job for federation in self.federations for job in federation.evaluations.take()])
-        for federation in self.federations:
-            values = federation.finish_scoring(split)
-            for logger in boards(self.trainer):
-                logger.show(federation.results[split].summary["worst_client"].values())
-            self._log(federation, values)
-            federation.forward_hook(f"on_{split}_epoch_end")
-            if split == "validation" and self.trainer.state.fn == "fit":
-                federation.step_plateaus(self.trainer.callback_metrics)
-                federation.personal.judge(federation, federation.results[split], self.current_epoch + 1)
+        federation = self.federation
+        self.engine.evaluate(federation.evaluations.take())
+        values = federation.finish_scoring(split)
+        for logger in boards(self.trainer):
+            logger.show(federation.results[split].summary["worst_client"].values())
+        self._log(values)
+        self._forward(f"on_{split}_epoch_end")
+        if split == "validation" and self.trainer.state.fn == "fit":
+            federation.step_plateaus(self.trainer.callback_metrics)
+            federation.personal.judge(federation, federation.results[split], self.current_epoch + 1)
 
     # ------------------------------------------------------------------ hooks
 
@@ -315,36 +272,31 @@ class FederatedLoop(LightningModule):
         self._choose_kernels()
         self._use_kernels()
         torch.set_num_threads(self.engine.intra_op)
-        for federation in self.federations:
-            federation.step = self.trainer.global_step
-            for client in federation.clients.values():
-                client.state = move_data_to_device(client.state, federation.device)
+        self.federation.step = self.trainer.global_step
+        for client in self.federation.clients.values():
+            client.state = move_data_to_device(client.state, self.federation.device)
         self._forward("on_fit_start")
 
     def on_train_epoch_start(self) -> None:
         """Set the epoch of the loaders, which determines the order of rows."""
-        for federation in self.federations:
-            for loader in federation.data.train_loaders.values():
-                loader.epoch = self.current_epoch
+        for loader in self.federation.data.train_loaders.values():
+            loader.epoch = self.current_epoch
         self._forward("on_train_epoch_start")
 
     def on_train_epoch_end(self) -> None:
         """Log what was recorded during the epoch."""
         epochs, limits = self.current_epoch + 1, (self.trainer.max_epochs, self.trainer.max_steps)
         last = self.trainer.should_stop or epochs == limits[0] or self.trainer.global_step == limits[1]
-        over = []
-        for federation in self.federations:
-            federation.forward_hook("on_train_epoch_end")
-            over.append(federation.personal.end_epoch(federation, epochs, last))
-            self._log(federation, federation.end_epoch(self.current_epoch))
-        if all(over):
+        self._forward("on_train_epoch_end")
+        over = self.federation.personal.end_epoch(self.federation, epochs, last)
+        self._log(self.federation.end_epoch(self.current_epoch))
+        if over:
             self.trainer.should_stop = True
 
     def on_validation_epoch_start(self) -> None:
         """Begin to score."""
         if self.trainer.state.fn == "fit":
-            for federation in self.federations:
-                federation.personal.show(federation)
+            self.federation.personal.show(self.federation)
         self._begin_scoring("validation")
 
     def on_validation_epoch_end(self) -> None:
@@ -360,9 +312,8 @@ class FederatedLoop(LightningModule):
         self._finish_scoring("test")
 
     def _begin_scoring(self, split: Split) -> None:
-        for federation in self.federations:
-            federation.evaluations.begin(split)
-            federation.forward_hook(f"on_{split}_epoch_start")
+        self.federation.evaluations.begin(split)
+        self._forward(f"on_{split}_epoch_start")
 
     @property
     def manifest(self) -> Manifest:
@@ -412,8 +363,7 @@ class FederatedLoop(LightningModule):
         check_tensors(checkpoint["state_dict"], self.state_dict())
 
     def _forward(self, hook: str, *args: Any) -> None:
-        for federation in self.federations:
-            federation.forward_hook(hook, *args)
+        self.federation.forward_hook(hook, *args)
 
     def teardown(self, stage: str) -> None:
         """Restore the number of threads."""
@@ -422,23 +372,21 @@ class FederatedLoop(LightningModule):
 
     def on_fit_end(self) -> None:
         """Remember how many steps were taken."""
-        for federation in self.federations:
-            federation.step = self.trainer.global_step
+        self.federation.step = self.trainer.global_step
         self._forward("on_fit_end")
 
     def on_train_start(self) -> None:
         """Warn about a training of one step, prepare personal parts, and forward the hook to the clients."""
-        epochs = self.trainer.max_epochs
-        for federation in self.federations:
-            takes_steps = any(client.takes_steps for client in federation.values())
-            if takes_steps and epochs == 1 == federation.data.aligned_steps:
-                _log.warning(
-                    "clients take one step in all: one batch in one epoch; set trainer.max_epochs and data.batches, "
-                    "which may be of a method that takes no steps"
-                )
-            federation.personal.start(federation, epochs)
-            if federation.personal.wanted and federation.personal.ended < self.trainer.current_epoch:
-                self._catch_up(federation)
+        epochs, federation = self.trainer.max_epochs, self.federation
+        takes_steps = any(client.takes_steps for client in federation.values())
+        if takes_steps and epochs == 1 == federation.data.aligned_steps:
+            _log.warning(
+                "clients take one step in all: one batch in one epoch; set trainer.max_epochs and data.batches, which "
+                "may be of a method that takes no steps"
+            )
+        federation.personal.start(federation, epochs)
+        if federation.personal.wanted and federation.personal.ended < self.trainer.current_epoch:
+            self._catch_up(federation)
         self._forward("on_train_start")
 
     @torch.no_grad()

@@ -16,6 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedlit.client.client import FederatedClient
+from fedlit.errors import RunError
+from fedlit.exchange.exchange import Exchange
 from fedlit.train.loop import FederatedLoop
 
 
@@ -108,3 +110,29 @@ def test_a_round_reads_twice_from_the_device_and_a_step_never(clip: float | None
     options: dict[str, Any] = {"loop": {"gradient_clip_val": clip, "threads": 1}, "callbacks": [Watch()]}
     make_run(tmp_path, exchange={"federated": ["core"], "every": {"steps": 2}}, **options).fit(quiet=True)
     assert reads == [0, 2] * 6
+
+
+class FailsLater(FederatedClient):
+    """Fails in a round in which others are idle."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if self.trainer.global_step == 9:
+            raise ValueError("enough")
+        return super().training_step(batch, batch_idx)
+
+
+def test_a_failure_gives_idle_clients_their_memory_back(tmp_path: Path) -> None:
+    lent: list[int] = []
+
+    class Look(Exchange):
+        def on_train_batch_end(self, *arguments: Any) -> None:
+            super().on_train_batch_end(*arguments)
+            lent.append(len(self._lending._lent))
+
+    options: dict[str, Any] = {"loop": {"engine": "plain", "threads": 1}, "exchange": Look(["core"], participation=0.4)}
+    run = alike(tmp_path, client=FailsLater, **options)
+    with pytest.raises(RunError, match="step 10: ValueError: enough"):
+        run.fit(quiet=True)
+    assert len(lent) == 9 and max(lent) >= 2  # they shared what they received
+    places = [own.data_ptr() for client in run.loop.federation.values() for own in client.core.parameters()]
+    assert len(set(places)) == len(places) == 7 * 3 and not run.exchange._lending._lent
