@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from fedlit.cli.study import names
 from fedlit.run.arguments import read
 from fedlit.run.folders import find_trained
 from fedlit.show.shown import for_terminal
@@ -18,8 +19,8 @@ def add_client(
     client: str | None = None,
     ckpt_path: Literal["last", "best"] = "last",
     federated: bool = False,
-    seeds: list[str] | None = None,
-    baselines: list[str] | None = None,
+    seeds: str | None = None,
+    baselines: str | None = None,
 ) -> None:
     """Let a client join a federation that has been trained.
 
@@ -34,8 +35,8 @@ def add_client(
         ckpt_path: the run's checkpoint to start from, and the state of the new client that is scored
         federated: continue training all clients together (without it, federated parts stay unchanged, and nothing is
             exchanged)
-        seeds: train with each of these seeds (default: only the run's seed)
-        baselines: only these local baselines, or none (default: all)
+        seeds: 8:28 (both ends included) or 1,2,5 (default: only the run's seed)
+        baselines: only these local baselines, separated by commas, or none (default: all)
     """
     folder, _ = find_trained(run, ckpt_path, "add-client")
     configuration = read("fit", ["--config", config, *keys]).configs[0]  # refused before torch is imported
@@ -43,6 +44,6 @@ def add_client(
 
     found = joining.add_client(
         folder, configuration, list(keys), client=client, ckpt_path=ckpt_path, federated=federated,
-        seeds=",".join(seeds) if seeds else None, baselines=[] if baselines == ["none"] else baselines,
+        seeds=seeds, baselines=names(baselines),
     )  # fmt: skip
     print(f"\n{for_terminal(found)}")

@@ -16,7 +16,7 @@ from fedlit.study.parse import load_study
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 
-__all__ = ["compare", "search"]
+__all__ = ["compare", "names", "search"]
 
 
 def compare(
@@ -43,7 +43,7 @@ def compare(
         baselines: only these local baselines, separated by commas, or none
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
-    named = {"methods": _names(methods), "scenarios": _names(scenarios)}
+    named = {"methods": names(methods), "scenarios": names(scenarios)}
     loaded = _checked(study, seeds, {"jobs": jobs})  # refused before torch is imported
     for key, names in named.items():
         must_be_known(f"--{key}", names or (), getattr(loaded, key) or names or ())
@@ -60,7 +60,7 @@ def compare(
             if each is not None:
                 print(f"\n=== {each} ===")
             found = work.compare(
-                loaded, seeds=seeds, jobs=jobs, methods=named["methods"], baselines=_names(baselines), out=out,
+                loaded, seeds=seeds, jobs=jobs, methods=named["methods"], baselines=names(baselines), out=out,
                 scenario=each,
             )  # fmt: skip
             print(f"\n{for_terminal(found)}\n")
@@ -97,7 +97,8 @@ def search(
         print(for_terminal(work.search(loaded, seeds=seeds, trials=trials, jobs=jobs, out=out)))
 
 
-def _names(text: str | None) -> list[str] | None:
+def names(text: str | None) -> list[str] | None:
+    """Return the names of a list with commas; no name for ``none``."""
     if text is None:
         return None
     return [] if text == "none" else [name.strip() for name in text.split(",") if name.strip()]

@@ -91,9 +91,8 @@ def find_config(name: str, below: str = "", *, also: Path | None = None, what: s
     for other, command in (("", "fit"), (STUDIES, "compare")):
         if other != below and f"{asked.stem}.yaml" in known_configs(other):
             hint = f" Did you mean: fedlit {command} {asked.stem}?"
-    raise ConfigError(
-        f"{what} {name}: expected a YAML file, found {found}; known by name are {', '.join(known)}.{hint}"
-    )
+    hint = hint or f" Known by name are {', '.join(known)}."
+    raise ConfigError(f"{what} {name}: expected a YAML file, found {found}.{hint}")
 
 
 def shown(path: Path) -> str:

@@ -36,7 +36,7 @@ _ABOUT = {
     "validate": "Score the validation split of a trained run; --all shows every score.",
     "test": "Score the test split of a trained run; --all shows every score.",
     "predict": "Write each client's predictions for a split of its table.\n"
-    "New rows: fedlit predict --run RUN --client NAME --data FILE",
+    "New rows: fedlit predict --run RUN --client NAME --data FILE; its help: fedlit predict --run RUN --help",
     "describe": "Show the plan: rows, parameters, what is sent. Trains nothing.",
 }
 _WORDS: dict[Any, str] = {
@@ -94,6 +94,7 @@ def _chosen(text: str, command: str, topic: str) -> str:
             lines += ["", fill(title.replace("options:", "The run:"), 80)]
             lines += [re.sub(r",\s+known\s+subclasses:[^)]*", "", entry) for entry in entries]  # those imported so far
     more = {
+        "--config NAME --method METHOD": "with a method that fedlit methods lists",
         "--help all": "all keys, with those of Lightning's Trainer",
         "--help data": f"those of a group: {', '.join(groups)}",
         "--help data.batches": "one key",
