@@ -36,7 +36,7 @@ _ABOUT = {
     "validate": "Score the validation split of a trained run; --all shows every score.",
     "test": "Score the test split of a trained run; --all shows every score.",
     "predict": "Write each client's predictions for a split of its table.\n"
-    "New rows: fedlit predict --run RUN --client NAME --data FILE; its help: fedlit predict --run RUN --help",
+    "New rows: fedlit predict --run RUN --client NAME --data FILE (fedlit predict\n--run RUN --help)",
     "describe": "Show the plan: rows, parameters, what is sent. Trains nothing.",
 }
 _WORDS: dict[Any, str] = {
