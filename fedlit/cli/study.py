@@ -45,8 +45,8 @@ def compare(
     """
     named = {"methods": names(methods), "scenarios": names(scenarios)}
     loaded = _checked(study, seeds, {"jobs": jobs})  # refused before torch is imported
-    for key, names in named.items():
-        must_be_known(f"--{key}", names or (), getattr(loaded, key) or names or ())
+    for key, only in named.items():
+        must_be_known(f"--{key}", only or (), getattr(loaded, key) or only or ())
     from fedlit.study import compare as work
     from fedlit.study.ranks import Ranks
 
