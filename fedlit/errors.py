@@ -72,10 +72,10 @@ def expect(holds: bool, key: str, expected: str, found: object, advice: str = ""
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is most similar to this one, or None if nothing is close."""
-    names = {own.casefold(): own for own in reversed(list(known))}
-    close = difflib.get_close_matches(word.casefold(), names, n=1)
-    return names[close[0]] if close else None
+    """Return the known word that is most similar to this one, the first of equals, or None if nothing is close."""
+    scores = {own: difflib.SequenceMatcher(None, own.casefold(), word.casefold()).ratio() for own in known}
+    close = max(scores, key=lambda own: scores[own], default="")  # of equal ones the first
+    return close if scores.get(close, 0) >= 0.6 else None
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:

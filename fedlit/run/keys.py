@@ -44,7 +44,7 @@ def _hint(key: str, also: Iterable[str], dashes: str) -> str:
     same = [f"{dashes + other!r}" for other in known if other.rpartition(".")[2] == leaf]
     if same:
         return f" Did you mean {' or '.join(same[:3])}?"
-    leaves = {other.rpartition(".")[2]: other for other in reversed(known)}
+    leaves = {other.rpartition(".")[2]: other for other in known}
     words = [*known, *GROUPS, *(_ONLY_TYPED if dashes else ())]
     near = closest(key, words) or leaves.get(closest(leaf, leaves) or "")
     return f" Did you mean {dashes + near!r}?" if near else ""
