@@ -6,22 +6,27 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from contracts import covering
+from federations import Made, make_run
 from made_tables import Given, N, assert_same, encode, mixed, numbers, small_tables, table
 
+import fedlit.data.sources.tables as tables_module
+from fedlit.client.build import ClientOverride
 from fedlit.data.agree import Agreement, Terms, agree, facts, negotiate
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.files import RemoteFile
 from fedlit.data.loader import Steps
 from fedlit.data.module import FederatedData
 from fedlit.data.shaping.mutations import Mutation
-from fedlit.data.sources import Heart
+from fedlit.data.sources import Heart, Tables
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task
 from fedlit.errors import ConfigError
@@ -163,14 +168,19 @@ def test_true_and_one_are_not_the_same_category() -> None:
     assert encode([tables[0], gap], align="features")[1].train.x.unique().tolist() in ([-1, 0, 1], [0, 1])
 
 
-# ------------------------------------------------------------------ some clients are elsewhere
+# ------------------------------------------------------------------ some clients are elsewhere, or left out
 
 
 class Meeting:
     """Parties that hold some clients each and exchange text."""
 
-    def __init__(self, parties: int) -> None:
-        self.barrier, self.told = threading.Barrier(parties, timeout=60), dict[tuple[str, str], str]()
+    def __init__(self, parties: Sequence[FederatedData]) -> None:
+        self.barrier, self.told = threading.Barrier(len(parties), timeout=300), dict[tuple[str, str], str]()
+        self.failed = list[BaseException]()
+        for party in parties:
+            party.share = self.share
+        with ThreadPoolExecutor(len(parties)) as pool:
+            list(pool.map(self.work, parties))
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         for client, told in own.items():
@@ -178,27 +188,24 @@ class Meeting:
         self.barrier.wait()
         return {client: json.loads(text) for (about, client), text in sorted(self.told.items()) if about == topic}
 
-
-def apart(tables: Sequence[ClientTable], **settings: Any) -> tuple[list[FederatedData], list[BaseException]]:
-    meeting, parties, failed = Meeting(len(tables)), [], list[BaseException]()
-    for own in tables:
-        party = FederatedData(Given([own]), **settings)
-        party.share = meeting.share
-        parties.append(party)
-
-    def work(party: FederatedData) -> None:
+    def work(self, party: FederatedData) -> None:
         try:
             party.setup()
+        except threading.BrokenBarrierError:
+            pass
         except BaseException as error:
-            failed.append(error)
-            meeting.barrier.abort()
+            self.failed.append(error)
+            self.barrier.abort()  # the others must not wait for one that failed
 
-    threads = [threading.Thread(target=work, args=[party]) for party in parties]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return parties, [error for error in failed if not isinstance(error, threading.BrokenBarrierError)]
+
+def alike(whole: FederatedData, parties: Sequence[FederatedData]) -> None:
+    """What one process has of its clients, several have together."""
+    clients = [client for party in parties for client in party.clients]
+    for one, other in zip(whole.clients, sorted(clients, key=lambda client: client.spec.name), strict=True):
+        assert_same(one, other)
+    for party in parties:
+        assert (party.names, party.groups) == (whole.names, whole.groups)
+        assert (party.aligned_steps, party.rows_per_epoch) == (whole.aligned_steps, whole.rows_per_epoch)
 
 
 STEPS: Steps = {"a": 7, "*": [1, 4]}
@@ -217,16 +224,11 @@ STEPS: Steps = {"a": 7, "*": [1, 4]}
 def test_clients_that_are_elsewhere_change_nothing(settings: dict[str, Any]) -> None:
     whole = FederatedData(Given(made()), **settings)
     whole.setup()
-    parties, failed = apart(made(), **settings)
-    assert not failed
-    planted = []
-    for party in parties:
-        (client,) = party.clients
-        assert_same(client, next(own for own in whole.clients if own.spec.name == client.spec.name))
-        assert party.names == whole.names == ["a", "b", "c", "d"]
-        assert (party.aligned_steps, party.rows_per_epoch) == (whole.aligned_steps, whole.rows_per_epoch)
-        assert (party.told_before, party.groups) == (whole.told_before, whole.groups)
-        planted += party.planted
+    parties = [FederatedData(Given([own]), **settings) for own in made()]
+    assert Meeting(parties).failed == []
+    alike(whole, parties)
+    assert all(party.told_before == whole.told_before for party in parties)
+    planted = [fault for party in parties for fault in party.planted]
     assert sorted(map(str, planted)) == sorted(map(str, whole.planted))
 
 
@@ -237,16 +239,81 @@ def test_clients_that_are_elsewhere_change_nothing(settings: dict[str, Any]) -> 
         ({"batches": 2, "steps": {"z*": 1}}, r"data.steps: expected one of the clients a, b, c, d"),
         ({"mutations": [Mutation("shift", client="a", feature="age")]}, "shift: expected the tables of all clients"),
         ({"common": ["agee"]}, "expected the name of a column, found 'agee'.*Did you mean 'age'"),
+        ({}, "client 'b': 2 clients have this name"),
     ],
     ids=str,
 )
 def test_what_needs_all_clients_is_refused_or_knows_their_names(settings: dict[str, Any], message: str) -> None:
-    _, failed = apart(made(), **settings)
+    tables = made() if settings else [made()[0], replace(made()[1], name="B")]
+    failed = Meeting([FederatedData(Given([own]), **settings) for own in tables]).failed
     assert failed and all(isinstance(error, ConfigError) for error in failed)
     assert any(re.search(message, str(error)) for error in failed)
 
 
-def test_two_clients_of_one_name_are_refused_wherever_they_are() -> None:
-    first, second = small_tables()[:2]
-    _, failed = apart([first, replace(second, name="B")])
-    assert failed and "client 'b': 2 clients have this name" in str(failed[0])
+DEALT = ("east", "north", "south", "west")
+
+
+def halves(folder: Path, source: dict[str, Any], **settings: Any) -> list[FederatedData]:
+    """Two processes that are dealt two of four files each."""
+    for place, client in enumerate(DEALT):
+        frame = pd.DataFrame({"age": [20 + (n * 7 + place) % 40 for n in range(60)], f"own_{client}": [*range(5)] * 12})
+        frame.assign(y=[(n + place) % 2 for n in range(60)]).to_csv(folder / f"{client}.csv", index=False)
+    made = [FederatedData(Tables(str(folder), "y", **source), batches=4, seed=8, **settings) for _ in range(2)]
+    for number, half in enumerate(made):
+        half.deal = lambda sizes, number=number: sorted(sizes)[2 * number : 2 * number + 2]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("settings", "times"),
+    [
+        ({"align": "both", "scaling": "pooled"}, 1),
+        # who gets a fault depends on all tables
+        ({"align": "both", "mutations": [Mutation("scale", feature="age")]}, 2),
+        ({"columns": ["age"]}, 2),
+    ],
+    ids=["aligned", "a fault is planted", "chosen columns"],
+)
+def test_each_process_reads_its_own_and_has_what_one_process_has(
+    settings: dict[str, Any], times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, read = list[str](), tables_module.read_table
+    monkeypatch.setattr(tables_module, "read_table", lambda *own: opened.append(own[2]) or read(*own))  # type: ignore[func-returns-value]
+    parties = halves(tmp_path, {}, **settings)
+    assert Meeting(parties).failed == [] and sorted(opened) == sorted(DEALT * times)
+    whole = FederatedData(Tables(str(tmp_path), "y"), batches=4, seed=8, **settings)
+    whole.setup()
+    alike(whole, parties)
+    assert all(half.notes == whole.notes for half in parties)
+
+
+@pytest.mark.parametrize("key", ["drop", "types"])
+def test_a_column_that_nobody_has_is_refused_though_nobody_reads_all_tables(key: str, tmp_path: Path) -> None:
+    wrong = halves(tmp_path, {key: {"own_nort": "drop"} if key == "types" else ["own_nort"]})
+    assert f"tables: {key}: " in (message := str(Meeting(wrong).failed[0]))
+    assert "'own_nort'. Did you mean 'own_north'" in message
+    assert Meeting(halves(tmp_path, {"drop": ["own_north"]})).failed == []
+
+
+def test_of_a_client_that_is_left_out_nothing_is_left_and_what_is_drawn_among_all_stays(tmp_path: Path) -> None:
+    clients, faults = ("ash", "birch", "cedar"), [Mutation("shift")] * 3  # one at each, drawn
+    whole, without = (
+        FederatedData(Made(clients), batches=2, mutations=faults, leave_out=gone, seed=3) for gone in (None, ["ash"])
+    )
+    whole.setup()
+    without.setup()
+    others = [fault for fault in whole.planted if fault.clients != ("ash",)]
+    assert others == without.planted and len(others) == 2
+    assert "left out (data.leave_out): ash" in without.notes
+    kept = [client.fingerprint() for client in whole.clients if client.spec.name != "ash"]
+    assert kept == [client.fingerprint() for client in without.clients]
+    # what is said of a client is no mistake where it is left out
+    overrides = {"ash": ClientOverride(gradient_clip_val=1.0)}
+    run = make_run(tmp_path, loop={"overrides": overrides}, data={"leave_out": ["ash"], "steps": {"ash": 1, "*": 2}})
+    assert list(run.describe().clients) == ["birch", "cedar"]
+    for gone, message in (
+        (["brich"], "expected one of the clients ash.* Did you"),
+        (clients, "found all"),
+    ):
+        with pytest.raises(ConfigError, match=f"data.leave_out: .*{message}"):
+            FederatedData(Made(clients), batches=2, leave_out=list(gone)).setup()

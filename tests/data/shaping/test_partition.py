@@ -1,19 +1,25 @@
-"""Partition and its deals: all rows once, splits kept, by the seed, in the proportions that a deal says."""
+"""Partition and its deals, by rows, distances and columns: all rows once, splits kept, by the seed, as a deal says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+from scipy.stats import wasserstein_distance
 
-from fedlit.data.shaping.by_distance import Distance
+from fedlit.data.agree import Terms, negotiate
+from fedlit.data.shaping.by_distance import Distance, Space, emd
+from fedlit.data.shaping.column_split import ColumnSplit
 from fedlit.data.shaping.dealing import ByColumn, Deal, Dirichlet, Hand, Iid, Shards, Whole
 from fedlit.data.shaping.partition import Partition, Redraw
-from fedlit.data.sources import Bundled
+from fedlit.data.sources import Bundled, Tables
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.errors import ConfigError, DataError
 
@@ -119,6 +125,108 @@ def test_ranges_of_a_number_are_clients() -> None:
     assert by_column([2.0, 1.0]) == {"1": [1.0], "2": [2.0]}
 
 
+# ------------------------------------------------------------------ distances
+
+
+def test_it_is_scipys_for_one_label_and_that_of_an_assignment_for_several() -> None:
+    rng = np.random.default_rng(1)
+    a, b, y, z = rng.normal(size=(6, 3)), rng.normal(size=(4, 3)), rng.integers(0, 2, 6), rng.integers(0, 2, 4)
+    same = emd(a[:, :1], np.zeros(6), b[:, :1], np.zeros(4), 9.0)
+    assert same == pytest.approx(wasserstein_distance(a[:, 0], b[:, 0]))
+    cost = cdist(a, b) + 0.7 * (y[:, None] != z)
+    twelve = cost.repeat(2, 0).repeat(3, 1)  # as many rows on both sides
+    assert emd(a, y, b, z, 0.7) == pytest.approx(twelve[linear_sum_assignment(twelve)].mean())
+
+
+def test_the_mean_is_weighted_by_rows_and_another_label_costs_the_mean_distance() -> None:
+    frame, rows = pd.DataFrame({"x": [0.0, 0.0, 0.0, 4.0]}), np.arange(4)
+    space = Space(Whole(frame, pd.Series([0, 0, 0, 1]), {"train": rows}), rows, seed=0, raw=True)
+    mean, each = space.mean(np.array([0, 0, 0, 1]))
+    label = 3 * 4.0 / 6  # three of six pairs of rows are 4 apart
+    assert each == pytest.approx([0.25 * (4 + label), 0.75 * (4 + label)])
+    assert mean == pytest.approx((1 * 0.75 + 3 * 0.25) / 4 * (4 + label))
+    assert np.isnan(space.normal(np.array([0, 0, 0, 1])))
+
+
+def test_standardised_columns_indicators_and_missing_numbers() -> None:
+    frame = pd.DataFrame({"a": [1.0, np.nan, 3.0, 99.0], "kind": ["x", "y", None, "x"], "b": [5.0] * 4})
+    whole = Whole(frame, pd.Series([0, 1, 0, 1]), {}, ("kind",))
+    expected = [[-1, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0], [97, 0, 1, 0]]  # by the three training rows
+    np.testing.assert_allclose(Space(whole, np.arange(3), 0).x, expected, rtol=1e-6)
+    raw = Space(whole, np.arange(3), 0, raw=True)
+    np.testing.assert_allclose(raw.x[:, :2], [[1, 5], [2, 5], [3, 5], [99, 5]])
+
+
+@pytest.mark.parametrize("features", ["standardised", "raw"])
+def test_the_dial_reaches_what_is_wanted(features: Any) -> None:
+    (table,) = Bundled(clients=["digits"]).tables(seed=1)
+    whole, train = Whole(table.features, table.target, table.splits), np.sort(table.splits["train"])
+    space = Space(whole, train, 1, features == "raw")
+
+    def found(wanted: Any) -> float:
+        hands = Distance(wanted, features).deal(whole, 5, seed=1)
+        owner = np.empty(len(table.features), int)
+        for client, hand in enumerate(hands.values()):
+            assert len(hand["train"]) >= 20
+            owner[hand["train"]] = client
+        return space.mean(owner)[0]
+
+    highest, middle, lowest = map(found, ("highest", "middle", "lowest"))
+    assert highest > middle > lowest
+    wanted = 0.8 * highest + 0.2 * lowest
+    for reached, goal in ((middle, (highest + lowest) / 2), (found(wanted), wanted)):
+        assert goal - 0.1 * (highest - lowest) <= reached <= goal + 1e-6 + 0.02 * (highest - lowest)
+    with pytest.raises(ConfigError, match=r"emd: expected a distance from [\d.]+"):
+        found(1000.0)
+
+
+def test_k_means_subsets_that_are_too_small_get_rows() -> None:
+    far = pd.DataFrame({"x": [*np.zeros(97), 50.0, 100.0, 200.0]})
+    rows: Any = {"train": np.arange(20, 100), "validation": np.arange(10), "test": np.arange(10, 20)}
+    hands = Distance("highest", least=15).deal(Whole(far, pd.Series([0, 1] * 50), rows), 4, seed=0)
+    assert min(len(hand["train"]) for hand in hands.values()) == 15
+    assert all(len(hand[split]) >= 1 for hand in hands.values() for split in rows)
+
+
+# ------------------------------------------------------------------ columns
+
+BOTH = Bundled(clients=["breast_cancer", "wine"])
+DEALT = Partition(Bundled(clients=["breast_cancer"]), clients=4)  # 30 columns
+
+
+def test_a_share_is_common_and_every_other_column_is_at_one_client() -> None:
+    tables = ColumnSplit(DEALT, common=0.3).tables(seed=2)
+    (group,) = negotiate(tables, Terms(common="all")).groups or ()
+    assert len(group.columns) == 9
+    own = [set(table.features) - set(group.columns) for table in tables]
+    assert [len(names) for names in own] == [6, 5, 5, 5]
+    assert len(set.union(*own)) == 21  # none twice, none lost
+    whole = {table.name: table for table in DEALT.tables(seed=2)}
+    for table in tables:
+        assert table.features.equals(whole[table.name].features[list(table.features)])
+        for split, rows in whole[table.name].splits.items():
+            np.testing.assert_array_equal(table.splits[split], rows)
+
+
+def test_ways_are_counted_modulo_the_seed() -> None:
+    source = ColumnSplit(DEALT, common=0.3, ways=3)
+    ways = [tuple(tuple(table.features) for table in source.tables(seed)) for seed in range(6)]
+    assert ways[:3] == ways[3:] and len(set(ways)) == 3
+
+
+def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_once(tmp_path: Path) -> None:
+    rows = pd.DataFrame({f"x{k}": np.arange(60) * 7 % (41 + k) / 4 for k in range(6)})
+    rows = rows.assign(site=["a", "b"] * 30, y=[0, 1, 1] * 20)
+    for name in ("north", "south"):
+        rows.assign(constant=1).to_csv(tmp_path / f"{name}.csv", index=False)
+    source = Tables(str(tmp_path), "y")
+    dealt = Partition(source, deal=ByColumn("site", drop=True))
+    first, second = dealt.tables(0)
+    assert first.notes == tuple(note for table in source.tables(0) for note in table.notes) and not second.notes
+    for table in (first, second, *ColumnSplit(dealt).tables(0)):
+        assert table.schema is not None and list(table.schema.used) == list(table.features)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -136,6 +244,12 @@ def test_ranges_of_a_number_are_clients() -> None:
         (lambda: by_column(["a b", "a_b"]), DataError, "different names of clients, found 'a b', 'a_b'"),
         (lambda: by_column(["44.9"], [3]), DataError, "cuts: expected numbers in own"),
         (lambda: ByColumn("age", cuts=[3, 3]), ConfigError, "cuts: .*found \\[3, 3\\]"),
+        (lambda: Distance(features="row"), ConfigError, "features"),  # type: ignore[arg-type]
+        (lambda: Distance(least=0), ConfigError, "least"),
+        (lambda: Distance("low"), ConfigError, "emd"),  # type: ignore[arg-type]
+        (lambda: ColumnSplit(DEALT, common=1), ConfigError, "column split: common"),
+        (lambda: ColumnSplit(DEALT, common=0.9).tables(0), DataError, "found 30 columns of which 27 are common"),
+        (lambda: ColumnSplit(BOTH).tables(0), DataError, "the columns of breast_cancer at wine"),
         (lambda: Iid().deal(whole_of(TEN[:3]), 4, 0), DataError, "4 train rows"),
     ],
 )
