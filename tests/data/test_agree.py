@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,13 +22,11 @@ import fedlit.data.sources.tables as tables_module
 from fedlit.client.build import ClientOverride
 from fedlit.data.agree import Agreement, Terms, agree, facts, negotiate
 from fedlit.data.encoder import TableEncoder
-from fedlit.data.files import RemoteFile
 from fedlit.data.loader import Steps
 from fedlit.data.module import FederatedData
 from fedlit.data.shaping.mutations import Mutation
-from fedlit.data.sources import Heart, Tables
+from fedlit.data.sources import Tables
 from fedlit.data.table import ClientTable
-from fedlit.data.target import agree_on_task
 from fedlit.errors import ConfigError
 
 ALIGN = ("none", "features", "classes", "both")
@@ -82,19 +80,6 @@ def alone(tables: Sequence[ClientTable], terms: Terms) -> None:
     assert len(json.dumps(asdict(agreement))) < 10_000
 
 
-def test_hearts_clients_encode_alone(real_file: Callable[[RemoteFile], Path]) -> None:
-    clients = ["cleveland", "hungarian", "faisalabad", "sa"]
-    for file in Heart.known_files():
-        if Path(file.path).stem in clients:
-            real_file(file)
-    tables = Heart(clients=clients).tables(0)
-    common = {"people": ["age", "sex"], "heart": ["chol"]}
-    for terms in (Terms("both", "pooled", "indicators"), Terms("none", "pooled", "codes", common)):
-        alone(tables, terms)
-        told, _ = over_the_wire(tables, terms)
-        assert max(len(json.dumps(own)) for own in told.values()) < 2_500
-
-
 # ------------------------------------------------------------------ what is told, and what is not
 
 
@@ -105,39 +90,26 @@ def floats(told: Any) -> list[float]:
     return [told] if isinstance(told, int | float) and not isinstance(told, bool) else []
 
 
-def test_nothing_is_told_where_nothing_is_common() -> None:
+def test_no_more_is_told_than_what_is_common_takes() -> None:
     for scaling in ("client", "none"):
-        told, _ = over_the_wire(made(), Terms(scaling=scaling))
-        assert told == {"a": {}, "b": {}, "c": {}, "d": {}}
-
-
-def test_names_and_kinds_alone_are_told_of_columns_that_nobody_else_has() -> None:
+        assert over_the_wire(made(), Terms(scaling=scaling))[0] == {"a": {}, "b": {}, "c": {}, "d": {}}
+    # names and kinds alone of columns that nobody else has, and no number of anybody
     told, _ = over_the_wire(small_tables(), Terms("features"))
-    assert told["a"] == {
-        "columns": {"c": "categorical", "z": "numeric"},
-        "categories": {"c": ["p", "s"]},
-    }
-    assert floats(told) == []  # no number of anybody
+    assert told["a"] == {"columns": {"c": "categorical", "z": "numeric"}, "categories": {"c": ["p", "s"]}}
+    assert floats(told) == []
     lone = [table("a", {"town": ["Bonn", "Ulm"] * 10}, categorical=["town"]), table("b", {"x": numbers()})]
     assert over_the_wire(lone, Terms("features"))[0]["a"] == {"columns": {"town": "categorical"}}
     # an input's name says the category, and all clients have all inputs
     told, _ = over_the_wire(lone, Terms("features", "client", "indicators"))
     assert told["a"]["categories"] == {"town": ["Bonn", "Ulm"]}
-
-
-def test_labels_are_told_where_classes_are_common_and_never_how_many() -> None:
+    # labels, but never how many have them
     told, _ = over_the_wire(small_tables(), Terms("classes"))
     expected = {"task": "classification", "target": "y", "labels": [1, 3], "positive": None, "shared": False}
     assert told["a"] == {"target": expected}
-    targets = agree(told, Terms("classes")).targets
-    assert {agree_on_task(name, targets, classes=True).classes for name in targets} == {(1, 2, 3)}
-
-
-def test_moments_are_told_where_scaling_is_pooled() -> None:
+    # moments where scaling is pooled, of listed columns alone
     told, agreement = over_the_wire(small_tables(), Terms(scaling="pooled"))
     assert set(told["b"]) == {"columns", "moments"} and len(floats(told["b"])) == 3
-    moments = agreement.columns["x"].moments
-    assert moments is not None and moments.count == 24
+    assert agreement.columns["x"].moments is not None and agreement.columns["x"].moments.count == 24
     listed, _ = over_the_wire(small_tables(), Terms(scaling="pooled", common=["x"]))
     assert listed["a"] == {} and listed["b"]["columns"] == {"x": "numeric"} and len(listed["d"]["moments"]["x"]) == 3
 
@@ -150,22 +122,6 @@ def test_only_training_rows_are_told_of() -> None:
     changed.target.iloc[rest] = 7
     terms = Terms("both", "pooled", "indicators")
     assert over_the_wire([source, mixed("b", 3)], terms) == over_the_wire([changed, mixed("b", 3)], terms)
-
-
-# ------------------------------------------------------------------ true and false are not 1 and 0
-
-
-def test_true_and_one_are_not_the_same_category() -> None:
-    tables = [
-        table("a", {"ill": [True, False] * 10, "x": numbers()}, categorical=["ill"]),
-        table("b", {"ill": [1, 0] * 10, "x": numbers()}, categorical=["ill"]),
-    ]
-    for terms in ({"align": "both"}, {"common": ["ill"]}, {"scaling": "pooled"}):
-        with pytest.raises(ConfigError, match=r"column 'ill': .* boolean at 'a' and coded at 'b'.*0 and 1"):
-            encode(tables, **terms)
-    assert [line.split()[0] for line in negotiate(tables, Terms(common="all")).apart] == ["ill"]
-    gap = table("b", {"ill": np.array([None, True, False, True] * 5, dtype=object)}, categorical=["ill"])
-    assert encode([tables[0], gap], align="features")[1].train.x.unique().tolist() in ([-1, 0, 1], [0, 1])
 
 
 # ------------------------------------------------------------------ some clients are elsewhere, or left out

@@ -41,26 +41,25 @@ def find_groups(tables: Sequence[ClientTable], common: Any) -> list[CommonColumn
     return list(agreement(tables, common=common).groups or ())
 
 
-def test_all_is_one_group_with_what_every_client_has() -> None:
-    everyone = ("cleveland", "faisalabad", "sa", "va")
-    assert find_groups(TABLES, "all") == [CommonColumns("shared", ("age",), everyone)]
+EVERYONE, OF_SEX = ("cleveland", "faisalabad", "sa", "va"), ("cleveland", "faisalabad", "va")
+PEOPLE = (("age", "sex"), OF_SEX)
 
 
-def test_groups_are_the_sets_of_clients_that_columns_tell_apart_with_all_that_they_share() -> None:
-    assert find_groups(TABLES[::-1], "groups") == [
-        CommonColumns("group1", ("age",), ("cleveland", "faisalabad", "sa", "va")),
-        CommonColumns("group2", ("age", "sex"), ("cleveland", "faisalabad", "va")),
-        CommonColumns("group3", ("age", "chol", "cp", "sex"), ("cleveland", "va")),
-    ]
-
-
-def test_listed_groups_have_the_clients_that_have_all_their_columns() -> None:
-    found = find_groups(TABLES, {"people": ["sex", "age"], "chest": ["cp"]})
-    assert found == [
-        CommonColumns("chest", ("cp",), ("cleveland", "va")),
-        CommonColumns("people", ("age", "sex"), ("cleveland", "faisalabad", "va")),
-    ]
-    assert find_groups(TABLES, ["age", "sex"]) == [CommonColumns("shared", *(found[1].columns, found[1].clients))]
+@pytest.mark.parametrize(
+    ("common", "groups"),
+    [
+        ("all", {"shared": (("age",), EVERYONE)}),
+        (
+            "groups",
+            {"group1": (("age",), EVERYONE), "group2": PEOPLE, "group3": (("age", "chol", "cp", "sex"), OF_SEX[::2])},
+        ),
+        ({"people": ["sex", "age"], "chest": ["cp"]}, {"chest": (("cp",), ("cleveland", "va")), "people": PEOPLE}),
+        (["age", "sex"], {"shared": PEOPLE}),
+    ],
+    ids=str,
+)
+def test_groups_have_the_clients_that_have_all_their_columns(common: Any, groups: dict[str, Any]) -> None:
+    assert find_groups(TABLES[::-1], common) == [CommonColumns(name, *own) for name, own in groups.items()]
 
 
 def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> None:
@@ -100,33 +99,15 @@ def test_what_cannot_be_found_says_why(tables: list[ClientTable], common: Any, m
 
 
 @pytest.mark.parametrize("categories", ["codes", "indicators"])
-def test_common_columns_are_coded_alike_and_the_others_by_their_owner(categories: Any) -> None:
-    common = {"people": ["sex", "age"], "chest": ["cp"]}
-    clients = {
-        client.spec.name: client for client in encode(TABLES, scaling="pooled", categories=categories, common=common)
-    }
-    cleveland, va, sa = clients["cleveland"], clients["va"], clients["sa"]
-    assert cleveland.spec.common == va.spec.common and sa.spec.common == {}
+def test_clients_know_which_inputs_are_common_and_which_their_own(categories: Any) -> None:
+    """How they are coded: test_encoding.py."""
+    made = encode(TABLES, scaling="pooled", categories=categories, common={"people": ["sex", "age"], "chest": ["cp"]})
+    cleveland, _, sa, va = (client.spec for client in made)
     chest = ("cp",) if categories == "codes" else ("cp=1", "cp=2", "cp=3", "cp=4")  # of both clients
-    assert va.spec.common == {"chest": chest, "people": ("age", "sex")}
-    assert cleveland.spec.unique == va.spec.unique == ("chol",)
-
-    def column(client: str, name: str) -> np.ndarray:
-        return clients[client].train.x[:, clients[client].spec.features.index(name)].numpy()
-
-    # age: standardised by the members' rows together, not by those of sa, whose own are its own matter
-    members = np.concatenate([own.features["age"].to_numpy()[:8] for own in TABLES[:3]])
-    expected = (TABLES[1].features["age"].to_numpy()[:8] - members.mean()) / members.std()
-    np.testing.assert_allclose(column("va", "age"), expected, rtol=1e-6)
-    np.testing.assert_allclose(column("sa", "age"), np.resize([-1.0, 1.0], 8), rtol=1e-6)
-    # chol is at two clients, but not listed: each has its own scale
-    own = TABLES[1].features["chol"].to_numpy()[:8]
-    np.testing.assert_allclose(column("va", "chol"), (own - own.mean()) / own.std(), rtol=1e-6)
-    if categories == "codes":
-        assert column("cleveland", "cp").tolist() == np.resize([0, 1, 2], 8).tolist()
-        assert column("va", "cp").tolist() == np.resize([1, 2, 3], 8).tolist()
-        # va has seen one sex only, its code is that of the others
-        assert set(column("va", "sex")) == {1.0}
+    assert cleveland.common == va.common == {"chest": chest, "people": ("age", "sex")} and sa.common == {}
+    assert cleveland.unique == va.unique == ("chol",)
+    sa = encode(TABLES, align="features", common="all")[2].spec
+    assert sa.unique == ("ldl",) and "chol" in sa.features  # a common input that it lacks is not its own
 
 
 def test_a_column_without_values_is_told_as_what_it_is_at_others() -> None:
@@ -135,11 +116,6 @@ def test_a_column_without_values_is_told_as_what_it_is_at_others() -> None:
     assert told[-1]["numbers"] == {"a": 3, "b": 3} and told[-1]["columns"] == ["age"]
     clients = encode(tables, scaling="pooled", common="all")
     assert [client.categorical for client in clients] == [("stage",), ("stage",)]
-
-
-def test_a_common_input_that_a_client_lacks_is_not_its_own() -> None:
-    (sa,) = [client for client in encode(TABLES, align="features", common="all") if client.spec.name == "sa"]
-    assert sa.spec.unique == ("ldl",) and "chol" in sa.spec.features
 
 
 def test_listed_columns_alone_are_told() -> None:

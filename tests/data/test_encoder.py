@@ -1,10 +1,10 @@
-"""What was learnt from training rows can be kept, sent, and used for rows of another day."""
+"""What was learnt from training rows can be kept, sent, and used for rows of another day, or by a client that joins."""
 
 from __future__ import annotations
 
 import io
 import json
-import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import pytest
 import torch
 from made_tables import Given, N, assert_same, mixed, numbers, table
 
-from fedlit.data.agree import Terms, negotiate
+from fedlit.data.agree import Agreement, Terms, negotiate
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.module import FederatedData
+from fedlit.data.newcomer import newcomer
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
@@ -57,13 +58,6 @@ def test_rows_of_another_day() -> None:
     assert encoder.transform(unknown)[:, 2:4].tolist() == [[-1, -1], [-1, -1]]
 
 
-def test_a_missing_number_is_the_training_mean_where_numbers_stay_what_they_are() -> None:
-    encoder, own = fitted(scaling="none")
-    expected = own.features["age"].iloc[own.splits["train"]].mean()
-    gap = encoder.transform(own.features.head(1).assign(age=np.nan))
-    assert gap[0, 0] == np.float32(expected)
-
-
 def test_whole_numbers_that_a_gap_made_floats_are_the_categories_that_they_were() -> None:
     codes = ["1", "2", "x", "10"] * 5
     encoder, _ = fitted(table("a", {"zip": codes}, categorical=["zip"]))
@@ -73,27 +67,20 @@ def test_whole_numbers_that_a_gap_made_floats_are_the_categories_that_they_were(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"age": "old"}, "client 'a', column 'age': expected numbers, found text such as 'old'; write the values"),
-        ({"age": True}, "client 'a', column 'age': expected numbers, found true/false such as"),
-        ({"ward": "first"}, "client 'a', column 'ward': expected numbers, found text such as 'first'"),
-        ({"ill": 1}, "client 'a', column 'ill': expected true/false, found numbers such as"),
-        ({"age": np.inf}, "client 'a': column 'age' is not finite after standardisation"),
+        ({"age": "old"}, "column 'age': expected numbers, found text such as 'old'; write the values"),
+        ({"age": True}, "column 'age': expected numbers, found true/false such as"),
+        ({"ward": "first"}, "column 'ward': expected numbers, found text such as 'first'"),
+        ({"ill": 1}, "column 'ill': expected true/false, found numbers such as"),
+        ({"age": np.inf}, "column 'age' is not finite after standardisation"),
+        ({"town": None}, "expected the column 'town', found none of this name; add it.*Did you"),
     ],
     ids=str,
 )
-def test_values_of_another_type_are_refused(change: dict[str, Any], message: str) -> None:
+def test_rows_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
     encoder, own = fitted()
-    with pytest.raises(DataError, match=re.escape(message)):
-        encoder.transform(own.features.assign(**change))
-
-
-def test_a_missing_column_is_named() -> None:
-    encoder, own = fitted()
-    message = (
-        "client 'a': expected the column 'town', found none of this name; add it (empty cells are allowed). Did you"
-    )
-    with pytest.raises(DataError, match=re.escape(message)):
-        encoder.transform(own.features.rename(columns={"town": "Town"}))
+    rows = own.features.rename(columns={"town": "Town"}) if "town" in change else own.features.assign(**change)
+    with pytest.raises(DataError, match=f"client 'a'.*{message}"):
+        encoder.transform(rows)
 
 
 def test_labels_of_another_day() -> None:
@@ -124,3 +111,96 @@ def test_a_run_encodes_by_what_a_trained_run_learnt(settings: dict[str, Any]) ->
     stranger.use_encoders(states)
     with pytest.raises(ConfigError, match=r"client .z.: expected one of the clients that were trained.* a, b"):
         stranger.setup()
+
+
+# ------------------------------------------------------------------ a client that comes later
+
+
+def join(later: ClientTable, terms: Terms, run: list[ClientTable]) -> tuple[TableEncoder, ClientTable]:
+    """A client that joins a run of others, by what the run has saved."""
+    agreement = negotiate(run, terms)
+    encoders = {own.name: TableEncoder(own.name, agreement).fit(own).state_dict() for own in run}
+    return newcomer(later, terms, Agreement.of(agreement.state_dict()).with_codes(encoders), encoders)
+
+
+@pytest.mark.parametrize("categories", ["codes", "indicators", "auto"])
+@pytest.mark.parametrize("scaling", ["client", "pooled"])
+def test_the_same_rows_under_another_name_are_encoded_alike(categories: Any, scaling: Any) -> None:
+    """The oracle is a client of the run itself: a newcomer with its rows must get its tensors, bit by bit."""
+    terms = Terms(align="both", scaling=scaling, categories=categories)
+    run = [mixed("bern", 1), mixed("chur", 2)]
+    agreement = negotiate(run, terms)
+    expected = TableEncoder("bern", agreement).fit(run[0])
+    encoder, own = join(replace(run[0], name="thun"), terms, run)
+    assert encoder.features == expected.features and own.notes == run[0].notes
+    np.testing.assert_array_equal(encoder.transform(own.features), expected.transform(run[0].features))
+    assert encoder.task.classes == expected.task.classes and encoder.seen == expected.seen
+
+
+def test_columns_that_the_run_does_not_know_are_left_out_and_categories_counted() -> None:
+    terms = Terms(align="both", categories="indicators")
+    towns = ["Bonn", "Ulm"] * 10
+    run = [table("bern", {"age": numbers(), "town": towns}, categorical=["town"])]
+    later = table("thun", {"town": ["Köln", "Ulm"] * 10, "bmi": numbers()}, categorical=["town"])
+    encoder, own = join(later, terms, run)
+    assert encoder.features == ("age", "town") and list(own.features) == ["town"]
+    made = encoder.transform(own.features)
+    assert (made[:, 0] == 0).all() and made[::2, 1].tolist() == [0.5] * 10 and made[1::2, 1].tolist() == [1.0] * 10
+    count = int((own.features["town"].iloc[own.splits["train"]] == "Köln").sum())
+    assert any("no client of the run (bern) has it: bmi" in note for note in own.notes)
+    assert any("enters as 0 (data.align): age" in note for note in own.notes)
+    assert any(f"town: {count} training rows have a category" in note and "Köln" in note for note in own.notes)
+
+
+RUN = table("bern", {"age": numbers(), "sex": ["m", "f"] * 10}, categorical=["sex"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "error", "message"),
+    [
+        ({"age": numbers()}, [0, 7] * 10, DataError, r"found 7; rename them"),
+        ({"age": ["a", "b"] * 10}, None, DataError, "'age': expected numeric.*found categorical"),
+        ({"sex": [1, 2] * 10}, None, DataError, "'sex': expected categorical"),  # no codes of the run's categories
+        ({"bmi": numbers()}, None, ConfigError, "expected a column that clients of the run have.*age"),
+    ],
+)
+def test_what_does_not_fit_the_run_is_refused(
+    columns: dict[str, Any], target: Any, error: type[Exception], message: str
+) -> None:
+    later = table("thun", columns, target, categorical=[name for name in columns if name == "sex" or target is None])
+    for categories in ("codes", "indicators", "auto"):
+        with pytest.raises(error, match=message):
+            join(later, Terms(align="both", categories=categories), [RUN])  # type: ignore[arg-type]
+
+
+def test_without_alignment_it_is_on_its_own() -> None:
+    own = mixed("thun", 3)
+    terms = Terms()
+    encoder, same = join(own, terms, [mixed("bern", 1)])
+    alone = TableEncoder("thun", negotiate([own], terms)).fit(own)
+    assert same.notes == own.notes
+    np.testing.assert_array_equal(encoder.transform(own.features), alone.transform(own.features))
+
+
+def test_it_is_in_the_groups_of_whose_columns_it_has_all() -> None:
+    terms = Terms(common="groups", scaling="pooled")
+    run = [
+        table("bern", {"age": numbers(1), "bmi": numbers(2)}),
+        table("chur", {"age": numbers(3), "bmi": numbers(4)}),
+        table("genf", {"age": numbers(5), "dose": numbers(6)}),
+    ]
+    agreement = negotiate(run, terms)
+    encoder, _ = join(table("thun", {"age": numbers(7), "dose": numbers(8)}), terms, run)
+    assert encoder.common == {group.name: ["age"] for group in agreement.groups or () if group.columns == ("age",)}
+    assert encoder.columns["age"].moments == TableEncoder("bern", agreement).fit(run[0]).columns["age"].moments
+    assert encoder.columns["dose"].moments != TableEncoder("genf", agreement).fit(run[2]).columns["dose"].moments
+
+
+def test_codes_of_a_column_that_one_client_alone_had_are_that_clients() -> None:
+    run = [
+        table("bern", {"age": numbers(1), "town": ["Bonn", "Ulm"] * 10}, categorical=["town"]),
+        table("chur", {"age": numbers(2)}),
+    ]
+    encoder, own = join(table("thun", {"town": ["Ulm", "Aalen"] * 10}, categorical=["town"]), Terms(align="both"), run)
+    assert encoder.columns["town"].categories == ("Bonn", "Ulm")
+    assert any("town" in note and "Aalen" in note for note in own.notes)

@@ -1,57 +1,110 @@
-"""Encoding: what is learnt from training rows alone, the common space, the pooled client, and what is refused."""
+"""Encoding: what each table becomes, by hand; what is learnt from training rows alone, pooled, chosen, refused."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from contracts import covering
 from made_tables import Given, N, assert_same, encode, labels, matrix, mixed, numbers, small_tables, table
-from sklearn.preprocessing import LabelEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import LabelEncoder
 
-from fedlit.data.columns import ColumnEncoder
+from fedlit.data.columns import ColumnEncoder, categories_of
 from fedlit.data.module import FederatedData
-from fedlit.data.table import SPLITS, ClientTable
-from fedlit.errors import DataError, FedlitError
+from fedlit.data.sources import Tables
+from fedlit.data.table import SPLITS, ClientTable, choose_columns
+from fedlit.errors import ConfigError, DataError, FedlitError
 
-PROPERTY = settings(derandomize=True, max_examples=10, deadline=None)
-# ------------------------------------------------------------------ numbers
+ALIGN = ("none", "features", "classes", "both")
+COMMON: tuple[Any, ...] = (
+    None,
+    {"people": ["age"], "place": ["town", "ward"]},
+    {"code": ["c"], "sick": ["age", "ill"]},
+)
 
-
-def test_numbers_are_standardised_by_the_clients_own_training_rows() -> None:
-    a, b = table("a", {"x": numbers(1), "z": 1e4 * numbers(2)}), table("b", {"x": 3 + numbers(3)}, seed=4)
-    for client, source in zip(encode([a, b]), (a, b), strict=True):
-        scaler = StandardScaler().fit(source.features.iloc[source.splits["train"]].to_numpy())
-        np.testing.assert_allclose(matrix(client), scaler.transform(source.features.to_numpy()), rtol=1e-6, atol=1e-6)
-        np.testing.assert_allclose(client.train.x.mean(0), 0, atol=1e-6)
-        np.testing.assert_allclose(client.train.x.std(0, unbiased=False), 1, rtol=1e-6)
+# ------------------------------------------------------------------ by hand
 
 
-def test_rows_keep_split_order_and_source_number() -> None:
-    source = mixed("a")
-    (client,) = encode([source])
-    for split in SPLITS:
-        rows = client.sites["a"][split]
-        np.testing.assert_array_equal(rows.row, 100 + source.splits[split])
-        np.testing.assert_array_equal(rows.x, matrix(client)[source.splits[split]])
-        assert len(rows) == client.spec.rows[split] == client.spec.sites[0].rows[split] == len(source.splits[split])
-        assert (rows.x.dtype, rows.y.dtype) == (torch.float32, torch.int64)
-    assert torch.equal(client.train.x, client.sites["a"]["train"].x)
+def several() -> list[ClientTable]:
+    """Columns that some have, with gaps, without spread in training or any value; test rows with other categories."""
+    ill = np.array([True, None, False, True] * 5, dtype=object)
+    first = mixed("e", bmi=np.full(N, np.nan), flat=np.full(N, 7.5))
+    second = replace(mixed("f", 3, bmi=numbers(9), ill=ill), categorical=("town", "ward", "ill"))
+    third = table("g", {"ill": [True, False] * 10, "age": numbers(4)}, [2, 1] * 10, categorical=["ill"])
+    made = [*small_tables(), first, second, third]
+    made[0].features.iloc[made[0].splits["test"][:2], 1] = ["s", "new"]  # of another client's; of nobody's
+    made[0].target.iloc[made[0].splits["test"][0]] = 3
+    first.features.iloc[first.splits["test"][0], first.features.columns.get_loc("flat")] = 9.0
+    first.features.iloc[first.splits["validation"], 0] = 1e6
+    return made
 
 
-def test_missing_number_becomes_the_training_mean() -> None:
-    source = mixed("a")
-    (client,) = encode([source])
-    observed = source.features["dose"].to_numpy()
-    train = observed[source.splits["train"]]
-    expected = np.where(np.isnan(observed), 0, (observed - np.nanmean(train)) / np.nanstd(train))
-    assert np.isnan(train).any()
-    np.testing.assert_allclose(matrix(client)[:, 1], expected, rtol=1e-6, atol=1e-6)
+def trained_on(tables: Sequence[ClientTable], name: str) -> pd.Series:
+    """What training rows hold of a column."""
+    return pd.concat([own.features[name].iloc[own.splits["train"]] for own in tables]).dropna()
+
+
+def by_hand(tables: Sequence[ClientTable], own: ClientTable, aligned: bool, terms: Mapping[str, Any]) -> pd.DataFrame:
+    """The inputs of a client before those that it lacks are filled in."""
+    made = {}
+    for name, values in own.features.items():
+        have = [other for other in tables if name in other.features]
+        met, common = have, terms["common"]
+        if common is not None and not aligned:
+            group = next((columns for columns in common.values() if name in columns), ["nobody has it"])
+            members = [other for other in have if {*group} <= {*other.features}]
+            met = members if own in members else [own]
+        if name not in own.categorical:
+            seen = trained_on(met if terms["scaling"] == "pooled" else [own], str(name)).astype(float)
+            mean, spread = (seen.mean(), seen.std(ddof=0)) if len(seen) else (0.0, 0.0)
+            held = values.astype(float).fillna(mean)
+            made[name] = held if terms["scaling"] == "none" else (held - mean) / (spread or 1.0)
+            continue
+        known = sorted(set(trained_on(met if aligned or common is not None else [own], str(name))))
+        codes = values.map({label: code for code, label in enumerate(known)}).astype(float)
+        if terms["categories"] == "codes":
+            made[name] = codes.fillna(-1)
+        elif len(known) < 3:
+            made[name] = (codes == len(known) - 1).astype(float).where(codes.notna(), 0.5)
+        else:
+            for code, label in enumerate(known):
+                made[f"{name}={label}"] = (codes == code).astype(float).where(values.notna(), 0.5)
+    return pd.DataFrame(made)
+
+
+@pytest.mark.parametrize(("align", "scaling", "common"), covering(ALIGN, ("client", "pooled", "none"), COMMON), ids=str)
+@pytest.mark.parametrize("categories", ["codes", "indicators"])
+def test_inputs_and_labels_are_those_by_hand(align: str, scaling: str, categories: str, common: Any) -> None:
+    tables = {own.name: own for own in several()}
+    terms = {"scaling": scaling, "categories": categories, "common": common}
+    aligned, one = align in ("features", "both"), align in ("classes", "both")
+    inputs = {name: by_hand([*tables.values()], own, aligned, terms) for name, own in tables.items()}
+    if aligned:
+        union = sorted({name for frame in inputs.values() for name in frame})
+        inputs = {name: frame.reindex(columns=union, fill_value=0.0) for name, frame in inputs.items()}
+    learnt = {name: {*own.target.iloc[own.splits["train"]]} for name, own in tables.items()}
+    for client in encode(several(), align=align, **terms):
+        name, source = client.spec.name, tables[client.spec.name]
+        assert client.spec.features == tuple(inputs[name])
+        np.testing.assert_allclose(matrix(client), inputs[name], rtol=1e-5, atol=1e-5)
+        classes = sorted(set().union(*learnt.values()) if one else learnt[name])
+        assert client.spec.classes == tuple(classes)
+        assert client.spec.sites[0].classes == tuple(map(classes.index, sorted(learnt[name])))
+        expected = [classes.index(label) if label in classes else -1 for label in source.target]
+        np.testing.assert_array_equal(labels(client), expected)
+        for split in SPLITS:
+            rows = client.sites[name][split]
+            np.testing.assert_array_equal(rows.row, 100 + source.splits[split])
+            np.testing.assert_array_equal(rows.x, matrix(client)[source.splits[split]])
+            assert len(rows) == client.spec.rows[split] == client.spec.sites[0].rows[split]
+            assert (rows.x.dtype, rows.y.dtype) == (torch.float32, torch.int64)
+        assert torch.equal(client.train.x, client.sites[name]["train"].x)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "Int64", "Float64", "float32", "uint8", "category", "string"])
@@ -62,50 +115,6 @@ def test_types_of_cells_make_no_difference(dtype: str) -> None:
     assert_same(*(encode([table("a", {"x": values.astype(own)}, categorical=coded)])[0] for own in (plain, dtype)))
 
 
-def test_columns_without_spread_in_training_are_zero_there() -> None:
-    source = table("a", {"constant": np.full(N, 7.5), "empty": np.full(N, np.nan), "x": numbers()})
-    source.features.iloc[source.splits["test"][0], 0] = 9.0
-    (client,) = encode([source])
-    assert (client.train.x[:, :2] == 0).all() and client.sites["a"]["test"].x[0, :2].tolist() == [1.5, 0]
-
-
-@PROPERTY
-@given(st.integers(0, 10_000))
-def test_test_rows_change_nothing_in_training(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    source, changed, untouched = mixed("a", seed=1), mixed("a", seed=1), mixed("a", seed=1)
-    for split in ("validation", "test"):
-        rows = changed.splits[split]
-        changed.features.iloc[rows, 0] = 1e6 * generator.normal(size=len(rows))
-        changed.features.iloc[rows, 1] = np.nan
-        changed.features.iloc[rows, 2] = generator.choice(["Aa", "Zz", None], len(rows))
-        changed.features.iloc[rows, 3] = generator.integers(-9, 9, len(rows))
-        changed.target.iloc[rows] = generator.integers(-2, 5, len(rows))
-    one, other = encode([source])[0], encode([changed])[0]
-    assert torch.equal(one.train.x, other.train.x)
-    assert torch.equal(one.train.y, other.train.y)
-    assert one.spec == other.spec
-    assert not torch.equal(one.sites["a"]["test"].x, other.sites["a"]["test"].x)
-    pd.testing.assert_frame_equal(source.features, untouched.features)
-    pd.testing.assert_series_equal(source.target, untouched.target)
-
-
-# ------------------------------------------------------------------ categories
-
-
-@pytest.mark.parametrize("column", ["town", "ward"])
-def test_codes_equal_ordinal_encoder(column: str) -> None:
-    source = mixed("a", seed=2)
-    (client,) = encode([source])
-    values = source.features[[column]].to_numpy(object)
-    missing = pd.isna(values)
-    train = values[source.splits["train"]]
-    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1).fit(train[~pd.isna(train)][:, None])
-    expected = np.full(len(values), -1.0)
-    expected[~missing[:, 0]] = encoder.transform(values[~missing[:, 0]])[:, 0]
-    np.testing.assert_array_equal(matrix(client)[:, client.spec.features.index(column)], expected)
-
-
 def test_another_spelling_of_one_known_category_is_that_category() -> None:
     sex = ColumnEncoder("sex", "categorical", None, ("F", "f", "male"))  # F and f were told apart in training
     rows = pd.Series(["Male", " MALE", "F", "f", "F ", "mle"])
@@ -113,22 +122,43 @@ def test_another_spelling_of_one_known_category_is_that_category() -> None:
     assert sex.unseen(rows) == (2, ["F ", "mle"])
 
 
+def test_indicators_have_exact_names_that_no_column_takes() -> None:
+    codes = [1000001, 1000002, 1000003, 2.5] * 5
+    (client,) = encode([table("a", {"zip": codes}, categorical=["zip"])], categories="indicators")
+    assert client.spec.features == ("zip=2.5", "zip=1000001", "zip=1000002", "zip=1000003") and not client.categorical
+    columns = {"ward": ["x", "y", "z", "x"] * 5, "ward=y": numbers()}
+    with pytest.raises(DataError, match=r"column 'ward': expected indicators of names .* found 'ward=y' twice"):
+        encode([table("a", columns, categorical=["ward"])], categories="indicators")
+
+
+def test_declared_categories_are_those_of_all_clients() -> None:
+    """Whatever training rows hold; and their codes are as those of plain text."""
+    declared = pd.CategoricalDtype(["A", "C", "G"])
+    train, rows = (pd.Series(own, dtype=declared) for own in (["C", None, "C"], ["G", None, "A"]))
+    assert categories_of(train, "categorical") == ["A", "C", "G"]
+    assert categories_of(train.astype(object), "categorical") == ["C"]
+    for gap in (False, True):
+        column = ColumnEncoder("p1", "categorical", None, ("A", "C", "G"), gap=gap)
+        made, plain = (column.transform(own, "client", "codes", "here") for own in (rows, rows.astype(object)))
+        assert [own.tolist() for own in made] == [own.tolist() for own in plain]
+    other = ColumnEncoder("p1", "categorical", None, ("C", "G"))
+    assert other.transform(rows, "client", "codes", "here")[0].tolist() == [1, -1, -1]
+
+
 # ------------------------------------------------------------------ labels
 
 
 @pytest.mark.parametrize("values", [[3, -1, 7], ["b", "ä", "A"], [2.5, 1.0, -3.0], [True, False]], ids=str)
 def test_labels_equal_label_encoder(values: list[Any]) -> None:
-    target = [*values, *np.random.default_rng(0).choice(len(values), N - len(values))]
-    target = [values[int(label)] if position >= len(values) else label for position, label in enumerate(target)]
-    source = table("a", {"x": numbers()}, target)
+    source = table("a", {"x": numbers()}, [values[place % len(values)] for place in range(N)])
+    if values[0] == 3:  # a label that no training row has
+        source.target.iloc[source.splits["test"][0]] = 9
     (client,) = encode([source])
     encoder = LabelEncoder().fit(source.target.iloc[source.splits["train"]])
     assert client.spec.classes == tuple(encoder.classes_.tolist())
-    np.testing.assert_array_equal(labels(client), encoder.transform(source.target))
-    assert client.spec.sites[0].classes == tuple(range(len(values)))
-    if values[0] == 3:  # a label that no training row has
-        source.target.iloc[source.splits["test"][0]] = 9
-        assert encode([source])[0].sites["a"]["test"].y[0] == -1
+    known = source.target.isin(encoder.classes_).to_numpy()
+    np.testing.assert_array_equal(labels(client)[known], encoder.transform(source.target[known]))
+    assert (labels(client)[~known] == -1).all() and client.spec.sites[0].classes == tuple(range(len(values)))
 
 
 def test_the_positive_label_comes_second() -> None:
@@ -138,77 +168,19 @@ def test_the_positive_label_comes_second() -> None:
     np.testing.assert_array_equal(labels(client), [1, 0] * (N // 2))
     with pytest.raises(DataError, match="found 'Yes'"):
         encode([replace(source, positive="Yes")])
-
-    def classes(*positives: Any) -> tuple[Any, ...]:
+    # where clients disagree: the larger one
+    for positives, classes in (([None, None, None], (0, 1)), ([0, None, 0], (1, 0)), ([0, 1, 0], (0, 1))):
         tables = [table(name, {"x": numbers()}, positive=p) for name, p in zip("abc", positives, strict=True)]
-        return encode(tables, align="classes")[0].spec.classes
-
-    assert classes(None, None, None) == (0, 1)
-    assert classes(0, None, 0) == (1, 0)
-    assert classes(0, 1, 0) == (0, 1)  # clients disagree: the larger one
+        assert encode(tables, align="classes")[0].spec.classes == classes
 
 
-# ------------------------------------------------------------------ the common space
+def test_one_class_is_let_through_with_common_classes() -> None:
+    a, b = encode([column("a", ONE, target=[1] * N), column("b", ONE, target=[0, 2] * (N // 2))], align="classes")
+    assert a.spec.classes == b.spec.classes == (0, 1, 2)
+    assert (a.spec.sites[0].classes, b.spec.sites[0].classes) == ((1,), (0, 2))
 
 
-@pytest.mark.parametrize("align", ["features", "both"])
-def test_common_features(align: Any) -> None:
-    apart = {client.spec.name: client for client in encode(small_tables())}
-    for client in encode(small_tables(), align=align):
-        assert client.spec.features == ("c", "x", "z")
-        own = apart[client.spec.name]
-        wide = matrix(client)
-        for position, feature in enumerate(client.spec.features):
-            if feature not in own.spec.features:
-                assert (wide[:, position] == 0).all()
-            elif feature != "c":
-                np.testing.assert_array_equal(wide[:, position], matrix(own)[:, own.spec.features.index(feature)])
-    a, b, _ = encode(small_tables(), align=align)
-    np.testing.assert_array_equal(matrix(a)[:, 0], [3, 0] * (N // 2))  # p q r s
-    np.testing.assert_array_equal(matrix(b)[:, 0], [1, 2] * (N // 2))
-
-
-def test_codes_and_classes_come_from_training_rows_of_all() -> None:
-    tables = small_tables()
-    tables[0].features.iloc[tables[0].splits["test"][:2], 1] = ["s", "new"]  # of another client's; of nobody's
-    tables[0].target.iloc[tables[0].splits["test"][0]] = 3
-    _, b, _ = encode(tables, align="both")
-    assert b.sites["b"]["test"].x[:2, 0].tolist() == [3, -1]
-    assert b.sites["b"]["test"].y[0] == 2 and b.spec.sites[0].classes == (0, 1)  # known, but not the site's
-
-
-@pytest.mark.parametrize("align", ["classes", "both"])
-def test_common_classes(align: Any) -> None:
-    a, b, d = encode(small_tables(), align=align)
-    assert {client.spec.classes for client in (a, b, d)} == {(1, 2, 3)}
-    assert [client.spec.sites[0].classes for client in (a, b, d)] == [(0, 2), (0, 1), (0, 2)]
-    np.testing.assert_array_equal(labels(a), [2, 0] * (N // 2))
-    np.testing.assert_array_equal(labels(b), [0, 1] * (N // 2))
-
-
-@pytest.mark.parametrize("align", ["none", "both"])
-def test_pooled_scaling_uses_training_rows_of_all_that_have_the_column(align: Any) -> None:
-    tables = {source.name: source for source in small_tables()}
-    pooled = np.concatenate(
-        [tables[name].features["x"].to_numpy()[tables[name].splits["train"]] for name in ("b", "d")]
-    )
-    clients = {client.spec.name: client for client in encode(list(tables.values()), align=align, scaling="pooled")}
-    for name in ("b", "d"):
-        scaler = StandardScaler().fit(pooled[:, None])
-        position = clients[name].spec.features.index("x")
-        expected = scaler.transform(tables[name].features[["x"]].to_numpy())[:, 0]
-        np.testing.assert_allclose(matrix(clients[name])[:, position], expected, rtol=1e-5, atol=1e-6)
-    own = StandardScaler().fit(tables["a"].features[["z"]].to_numpy()[tables["a"].splits["train"]])
-    position = clients["a"].spec.features.index("z")
-    np.testing.assert_allclose(
-        matrix(clients["a"])[:, position],
-        own.transform(tables["a"].features[["z"]].to_numpy())[:, 0],
-        rtol=1e-5,
-        atol=1e-6,
-    )
-
-
-# ------------------------------------------------------------------ the pooled client
+# ------------------------------------------------------------------ the pooled client, chosen columns
 
 
 def test_pool_puts_all_rows_into_one_client() -> None:
@@ -220,40 +192,37 @@ def test_pool_puts_all_rows_into_one_client() -> None:
     spec = pooled.spec
     assert (spec.name, spec.features, spec.classes) == ("centralized", ("c", "x", "z"), (1, 2, 3))
     assert spec.rows == {"train": 36, "validation": 12, "test": 12}
-    assert [(site.name, site.classes, site.union) for site in spec.sites] == [
-        ("a", (0, 2), False),
-        ("b", (0, 1), False),
-        ("d", (0, 2), False),
-        ("all", (0, 1, 2), True),
-    ]
-    assert [site.rows for site in spec.sites] == [*({"train": 12, "validation": 4, "test": 4},) * 3, spec.rows]
+    union = ("all", (0, 1, 2), True, spec.rows)
+    sites = [(client.spec.name, client.spec.sites[0].classes, False, client.spec.rows) for client in apart]
+    assert [(site.name, site.classes, site.union, site.rows) for site in spec.sites] == [*sites, union]
     assert list(pooled.sites) == ["a", "b", "d"]
     for client in apart:
         for split in SPLITS:
             assert torch.equal(pooled.sites[client.spec.name][split].x, client.sites[client.spec.name][split].x)
 
 
-# ------------------------------------------------------------------ clients do not depend on others
+@pytest.mark.parametrize(("patterns", "left"), [(["age"], ["age"]), (["*", "!t*"], ["age", "dose", "ward"])])
+def test_columns_are_chosen_by_pattern(patterns: list[str], left: list[str]) -> None:
+    (chosen,) = choose_columns([mixed("a")], patterns)
+    assert list(chosen.features) == left and set(chosen.categorical) <= set(left)
+    with pytest.raises(ConfigError, match=r"data.columns: expected the name or pattern .*, found 'agee'.*'age'"):
+        choose_columns([mixed("a")], ["agee"])
 
 
-@pytest.mark.parametrize(("align", "pool"), [("none", False), ("features", False), ("both", False), ("both", True)])
-@pytest.mark.parametrize("scaling", ["client", "pooled"])
-def test_order_of_clients_is_irrelevant(align: Any, scaling: Any, pool: bool) -> None:
-    tables = [*small_tables(), mixed("e")]
-    forwards = encode(tables, align=align, scaling=scaling, pool=pool)
-    backwards = encode(tables[::-1], align=align, scaling=scaling, pool=pool)
-    assert len(forwards) == len(backwards) == (1 if pool else 4)
-    for one, other in zip(forwards, backwards, strict=True):
-        assert_same(one, other)
-
-
-# ------------------------------------------------------------------ what is refused
-
-
-HUGE = (
-    "client 'a': column 'x' is not finite after standardisation: expected numbers within the range of float32; "
-    "rescale the column or mark the outliers as missing"
+@pytest.mark.parametrize(
+    ("columns", "asked"), [(["age"], ["age"]), (["*", "!seen*"], ["age", "sex"]), (["seen.month"], ["seen"])], ids=str
 )
+def test_new_rows_need_no_column_that_is_not_chosen(columns: list[str], asked: list[str], tmp_path: Path) -> None:
+    rows = {"age": [f"{n * 7 % 20}" for n in range(20)], "sex": ["m", "f"] * 10, "y": [0, 1] * 10}
+    frame = pd.DataFrame({**rows, "seen": [f"2024-0{n % 7 + 1}-1{n % 9}" for n in range(20)]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    data = FederatedData(Tables({"a": str(tmp_path / "a.csv")}, "y"), batches=2, columns=columns)
+    data.setup()
+    typed, _ = data.encoders["a"].read(frame[asked])
+    assert data.encoders["a"].asked == asked and typed.shape[1] == len(data.specs[0].features)
+
+
+# ------------------------------------------------------------------ what is refused, and noted
 
 
 def column(name: str, values: Any, categorical: bool = False, target: Any = None) -> ClientTable:
@@ -261,13 +230,21 @@ def column(name: str, values: Any, categorical: bool = False, target: Any = None
 
 
 PQ, GAPS, ONE, TRUE = ["p", "q"] * (N // 2), np.full(N, np.nan), [1, 2] * (N // 2), [True, False] * (N // 2)
+ALIKE: tuple[dict[str, Any], ...] = ({"align": "features"}, {"common": ["c"]}, {"scaling": "pooled"})
 
 
-@pytest.mark.parametrize(("other", "categorical", "found"), [(numbers(), False, "numeric"), (ONE, True, "coded")])
-def test_kinds_that_clash_are_refused(other: Any, categorical: bool, found: str) -> None:
-    tables = [column("a", PQ, True), column("b", other, categorical)]
-    for options in ({"align": "features"}, {"align": "both"}, {"scaling": "pooled"}):
-        with pytest.raises(DataError, match=f"column 'c': .* categorical at 'a' and {found} at 'b'"):
+@pytest.mark.parametrize(
+    ("own", "other", "categorical", "kinds"),
+    [
+        (PQ, numbers(), False, "categorical at 'a' and numeric at 'b'"),
+        (PQ, ONE, True, "categorical at 'a' and coded at 'b'"),
+        (TRUE, ONE, True, "boolean at 'a' and coded at 'b'"),
+    ],
+)
+def test_kinds_that_clash_are_refused(own: Any, other: Any, categorical: bool, kinds: str) -> None:
+    tables = [column("a", own, True), column("b", other, categorical)]
+    for options in ALIKE:
+        with pytest.raises(FedlitError, match=f"column 'c': .* {kinds}"):
             encode(tables, **options)
     assert len(encode(tables)) == 2  # each on its own
 
@@ -300,12 +277,6 @@ def test_a_column_without_values_is_of_the_others_kind(listed: bool) -> None:
 def test_what_cannot_be_encoded_is_refused(tables: list[ClientTable], options: dict[str, Any], message: str) -> None:
     with pytest.raises(FedlitError, match=message):
         FederatedData(Given(tables), **options).setup()
-
-
-def test_one_class_is_let_through_with_common_classes() -> None:
-    a, b = encode([column("a", ONE, target=[1] * N), column("b", ONE, target=[0, 2] * (N // 2))], align="classes")
-    assert a.spec.classes == b.spec.classes == (0, 1, 2)
-    assert (a.spec.sites[0].classes, b.spec.sites[0].classes) == ((1,), (0, 2))
 
 
 def test_what_a_person_should_know_about_a_table_is_noted() -> None:
