@@ -21,7 +21,6 @@ _SHAPED = ("leave_out", "mutations")  # keys of data that change tables and need
 def check(
     *keys: str,
     config: tuple[str, ...] = (),
-    columns: bool = False,
     strict: bool = False,
     format: Literal["text", "json"] = "text",
 ) -> int:
@@ -34,7 +33,6 @@ def check(
     Args:
         *keys: keys of the configuration and their values: --seed 5
         config: the configuration: its name, or a file; again for changes
-        columns: show each column
         strict: exit with status 1 if there is anything to look at
         format: of the page
     """
@@ -42,7 +40,7 @@ def check(
     from fedlit.data.examine import examine
 
     tables, source = _tables(asked)
-    page = examine(tables, source, columns=columns)
+    page = examine(tables, source)
     if format == "json":
         print(json.dumps(page.to_dict(), indent=2, default=_plain))
     else:

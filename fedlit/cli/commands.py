@@ -33,7 +33,7 @@ class Command(NamedTuple):
 _RUN, _OWN = (True, True), (False, True)
 _GROUPS = {
     "Your tables": {
-        "init": Command("init:init", "FOLDER", "write a configuration for the tables in a folder"),
+        "init": Command("init:init", "FOLDER --target COLUMN", "write a configuration for the tables in a folder"),
         "check": Command("check:check", "--config NAME", "find problems in the tables, and what fixes them"),
         "recommend": Command("recommend:recommend", "--config NAME", "find out who should join, and with which method"),
     },
@@ -90,7 +90,7 @@ def usage(first: str = "") -> str:
         "Partial federated learning on tables that differ in columns and classes.",
         "",
         "To begin:          fedlit fit quickstart",
-        "With your tables:  fedlit init FOLDER",
+        "With your tables:  fedlit init FOLDER --target COLUMN",
     ]
     for title, own in _GROUPS.items():
         lines += ["", f"{title}:", _listed(own)]

@@ -31,10 +31,6 @@ KINDS = {
         "the same rows at two clients",
         "If they are the same people, scores are too good: leave them out at one client.",
     ),
-    "people": (
-        "the same identifiers at two clients",
-        "If they are the same people, leave them out at one client. If each client counts its own, nothing is wrong.",
-    ),
     "group": ("several rows of one person or thing", ""),
     "missing": ("values that may stand for a missing value", ""),
     "task": ("a target whose task is unclear", ""),
@@ -74,13 +70,11 @@ class Page(Shown):
         notes: the notes on all tables, the most important first.
         own_tables: whether ``fix`` of notes are keys of :class:`fedlit.Tables`; of other sources columns can be left
             out by ``data.columns``.
-        columns: whether each column is shown.
     """
 
     clients: tuple[ClientFacts, ...]
     notes: tuple[Note, ...]
     own_tables: bool = True
-    columns: bool = False
 
     @property
     def odd(self) -> list[Note]:
@@ -91,11 +85,9 @@ class Page(Shown):
         """See :class:`fedlit.show.shown.Shown`."""
         many = len(self.clients) > _MANY
         yield _together(self.clients) if many else _table_of(self.clients)
-        for own in self.clients if self.columns or not many else ():
+        for own in () if many else self.clients:
             yield ""
             yield from _paragraph(own)
-            if self.columns:
-                yield _column_table(own)
         if len(self.clients) > 1:
             yield ""
             yield _common_columns(self.clients)
@@ -144,7 +136,7 @@ class Page(Shown):
         return {"clients": [own.to_dict() for own in self.clients], "notes": [own.to_dict() for own in self.notes]}
 
 
-def examine(tables: Sequence[ClientTable], source: Source | None = None, *, columns: bool = False) -> Page:
+def examine(tables: Sequence[ClientTable], source: Source | None = None) -> Page:
     """Examine clients' tables, alone and together.
 
     Columns that predict the target are looked for in a sample of training rows; quantiles are of a sample; the same
@@ -153,7 +145,6 @@ def examine(tables: Sequence[ClientTable], source: Source | None = None, *, colu
     Args:
         tables: the tables, as a source returns them.
         source: the source of the tables, so that the proposed keys fit it; :class:`fedlit.Tables` if None.
-        columns: whether the page shows each column.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -168,7 +159,7 @@ def examine(tables: Sequence[ClientTable], source: Source | None = None, *, colu
     notes = [note for check in (OF_EACH if one_table else OF_EACH + OF_SEVERAL) for note in check(clients)]
     order = list(KINDS)
     notes.sort(key=lambda own: order.index(_heading(own)))
-    return Page(clients, tuple(notes), source is None or isinstance(source, Tables), columns)
+    return Page(clients, tuple(notes), source is None or isinstance(source, Tables))
 
 
 def _heading(note: Note) -> str:
@@ -225,32 +216,15 @@ def _share(share: float) -> str:
 
 def _target(own: ClientFacts, name: str, held: ColumnFacts) -> str:
     if held.values is None:
-        return f"{name}, a number ({own.task}): {_held(held)}" if held.quantiles else f"{name} ({own.task})"
+        if not held.quantiles:
+            return f"{name} ({own.task})"
+        low, _, middle, _, high = held.quantiles
+        return f"{name}, a number ({own.task}): from {low:.4g} to {high:.4g}, median {middle:.4g}"
     rows, known = sum(own.rows.values()), sum(held.values.values())
     shown = [f"{label} ({counted(n, 'row')}, {_share(n / known)})" for label, n in held.values.items()]
     shown += [f"not known ({counted(rows - known, 'row')})"] if known < rows else []
     positive = "" if own.table.positive is None else f"; positive is {own.table.positive}"
     return f"{name}: {shorten(shown, 6)}{positive}"
-
-
-def _column_table(own: ClientFacts) -> Grid:
-    rows = [
-        [name, column.kind, _share(column.missing) if column.missing else "–", f"{column.different:,}", _held(column)]
-        for name, column in own.columns.items()
-    ]
-    return Grid(["column", "holds", "missing", "different", "values"], rows)
-
-
-def _held(column: ColumnFacts) -> str:
-    """Describe what a column holds in a few words."""
-    if column.values is not None:
-        return shorten([text if len(text := str(own)) <= 24 else f"{text[:23]}…" for own in column.values], 4)
-    if not column.quantiles:
-        return "none"
-    low, _, middle, _, high = column.quantiles
-    if column.kind == "date" and (low < 0 or high > 24):  # days since 1970, and no hours
-        return " to ".join(str(np.datetime64(int(day), "D")) for day in (low, high))
-    return f"from {low:.4g} to {high:.4g}, median {middle:.4g}"
 
 
 def _common_columns(clients: Sequence[ClientFacts]) -> str:

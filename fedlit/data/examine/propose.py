@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlit.data.examine.facts import sampled
-from fedlit.data.examine.names import words_of
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.sources.places import Place, places_of
@@ -23,14 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Proposal", "propose"]
 
-_LIKELY = """target label labels class outcome y response diagnosis species readmitted survived died death event chd num
-    default churn progression status result"""
-_NAMES = _LIKELY.split()  # of targets, the likeliest first
-_NO_TARGETS = ("identifier", "free text", "several numbers", "date", "constant", "empty")
-_PLACES = """site hospital client clinic centre center branch bank region area ward district country city store shop
-    school plant factory institution department practice location"""
-_SITES = frozenset(_PLACES.split())  # words in names of columns that name the client of each row
-_MOST_SITES = 50
 _FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
 _FEWEST_ROWS = 20  # of a client by default: below, its test rows are two or three
 _DRAWN = 20_000  # rows of which types are found
@@ -44,17 +35,13 @@ class Proposal:
         settings: arguments of :class:`fedlit.Tables`.
         notes: notes for a person, by the argument that they concern.
         kinds: client → column → what it holds, or why it is left out.
-        codes: columns of few whole numbers, that may be categories.
         rows: the number of labelled rows of the smallest client.
-        sites: the column that may name the client of each row, where there is one file.
     """
 
     settings: dict[str, Any] = field(default_factory=lambda: {"files": {}, "target": {}})
     notes: dict[str, list[str]] = field(default_factory=dict)
     kinds: dict[str, dict[str, str]] = field(default_factory=dict)
-    codes: dict[str, None] = field(default_factory=dict)
     rows: int = sys.maxsize
-    sites: str | None = None
 
     def note(self, key: str, client: str, text: str, **setting: Any) -> None:
         """Add a note about an argument, and propose the argument's value for a client."""
@@ -73,7 +60,7 @@ def propose(
 
     Args:
         folder: a folder, a pattern or one file.
-        targets: the column to predict by client; of all others under None; guessed where nothing is said.
+        targets: the column to predict by client; of all others under None.
         names: the names of columns, for files without a header.
         client_column: the column of one file that names the client of each row.
 
@@ -107,9 +94,6 @@ def propose(
         settings["target"] = target[clients[0]]
     if client_column is not None:
         _federate(made, clients[0], raw, client_column)
-    elif len(places) == 1:
-        _sites(made, clients[0], raw)
-    if client_column is not None or made.sites is not None:  # of any client
         settings |= {key: own[clients[0]] for key in ("task", "positive") if (own := settings.get(key))}
     return made
 
@@ -126,7 +110,7 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
         options["names"] = list(names)
         raw = read_table(path, ReadOptions(**options), client)
     few = raw.frame.iloc[sampled(np.arange(len(raw.frame)), _DRAWN)]
-    schema, typed, found = Schema.find(few)
+    schema, _, found = Schema.find(few)
     kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
     here, whole = Path.cwd(), path.absolute()
     shown = str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
@@ -136,52 +120,18 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
     for text in (place.note.removeprefix(f"{client}: "), *headers, sample * (len(few) < len(raw.frame))):
         if text:
             made.note("files", client, text)
-    target, why = _target(raw, kinds, said)
-    made.note("target", client, f"predicts {target} ({why})", target=target)
-    made.kinds[client] = {name: kind for name, kind in kinds.items() if name != target}
-    for name, kind in made.kinds[client].items():
-        if kind == "numeric" and _is_code(typed[name].to_numpy()):
-            made.codes[name] = None
+    if said not in kinds:
+        hint = did_you_mean(said, kinds) if said else ""
+        raise ConfigError(
+            f"{raw.where}: --target: expected the column to predict, one of {shorten(list(kinds), 20)}; found "
+            f"{repr(said) if said else 'none'}.{hint} Of one client alone: --target CLIENT=COLUMN.{raw.hint}"
+        )
+    made.note("target", client, f"predicts {said}", target=said)
+    made.kinds[client] = {name: kind for name, kind in kinds.items() if name != said}
     for note in found:
-        if isinstance(note, Note) and note.kind == "group" and note.column != target:
+        if note.kind == "group" and note.column != said:
             made.note("split", client, f"{note.column}: {note.text}")
     return raw
-
-
-def _is_code(numbers: np.ndarray) -> bool:
-    """Return whether numbers may be codes of categories: few different values, and all whole."""
-    held = np.unique(numbers[np.isfinite(numbers)])
-    return 2 < len(held) <= _FEW_CLASSES and not bool((held % 1).any())
-
-
-def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, str]:
-    """Return the column to predict, and the reason."""
-    columns = list(kinds)
-    if said is not None:
-        if said not in columns:
-            raise ConfigError(
-                f"{raw.where}: --target: expected one of {shorten(columns, 20)}, found {said!r}."
-                f"{did_you_mean(said, columns)} Of one client alone: --target CLIENT=COLUMN.{raw.hint}"
-            )
-        return said, "as you said"
-    usable = [name for name in columns if kinds[name] not in _NO_TARGETS]
-    ranks = dict[str, int]()
-    for name in columns:
-        if words := {*words_of(name), "".join(words_of(name))}.intersection(_NAMES):
-            ranks[name] = min(map(_NAMES.index, words))
-    first = [name for name in usable if ranks.get(name) == min(ranks.values(), default=None)]
-    if len(first) == 1:
-        return first[0], "guessed by its name"
-    last = columns[-1]
-    if not ranks and last in usable and 2 <= raw.frame[last].nunique() <= _FEW_CLASSES and "year" not in words_of(last):
-        return last, "guessed: the last column, of few values"
-    single = [name for name in ranks if kinds[name] in ("constant", "empty")]
-    found = f" {single[0]!r} has one value here." if single else " None is called so that it can be guessed."
-    among = [name for name in sorted(ranks, key=ranks.__getitem__) if name in usable] or usable
-    raise DataError(
-        f"{raw.where}: which column is to be predicted?{found} Candidates: {shorten(among, 20)}. Say --target COLUMN, "
-        f"or for one client --target CLIENT=COLUMN; or leave the file out."
-    )
 
 
 def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
@@ -214,19 +164,6 @@ def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
     return found
 
 
-# ---------------------------------------------------------------------- one file of many clients
-
-
-def _sites(made: Proposal, client: str, raw: Raw) -> None:
-    """Look for a column of categories whose name is that of a place."""
-    for name, kind in made.kinds[client].items():
-        named = _SITES.intersection(words_of(name)) and (kind == "categorical" or name in made.codes)
-        if named and 2 <= raw.frame[name].nunique() <= _MOST_SITES:
-            made.sites = name
-            made.note("client_column", client, f"client_column: {name} makes a client of each of its values")
-            return
-
-
 def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
     """Make a client of each value of a column.
 
@@ -243,7 +180,6 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
     if len(sizes) < 2:
         raise ConfigError(f"--client-column: {column!r} has {len(sizes)} values, so there is no federation.")
     made.kinds[client].pop(column)
-    made.codes.pop(column, None)
     made.settings |= {"client_column": column, "files": file if isinstance(file, str) else {client: file}}
     made.note("client_column", client, f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")
     large = sizes[sizes >= _FEWEST_ROWS]

@@ -47,8 +47,6 @@ def written(proposal: Proposal, file: str) -> str:
         settings={key: proposal.settings[key] for key in _ORDER if key in proposal.settings},
         notes=proposal.notes,
         columns=[f"{named(clients)}: {told}" for told, clients in held.items()],
-        codes=dict.fromkeys(proposal.codes, "categorical"),
-        sites=proposal.sites,
         # Each batch needs several rows, of the smallest client too, when part of its training rows is a fold.
         batches=max(1, min(10, int(0.5 * proposal.rows) // 4)),
     )

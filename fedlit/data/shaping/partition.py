@@ -113,7 +113,6 @@ class Partition(Source):
                     first,
                     name=name,
                     concept=None,
-                    keys={},
                     features=features.iloc[own],
                     target=target.iloc[own],
                     groups=None if groups is None else groups[own],
