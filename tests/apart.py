@@ -2,8 +2,6 @@
 ``python -m apart FOLDER FEDERATION SOURCES``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

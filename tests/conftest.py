@@ -1,7 +1,5 @@
 """What tests share: made federations on the path; real files, or a skip that says which one is missing."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading

@@ -3,8 +3,6 @@
 The full product is marked ``full``, as all that is one of many alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any

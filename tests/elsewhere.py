@@ -1,7 +1,5 @@
 """What other processes do: commands without torch; scores of exported folders without all that fedlit needs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A client whose process ends in the middle of an epoch, in the way that ``FALLS`` says: ``HOW CLIENT STEP``."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Small made federations for tests: clients whose columns, classes and sizes differ, trained in well under a second."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from functools import partial

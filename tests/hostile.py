@@ -1,7 +1,5 @@
 """Configurations and checkpoints that somebody wrote to harm who opens them. CANARY is a file that none may make."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import zipfile

@@ -1,7 +1,5 @@
 """Sites in threads of this process and a line to them that can lose, repeat and delay, one site computing at a time."""
 
-from __future__ import annotations
-
 import os
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Small tables with numbers, gaps and categories, and what becomes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ So the real ``fetch_openml`` reads them as if it had fetched them before: nothin
 Some tables are cut to their first rows; each recorded checksum is that of the recorded file.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -10,8 +10,6 @@ its own; ``text`` is shown only. What the reader of a page cannot see says the r
 A block that begins with ``# file: NAME`` is written to that file, whatever its language.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

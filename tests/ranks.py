@@ -1,7 +1,5 @@
 """Federations over the ranks of a job: what a rank does, and how a test starts several."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Small files in the layouts of the two sensor data sets; what they hold can be told from their position."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

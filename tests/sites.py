@@ -2,8 +2,6 @@
 institutions, over a line in memory, around the runs of :mod:`federations`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial

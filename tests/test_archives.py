@@ -1,7 +1,5 @@
 """Files that are whole: no byte of a checkpoint changes unseen, and what was cut short leaves what was there."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

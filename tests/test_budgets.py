@@ -1,7 +1,5 @@
 """Each room of the library keeps to a number of code lines: without blanks, comments and docstrings."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

@@ -1,7 +1,5 @@
 """Tensors that are shared slice by slice: values by hand, what travels, and what a newcomer takes."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The drills of ``benchmarks/drills.py`` that take a minute or a few; all of them before a release."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Packages that are not installed: each is asked for in one sentence that says how to install it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Federation: DataFrames in, predictions out; what the commands say, it says."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The notebook of the documentation: it runs, and shows what it computed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

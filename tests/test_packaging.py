@@ -1,7 +1,5 @@
 """What the package index and the forge read: versions, requirements, the description, templates and workflow."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

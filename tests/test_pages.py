@@ -1,7 +1,5 @@
 """Every block of the README and of docs/ that can run runs, as it stands there; ``tests/pages.py`` says how."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

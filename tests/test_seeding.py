@@ -1,7 +1,5 @@
 """Randomness is a function of seed and name, and leaves the global generators alone."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which tensors are federated: patterns, and what is refused before the first step."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The documentation site, built as ``make docs`` builds it: ``--strict`` finds dead links."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

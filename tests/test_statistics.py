@@ -1,7 +1,5 @@
 """Intervals and tests against SciPy and closed forms: how often an interval holds the truth is known exactly."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

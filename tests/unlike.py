@@ -1,7 +1,5 @@
 """What ranks of one job do, each as its number says: ``unlike.py HOW FOLDER``."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -5,8 +5,6 @@ arguments, folder, environment and files to the server, whose child becomes the 
 ``... run SOCKET python -c TEXT`` and ``... run SOCKET doctest TEXT`` do the same for Python.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

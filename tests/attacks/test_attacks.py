@@ -1,7 +1,5 @@
 """Attacks: who makes them, what they send, which rows they change, and that they are never silent."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

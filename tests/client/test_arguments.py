@@ -1,7 +1,5 @@
 """Client classes of one's own, and what a configuration may give them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

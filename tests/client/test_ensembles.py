@@ -1,7 +1,5 @@
 """Networks that put out several predictions a row: the loss is the members' mean, and so is what is predicted."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal
 

@@ -3,8 +3,6 @@
 Each method keeps them on one engine in ``make test``, on each in ``make test-all``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Whatever the contracts say of one federation then holds for its sites: they are 
 score by score and byte by byte.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Engines: side by side gives the bits of one after another, and what cannot run side by side does not."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import nullcontext
 from functools import partial

@@ -1,7 +1,5 @@
 """Stacks: alike clients as one computation agree with each on its own, and nobody notices from outside."""
 
-from __future__ import annotations
-
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

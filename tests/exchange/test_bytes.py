@@ -1,7 +1,5 @@
 """What leaves a client is what the plan lists, to the byte."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """What a rule returns is checked before it is written; mistakes are named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What an exchange takes and gives; the bit-level contracts are in ``tests/contract``."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path

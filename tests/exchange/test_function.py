@@ -1,7 +1,5 @@
 """The federated part of a client as a function."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """The guard: who is left out, who is named, and that the honest lose no bit by it."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Partial participation: a cohort per round, drawn from (seed, round); idle clients cost memory only."""
 
-from __future__ import annotations
-
 import math
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What clients answer, from their own rows; what is known of their networks without asking."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """Clients over the ranks of a job: the bits of one process, whatever the number of ranks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

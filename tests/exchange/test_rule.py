@@ -1,7 +1,5 @@
 """What rules need of clients."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedGMCC, Mean, Rule

@@ -1,7 +1,5 @@
 """When an exchange is due, and who takes part in it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Certificates and keys, checked by Python's own TLS, by hashes made here, and by OpenSSH where it is there."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import ssl

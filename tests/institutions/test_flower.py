@@ -1,7 +1,5 @@
 """Real processes on this machine: a coordinator, Flower's SuperLink with TLS, and what speaks at two sites."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue

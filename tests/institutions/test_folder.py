@@ -1,7 +1,5 @@
 """A coordinator's folder: what is made, kept, and refused."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a coordinator remembers, what a site is asked to agree to, and what messages are believed."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a hostile or broken side says to the other: it is refused by name, and nothing else comes to harm."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

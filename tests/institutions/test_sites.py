@@ -1,7 +1,5 @@
 """Three sites and a coordinator, each of which may be killed, be slow, stay away, or say what does not fit."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -17,8 +17,6 @@ H_k and m_k are read from the encoded rows (:func:`problems`).
 200 rounds take about two seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """FedRep and FedAlt: which part moves when, while the other does not move at all; the joint optimum of quadratics."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

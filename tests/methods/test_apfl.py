@@ -1,7 +1,5 @@
 """APFL: its ends are FedAvg and Local bit for bit; each step is the paper's, by hand."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """CHFL: each step is the paper's, by hand; what is federated never feels what is the client's own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """FedBABU: the head rests during the federation and moves behind it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

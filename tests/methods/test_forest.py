@@ -1,7 +1,5 @@
 """The forest as clients have it: what they end with, what they refuse, how they predict elsewhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """iFedAvg: identity start, what is private, what moves when, and that a flipped label turns the output round."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

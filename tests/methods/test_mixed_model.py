@@ -1,7 +1,5 @@
 """MixedModel: from sums over sites, the mixed model of all rows in one place."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

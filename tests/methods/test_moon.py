@@ -1,7 +1,5 @@
 """MOON: its term by hand, what it compares with, what it leaves alone; and that it is FedAvg without the term."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Partial models that are patterns alone: what stays private is what the configuration's title says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

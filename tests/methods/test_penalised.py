@@ -1,7 +1,5 @@
 """Linear models with Gaussian priors: against scipy, closed forms and differences."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Per-FedAvg: its meta-gradients against exact ones, and the model by which a client predicts."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

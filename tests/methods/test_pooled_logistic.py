@@ -1,7 +1,5 @@
 """PooledLogistic: what clients find together is the optimum on pooled rows, and what each makes of it its own."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """On quadratics methods come to rest where theory says: closed forms of ``quadratic.py``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Without what it adds, a method is local training or FedAvg bit for bit, whatever engine trains it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any

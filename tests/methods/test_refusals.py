@@ -1,7 +1,5 @@
 """Settings of methods that are refused, by the key that the message names."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

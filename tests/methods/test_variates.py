@@ -1,7 +1,5 @@
 """SCAFFOLD and FedDyn: gradients, recursions, what clients keep in step with the server, where they come to rest."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The stacked bidirectional LSTMs, against PyTorch's own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The small CNN, against the sums that a convolution is."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from scipy.signal import correlate2d

@@ -1,7 +1,5 @@
 """Global Layers: the paper's parameter counts, a forward pass written out, gradients, the frozen mode."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The compiled kernel of the token side beside the torch operations that it replaces, and how it is compiled."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections.abc import Callable, Iterator

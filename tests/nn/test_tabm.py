@@ -1,7 +1,5 @@
 """TabM beside the authors' own modules, and what clients with other columns and classes start from."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sites of a masked federation as a coordinator reaches them, without training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

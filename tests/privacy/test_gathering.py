@@ -1,7 +1,5 @@
 """The coordinator's side and the sites', without training: who leaves, who lies, what a rule makes of a sum."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Federations under masks end as those without, to the fixed point's tolerance; under noise but for the noise."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

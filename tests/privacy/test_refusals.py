@@ -1,7 +1,5 @@
 """What privacy cannot be had with, and messages of another form: refused by name, and nothing is sent."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """What a client knows of its federation: which of its tensors are federated, how many steps it took."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The private names of Lightning that ``fedlit/train/lightning.py`` uses still do what fedlit relies on."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The loop against a hand-written one, bit for bit, and what it does around it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a checkpoint is of, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Who belongs together, as a run writes it: files, pictures, and after an interruption."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Averages, best epochs and fine-tuning: values by hand, kills in each phase, nothing sent behind the federation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

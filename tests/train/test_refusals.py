@@ -1,7 +1,5 @@
 """Settings of a training that are refused before it, by the key that the message names."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Event files read back with TensorBoard's own reader."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Warnings of what a client's author thinks that it does, and it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

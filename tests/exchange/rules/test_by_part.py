@@ -1,7 +1,5 @@
 """Rules by part: each part as under its rule alone, bit for bit; what does not travel, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

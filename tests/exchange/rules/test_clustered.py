@@ -1,7 +1,5 @@
 """CFL, IFCA and agglomerative clustering: what they split, what clients receive, what they remember."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any

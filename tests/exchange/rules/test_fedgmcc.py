@@ -2,8 +2,6 @@
 and what clients receive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The mean rule against NumPy."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -2,8 +2,6 @@
 result. Examples are the same in each run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

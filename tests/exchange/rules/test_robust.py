@@ -1,7 +1,5 @@
 """Robust rules against what other libraries and their definitions say."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 from typing import Any

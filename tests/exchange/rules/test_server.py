@@ -1,7 +1,5 @@
 """Optimisers at the server and FedNova: against NumPy, against the mean bit for bit, restored."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
