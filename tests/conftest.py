@@ -12,13 +12,9 @@ import pytest
 from fedlit.data.files import RemoteFile, find
 from fedlit.run import worker
 from fedlit.show import shown
-from fedlit.train.callbacks import Board
 
 sys.path.insert(0, str(Path(__file__).parent))
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-
-
-DRAW = Board._draw
 
 
 class InThisProcess(worker.WorkerProcess):
@@ -55,23 +51,6 @@ def as_it_was_said() -> Iterator[None]:
     yield
     shown._tellers[:], log.handlers, level = before
     log.setLevel(level)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_pictures(pytestconfig: pytest.Config) -> Iterator[None]:
-    """A small run draws confusion matrices and curves for as long as it trains; `make test` draws where a test asks."""
-    with pytest.MonkeyPatch.context() as patch:
-        if pytestconfig.option.markexpr == "not full":
-            patch.setattr(Board, "_draw", lambda self, *asked: None)
-        yield
-
-
-@pytest.fixture(scope="module")
-def pictures() -> Iterator[None]:
-    """Runs draw what they draw for a user."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Board, "_draw", DRAW)
-        yield
 
 
 @pytest.fixture(scope="session")

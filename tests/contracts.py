@@ -4,22 +4,32 @@ The full product is marked ``full``, as all that is one of many alike.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
-from federations import ALIKE, ASKING, CLUSTERED, FAULTY, METHODS, dry
+from federations import ALIKE, ASKING, BOTH, CLUSTERED, FAULTY, METHODS, POOLED, THREE, Explodes, dry, of
+
+from fedlit.exchange.rules import Mean
 
 ALL = {**METHODS, **CLUSTERED, **ASKING, **FAULTY}
+# of exchanges and rows, where clients are not all in one process
+APART: dict[str, dict[str, Any]] = {
+    "half take part, half the rate, by rows": of(participation=0.5, rate=0.5, rule=partial(Mean, "rows")),
+    "half take part, every 3 steps": of(participation=0.5, **THREE),
+    "reset every step": of(optimizer_state="reset", every="step"),
+    "one is not finite": {**of(Explodes), "epochs": 3},
+    "pooled scaling": of(data=POOLED, **BOTH),
+}
 # threads run networks without dropout only; stacks need clients that are alike
 ENGINES = ("plain", "threads", "stacked")
 
-
-HONEST = [
+HONEST = {
     name
     for name, method in ALL.items()
     if "federated" in method.get("exchange", {}) and "attacks" not in method["exchange"] and name not in FAULTY
-]
+}
 
 
 def options_of(method: str, engine: str, threads: int = 2) -> dict[str, Any]:

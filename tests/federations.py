@@ -13,6 +13,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
+from fedlit import methods as m
 from fedlit.attacks import Attack
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
@@ -20,44 +21,8 @@ from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
+from fedlit.exchange import rules
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import (
-    CFL,
-    IFCA,
-    Agglomerative,
-    ByPart,
-    CenteredClipping,
-    FedAdagrad,
-    FedAdam,
-    FedAvgM,
-    FedGMCC,
-    FedNova,
-    FedYogi,
-    GrowForest,
-    Median,
-    MixedEffects,
-    MultiKrum,
-    Newton,
-)
-from fedlit.methods import (
-    APFL,
-    CHFL,
-    MOON,
-    Alternating,
-    Ditto,
-    FedBABU,
-    FedDyn,
-    FedDynMean,
-    FedProx,
-    Forest,
-    IFedAvg,
-    MixedModel,
-    PerFedAvg,
-    PFedMe,
-    PooledLogistic,
-    Scaffold,
-    ScaffoldMean,
-)
 from fedlit.nn import Network, TabM
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
@@ -107,25 +72,20 @@ class Made(Source):
 class SmallNet(Network):
     """A network with everything that is delicate: batch normalisation (buffers, an integer one too) and dropout."""
 
-    def __init__(self, num_features: int, num_outputs: int) -> None:
+    def __init__(self, num_features: int, num_outputs: int, dry: bool = False) -> None:
         super().__init__(
-            nn.Sequential(nn.Linear(num_features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3)),
-            nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()),
+            nn.Sequential(
+                nn.Linear(num_features, 8, not dry), nn.BatchNorm1d(8), nn.ReLU(), *([] if dry else [nn.Dropout(0.3)])
+            ),
+            nn.Sequential(nn.Linear(8, 8, not dry), nn.BatchNorm1d(8), nn.ReLU()),
             nn.Linear(8, num_outputs),
         )
 
 
-class Dry(Network):
-    """SmallNet without dropout, and without biases before a normalisation: these have no gradient but rounding, which
-    Adam makes a step of, so that engines could not be compared.
-    """
-
-    def __init__(self, num_features: int, num_outputs: int) -> None:
-        super().__init__(
-            nn.Sequential(nn.Linear(num_features, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
-            nn.Sequential(nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
-            nn.Linear(8, num_outputs),
-        )
+Dry = partial(SmallNet, dry=True)
+"""Without dropout, and without biases before a normalisation: these have no gradient but rounding, which Adam makes a
+step of, so that engines could not be compared.
+"""
 
 
 class Named(Network):
@@ -196,6 +156,13 @@ def make_run(
     return Run(module, rows, exchange, root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
 
 
+def trained(folder: Path, ckpt: Any = None, **options: Any) -> Run:
+    """Such a run behind its training."""
+    run = make_run(folder, **options)
+    run.fit(ckpt, quiet=True)
+    return run
+
+
 class Faulty(FederatedClient):
     """Sends other numbers than it learnt, if it is the guilty one: ten times its state with the other sign, thirty
     times its update, or a number in all places.
@@ -221,9 +188,11 @@ class Faulty(FederatedClient):
         self.before = {name: value.clone() for name, value in received.items()}
 
 
-def parts() -> ByPart:
+def parts() -> rules.ByPart:
     """Rules with states of their own."""
-    return ByPart({"*": FedAvgM(0.5), "core": FedAdam(0.05), "head": Median(), "encoder.1.bias": "none"})
+    return rules.ByPart(
+        {"*": rules.FedAvgM(0.5), "core": rules.FedAdam(0.05), "head": rules.Median(), "encoder.1.bias": "none"}
+    )
 
 
 # not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes as large as any
@@ -261,63 +230,65 @@ METHODS: dict[str, dict[str, Any]] = {
     "global layers, rate 0.5, every 3 steps": of(rate=0.5, **THREE),
     "fedavg": of(buffers="average", **BOTH),
     "centralized": {"align": "both", "pool": True},
-    "fedprox": of(small(FedProx, mu=0.1), every={"epochs": 2}),
-    "by name, momentum at the server": of(NAMED, "*", by_name=["*"], rule=partial(FedAvgM, 0.6)),
+    "fedprox": of(small(m.FedProx, mu=0.1), every={"epochs": 2}),
+    "by name, momentum at the server": of(NAMED, "*", by_name=["*"], rule=partial(rules.FedAvgM, 0.6)),
     "centered clipping, one client replays": of(
-        rule=CenteredClipping, attacks=[Attack("replay", client="birch")], **THREE
+        rule=rules.CenteredClipping, attacks=[Attack("replay", client="birch")], **THREE
     ),
     "multi-krum, statistics too, one client is noisy": of(
-        rule=partial(MultiKrum, 0.2), buffers="average",
+        rule=partial(rules.MultiKrum, 0.2), buffers="average",
         attacks=[Attack("noise", share=0.3, by=0.1)], **BOTH,
     ),
     "averages, then fine-tuned": of(loop={"average": 0.5, "keep": "auroc", "then": TUNED}),
     "two optimizers": of(TwoOptimizers),
-    "ifedavg": of(IFedAvg, data=POOLED, loop=MOMENTUM, **BOTH),
-    "ifedavg around global layers": of(small(IFedAvg, lr_factor=3.0), loop=MOMENTUM),
-    "apfl": of(APFL, **BOTH),
-    "apfl, alpha learnt": of(small(APFL, learn_alpha=True), loop=MOMENTUM),
-    "chfl": of(partial(CHFL, hidden=[8, 6]), COMMON, data={"common": "all", **POOLED}),
+    "ifedavg": of(m.IFedAvg, data=POOLED, loop=MOMENTUM, **BOTH),
+    "ifedavg around global layers": of(small(m.IFedAvg, lr_factor=3.0), loop=MOMENTUM),
+    "apfl": of(m.APFL, **BOTH),
+    "apfl, alpha learnt": of(small(m.APFL, learn_alpha=True), loop=MOMENTUM),
+    "chfl": of(partial(m.CHFL, hidden=[8, 6]), COMMON, data={"common": "all", **POOLED}),
     "chfl, concatenation, groups": of(
-        partial(CHFL, hidden=[8], unique="concatenation"), COMMON, data={"common": "groups"}
+        partial(m.CHFL, hidden=[8], unique="concatenation"), COMMON, data={"common": "groups"}
     ),
     "tabm": of(partial(FederatedClient, network=SMALL_TABM), data={"num_bins": 4}),
     "forest": of(
-        federated="", align="both", data=POOLED, loop={"client": Forest},
-        rule=partial(GrowForest, 3, minimum=2),
+        federated="", align="both", data=POOLED, loop={"client": m.Forest},
+        rule=partial(rules.GrowForest, 3, minimum=2),
     ),
     "global layers, batches of 8": of(data=PACE),
     "global layers, another number of steps in each round": of(data=UNEVEN),
-    "ditto": of(Ditto, **BOTH),
-    "fedrep": of(small(Alternating, private_first={"steps": 2}), "encoder core", "both", loop=MOMENTUM),
-    "fedalt, an epoch each": of(Alternating, every={"epochs": 2}),
-    "fedbabu": of(small(FedBABU), loop={"then": Then(FineTune(epochs=1, lr=0.005))}),
-    "fedadam at the server, by rows": of(rule=partial(FedAdam, 0.05, weights="rows"), buffers="average"),
-    "fedyogi at the server, rate 0.5": of(rule=partial(FedYogi, 0.05), rate=0.5, **BOTH),
-    "fedadagrad at the server, every 3 steps": of(rule=partial(FedAdagrad, 0.05), **THREE),
-    "fednova, other steps in each round": of(rule=partial(FedNova, weights="rows"), data=UNEVEN),
-    "scaffold": of(small(Scaffold), loop=PLAIN, rule=ScaffoldMean),
+    "ditto": of(m.Ditto, **BOTH),
+    "fedrep": of(small(m.Alternating, private_first={"steps": 2}), "encoder core", "both", loop=MOMENTUM),
+    "fedalt, an epoch each": of(m.Alternating, every={"epochs": 2}),
+    "fedbabu": of(small(m.FedBABU), loop={"then": Then(FineTune(epochs=1, lr=0.005))}),
+    "fedadam at the server, by rows": of(rule=partial(rules.FedAdam, 0.05, weights="rows"), buffers="average"),
+    "fedyogi at the server, rate 0.5": of(rule=partial(rules.FedYogi, 0.05), rate=0.5, **BOTH),
+    "fedadagrad at the server, every 3 steps": of(rule=partial(rules.FedAdagrad, 0.05), **THREE),
+    "fednova, other steps in each round": of(rule=partial(rules.FedNova, weights="rows"), data=UNEVEN),
+    "scaffold": of(small(m.Scaffold), loop=PLAIN, rule=m.ScaffoldMean),
     "scaffold, by name, some take part, rate 0.5, every 3 steps": of(
-        partial(Scaffold, network=Named), "*", loop=PLAIN, by_name=["*"], rule=ScaffoldMean, participation=0.7,
+        partial(m.Scaffold, network=Named), "*", loop=PLAIN, by_name=["*"], rule=m.ScaffoldMean, participation=0.7,
         rate=0.5, **THREE,
     ),
-    "feddyn": of(small(FedDyn, alpha=1.0), rule=FedDynMean, buffers="average", participation=0.7, **BOTH),
+    "feddyn": of(small(m.FedDyn, alpha=1.0), rule=m.FedDynMean, buffers="average", participation=0.7, **BOTH),
     "rules by part": of(rule=partial(parts), buffers="average", participation=0.7, **BOTH),
-    "pfedme": of(small(PFedMe, inner_steps=2, eta=0.05), loop=MOMENTUM, **THREE),
-    "per-fedavg, first-order": of(PerFedAvg, buffers="average", **BOTH),
-    "per-fedavg, hessian-free": of(small(PerFedAvg, hessian="finite_difference", delta=0.01), loop=MOMENTUM),
-    "moon": of(small(MOON, mu=0.5), loop=MOMENTUM, **THREE),
+    "pfedme": of(small(m.PFedMe, inner_steps=2, eta=0.05), loop=MOMENTUM, **THREE),
+    "per-fedavg, first-order": of(m.PerFedAvg, buffers="average", **BOTH),
+    "per-fedavg, hessian-free": of(small(m.PerFedAvg, hessian="finite_difference", delta=0.01), loop=MOMENTUM),
+    "moon": of(small(m.MOON, mu=0.5), loop=MOMENTUM, **THREE),
 }  # fmt: skip
 # rules that give clients different states, and remember what they gave
 CLUSTERED: dict[str, dict[str, Any]] = {
-    "fedgmcc": of(rule=partial(FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers")),
-    "cfl": of(rule=partial(CFL, 9.0, 1e-6), every="step"),
-    "ifca": of(rule=partial(IFCA, 3, "drawn"), buffers="average", **BOTH),
-    "agglomerative": of(rule=partial(Agglomerative, 2, clusters=2)),
+    "fedgmcc": of(
+        rule=partial(rules.FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers")
+    ),
+    "cfl": of(rule=partial(rules.CFL, 9.0, 1e-6), every="step"),
+    "ifca": of(rule=partial(rules.IFCA, 3, "drawn"), buffers="average", **BOTH),
+    "agglomerative": of(rule=partial(rules.Agglomerative, 2, clusters=2)),
 }
 # whose rule works by questions and keeps no clusters
 ASKING: dict[str, dict[str, Any]] = {
-    "pooled logistic": of(federated="prior", data=POOLED, loop={"client": PooledLogistic}, rule=Newton),
-    "mixed model": of(federated="effects", data=POOLED, loop={"client": MixedModel}, rule=MixedEffects),
+    "pooled logistic": of(federated="prior", data=POOLED, loop={"client": m.PooledLogistic}, rule=rules.Newton),
+    "mixed model": of(federated="effects", data=POOLED, loop={"client": m.MixedModel}, rule=rules.MixedEffects),
 }
 # whom the guard leaves out
 FAULTY: dict[str, dict[str, Any]] = {

@@ -131,7 +131,7 @@ def in_threads(
             line.here.discard(name)
             line.over = name in errors and not left
 
-    threads = [threading.Thread(target=live, args=(name,), daemon=True) for name in works]
+    threads = [threading.Thread(target=live, args=(name,), name=name, daemon=True) for name in works]
     result = None
     with line.turn.taken():  # the working directory and torch's generators belong to all threads
         for thread in threads:

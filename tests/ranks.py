@@ -9,38 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from contracts import ALL, APART
+from federations import Killed, StopAfter, make_run, weights
+from sites import history
+
+from fedlit.exchange.ranks import join
 
 TESTS = Path(__file__).parent
-DRAWN = {"federated": ["core"], "participation": 0.5}
-MORE: dict[str, dict[str, Any]] = {
-    "half take part, every 3 steps": {"exchange": {**DRAWN, "every": {"steps": 3}}},
-    "half take part, half the rate, by rows": {"exchange": {**DRAWN, "rate": 0.5, "rule": "rows"}},
-    "reset every step": {"exchange": {"federated": ["core"], "optimizer_state": "reset", "every": "step"}},
-    "pooled scaling": {"exchange": {"federated": ["*"]}, "align": "both", "data": {"scaling": "pooled"}},
-    "one is not finite": {"exchange": {"federated": ["core"]}, "client": "explodes"},
-}
 
 
 def options(name: str, **more: Any) -> dict[str, Any]:
     """What :func:`federations.make_run` is given."""
-    from contracts import ALL
-    from federations import Explodes
-
-    import fedlit
-
-    own = {**ALL, **MORE}[name]
-    if own.get("exchange", {}).get("rule") == "rows":
-        own = {**own, "exchange": {**own["exchange"], "rule": fedlit.Mean("rows")}}
-    if own.get("client") == "explodes":
-        own = {**own, "client": Explodes}
+    own = {**ALL, **APART}[name]
     return {**own, "loop": {**own.get("loop", {}), "engine": "plain"}, "epochs": 3, **more}
 
 
 def end_of(run: Any, plan: str, last: int = 0) -> dict[str, Any]:
     """All that must be the same, however many ranks there are: in it nothing but what a checkpoint can hold."""
-    from federations import weights
-    from sites import history
-
     results = run.loop.results["validation"]
     return {
         "weights": weights(run),
@@ -55,8 +40,6 @@ def end_of(run: Any, plan: str, last: int = 0) -> dict[str, Any]:
 
 def train(folder: Path, name: str, **more: Any) -> dict[str, Any]:
     """A federation trained in ``folder``; several ranks each have the end of their clients."""
-    from federations import make_run
-
     run = make_run(folder, **options(name, **more))
     plan = json.dumps(run.describe().to_dict())
     run.fit(quiet=True)
@@ -65,8 +48,6 @@ def train(folder: Path, name: str, **more: Any) -> dict[str, Any]:
 
 def stop(folder: Path, name: str, step: int) -> None:
     """Killed behind a step, with a checkpoint."""
-    from federations import Killed, StopAfter, make_run
-
     run = make_run(folder, **options(name, callbacks=[StopAfter(step, folder / "middle.ckpt", Killed)]))
     with contextlib.suppress(Killed):
         run.fit(quiet=True)
@@ -74,8 +55,6 @@ def stop(folder: Path, name: str, step: int) -> None:
 
 def resume(folder: Path, name: str, checkpoint: Path) -> dict[str, Any]:
     """Goes on with what :func:`stop` left."""
-    from federations import make_run
-
     run = make_run(folder, **options(name))
     plan = json.dumps(run.describe().to_dict())
     run.fit(checkpoint, quiet=True)
@@ -98,8 +77,6 @@ def on_ranks(
 def main() -> None:
     """``ranks.py FOLDER JOB…``, where a job is ``train=NAME``, ``stop=NAME=STEP`` or ``resume=NAME=CHECKPOINT``."""
     torch.set_num_threads(1)
-    from fedlit.exchange.ranks import join
-
     ranks = join()
     assert ranks is not None
     folder, ends = Path(sys.argv[1]), dict[str, Any]()

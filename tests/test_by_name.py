@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import ALIKE, Made, Named, make_run
+from federations import ALIKE, Made, Named, make_run, trained
 from torch import nn
 
 from fedlit.by_name import Live, named_axes
@@ -76,8 +76,7 @@ def test_a_rule_that_calls_the_federated_part_refuses_slices(tmp_path: Path) -> 
 
 
 def test_the_proximal_term_counts_slices(tmp_path: Path) -> None:
-    run = make_run(tmp_path, loop={"client": partial(FedProx, network=Named, mu=2.0)}, exchange=NAMED, epochs=1)
-    run.fit(quiet=True)
+    run = trained(tmp_path, loop={"client": partial(FedProx, network=Named, mu=2.0)}, exchange=NAMED, epochs=1)
     ash = run.loop.federation["ash"]
     ash.on_receive({name: value - 1 for name, value in ash.federated.items()})
     x, y = torch.zeros(2, 5), torch.zeros(2, dtype=torch.long)
@@ -88,8 +87,7 @@ def test_the_proximal_term_counts_slices(tmp_path: Path) -> None:
 
 def test_a_newcomer_takes_the_slices_that_the_run_has(tmp_path: Path) -> None:
     loop = {"client": partial(FederatedClient, network=Named)}
-    first = make_run(tmp_path / "first", clients=("ash", "birch"), loop=loop, exchange=NAMED, epochs=1)
-    first.fit(quiet=True)
+    first = trained(tmp_path / "first", clients=("ash", "birch"), loop=loop, exchange=NAMED, epochs=1)
     start = Start(str(first.last_checkpoint))
     second = make_run(tmp_path / "second", loop={**loop, "start": start}, exchange=NAMED)
     second.data.source = Made(("ash", "birch", "cedar"))

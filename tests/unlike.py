@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from federations import make_run
+from federations import trained
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
 
@@ -35,8 +35,7 @@ class InTheWay(Callback):
 def main(how: str, folder: Path) -> None:
     """As the first word says."""
     if how == "copies, then topics":
-        run = make_run(folder, loop={"engine": "plain"}, callbacks=[Remembers()], epochs=1)
-        run.fit(quiet=True)
+        run = trained(folder, loop={"engine": "plain"}, callbacks=[Remembers()], epochs=1)
         again = run.with_seed(9)
         assert again.exchange.transport is run.exchange.transport
         again.fit(quiet=True)
@@ -44,8 +43,7 @@ def main(how: str, folder: Path) -> None:
         run.group.gather("apples" if RANK else "pears", [1])
     elif how == "cannot be written":
         two = Checkpoints(best=2, seconds=0)  # each epoch's is among the best two
-        run = make_run(folder, loop={"engine": "plain"}, callbacks=[InTheWay()], epochs=2, checkpoints=two)
-        run.fit(quiet=True)
+        run = trained(folder, loop={"engine": "plain"}, callbacks=[InTheWay()], epochs=2, checkpoints=two)
         best = next(own for own in run.trainer.callbacks if isinstance(own, ModelCheckpoint))
         kept = [Path(path).name for path in best.best_k_models]
         assert run.group.gather("best", kept) == [["best-0000.ckpt"]] * 2, kept

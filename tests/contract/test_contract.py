@@ -13,10 +13,12 @@ from federations import (
     CLUSTERED,
     FEDERATED,
     Explodes,
+    Faulty,
     FederatedClient,
     StopAfter,
     different,
     make_run,
+    trained,
     weights,
 )
 from lightning.pytorch import Callback, Trainer
@@ -27,14 +29,7 @@ from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.questions import bytes_of
 from fedlit.exchange.rules import Mean, Round
-from fedlit.run.run import Run
 from fedlit.train.loop import FederatedLoop
-
-
-def trained(folder: Path, **options: Any) -> Run:
-    run = make_run(folder, **options)
-    run.fit(quiet=True)
-    return run
 
 
 class Watch(Callback):
@@ -187,17 +182,6 @@ def test_6_a_private_name_is_refused_even_if_the_exchange_is_tampered_with(tmp_p
         run.fit(quiet=True)
 
 
-@pytest.mark.parametrize("buffers", ["private", "average"])
-def test_7_buffers_follow_the_stated_policy_and_integers_never_travel(buffers: str, tmp_path: Path) -> None:
-    run = trained(tmp_path, exchange={"federated": ["core"], "buffers": buffers})
-    states = [client.state_dict() for client in run.loop.federation.values()]
-    means = [state["core.1.running_mean"] for state in states]
-    assert all(torch.equal(means[0], other) for other in means[1:]) == (buffers == "average")
-    assert ("core.1.running_mean" in run.exchange.sharing.all_names) == (buffers == "average")
-    assert not [name for name in run.exchange.sharing.all_names if "num_batches_tracked" in name]
-    assert all(int(state["core.1.num_batches_tracked"]) == 12 for state in states)
-
-
 def test_8_a_client_that_is_not_finite_is_left_out_and_comes_back(tmp_path: Path) -> None:
     seen: list[set[str]] = []
 
@@ -224,12 +208,13 @@ def test_8_every_method_goes_on_without_what_is_not_finite(method: str, tmp_path
     assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
 
 
-def test_8_the_run_fails_when_too_few_clients_remain(tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=Explodes, exchange={"federated": ["core"], "minimum": 3})
-    with pytest.raises(
-        RunError, match=r"expected an update that counts from at least 3 clients, found it at 2 \(not finite: birch\)"
-    ):
-        run.fit(quiet=True)
+@pytest.mark.parametrize(
+    ("client", "found"),
+    [(Explodes, "not finite: birch"), (type("Far", (Faulty,), {"fault": "1e8"}), "far from the others: cedar")],
+)
+def test_8_the_run_fails_when_too_few_clients_remain(client: Any, found: str, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=rf"counts from at least 3 clients, found it at 2 \({found}\)"):
+        trained(tmp_path, client=client, exchange={"federated": ["core"], "minimum": 3})
 
 
 @pytest.mark.parametrize("hook", ["training_step", "on_send", "on_receive", "publish", "configure_optimizers"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from contracts import one_in
-from federations import METHODS, SmallNet, close, different, dry, make_run, weights
+from federations import METHODS, SmallNet, close, different, dry, make_run, trained, weights
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient
@@ -34,19 +34,16 @@ def test_side_by_side_gives_the_bits_of_one_after_another(method: str, tmp_path:
         run = make_run(tmp_path / engine, **dry(METHODS[method], engine, workers))
         assert run.fit(quiet=True).scores == expected.scores
         assert different(weights(one), weights(run)) == [], engine
-    plain = make_run(tmp_path / "plain", **dry(METHODS[method], "plain", 1))
-    plain.fit(quiet=True)
+    plain = trained(tmp_path / "plain", **dry(METHODS[method], "plain", 1))
     assert close(plain, one)
 
 
 def test_threads_are_really_used_and_the_first_step_is_plain(tmp_path: Path) -> None:
-    run = make_run(tmp_path, **dry({"client": Watched}, "threads", 2), epochs=1)
-    run.fit(quiet=True)
+    run = trained(tmp_path, **dry({"client": Watched}, "threads", 2), epochs=1)
     for client in run.loop.federation.values():
         first, *others = client.state["threads"]
         assert first == "MainThread" and others and all(name.startswith("fedlit") for name in others)
-    run = make_run(tmp_path, **dry({"client": Watched}, "auto", 2), epochs=2)
-    run.fit(quiet=True)
+    run = trained(tmp_path, **dry({"client": Watched}, "auto", 2), epochs=2)
     for client in run.loop.federation.values():
         first, second, third, fourth, fifth, *_ = client.state["threads"]
         assert {first, second, fourth} == {"MainThread"}
@@ -55,8 +52,7 @@ def test_threads_are_really_used_and_the_first_step_is_plain(tmp_path: Path) -> 
 
 def test_a_client_with_dropout_is_found_and_stepped_plainly(tmp_path: Path) -> None:
     options: dict[str, Any] = {"loop": {"client": partial(Watched, network=SmallNet), "engine": "auto", "threads": 2}}
-    run = make_run(tmp_path / "auto", **options)
-    run.fit(quiet=True)
+    run = trained(tmp_path / "auto", **options)
     assert {name for name in run.loop.federation["ash"].state["threads"]} == {"MainThread"}
     reference = make_run(tmp_path / "one", client=Watched)  # one thread
     reference.fit(quiet=True)
@@ -64,15 +60,13 @@ def test_a_client_with_dropout_is_found_and_stepped_plainly(tmp_path: Path) -> N
     options["loop"]["engine"] = "threads"
     threaded = make_run(tmp_path / "threads", **options)
     threaded.fit(quiet=True)  # fused optimizers round otherwise: compared with the same engine on one thread
-    alone = make_run(tmp_path / "alone", loop={**options["loop"], "threads": 1})
-    alone.fit(quiet=True)
+    alone = trained(tmp_path / "alone", loop={**options["loop"], "threads": 1})
     assert different(weights(alone), weights(threaded)) == [] and close(reference, threaded)
     assert {name for name in threaded.loop.federation["ash"].state["threads"]} == {"MainThread"}
 
 
 def test_a_resumed_run_keeps_engine_and_threads(tmp_path: Path) -> None:
-    first = make_run(tmp_path, epochs=1, **dry({}, "plain", 1))
-    first.fit(quiet=True)
+    trained(tmp_path, epochs=1, **dry({}, "plain", 1))
     resumed = make_run(tmp_path, epochs=2, **dry({}, "threads", 3))
     resumed.fit("last", quiet=True)
     assert (resumed.loop.engine_name, resumed.loop.threads) == ("plain", 1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import make_run
+from federations import make_run, trained
 from torch import nn
 
 from fedlit.client.client import FederatedClient
@@ -32,15 +32,15 @@ class Before(Mean):
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 def test_written_back_is_the_share_of_the_aggregate(weights: Any, rate: float, tmp_path: Path) -> None:
     rule = Before(weights)
-    run = make_run(
-        tmp_path, epochs=1, exchange={"federated": ["core"], "rule": rule, "rate": rate, "buffers": "average"}
-    )
+    exchange = {"federated": ["core"], "rule": rule, "rate": rate, "buffers": "average"}
+    run = make_run(tmp_path, epochs=1, exchange=exchange)
+    planned = sum(own["bytes_per_exchange"] for own in run.describe().clients.values())
     run.fit(quiet=True)
+    assert run.exchange.bytes == 2 * planned  # all that was sent, and as much received
     assert rule.rows == {"ash": 50, "birch": 39, "cedar": 67}
-    share = np.array([50, 39, 67]) if weights == "rows" else np.ones(3)
     for key in ("core.0.weight", "core.0.bias", "core.1.running_var"):
         given = {name: state[key].double().numpy() for name, state in rule.given.items()}
-        mean = np.tensordot(share / share.sum(), np.stack([given[name] for name in ("ash", "birch", "cedar")]), 1)
+        mean = np.average([*given.values()], 0, [*rule.rows.values()] if weights == "rows" else None)
         for name, client in run.loop.federation.items():
             expected = (1 - rate) * given[name] + rate * mean
             np.testing.assert_allclose(client.state_dict()[key].numpy(), expected, rtol=2e-6, atol=1e-7)
@@ -57,8 +57,7 @@ class Tied(Network):
 def test_a_tensor_that_two_modules_share_is_mixed_once(tmp_path: Path) -> None:
     rule = Before()
     options = {"federated": ["core", "encoder.1"], "rule": rule, "rate": 0.5}
-    run = make_run(tmp_path, epochs=1, exchange=options, loop={"client": partial(FederatedClient, network=Tied)})
-    run.fit(quiet=True)
+    run = trained(tmp_path, epochs=1, exchange=options, loop={"client": partial(FederatedClient, network=Tied)})
     given = [rule.given[name]["encoder.1.weight"] for name in ("ash", "birch", "cedar")]
     expected = 0.5 * given[0] + 0.5 * sum(given) / 3
     torch.testing.assert_close(run.loop.federation["ash"].state_dict()["core.0.weight"], expected)

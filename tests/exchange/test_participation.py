@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import alike, make_run
+from federations import alike, trained
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -106,7 +106,7 @@ def test_a_round_reads_twice_from_the_device_and_a_step_never(clip: float | None
             reads.append(sum(mode.seen for mode in self.modes))
 
     options: dict[str, Any] = {"loop": {"gradient_clip_val": clip, "threads": 1}, "callbacks": [Watch()]}
-    make_run(tmp_path, exchange={"federated": ["core"], "every": {"steps": 2}}, **options).fit(quiet=True)
+    trained(tmp_path, exchange={"federated": ["core"], "every": {"steps": 2}}, **options)
     assert reads == [0, 2] * 6
 
 

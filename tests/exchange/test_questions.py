@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from federations import make_run
+from federations import trained
 from torch import nn
 
 from fedlit.exchange.outcome import Asked
@@ -11,8 +11,7 @@ from fedlit.exchange.questions import Answerer, InputRange, Losses
 
 
 def test_what_a_client_is_asked_is_what_it_has(tmp_path: Path) -> None:
-    run = make_run(tmp_path, align="both", exchange={"federated": ["encoder", "core", "head"]})
-    run.fit(quiet=True)
+    run = trained(tmp_path, align="both", exchange={"federated": ["encoder", "core", "head"]})
     client = run.loop.federation["birch"]
     names = run.exchange.sharing.parameters["birch"]
     rows = run.loop.federation.rows("birch")

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import ranks
 import torch
-from contracts import ALL
+from contracts import ALL, APART
 from federations import different
 
 from fedlit.exchange.place import find_place
 from fedlit.exchange.ranks import deal
 
-NAMES = [*(name for name in ALL if name not in ("centralized", "local")), *ranks.MORE]
+NAMES = [*(name for name in ALL if name not in ("centralized", "local")), *APART]
 """All but what needs all rows in one process, and what exchanges nothing."""
 FEW = [
     "averages, then fine-tuned",

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import os
-import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from threading import current_thread
 from typing import Any
 
 import pytest
@@ -99,17 +98,24 @@ def dying(name: str, epoch: int, times: int = 1, again: Any = None) -> Any:
     return before
 
 
+TABLES = {"breast_cancer": "breast_cancer.csv", "digits": "digits.csv.gz", "wine": "wine_data.csv"}
+
+
 def test_sites_have_the_bits_of_one_process_and_nothing_leaves_that_was_not_agreed_to(
     tmp_path: Path, whole: Run
 ) -> None:
-    """What was noted is what travelled, to the byte, and is in the terms."""
-    line = MemoryLine(list(SITES))
+    """What was noted is what travelled, to the byte, and is in the terms; each site opens its own table alone."""
+    line, opened = MemoryLine(list(SITES)), defaultdict[str, set[str]](set)
+    watched = [opened]
+    sys.addaudithook(lambda event, own: watched[0][current_thread().name].add(str(own[0])) if event == "open" else None)
     result, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line)
+    watched[0] = defaultdict(set)  # it cannot be taken away
     assert not errors
     assert differing(whole, sites) == []
     assert result["rounds"] == ROUNDS and set(result["took"].values()) == {ROUNDS}
     assert result["scores"] == {}  # nobody agreed to tell any
     for name in SITES:
+        assert [site for site, file in TABLES.items() if any(own.endswith(file) for own in opened[name])] == [name]
         noted = [json.loads(own) for own in (tmp_path / name / "traffic.jsonl").read_text().splitlines()]
         sent = [content for way, site, content in line.messages if way == "from" and site == name]
         known = {own["sha256"] for own in noted}
@@ -121,23 +127,6 @@ def test_sites_have_the_bits_of_one_process_and_nothing_leaves_that_was_not_agre
             if own["key"].startswith("round:"):
                 assert set(own["names"]["state"]) == planned and own["names"]["published"] == {}
         assert "rows" not in json.dumps([own["names"] for own in noted if own["key"] != "share:settings"])
-
-
-TABLES = {"breast_cancer": "breast_cancer.csv", "digits": "digits.csv.gz", "wine": "wine_data.csv"}
-
-
-def test_sites_in_processes_of_their_own_open_their_own_tables_alone(tmp_path: Path, whole: Run) -> None:
-    """By an audit hook, which sees each file that Python opens; and they have the bits of one process."""
-    words = [sys.executable, "-m", "apart", str(tmp_path), str(written(tmp_path)), json.dumps(SOURCES)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for name in SITES:
-        opened = json.loads((tmp_path / name / "opened.json").read_text())
-        assert [site for site, file in TABLES.items() if any(own.endswith(file) for own in opened)] == [name]
-        found = torch.load(tmp_path / name / "weights.pt", weights_only=True)
-        expected = whole.loop.federation[name].state_dict()
-        assert all(torch.equal(value, found[key]) for key, value in expected.items())
 
 
 def test_a_killed_site_goes_on_with_the_same_bits_where_messages_come_twice_or_late(tmp_path: Path, whole: Run) -> None:
@@ -153,21 +142,30 @@ def test_a_killed_site_goes_on_with_the_same_bits_where_messages_come_twice_or_l
     assert differing(whole, sites) == []
 
 
-def test_a_killed_coordinator_goes_on_with_the_same_bits(tmp_path: Path, whole: Run) -> None:
-    """Killed before each tenth message that it sends."""
+IFCA = {"exchange": {"rule": {"class_path": "fedlit.IFCA", "init_args": {"clusters": 2}}}}
+
+
+@pytest.mark.parametrize("changes", [{}, IFCA], ids=["mean", "ifca"])
+def test_a_killed_coordinator_goes_on_with_the_same_bits(changes: Any, tmp_path: Path) -> None:
+    """Killed before each tenth message that it sends; and, as IFCA asks each client in each round, in each round before
+    the last site is asked.
+    """
+    whole = one_process(tmp_path, **changes)
     line, count = MemoryLine(list(SITES)), Counter[str]()
     reply = line.reply
 
     def counted(site: str, content: bytes) -> None:
-        count["sent"] += 1
-        if count["sent"] % 10 == 0 and "failed" not in unpack(content):
+        message = unpack(content)
+        last = "n" in message and site == SITES[-1]
+        count.update(sent=1, last=last, again="again" in message)
+        if ((last and count["last"] % 2) if changes else count["sent"] % 10 == 0) and "failed" not in message:
             raise Killed
         reply(site, content)
 
     line.reply = counted  # type: ignore[method-assign]
-    _, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line, coordinators=20)
-    assert not errors
-    assert count["sent"] > 20
+    _, sites, errors = federate(tmp_path, written(tmp_path, **changes), SOURCES, line=line, coordinators=40)
+    assert not errors, errors
+    assert count["sent"] > 20 and (not changes or (count["last"] >= 2 * ROUNDS and count["again"] > 0))
     assert differing(whole, sites) == []
 
 
@@ -248,26 +246,3 @@ def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_p
     assert len({number for number, _ in entries}) == len(entries)  # once a round
     states = [sites[name].run.loop.federation[name].federated for name in SITES]
     assert all(torch.equal(states[0][key], own[key]) for own in states for key in states[0])
-
-
-def test_a_coordinator_that_is_killed_among_the_questions_of_a_rule_asks_them_again(tmp_path: Path) -> None:
-    """IFCA asks each client in each round; killed in each round before the last site is asked."""
-    changes = {"exchange": {"rule": {"class_path": "fedlit.IFCA", "init_args": {"clusters": 2}}}}
-    whole = one_process(tmp_path, **changes)
-    line, count = MemoryLine(list(SITES)), Counter[str]()
-    reply = line.reply
-
-    def counted(site: str, content: bytes) -> None:
-        message = unpack(content)
-        if "n" in message and site == SITES[-1]:
-            count["last"] += 1
-            if count["last"] % 2:
-                raise Killed
-        count["again"] += "again" in message
-        reply(site, content)
-
-    line.reply = counted  # type: ignore[method-assign]
-    _, sites, errors = federate(tmp_path, written(tmp_path, **changes), SOURCES, line=line, coordinators=40)
-    assert not errors, errors
-    assert count["last"] >= 2 * ROUNDS and count["again"] > 0
-    assert differing(whole, sites) == []

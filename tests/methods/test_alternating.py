@@ -1,4 +1,4 @@
-"""FedRep and FedAlt: which part moves when, while the other does not move at all; the joint optimum of quadratics."""
+"""FedRep, FedAlt and FedBABU: which part moves when, while the other does not move at all."""
 
 from functools import partial
 from pathlib import Path
@@ -8,11 +8,12 @@ import pytest
 import torch
 from federations import SmallNet, make_run
 
-from fedlit.methods import Alternating
+from fedlit.client.client import FederatedClient
+from fedlit.methods import Alternating, FedBABU
 from fedlit.train.tuning import FineTune, Then
 
 
-class Watched(Alternating):
+class Watched(FederatedClient):
     """Notes which of its parts each step moves: the first letters of their names."""
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -29,33 +30,35 @@ BUSY = partial(torch.optim.AdamW, lr=0.01, weight_decay=0.5)
 
 
 @pytest.mark.parametrize(
-    ("first", "every", "turns"),
+    ("kind", "first", "every", "tuned", "turns"),
     [
-        ({"steps": 1}, "epoch", "hccc" * 3),
-        ({"steps": 2}, {"steps": 3}, "hhc" * 4),
-        ("epoch", {"epochs": 2}, "hhhh" + "cccc" + "hhhh"),
-        ({"epochs": 1}, {"epochs": 3}, "hhhh" + "cccc" * 2),
+        (Alternating, {"steps": 1}, "epoch", False, "hccc" * 3),
+        (Alternating, {"steps": 2}, {"steps": 3}, False, "hhc" * 4),
+        (Alternating, "epoch", {"epochs": 2}, False, "hhhh" + "cccc" + "hhhh"),
+        (Alternating, {"epochs": 1}, {"epochs": 3}, False, "hhhh" + "cccc" * 2),
+        # all is trained in the private last phase
+        (Alternating, {"steps": 2}, "epoch", True, "hhcc" * 3 + "aaaa"),
+        (FedBABU, None, "epoch", True, "c" * 12 + "aaaa"),
     ],
 )
-def test_one_part_moves_at_a_time(first: Any, every: Any, turns: str, tmp_path: Path) -> None:
+def test_one_part_moves_at_a_time(kind: Any, first: Any, every: Any, tuned: bool, turns: str, tmp_path: Path) -> None:
+    client = partial(
+        type("Moves", (Watched, kind), {}), network=SmallNet, **({"private_first": first} if first else {})
+    )
+    federated = ["*"] if kind is FedBABU else ["encoder", "core"]
     run = make_run(
         tmp_path,
-        loop={"client": partial(Watched, network=SmallNet, private_first=first), "optimizer": BUSY},
-        exchange={"federated": ["encoder", "core"], "every": every},
+        loop={"client": client, "optimizer": BUSY, "then": Then(FineTune(epochs=1)) if tuned else None},
+        exchange={"federated": federated, "every": every},
         align="both",
     )
+    assert not any("never trains its head" in note for note in run.describe().notes)
     run.fit(quiet=True)
-    assert run.loop.federation["ash"].moved == [{"h": "h", "c": "ce"}[turn] for turn in turns]
+    assert run.loop.federation["ash"].moved == [{"h": "h", "c": "ce", "a": "ceh"}[turn] for turn in turns]
+    assert not [name for name in run.exchange.sharing.all_names if name.startswith("head")]
 
 
-def test_all_is_trained_in_the_private_last_phase(tmp_path: Path) -> None:
-    options: dict[str, Any] = {
-        "exchange": {"federated": ["core"]},
-        "loop": {
-            "client": partial(Watched, network=SmallNet, private_first={"steps": 2}),
-            "then": Then(FineTune(epochs=1)),
-        },
-    }
-    whole = make_run(tmp_path / "whole", **options)
-    whole.fit(quiet=True)
-    assert whole.loop.federation["ash"].moved == ["eh", "eh", "c", "c"] * 3 + ["ceh"] * 4
+def test_a_head_that_nobody_will_ever_train_is_said(tmp_path: Path) -> None:
+    loop = {"client": partial(FedBABU, network=SmallNet)}
+    plan = make_run(tmp_path, loop=loop, exchange={"federated": ["*"]}, align="both").describe()
+    assert [note for note in plan.notes if "FedBABU never trains its head" in note and "ash, birch, cedar" in note]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from contracts import one_in
-from federations import different, make_run, weights
+from federations import different, trained, weights
 from torch import Tensor
 
 from fedlit.data.loader import Batch
@@ -21,11 +21,9 @@ HEADS_APART = {"federated": ["common", "!common.*.head"]}
 SPEC = ClientSpec("ash", ("a", "b", "c", "d"), (0, 1, 2), {}, (), common={"shared": ("b", "d")})
 
 
-def trained(folder: Path, engine: str = "plain", common: Any = "all", data: Any = None, **options: Any) -> Run:
+def fitted(folder: Path, engine: str = "plain", common: Any = "all", data: Any = None, **options: Any) -> Run:
     loop = {"engine": engine, "client": partial(CHFL, **{"hidden": [8, 6], **options}), "gradient_clip_val": 0.5}
-    run = make_run(folder, loop=loop, exchange=HEADS_APART, data={"common": common, **(data or {})})
-    run.fit(quiet=True)
-    return run
+    return trained(folder, loop=loop, exchange=HEADS_APART, data={"common": common, **(data or {})})
 
 
 def part(run: Run, name: str) -> dict[str, Tensor]:
@@ -103,10 +101,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("engine", one_in(2, ["plain", "auto"]))
 def test_what_is_federated_is_bit_identical_with_and_without_own_columns(engine: str, tmp_path: Path) -> None:
-    first = part(trained(tmp_path / "first", engine), "common")
+    first = part(fitted(tmp_path / "first", engine), "common")
     assert len(first) == 3 * 6
     for name, options in VARIANTS.items():
-        assert different(first, part(trained(tmp_path / name, engine, **options), "common")) == [], name
+        assert different(first, part(fitted(tmp_path / name, engine, **options), "common")) == [], name
 
 
 TWO = ClientSpec("ash", ("a", "b", "c", "d"), (0, 1, 2), {}, (), common={"one": ("a", "b"), "two": ("b",)})

@@ -1,7 +1,6 @@
 """The forest as clients have it: what they end with, what they refuse, how they predict elsewhere."""
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,14 +13,6 @@ from fedlit.exchange.rules import GrowForest
 from fedlit.methods import Forest
 from fedlit.mixture.export import export_scorer
 from fedlit.run.run import Run
-
-
-def forest(folder: Path, rule: Any = None, **options: Any) -> Run:
-    rule = GrowForest(4, minimum=1) if rule is None else rule
-    settings = {"align": "both", "data": {"scaling": "pooled"}, "epochs": 2, "loop": {"client": Forest}, **options}
-    run = make_run(folder, exchange={"rule": rule}, **settings)
-    run.fit(quiet=True)
-    return run
 
 
 class Numbers(Made):
@@ -39,8 +30,18 @@ class Numbers(Made):
         return tables
 
 
+def forest(folder: Path, trees: int, minimum: int, source: Made | None = None) -> Run:
+    run = make_run(
+        folder, align="both", data={"scaling": "pooled"}, loop={"client": Forest}, epochs=2,
+        exchange={"rule": GrowForest(trees, minimum=minimum)},
+    )  # fmt: skip
+    run.data.source = source or run.data.source
+    run.fit(quiet=True)
+    return run
+
+
 def test_clients_end_with_the_same_trees_but_for_columns_that_they_lack(tmp_path: Path) -> None:
-    run = forest(tmp_path)
+    run = forest(tmp_path, 4, 1)
     ash, birch, cedar = (own.state["trees"] for own in run.loop.federation.values())
     assert run.loop.federation["birch"].spec.absent == ("x4", "x5") and len(cedar["roots"]) == 8
     assert all(torch.equal(birch[name], cedar[name]) for name in ("feature", "child", "values", "roots"))
@@ -55,20 +56,10 @@ def test_clients_end_with_the_same_trees_but_for_columns_that_they_lack(tmp_path
     assert ash.keys() == cedar.keys()
 
 
-def numbers(folder: Path, targets: str) -> Run:
-    run = make_run(
-        folder, align="both", data={"scaling": "pooled"}, loop={"client": Forest}, epochs=2,
-        exchange={"rule": GrowForest(10, minimum=3)},
-    )  # fmt: skip
-    run.data.source = Numbers(targets)
-    run.fit(quiet=True)
-    return run
-
-
 def test_numbers(tmp_path: Path) -> None:
-    run = numbers(tmp_path, "pooled")
+    run = forest(tmp_path, 10, 3, Numbers())
     assert all(own["r2"] > 0.6 for own in run.loop.results["validation"].scores.values())
     result = export_scorer(run.client("ash"), tmp_path / "out", rows=run.data.table("ash").features)
     assert result.checked.startswith("Checked")
     with pytest.raises(ConfigError, match=r"'birch': expected the units of the target of 'ash'.*targets: pooled"):
-        numbers(tmp_path / "apart", "client")
+        forest(tmp_path / "apart", 10, 3, Numbers("client"))

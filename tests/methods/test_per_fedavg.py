@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import SmallNet, make_run
+from federations import SmallNet, trained
 from torch import Tensor, nn
 from torch.autograd.functional import hvp
 
@@ -62,8 +62,7 @@ def test_it_predicts_by_the_received_model_after_a_step_on_its_own_rows(
 ) -> None:
     monkeypatch.setattr(per_fedavg, "CHUNK", 10)  # several passes make one gradient
     client = partial(PerFedAvg, network=SmallNet, alpha=0.3)
-    run = make_run(tmp_path, loop={"client": client}, exchange={"federated": ["*"], "buffers": "average"}, align="both")
-    run.fit(quiet=True)
+    run = trained(tmp_path, loop={"client": client}, exchange={"federated": ["*"], "buffers": "average"}, align="both")
     for name, own in run.loop.federation.items():
         own.eval()
         rows, names = run.data.train_loaders[name].rows, [n for n, _ in own.personal.named_parameters()]
@@ -78,10 +77,9 @@ def test_it_predicts_by_the_received_model_after_a_step_on_its_own_rows(
 
 def test_the_adapted_model_trains_on_in_the_private_last_phase(tmp_path: Path) -> None:
     then = Then(FineTune(epochs=2, patience=9, lr=0.003))
-    run = make_run(
+    run = trained(
         tmp_path, loop={"client": partial(PerFedAvg, network=SmallNet), "then": then}, exchange={"federated": ["core"]}
     )
-    run.fit(quiet=True)
     kept = {name: value for epoch in run.loop.history for name, value in epoch.items() if name.endswith("kept/epoch")}
     late = [name.split("/")[0] for name, epoch in kept.items() if epoch > 3]
     assert late  # somebody was better for it

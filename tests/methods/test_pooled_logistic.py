@@ -17,7 +17,7 @@ from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.exchange.rules import Newton
 from fedlit.methods import PooledLogistic
-from fedlit.methods.penalised import INTERCEPT
+from fedlit.methods.penalised import INTERCEPT, choose
 from fedlit.run.run import Run
 
 INFINITE = float("inf")
@@ -31,8 +31,8 @@ COLUMNS = {
 class Sites(Made):
     """Three clients of different columns; ``labels`` or numbers."""
 
-    def __init__(self, clients: tuple[str, ...] = ("ash", "birch", "cedar"), number: bool = False) -> None:
-        super().__init__(clients)
+    def __init__(self, number: bool = False) -> None:
+        super().__init__()
         self.number = number
 
     def tables(self, seed: int) -> list[ClientTable]:
@@ -50,17 +50,12 @@ class Sites(Made):
         return tables
 
 
-def run_of(folder: Path, rule: Any = None, source: Any = None, federated: Any = ("prior",), **options: Any) -> Run:
+def fitted(folder: Path, rule: Any = None, source: Any = None, federated: Any = ("prior",), **options: Any) -> Run:
     data = {"scaling": "pooled", "batches": 1, **options.pop("data", {})}
-    client, seed = partial(PooledLogistic, **options), 8
     exchange = {"federated": list(federated), "rule": rule or Newton()}
-    run = make_run(folder, loop={"client": client}, exchange=exchange, data=data, epochs=1, seed=seed)
+    loop = {"client": partial(PooledLogistic, **options)}
+    run = make_run(folder, loop=loop, exchange=exchange, data=data, epochs=1)
     run.data.source = source or Sites()
-    return run
-
-
-def fitted(folder: Path, *arguments: Any, **options: Any) -> Run:
-    run = run_of(folder, *arguments, **options)
     run.fit(quiet=True)
     return run
 
@@ -148,3 +143,16 @@ def test_clients_of_different_classes_share_those_that_they_call_alike(tmp_path:
     assert run.fit("last", quiet=True) is not None  # nothing is left to do
     again = fitted(tmp_path / "b", source=Made(), data={"batch_size": 8, "batches": None})
     assert different(weights(run), weights(again)) == []  # batches mean nothing
+
+
+def test_cross_validation_believes_who_is_right() -> None:
+    rng = np.random.default_rng(0)
+    drawn, right = rng.normal(size=(60, 4)), torch.tensor([[1.0, -2.0, 0.5, 0.0]]).double()
+    x = torch.tensor(drawn)
+    y = torch.tensor((drawn @ right[0].numpy() + rng.logistic(size=60) > 0.3).astype(float))
+    assert choose(x, [y], "logistic", right).strength >= 10
+    assert choose(x, [y], "logistic", -right).strength == 0.3
+    alone = choose(x, [y], "logistic", 0 * right)
+    assert alone.strength == 0 and alone.ridge in (0.3, 1.0, 3.0) and 0.2 < alone.loss < 0.693
+    few = choose(x[:9], [y[:9]], "logistic", right)
+    assert (few.strength, few.ridge) == (INFINITE, 3.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from contracts import covering
-from federations import SmallNet, different, make_run, weights
+from federations import SmallNet, different, trained, weights
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient
@@ -28,14 +28,13 @@ BESIDE = (".personal.", ".received.", ".previous.", "affine", "alpha")
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
     @cache
-    def trained(engine: str, client: Any, federated: str, clip: float | None) -> dict[str, Tensor]:
+    def made(engine: str, client: Any, federated: str, clip: float | None) -> dict[str, Tensor]:
         loop = {"engine": engine, "client": partial(client, network=SmallNet), "gradient_clip_val": clip}
         exchange = {"federated": [federated] if federated else []}
-        run = make_run(tmp_path_factory.mktemp("run"), loop=loop, exchange=exchange, align="both")
-        run.fit(quiet=True)
+        run = trained(tmp_path_factory.mktemp("run"), loop=loop, exchange=exchange, align="both")
         return weights(run)
 
-    return trained
+    return made
 
 
 @pytest.mark.parametrize(("method", "engine"), covering(list(REDUCED), ["plain", "auto"]))

@@ -19,6 +19,7 @@ from fedlit.nn import GlobalLayers
 from fedlit.nn.blocks import NormMode, SelfAttention
 from fedlit.nn.global_layers import Encoder
 from fedlit.nn.native.build import load
+from fedlit.nn.native.norm import SOURCE
 
 LOGGER = "fedlit.nn.native.build"
 
@@ -84,8 +85,6 @@ def same(a: Outcome, b: Outcome) -> bool:
     )
 
 
-# ---------------------------------------------------------------------- what it computes
-
 MODES = {"train": ("batch", True), "eval": ("batch", False), "frozen": ("frozen", True)}
 SIZES = cycle(product((3, 11, 31), (2, 6, 1)))  # columns and blocks
 CASES = [(rows, gated, mode, *next(SIZES)) for rows in (1, 5, 17) for gated in (True, False) for mode in MODES]
@@ -121,9 +120,6 @@ def test_it_is_as_exact_as_the_torch_operations(rows: int, gated: bool, mode: st
         check(3)
 
 
-# ---------------------------------------------------------------------- not a number
-
-
 @pytest.mark.parametrize("bits", [0x7FC00000, 0x7FC00001, -0x3FFFFF, 0x7F800000], ids=["nan", "other", "minus", "inf"])
 def test_nan_in_a_row_is_seen(bits: int) -> None:
     x, dout = data(20, 11)
@@ -139,9 +135,6 @@ def test_nan_in_a_row_is_seen(bits: int) -> None:
     assert torch.equal(found.out[others], clean.out[others])
     assert torch.equal(found.gradients["x"][others], clean.gradients["x"][others])
     assert all(value.isnan().any() for name, value in found.gradients.items() if name != "x")
-
-
-# ---------------------------------------------------------------------- stacks and threads
 
 
 class Tokens(nn.Module):
@@ -195,9 +188,6 @@ def test_the_same_bits_again_and_on_every_thread() -> None:
     assert all(same(own, expected) for own in found)
 
 
-# ---------------------------------------------------------------------- when it is not used
-
-
 class Own(SelfAttention):
     """A block's part that somebody has replaced."""
 
@@ -206,6 +196,7 @@ REASONS: dict[str, Callable[[Encoder], object]] = {
     "hooks": lambda of: of.blocks[1].register_forward_hook(lambda *_: None),
     "Own": lambda of: setattr(of.blocks[1], "attention", Own(16, 8)),
     "one momentum": lambda of: setattr(of.blocks[1].norm, "momentum", 0.2),
+    "contiguous float32": lambda of: of.double(),
     "1 block": lambda of: setattr(of, "blocks", nn.Sequential()),
 }
 
@@ -215,9 +206,6 @@ def test_why_it_cannot_be_used(reason: str) -> None:
     own = encoder()
     REASONS[reason](own)
     assert reason in own.why_not_fused()
-
-
-# ---------------------------------------------------------------------- compiling
 
 
 @pytest.fixture
@@ -248,11 +236,28 @@ def test_without_a_compiler_torch_operations_are_used_and_it_is_said_once(
     assert not list(fresh.rglob("*.so"))
 
 
+def test_two_processes_may_compile_at_once(fresh: Path) -> None:
+    """All that they share is the folder."""
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: load.__wrapped__(SOURCE, ()), range(2)))
+    assert all(found) or load(SOURCE, ()) is None
+    assert [path.suffix for path in fresh.iterdir()] == [".so"] * bool(found[0])
+
+
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(2, 13, 7), (12, 64, 33), (31, 208, 1), (12, 100, 128)])
-def test_stacked_layers_equal_torch_one_by_one(inputs: int, outputs: int, training: bool, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs", "dtype"),
+    [
+        *((*sizes, torch.float32) for sizes in ((2, 13, 7), (12, 64, 33), (31, 208, 1), (12, 100, 128))),
+        (12, 64, 33, torch.float64),  # without a kernel
+    ],
+)
+def test_stacked_layers_equal_torch_one_by_one(
+    rows: int, inputs: int, outputs: int, dtype: torch.dtype, training: bool
+) -> None:
     torch.manual_seed(rows * inputs + outputs)
-    nets = [nn.Sequential(nn.BatchNorm1d(inputs), nn.Linear(inputs, outputs)).train(training) for _ in range(5)]
+    made = [nn.Sequential(nn.BatchNorm1d(inputs), nn.Linear(inputs, outputs)) for _ in range(5)]
+    nets = [net.to(dtype).train(training) for net in made]
     for net in nets:
         nn.init.normal_(cast(nn.BatchNorm1d, net[0]).weight)
         nn.init.normal_(cast(nn.BatchNorm1d, net[0]).bias)
@@ -261,8 +266,8 @@ def test_stacked_layers_equal_torch_one_by_one(inputs: int, outputs: int, traini
     stacked = {name: torch.stack([own[name].detach() for own in tensors]) for name in tensors[0]}
     for name, _ in nets[0].named_parameters():
         stacked[name].requires_grad_()
-    x = torch.randn(5, rows, inputs, requires_grad=True)
-    upstream = torch.randn(5, rows, outputs)
+    x = torch.randn(5, rows, inputs, dtype=dtype, requires_grad=True)
+    upstream = torch.randn(5, rows, outputs, dtype=dtype)
     with Stacked(compiled=True):
         out = vmap(lambda own, rows: functional_call(nets[0], own, (rows,)))(stacked, x)
     out.backward(upstream)

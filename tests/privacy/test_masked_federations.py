@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import ASKING, METHODS, SHAPES, SLOW, Explodes, make_run, weights
+from federations import ASKING, METHODS, SHAPES, SLOW, Explodes, trained, weights
 from scipy.stats import chisquare
 from sites import Sites, over_sites
 from torch import Tensor
@@ -34,12 +34,6 @@ def plain(method: str = "global layers", **more: Any) -> dict[str, Any]:
     # not Adam, which makes steps of full length from gradients that are rounding alone (before a normalisation)
     loop = {"optimizer": SLOW, **own.get("loop", {}), "engine": "plain"}
     return {**own, "loop": loop, "epochs": 2, "clients": SITES, **more}
-
-
-def trained(folder: Path, **options: Any) -> Run:
-    run = make_run(folder, **options)
-    run.fit(quiet=True)
-    return run
 
 
 @pytest.fixture(scope="module")

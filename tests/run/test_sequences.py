@@ -47,7 +47,7 @@ def make_run(folder: Path, epochs: int, rule: Any = None, source: Any = None, ne
     )  # fmt: skip
 
 
-def test_it_learns_and_predictions_are_of_positions(pictures: None, tmp_path: Path) -> None:
+def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
     run = make_run(tmp_path, 6, Mean(), Populations(**{**SMALL, "flipped": [1, 2], "errors": 0.0}))
     run.board = BoardSettings(clients=1, chosen=["pop1_1"], pictures=1)
     run.fit(quiet=True)

@@ -134,7 +134,7 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
         assert drawn[client, score].mean() == pytest.approx(results.scores[client][score], rel=0.15)
 
 
-def test_each_task_has_its_pictures(pictures: None, tmp_path: Path) -> None:
+def test_each_task_has_its_pictures(tmp_path: Path) -> None:
     run = run_of_four(tmp_path, epochs=1)
     run.board = BoardSettings()
     run.fit(quiet=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import Made, SmallNet, make_run
+from federations import Made, SmallNet, trained
 from lightning.pytorch import Trainer
 
 from fedlit.client.client import FederatedClient
@@ -95,8 +95,7 @@ def options_of(case: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_clients_and_rules_are_told_the_optimizer_steps_since_the_last_exchange(case: str, tmp_path: Path) -> None:
-    run = make_run(tmp_path, **options_of(case))
-    run.fit(quiet=True)
+    run = trained(tmp_path, **options_of(case))
     rounds = run.exchange.rule.steps  # type: ignore[attr-defined]
     assert [[own[name] for name in ("ash", "birch", "cedar")] for own in rounds] == CASES[case][1]
     for name, client in run.loop.federation.items():
@@ -105,8 +104,7 @@ def test_clients_and_rules_are_told_the_optimizer_steps_since_the_last_exchange(
 
 def test_a_client_that_takes_no_part_is_not_asked_and_starts_anew(tmp_path: Path) -> None:
     exchange = {"federated": ["core"], "rule": Notes(), "participation": 0.6}
-    run = make_run(tmp_path, epochs=6, client=Says, exchange=exchange)
-    run.fit(quiet=True)
+    run = trained(tmp_path, epochs=6, client=Says, exchange=exchange)
     rounds = run.exchange.rule.steps  # type: ignore[attr-defined]
     assert [len(own) for own in rounds] == [2] * 6 and len({tuple(own) for own in rounds}) > 1
     assert {steps for own in rounds for steps in own.values()} == {4}

@@ -1,21 +1,9 @@
-"""The private names of Lightning that ``fedlit/train/lightning.py`` uses still do what fedlit relies on."""
+"""Private names of Lightning are used by ``fedlit/train/lightning.py`` alone."""
 
 import ast
 from pathlib import Path
 
 import fedlit
-from fedlit.train.lightning import count_aligned_step
-
-
-def test_counting_a_step_advances_the_global_step_by_one(tmp_path: Path) -> None:
-    from federations import make_run
-
-    run = make_run(tmp_path)
-    run.fit(quiet=True)
-    assert run.trainer is not None
-    before = run.trainer.global_step
-    count_aligned_step(run.trainer)
-    assert run.trainer.global_step == before + 1 == 13
 
 
 def test_all_private_names_stand_in_one_file() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import Made, SmallNet, different, make_run
+from federations import Made, SmallNet, different, make_run, trained
 from lightning.pytorch.cli import ReduceLROnPlateau
 from torch import Tensor, nn
 
@@ -122,8 +122,7 @@ def test_a_plateau_schedule_follows_the_clients_own_score(tmp_path: Path) -> Non
         # any change counts as no improvement, so the rate falls at every validation but the first
         return ReduceLROnPlateau(optimizer, "val/loss", factor=0.5, patience=0, threshold=1e9, threshold_mode="abs")
 
-    run = make_run(tmp_path, epochs=3, loop={"scheduler": never_better})
-    run.fit(quiet=True)
+    run = trained(tmp_path, epochs=3, loop={"scheduler": never_better})
     rates = {client._optimizers[0].param_groups[0]["lr"] for client in run.loop.federation.values()}
     assert rates == {0.01 / 4}
 
@@ -158,8 +157,7 @@ class Hooked(FederatedClient):
 
 
 def test_hooks_reach_each_client_with_its_own_batch(tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=Hooked, epochs=1)
-    run.fit(quiet=True)
+    run = trained(tmp_path, client=Hooked, epochs=1)
     birch = run.loop.federation["birch"]
     steps = [call for batch in range(4) for call in (f"birch batch {batch} of 9", "step")]
     assert birch.calls == ["fit start", "epoch 0", *steps, "validated", "fit end"]  # type: ignore[attr-defined]
@@ -173,8 +171,7 @@ def test_hooks_reach_each_client_with_its_own_batch(tmp_path: Path) -> None:
 
 def test_overrides_reach_the_clients_they_name_and_no_others(tmp_path: Path) -> None:
     sgd = ClientOverride(optimizer=partial(torch.optim.SGD, lr=0.2), client=partial(Hooked, network=SmallNet))
-    run = make_run(tmp_path, epochs=1, loop={"overrides": {"ce*": sgd}})
-    run.fit(quiet=True)
+    run = trained(tmp_path, epochs=1, loop={"overrides": {"ce*": sgd}})
     kinds = {name: type(client._optimizers[0]).__name__ for name, client in run.loop.federation.items()}
     assert kinds == {"ash": "AdamW", "birch": "AdamW", "cedar": "SGD"}
     assert isinstance(run.loop.federation["cedar"], Hooked)
@@ -224,7 +221,6 @@ def test_step_schedules_wait_for_accumulated_steps_and_end_with_their_client(
 ) -> None:
     scheduler = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
     settings = {"scheduler": scheduler, "scheduler_interval": "step", "accumulate": accumulate}
-    run = make_run(tmp_path, epochs=1, loop=settings, data=data)
-    run.fit(quiet=True)
+    run = trained(tmp_path, epochs=1, loop=settings, data=data)
     rates = [client._optimizers[0].param_groups[0]["lr"] for client in run.loop.federation.values()]
     assert rates == [0.01 * 0.5**number for number in steps]

@@ -1,14 +1,17 @@
-"""What a checkpoint is of, and what is refused."""
+"""What a checkpoint is of, what can be in it, and what is refused."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from federations import make_run
+import torch
+from federations import make_run, trained
 
 from fedlit.errors import ConfigError
-from fedlit.train.manifest import FORMAT, Manifest
+from fedlit.train.manifest import FORMAT, Manifest, check_state
 
 MANIFEST = Manifest({"ash": "1", "birch": "2"}, {"batches": 4, "batch_size": None}, 8, "plain", "torch", 1, {"seed": 8})
 
@@ -28,29 +31,36 @@ def test_a_checkpoint_of_another_run_is_refused(change: dict[str, Any], resume: 
         MANIFEST.refuse(replace(MANIFEST, **change), resume=resume)
 
 
-def test_what_may_change() -> None:
+def test_a_manifest_is_read_back_and_what_may_change() -> None:
+    written = {**MANIFEST.to_dict(), "clients": {}}
+    assert Manifest.read({"fedlit": written}) == MANIFEST
     MANIFEST.refuse(MANIFEST, resume=True)
     # the engine is the checkpoint's; a configuration matters only where it is trained further, and where there is one
     MANIFEST.refuse(replace(MANIFEST, engine="threads", threads=3, settings={"seed": 8, "model.x": 1}), resume=False)
     MANIFEST.refuse(replace(MANIFEST, settings={}), resume=True)
-
-
-def test_a_manifest_is_read_back_and_one_of_another_format_refused() -> None:
-    written = MANIFEST.to_dict()
-    assert Manifest.read({"fedlit": {**written, "clients": {}}}) == MANIFEST
-    with pytest.raises(ConfigError, match="expected one that fedlit wrote, found no fedlit run"):
-        Manifest.read({})
-    for other in (FORMAT + 1, FORMAT - 1, None):
-        with pytest.raises(ConfigError, match=rf"of format {FORMAT}, found {other}"):
-            Manifest.read({"fedlit": {**written, "format": other}})
+    for other in ({}, *({"fedlit": {**written, "format": own}} for own in (FORMAT + 1, FORMAT - 1, None))):
+        with pytest.raises(ConfigError, match=r"expected one .*found"):
+            Manifest.read(other)
 
 
 def test_a_checkpoint_is_refused_for_other_rows(tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1)
-    run.fit(quiet=True)
+    trained(tmp_path, epochs=1)
     other = make_run(tmp_path, epochs=1)
     other.data.source.test = 0.5  # type: ignore[attr-defined]
-    with pytest.raises(
-        ConfigError, match=r"found other rows or splits of ash, birch, cedar; rows that it was trained on"
-    ):
+    with pytest.raises(ConfigError, match="found other rows or splits of ash, birch, cedar"):
         other.test(quiet=True)
+
+
+@pytest.mark.parametrize("value", [np.float64(1), np.zeros(2), {1, 2}, [{"deep": np.float64(1)}]])
+def test_what_cannot_be_read_back_is_refused_by_key(value: Any) -> None:
+    with pytest.raises(ConfigError, match="'mine'"):
+        check_state("a", {"fine": 1, "mine": value})
+
+
+@pytest.mark.parametrize("value", [1, "a", (1, [torch.ones(2)]), {"a": {"b": None}}])
+def test_what_passes_can_be_read_back(value: Any) -> None:
+    check_state("a", {"mine": value})
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    torch.load(file, weights_only=True)

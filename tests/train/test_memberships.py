@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from contracts import one_in
-from federations import CLUSTERED, StopAfter, different, make_run, weights
+from federations import CLUSTERED, StopAfter, different, make_run, trained, weights
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedlit.client.client import FederatedClient
@@ -27,11 +27,10 @@ from fedlit.train.loop import FederatedLoop
 
 
 def test_a_resumed_run_writes_what_the_whole_one_writes(tmp_path: Path) -> None:
-    whole = make_run(tmp_path / "whole", **CLUSTERED["fedgmcc"])
-    whole.fit(quiet=True)
+    whole = trained(tmp_path / "whole", **CLUSTERED["fedgmcc"])
     stop = StopAfter(10, Path("checkpoints", "last.ckpt"))
     with pytest.raises(KeyboardInterrupt):
-        make_run(tmp_path / "part", callbacks=[stop], **CLUSTERED["fedgmcc"]).fit(quiet=True)
+        trained(tmp_path / "part", callbacks=[stop], **CLUSTERED["fedgmcc"])
     resumed = make_run(tmp_path / "part", **CLUSTERED["fedgmcc"])
     resumed.fit("last", quiet=True)
     assert whole.folder is not None and resumed.folder is not None
@@ -51,8 +50,7 @@ def test_clients_that_are_not_drawn_or_not_finite_stay_with_their_cluster(method
             return loss * float("nan") if late else loss
 
     drawn = {**CLUSTERED[method], "exchange": {**CLUSTERED[method]["exchange"], "participation": 0.4}}
-    run = make_run(tmp_path, client=Broken, epochs=6, **drawn)
-    run.fit(quiet=True)
+    run = trained(tmp_path, client=Broken, epochs=6, **drawn)
     assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
     assert run.folder is not None
     found = read_named(run.folder / "clusters.csv")

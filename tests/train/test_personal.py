@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import METHODS, StopAfter, different, make_run, weights
+from federations import METHODS, StopAfter, different, make_run, trained, weights
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
@@ -51,8 +51,7 @@ def test_an_average_over_epochs_is_the_recursion(tmp_path: Path) -> None:
     watch = Epochs()
     run = make_run(tmp_path, exchange=CORE, loop={"average": 0.8, "keep": "loss"}, epochs=4, callbacks=[watch])
     run.loop.federation.personal.check = lambda clients: None  # type: ignore[method-assign]
-    kept: list[torch.Tensor] = []
-    personal = run.loop.federation.personal
+    kept, personal = list[torch.Tensor](), run.loop.federation.personal
     judge = personal.judge
 
     def seen(federation: Any, *args: Any) -> None:
@@ -68,15 +67,17 @@ def test_an_average_over_epochs_is_the_recursion(tmp_path: Path) -> None:
         assert torch.allclose(kept[epoch], expected, atol=1e-6)
 
 
+LONGER = {**TUNED, "loop": {**TUNED["loop"], "then": Then(FineTune(epochs=2, patience=9, lr=0.005, average=0.3))}}
+
+
 @pytest.mark.parametrize("step", [12, 13])  # 3 epochs of 4 steps, then 2 of fine-tuning
 def test_a_kill_in_any_phase_changes_no_bit(step: int, tmp_path: Path) -> None:
-    options = {**TUNED, "loop": {**TUNED["loop"], "then": Then(FineTune(epochs=2, patience=9, lr=0.005, average=0.3))}}
-    whole = make_run(tmp_path / "whole", **options)
+    whole = make_run(tmp_path / "whole", **LONGER)
     expected = whole.fit(quiet=True)
     stop, each = StopAfter(step, Path("checkpoints", "last.ckpt")), Checkpoints(best=0, seconds=0)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        make_run(tmp_path / "part", callbacks=[stop], checkpoints=each, **options).fit(quiet=True)
-    resumed = make_run(tmp_path / "part", **options)
+        trained(tmp_path / "part", callbacks=[stop], checkpoints=each, **LONGER)
+    resumed = make_run(tmp_path / "part", **LONGER)
     scores = resumed.fit("last", quiet=True).scores
     assert different(weights(whole), weights(resumed)) == [] and scores == expected.scores
     assert whole.exchange.rounds == resumed.exchange.rounds == 3 and whole.exchange.bytes == resumed.exchange.bytes
@@ -85,11 +86,10 @@ def test_a_kill_in_any_phase_changes_no_bit(step: int, tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
 def test_a_checkpoint_between_the_last_step_and_validation_changes_no_bit(tmp_path: Path) -> None:
     """Lightning's own callback writes one there."""
-    options = {**TUNED, "loop": {**TUNED["loop"], "then": Then(FineTune(epochs=2, patience=9, lr=0.005, average=0.3))}}
     own = ModelCheckpoint(tmp_path / "own", filename="{step}", every_n_train_steps=4, save_top_k=-1)
-    whole = make_run(tmp_path / "whole", callbacks=[own], **options)
+    whole = make_run(tmp_path / "whole", callbacks=[own], **LONGER)
     expected = whole.fit(quiet=True)
-    resumed = make_run(tmp_path / "part", **options)
+    resumed = make_run(tmp_path / "part", **LONGER)
     assert resumed.fit(tmp_path / "own" / "step=8.ckpt", quiet=True).scores == expected.scores
     assert different(weights(whole), weights(resumed)) == []
 
@@ -110,6 +110,5 @@ def test_who_waits_too_long_stops_and_nothing_more_is_left_to_train(
 def test_a_training_that_ends_early_says_that_nothing_was_fine_tuned(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = make_run(tmp_path, exchange=CORE, loop={"then": Then(FineTune(epochs=2))}, epochs=3, max_steps=4)
-    run.fit(quiet=True)
+    trained(tmp_path, exchange=CORE, loop={"then": Then(FineTune(epochs=2))}, epochs=3, max_steps=4)
     assert "nothing was fine-tuned: training ended after epoch 1, and fine-tuning starts after epoch 3" in caplog.text

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from federations import make_run
+from federations import trained
 
 from fedlit.train.callbacks import Progress
 
@@ -31,8 +31,7 @@ def test_shows_scores_loss_and_round(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with os.fdopen(terminal, "w") as stream, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stream)
         bar = Progress(refresh_rate=1)
-        run = make_run(tmp_path, epochs=3, exchange={"federated": ["core"]}, callbacks=[bar])
-        run.fit(quiet=True)
+        run = trained(tmp_path, epochs=3, exchange={"federated": ["core"]}, callbacks=[bar])
     reader.join()
     os.close(controller)
     assert run.trainer is not None

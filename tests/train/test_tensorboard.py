@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import alike, make_run
+from federations import alike, make_run, trained
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from fedlit.train.logger import HPARAMS, BoardSettings
-
-pytestmark = pytest.mark.usefixtures("pictures")
 
 
 def read(folder: Path) -> EventMultiplexer:
@@ -25,20 +23,19 @@ def series(board: EventMultiplexer, run: str, tag: str) -> dict[int, float]:
 
 
 @pytest.fixture(scope="module")
-def trained(pictures: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("board")
     settings = {"data.batches": 4, "name": "made"}
     board = BoardSettings()
-    run = make_run(folder, epochs=3, exchange={"federated": ["core"]}, config_text=json.dumps(settings), board=board)
-    run.fit(quiet=True)
+    run = trained(folder, epochs=3, exchange={"federated": ["core"]}, config_text=json.dumps(settings), board=board)
     return run, read(folder)
 
 
 RUN = "fedlit/version_0"
 
 
-def test_one_run_per_client_with_equal_tags_and_one_for_the_federation(trained: Any) -> None:
-    _run, board = trained
+def test_one_run_per_client_with_equal_tags_and_one_for_the_federation(shown: Any) -> None:
+    _run, board = shown
     runs = board.Runs()
     clients = ["ash", "birch", "cedar"]
     assert set(runs) == {f"{RUN}/{name}" for name in [*clients, "federation", HPARAMS]}
@@ -54,8 +51,8 @@ def test_one_run_per_client_with_equal_tags_and_one_for_the_federation(trained: 
     assert shared <= federation and not any(tag.endswith("/classes") for tag in federation)
 
 
-def test_values_and_steps(trained: Any) -> None:
-    run, board = trained
+def test_values_and_steps(shown: Any) -> None:
+    run, board = shown
     auroc = {name: series(board, f"{RUN}/{name}", "val/auroc") for name in ("ash", "birch", "cedar")}
     assert all(list(values) == [4, 8, 12] for values in auroc.values())  # aligned steps at the end of each epoch
     for name, values in auroc.items():
@@ -71,7 +68,7 @@ def test_values_and_steps(trained: Any) -> None:
 
 
 def test_a_resumed_run_continues_the_same_curves(tmp_path: Path) -> None:
-    make_run(tmp_path, epochs=2).fit(quiet=True)
+    trained(tmp_path, epochs=2)
     make_run(tmp_path, epochs=4).fit("last", quiet=True)
     board = read(tmp_path)
     means, best = (series(board, f"{RUN}/federation", f"val/{tag}") for tag in ("auroc", "best/auroc"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from federations import METHODS, Dry, SmallNet, alike, make_run
+from federations import METHODS, Dry, SmallNet, alike, trained
 from lightning.pytorch.core.hooks import CheckpointHooks, ModelHooks
 from torch import Tensor
 
@@ -92,14 +92,14 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_clients_that_learn_nothing(client: Any, engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     loop = {"client": partial(client, network=Dry), "engine": engine}
     exchange = {"federated": ["core"], "every": "step"} if client is STILL else {}
-    make_run(tmp_path, epochs=2, loop=loop, exchange=exchange, enable_checkpointing=False).fit(quiet=True)
+    trained(tmp_path, epochs=2, loop=loop, exchange=exchange, enable_checkpointing=False)
     (line,) = warnings_of(caplog)
     assert "in epoch 1" in line and client.__name__ in line
 
 
 @pytest.mark.parametrize("method", ["two optimizers", "chfl", "forest"])
 def test_clients_that_learn_are_told_nothing(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    make_run(tmp_path, epochs=1, enable_checkpointing=False, **METHODS[method]).fit(quiet=True)
+    trained(tmp_path, epochs=1, enable_checkpointing=False, **METHODS[method])
     alike(tmp_path / "stacked", epochs=1, enable_checkpointing=False).fit(quiet=True)
     assert warnings_of(caplog) == []
 
@@ -116,4 +116,4 @@ def test_clients_that_learn_are_told_nothing(method: str, tmp_path: Path, caplog
 )
 def test_a_client_that_cannot_be_trained_is_told_why(tmp_path: Path, kind: type, key: str) -> None:
     with pytest.raises(FedlitError, match=f"client 'ash'.*{key}"):
-        make_run(tmp_path, loop={"client": partial(kind, network=SmallNet)}).fit(quiet=True)
+        trained(tmp_path, loop={"client": partial(kind, network=SmallNet)})

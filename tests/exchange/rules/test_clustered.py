@@ -31,7 +31,6 @@ def a_round(
     rows: Mapping[str, int] | None = None,
     clients: Sequence[str] | None = None,
     likes: States | None = None,
-    seed: int = 1,
 ) -> Round:
     """What clients sent; asked for its losses, a client tells the squared distance to what it likes."""
 
@@ -42,12 +41,9 @@ def a_round(
             for name, question in questions.items()
         }
 
-    updates = {
-        name: Update({"w": torch.tensor(value)}, (rows or {}).get(name, 10), parameters=NAMES)
-        for name, value in states.items()
-    }
-    receivers = dict.fromkeys(clients or list(updates), NAMES)
-    return Round(0, seed, updates, receivers, ask, Drawn())  # type: ignore[arg-type]
+    counted = {**dict.fromkeys(states, 10), **(rows or {})}
+    updates = {name: Update({"w": torch.tensor(own)}, counted[name], parameters=NAMES) for name, own in states.items()}
+    return Round(0, 1, updates, dict.fromkeys(clients or list(updates), NAMES), ask, Drawn())  # type: ignore[arg-type]
 
 
 def exchange(rule: Rule, round: Round) -> dict[str, list[float]]:
@@ -123,11 +119,8 @@ def test_who_is_absent_gets_the_model_that_it_picked() -> None:
     rule.begin(a_round({client: [0.0, 0] for client in "abc"}, likes=likes))
     rule._models = [{"w": torch.tensor([4.0, 0])}, {"w": torch.tensor([-4.0, 0])}]
     rule._pick(a_round({client: [0.0, 0] for client in "abc"}, likes=likes))
-    assert exchange(rule, a_round({"b": [-3.0, 0]}, clients="abc", likes=likes)) == {
-        "a": [4, 0],
-        "b": [-3, 0],
-        "c": [4, 0],
-    }
+    found = exchange(rule, a_round({"b": [-3.0, 0]}, clients="abc", likes=likes))
+    assert found == {"a": [4, 0], "b": [-3, 0], "c": [4, 0]}
     # c goes over to b; a, who is absent, does not follow its companion
     received = exchange(rule, a_round({"c": [4.5, 0]}, clients="abc", likes={**likes, "c": [-9.0, 0]}))
     assert received == {"a": [4.5, 0], "b": [-3, 0], "c": [-3, 0]} and clusters_of(rule) == (("a",), ("b", "c"))

@@ -46,9 +46,6 @@ def receive(rule: FedGMCC, states: Mapping[str, State], part: FederatedFunction,
     return rule(Round(0, seed, updates, receivers, model=Known(part)))  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------ closed forms
-
-
 @pytest.mark.parametrize("classes", [1, 3])
 def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
     part = FederatedFunction({"head": nn.Linear(2, classes)}, ["head.weight", "head.bias"], (2,))
@@ -69,14 +66,11 @@ def test_a_bend_that_runs_away_is_left_straight() -> None:
     assert all(torch.equal(curves.bend[name], halfway[name]) for name in NAMES)
 
 
-# ------------------------------------------------------------------ clusters
-
-
-def federation(spread: float = 0.05, apart: float = 1.0) -> dict[str, dict[str, Tensor]]:
+def federation() -> dict[str, dict[str, Tensor]]:
     """Three clients around one state, two around another, one far from both."""
-    centres = [drawn(100, apart), drawn(200, apart), drawn(300, 4 * apart)]
+    centres = [drawn(100), drawn(200), drawn(300, 4)]
     groups = {"ash": 0, "birch": 1, "cedar": 0, "elm": 0, "fir": 1, "oak": 2}
-    return {name: drawn(seed, spread, centres[group]) for seed, (name, group) in enumerate(groups.items())}
+    return {name: drawn(seed, 0.05, centres[group]) for seed, (name, group) in enumerate(groups.items())}
 
 
 def written_by_hand(

@@ -1,6 +1,7 @@
-"""Optimisers at the server and FedNova: against NumPy, against the mean bit for bit, restored."""
+"""Optimisers at the server, FedNova and rules by part: against NumPy, against the mean or a rule alone bit for bit."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 import torch
 from federations import different
 
+from fedlit.exchange import rules
+from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rule import Round, Rule, Update
-from fedlit.exchange.rules import FedAdagrad, FedAdam, FedAvgM, FedNova, FedYogi, Mean
+from fedlit.exchange.rules import ByPart, FedAdagrad, FedAdam, FedAvgM, FedNova, FedYogi, Mean, Median
 
 ADAPTIVE = {FedAdagrad: (0.0, 0.0), FedAdam: (0.9, 0.99), FedYogi: (0.9, 0.99)}
 ALL = [FedAvgM, FedNova, *ADAPTIVE]
@@ -50,6 +53,53 @@ def test_what_gives_the_mean_bit_for_bit(make: Callable[..., Rule], by: str) -> 
         assert one.keys() == other.keys()
         for client in one:
             assert different(one[client], other[client]) == []
+
+
+PARTS: dict[str, Callable[[], Rule]] = {
+    "mean": partial(Mean, "rows"),
+    "momentum": partial(FedAvgM, 0.6),
+    "nova": FedNova,
+    "median": Median,
+    "clipping": rules.CenteredClipping,
+}
+
+
+def only(*names: str) -> list[Round]:
+    """Rounds of some of the tensors."""
+    found = []
+    for one in rounds(steps=lambda place: 1 + place):
+        updates = {
+            client: replace(
+                own,
+                state={name: value for name, value in own.state.items() if name in names},
+                parameters=tuple(name for name in own.parameters if name in names),
+            )
+            for client, own in one.updates.items()
+        }
+        receivers = {client: tuple(n for n in own if n in names) for client, own in one.receivers.items()}
+        found.append(Round(one.number, one.seed, updates, receivers))
+    return found
+
+
+@pytest.mark.parametrize("first", PARTS)
+@pytest.mark.parametrize("second", ["momentum", "nova", "median"])
+def test_each_part_is_as_under_its_rule_alone(first: str, second: str) -> None:
+    rest = ("v", "part", "own")
+    whole = received(ByPart({"*": PARTS[first](), "w": PARTS[second]()}), only("w", *rest))
+    alone = received(PARTS[second](), only("w")), received(PARTS[first](), only(*rest))
+    for joint, one, other in zip(whole, *alone, strict=True):
+        for client, state in joint.items():
+            assert different(state, {**one[client], **other[client]}) == []
+
+
+def test_the_last_pattern_wins_and_what_does_not_travel_never_does() -> None:
+    rule = ByPart({"*": "mean", "core": FedAvgM(), "core.norm": Median(), "*norm*": "none"})
+    parts = [rule.part_of(name) for name in ("encoder.w", "core.0.w", "core.norm.w", "head.w[a]")]
+    assert parts == ["*", "core", "core.norm", "*"]
+    assert Exchange(["*"], rule=rule).federated == ["*", "!*norm*"] and Exchange([], rule=rule).federated == []
+    cut = ByPart({"core": "mean", "head": "by_name", "encoder": "mean"})
+    assert Exchange(["*"], rule=cut).by_name == ["head", "!encoder"]
+    assert Exchange(["*"], rule=cut, by_name=["core"]).by_name == ["core", "!core", "head", "!encoder"]
 
 
 def test_statistics_are_averaged_and_get_no_moments() -> None:

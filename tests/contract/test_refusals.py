@@ -1,0 +1,218 @@
+"""Settings of exchanges, rules, methods and trainings that are refused before training, by the key that is named."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import SmallNet, trained
+from lightning import LightningModule
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from fedlit import methods as m
+from fedlit.client.build import build_clients
+from fedlit.client.client import FederatedClient
+from fedlit.errors import ConfigError
+from fedlit.exchange import rules as r
+from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.ranks import deal
+from fedlit.nn import MLP, Network
+from fedlit.sharing import State
+from fedlit.spec import ClientSpec
+from fedlit.tasks import Counts, Regression
+from fedlit.train.callbacks import Checkpoints
+from fedlit.train.manifest import read_checkpoint
+from fedlit.train.tuning import FineTune
+
+
+class Headless(Network):
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(torch.nn.Linear(num_features, num_outputs), torch.nn.Identity(), torch.nn.Identity())
+
+
+def spec(**more: Any) -> ClientSpec:
+    return ClientSpec("ash", ("a", "b"), (0, 1), {}, (), **more)
+
+
+HUBER = ClientSpec("ash", ("a",), (), {}, (), task=Regression("huber"))
+COUNTS = ClientSpec("ash", ("a",), (), {}, (), task=Counts(target="falls"))
+SHARED = {"shared": ("a",)}
+SETTINGS: list[tuple[Any, str]] = [
+    # rules
+    (partial(r.CFL, 0, 1), "epsilon_2"),
+    (partial(r.IFCA, 0), "clusters"),
+    (r.Agglomerative, "clusters and distance"),
+    (partial(r.Agglomerative, after=0, clusters=2), "found 0"),
+    *((partial(r.FedGMCC, **{key: own}), f"found .*{own}") for key, own in (("grid", 3), ("lr", 0), ("move", 60))),
+    (partial(r.FedAvgM, 1.0), "momentum"),
+    *((partial(r.Median, wrong), "attackers") for wrong in (0, -1, 0.5, 0.0, True, 1.5)),
+    (partial(r.MultiKrum, keep=0), "keep"),
+    (partial(r.GeometricMedian, iterations=0), "iterations"),
+    (partial(r.NormBound, bound=0.0), "bound"),
+    (partial(r.CenteredClipping, radius=-1.0), "radius"),
+    (partial(r.CenteredClipping, iterations=0), "iterations"),
+    *((partial(r.GrowForest, **{"trees": 2, **own}), next(iter(own)))
+      for own in ({"trees": 0}, {"minimum": 0}, {"max_features": 1.5})),
+    *((partial(r.ByPart, parts), key) for parts, key in (
+        ({}, "none"), ({"core": "median"}, "core: .*'median'"), ({"core": "maen"}, "Did you mean 'mean'"),
+        ({"core": None}, "None"), ({"": "mean"}, "found ''"), ({"!head": "mean"}, "'!head'"),
+        ({"core": r.GrowForest(3)}, "GrowForest"), ({"core": r.ByPart({"core": "mean"})}, "found ByPart"),
+        ({"core": r.CFL(9.0, 1e-6), "head": r.IFCA()}, "core and head"))),
+    # exchanges
+    (partial(Exchange, ["core"], rate=1.5), "1.5"),
+    (partial(Exchange, ["core"], minimum=0), "at least 1 client"),
+    (partial(Exchange, ["core"], participation=0.0), "exchange.participation"),
+    (partial(Exchange, [], participation=0.5), "something to exchange"),
+    *((partial(Exchange, ["core"], every=wrong), "expected step, epoch|at least 1")
+      for wrong in ({"steps": 0}, {"steps": 1, "epochs": 1}, {"rounds": 3}, {}, "batch")),
+    (partial(deal, {"a": 1, "b": 1}, 3), "2 clients on 3 ranks"),
+    # clients
+    *((partial(m.APFL, spec(), MLP, alpha=wrong), "alpha") for wrong in (1.5, {"oak": 0.9})),
+    (partial(m.Ditto, spec(), MLP, strength=-1), "strength"),
+    (partial(m.FedProx, spec(), MLP, mu=-1), "mu"),
+    (partial(m.MOON, spec(), MLP, temperature=0), "temperature"),
+    (partial(m.PerFedAvg, spec(), MLP, alpha=0), "alpha"),
+    *((partial(m.PFedMe, spec(), MLP, **own), "eta") for own in ({"strength": 0}, {"inner_steps": 0}, {"eta": 2.0})),
+    *((partial(m.Alternating, spec(), MLP, own), "private_first") for own in ("step", {"steps": 0}, {"rounds": 1})),
+    (partial(m.CHFL, spec(common=None)), "data.common"),
+    (partial(m.CHFL, spec(common={}), unique="none"), "common column"),
+    *((partial(m.CHFL, spec(common=SHARED), mu=own), "mu") for own in (1.5, {"b*": 0.5})),
+    (partial(m.IFedAvg, spec(), MLP, lr_factor=0.0), "lr_factor"),
+    (partial(m.FedBABU, spec(), Headless), "head"),
+    (partial(m.Forest, HUBER), "huber"),
+    (partial(m.MixedModel, HUBER), "task"),
+    (partial(m.PooledLogistic, COUNTS), "counts"),
+    *((partial(m.PooledLogistic, spec(), **own), "strength|ridge")
+      for own in ({"strength": -1.0}, {"ridge": 0.0}, {"strength": "strong"})),
+    # trainings; names that torch uses
+    (partial(FineTune, patience=0), "fine_tune"),
+    *((partial(build_clients, [ClientSpec(own, ("a",), (0, 1), {}, ())], FederatedClient, 8), f"client '{own}'")
+      for own in ("type", "keys", "cpu", "training")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "key"), SETTINGS)
+def test_settings_out_of_range(make: Any, key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        make()
+
+
+class Deep(FederatedClient):
+    """Cedar has a part more."""
+
+    def __init__(self, spec: Any, network: Any) -> None:
+        super().__init__(spec, network)
+        if spec.name == "cedar":
+            self.deep = torch.nn.Linear(2, 2)
+
+
+class Tallies(FederatedClient):
+    def publish(self) -> State:
+        return {"count": torch.tensor([3])}
+
+
+class Overriding(FederatedClient):
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        raise AssertionError("never called")
+
+
+class Uneven(m.FedDyn):
+    """Clients of different α."""
+
+    def __init__(self, spec: Any, network: Any) -> None:
+        super().__init__(spec, network, 0.1 if spec.name == "ash" else 0.2)
+
+
+def plateau(optimizer: Any) -> ReduceLROnPlateau:
+    return ReduceLROnPlateau(optimizer, "val/auc")  # type: ignore[arg-type]
+
+
+def small(client: Any = FederatedClient, exchange: Any = None, **options: Any) -> dict[str, Any]:
+    loop = {"client": partial(client, network=SmallNet), **options.pop("loop", {})}
+    return {"loop": loop, "exchange": {"federated": ["core"], **(exchange or {})}, **options}
+
+
+def parts(**options: Any) -> dict[str, Any]:
+    return small(exchange={"federated": ["*"], "rule": partial(r.ByPart, options)}, align="both")
+
+
+def forest(rule: Any = None, federated: tuple[str, ...] = (), client: Any = m.Forest, **options: Any) -> dict[str, Any]:
+    exchange = {"federated": list(federated), "rule": rule or r.GrowForest(2)}
+    loop = {"client": client} if client else {}
+    return {"align": "both", "data": {"scaling": "pooled"}, "loop": loop, "exchange": exchange, **options}
+
+
+SGD = {"optimizer": partial(torch.optim.SGD, lr=0.1)}
+COMMON = {"loop": {"client": partial(m.CHFL, hidden=[8, 6])}, "data": {"common": "all", "scaling": "pooled"}}
+GMCC = {"rule": partial(r.FedGMCC, outputs="raw"), "federated": ["common", "!common.*.head"]}
+FEDERATIONS: list[tuple[dict[str, Any], str]] = [
+    # rules and exchanges
+    (small(exchange={"rule": r.Krum}), "Krum: expected at least 5 clients"),
+    (small(exchange={"rule": r.Median, "participation": 0.6}), "exchange.partici"),
+    *((small(exchange={"rule": rule, "rate": 0.5}), "exchange.rate") for rule in (r.FedNova, r.CFL)),
+    (small(partial(m.FedProx, mu=0.1), {"rule": r.FedNova}, loop=SGD), "model.client: .*FedProx"),
+    (small(exchange={"rule": partial(r.FedGMCC, outputs="probabilities")}), "head in exchange.federated"),
+    ({"exchange": GMCC, **COMMON}, "found common"),
+    (small(Deep, {"rule": r.IFCA, "federated": ["core", "deep"]}), "deep.bias at cedar and not at ash"),
+    (small(exchange={"participation": 0.5, "minimum": 3}), "take part in a round, 2, found 3"),
+    (small(Tallies), "client 'ash': .*found count"),
+    (parts(core="mean"), "none for encoder.0.weight"),
+    (parts(**{"core": "mean", "*": "mean"}), r"put '\*' first"),
+    (parts(**{"*": "mean", "haed": "none"}), "exchange.rule.parts: 'haed'"),
+    (parts(**{"*": "mean", "core": r.Krum()}), "core: .*Krum: expected at least 5 clients"),
+    (parts(**{"*": "mean", "head": "by_name"}), "exchange.by_name: pattern 'head'"),
+    # what would never be trained
+    *((small(partial(m.Alternating, private_first=first), {"every": every}), "'ash': .*exchange.every")
+      for first, every in (("epoch", "epoch"), ({"steps": 1}, "step"), ({"steps": 5}, {"steps": 5}))),
+    *((small(partial(m.Alternating, private_first={"steps": 1}), {"federated": own}, align="both"),
+       "exchange.federated") for own in (["*"], [])),
+    # what stays private, or must be federated
+    (small(m.IFedAvg, {"federated": ["core", "affine_in"]}), "affine_in.weight"),
+    (small(m.MOON, {"federated": ["head"]}, align="both"), "'ash': MOON"),
+    (small(m.PerFedAvg, {"federated": []}), "'ash': PerFedAvg"),
+    (small(m.PFedMe, loop={"accumulate": 2}), "model.accumulate"),
+    # a method and its rule belong together
+    (small(m.Scaffold, loop=SGD), "exchange.rule: ScaffoldMean"),
+    *((small(exchange={"rule": rule}, loop=SGD), "model.client: .*FederatedClient")
+      for rule in (m.ScaffoldMean, m.FedDynMean)),
+    (small(m.FedDyn), "exchange.rule: FedDynMean"),
+    (forest(rule=r.Mean()), "GrowForest.*Mean"),
+    (forest(client=None), "'ash': .*FederatedClient"),
+    (forest(federated=("core",), client=None), "GrowForest"),
+    ({"loop": {"client": m.PooledLogistic}, "exchange": {"federated": ["prior"]}}, "Newton"),
+    (small(exchange={"rule": r.Newton}, align="both"), "exchange.federated: .*core"),
+    # settings that break what is promised
+    *((small(m.Scaffold, {"rule": m.ScaffoldMean}, loop={"optimizer": own}), "'ash': .*model.optimizer")
+      for own in (torch.optim.AdamW, partial(torch.optim.SGD, lr=0.1, momentum=0.9))),
+    (small(m.FedDyn, {"rule": m.FedDynMean, "rate": 0.5}), "exchange.rate"),
+    (small(Uneven, {"rule": m.FedDynMean}), "'birch': .*alpha 0.2"),
+    (forest(align="none"), "data.align"),
+    (forest(data={"scaling": "client"}), "data.scaling"),
+    ({"loop": {"client": m.MixedModel}, "data": {"scaling": "pooled", "batches": 1},
+      "exchange": {"federated": ["effects"], "rule": partial(r.MixedEffects, ["nowhere"])}}, "slopes"),
+    # trainings
+    ({"gradient_clip_val": 1.0}, "model.gradient_clip_val"),
+    ({"accumulate_grad_batches": 2}, "model.accumulate"),
+    ({"checkpoints": Checkpoints(monitor="val/rmse")}, "checkpoint.monitor"),
+    ({"data": {"batches": 30}}, "'ash': .*50 training rows in 30"),
+    ({"loop": {"client": partial(FederatedClient, network=partial(MLP, hidden=[-1]))}}, "'ash'"),
+    ({"client": Overriding}, "'ash': .*optimizer_step"),
+    ({"loop": {"client": LightningModule}}, "fedlit.FederatedClient, found LightningModule"),
+    ({"loop": {"scheduler": plateau}}, "val/auc"),
+    ({"loop": {"average": 1.0}}, "model.average"),
+    ({"loop": {"keep": "aurok"}}, "model.keep"),
+    ({"loop": {"overrides": {"cedra": None}}}, "cedra"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "key"), FEDERATIONS)
+def test_what_does_not_fit_a_federation(options: dict[str, Any], key: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=key):
+        trained(tmp_path, epochs=1, **options)
+
+
+def test_what_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "cut.ckpt").write_bytes(b"PK")
+    with pytest.raises(ConfigError, match=r"cut\.ckpt"):
+        read_checkpoint(tmp_path / "cut.ckpt", resumable=False)

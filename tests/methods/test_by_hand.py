@@ -1,0 +1,177 @@
+"""On quadratics the real loop takes the steps of each method's paper: a few rounds of them by hand."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import Explodes
+from methods.quadratic import STEPS, Problem, point, problems, quadratic
+
+from fedlit.client.client import FederatedClient
+from fedlit.exchange.rules import FedNova, Mean
+from fedlit.exchange.schedule import cohort
+from fedlit.methods import APFL, Ditto, FedDyn, FedDynMean, FedProx, PFedMe, Scaffold, ScaffoldMean
+
+LR, ROUNDS, SHARE = 0.1, 5, 0.6
+MU, ALPHA, K, ETA = 1.5, 2.0, 3, 0.3
+
+
+class FedAvg:
+    """Gradient descent from x, which all have received, and the mean of those who take part."""
+
+    def __init__(self, own: dict[str, Problem], start: np.ndarray) -> None:
+        self.own, self.x, self.server = own, start, np.zeros_like(start)
+        self.mine = dict.fromkeys(own, start if self.personal else np.zeros_like(start))
+        self.alpha = dict.fromkeys(own, 0.5)
+
+    personal = False  # whether what is a client's own is a model
+
+    def slope(self, k: str, y: np.ndarray) -> np.ndarray:
+        return self.own[k].gradient(y)
+
+    def step(self, k: str, y: np.ndarray) -> np.ndarray:
+        return y - LR * self.slope(k, y)
+
+    def aggregate(self, ends: dict[str, np.ndarray]) -> np.ndarray:
+        return np.mean(list(ends.values()), 0)
+
+    def round(self, clients: Any) -> None:
+        ends = {}
+        for k in clients:
+            ends[k] = self.x
+            for _ in range(STEPS[k]):
+                ends[k] = self.step(k, ends[k])
+        self.x = self.aggregate(ends)
+
+
+class ByHandProx(FedAvg):
+    def slope(self, k: str, y: np.ndarray) -> np.ndarray:  # Eq. 2
+        return super().slope(k, y) + MU * (y - self.x)
+
+
+class ByHandNova(FedAvg):
+    def aggregate(self, ends: dict[str, np.ndarray]) -> np.ndarray:
+        moves = [(y - self.x) / STEPS[k] for k, y in ends.items()]
+        return self.x + np.mean([STEPS[k] for k in ends]) * np.mean(moves, 0)
+
+
+class ByHandDitto(FedAvg):
+    personal = True
+
+    def step(self, k: str, y: np.ndarray) -> np.ndarray:
+        v = self.mine[k]
+        self.mine[k] = v - LR * (self.own[k].gradient(v) + MU * (v - self.x))
+        return super().step(k, y)
+
+
+class ByHandPFedMe(FedAvg):
+    personal = True
+
+    def step(self, k: str, y: np.ndarray) -> np.ndarray:
+        for _ in range(K):
+            theta = self.mine[k]
+            self.mine[k] = theta - LR * (self.own[k].gradient(theta) + MU * (theta - y))
+        return y - ETA * MU * (y - self.mine[k])
+
+
+class ByHandAPFL(FedAvg):
+    personal = True
+
+    def step(self, k: str, y: np.ndarray) -> np.ndarray:
+        v, alpha = self.mine[k], self.alpha[k]
+        gradient = self.own[k].gradient(alpha * v + (1 - alpha) * y)  # lines 5 and 6, Eq. 10
+        self.mine[k] = v - LR * alpha * gradient
+        self.alpha[k] = float(np.clip(alpha - LR * (v - y) @ gradient, 0, 1))
+        return super().step(k, y)
+
+
+class ByHandScaffold(FedAvg):
+    def slope(self, k: str, y: np.ndarray) -> np.ndarray:
+        return super().slope(k, y) - self.mine[k] + self.server
+
+    def aggregate(self, ends: dict[str, np.ndarray]) -> np.ndarray:
+        changes = {k: (self.x - y) / (STEPS[k] * LR) - self.server for k, y in ends.items()}
+        self.mine.update({k: self.mine[k] + change for k, change in changes.items()})
+        self.server = self.server + sum(changes.values()) / len(self.own)
+        return super().aggregate(ends)
+
+
+class ByHandDyn(FedAvg):
+    def slope(self, k: str, y: np.ndarray) -> np.ndarray:
+        return super().slope(k, y) - self.mine[k] + ALPHA * (y - self.x)
+
+    def aggregate(self, ends: dict[str, np.ndarray]) -> np.ndarray:
+        self.mine.update({k: self.mine[k] - ALPHA * (y - self.x) for k, y in ends.items()})
+        self.server = self.server - ALPHA / len(self.own) * sum(y - self.x for y in ends.values())
+        return super().aggregate(ends) - self.server / ALPHA
+
+
+METHODS: dict[str, tuple[Any, dict[str, Any], Any, type[FedAvg]]] = {
+    "plain SGD": (FederatedClient, {}, Mean, FedAvg),
+    "fedprox": (FedProx, {"mu": MU}, Mean, ByHandProx),
+    "fednova": (FederatedClient, {}, FedNova, ByHandNova),
+    "ditto": (Ditto, {"strength": MU}, Mean, ByHandDitto),
+    "pfedme": (PFedMe, {"strength": MU, "inner_steps": K, "eta": ETA}, Mean, ByHandPFedMe),
+    "apfl": (APFL, {"learn_alpha": True}, Mean, ByHandAPFL),
+    "scaffold": (Scaffold, {}, ScaffoldMean, ByHandScaffold),
+    "feddyn": (FedDyn, {"alpha": ALPHA}, FedDynMean, ByHandDyn),
+}
+
+
+LOST = ["plain SGD", "scaffold", "feddyn"]
+
+
+@pytest.mark.parametrize(("method", "lost"), [*((own, False) for own in METHODS), *((own, True) for own in LOST)])
+def test_rounds_are_the_papers(method: str, lost: bool, tmp_path: Path) -> None:
+    """A client that is not finite in the first round is left out of it: what it and the server keep is in step."""
+    cls, settings, rule, by_hand = METHODS[method]
+    client = partial(type("Lost", (Explodes, cls), {"at": 2}) if lost else cls, **settings)
+    share = 1.0 if lost else SHARE
+    run = quadratic(tmp_path, client=client, lr=LR, rounds=ROUNDS, exchange={"rule": rule, "participation": share})
+    own = problems(run)
+    run.describe()
+    hand = by_hand(own, point(run))
+    run.fit(quiet=True)
+    assert run.exchange.not_finite == ({"birch": 1} if lost else {})
+    for number in range(ROUNDS):
+        hand.round(sorted({*own} - {"birch"}) if lost and not number else cohort(share, list(own), 8, number) or own)
+    assert point(run) == pytest.approx(hand.x, abs=1e-5)
+    for name, own_client in run.loop.federation.items():
+        mine: Any = point(run, name, "personal.") if hand.personal else hand.mine[name]
+        if method == "scaffold":
+            mine = own_client.state["control"]["core.weight"][0].numpy()
+        if method == "feddyn":
+            mine = own_client.gradient.get_buffer("core/weight")[0].numpy()  # type: ignore[operator, union-attr]
+        assert mine == pytest.approx(hand.mine[name], abs=1e-4)
+        if method == "apfl":
+            assert own_client.alpha.item() == pytest.approx(hand.alpha[name], abs=1e-5) != 0.5  # type: ignore[operator, union-attr]
+    ash, rows = run.loop.federation["ash"], run.data.train_loaders["ash"].rows
+    if method == "apfl":  # it takes one step in a round: its mean over a round is its end
+        logged = [epoch["ash/train/alpha"] for epoch in run.loop.history if "ash/train/alpha" in epoch]
+        assert len(set(logged)) == len(logged) > 1 and logged[-1] == pytest.approx(hand.alpha["ash"], abs=1e-5)
+    if method in ("fedprox", "scaffold", "feddyn"):
+        ash.fine_tuning = True  # nothing is added then
+        assert torch.equal(ash.objective(rows.x, rows.y), ash.loss(ash(rows.x), rows.y))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_scaffold_minds_the_rates_that_were_really_used(accumulate: int, tmp_path: Path) -> None:
+    falling = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=lambda step: 1 / (1 + step))
+    loop = {"scheduler": falling, "scheduler_interval": "step", "accumulate": accumulate}
+    run = quadratic(tmp_path, client=Scaffold, lr=0.2, rounds=1, loop=loop, exchange={"rule": ScaffoldMean})
+    own = problems(run)
+    run.describe()
+    x = point(run)
+    run.fit(quiet=True)
+    for name, left in STEPS.items():
+        y, way, gradients, step = x, 0.0, np.zeros(3), 0
+        while left > 0:
+            batches = min(accumulate, left)  # the last step of an epoch may have fewer batches
+            gradient, rate = own[name].gradient(y) * batches / accumulate, 0.2 / (1 + step)
+            y, way, gradients = y - rate * gradient, way + rate, gradients + rate * gradient
+            left, step = left - batches, step + 1
+        found = run.loop.federation[name].state["control"]["core.weight"][0].numpy()
+        assert found == pytest.approx(gradients / way, abs=1e-4)
