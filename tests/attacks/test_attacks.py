@@ -100,42 +100,28 @@ class Listens(Rule):
 
 
 def test_attackers_of_a_run_send_what_they_should(tmp_path: Path) -> None:
-    attacks = [
-        Attack("replay", client="ash"),
-        Attack("free_rider", client="birch"),
-        Attack("sign_flip", client="cedar"),
-    ]
-    rule, honest = Listens(), Listens()
-    run = make_run(tmp_path, exchange={"federated": ["core"], "rule": rule, "attacks": attacks})
-    run.exchange.rule = rule
-    start = {name: own.clone() for name, own in run_start(tmp_path).items()}
-    run.fit(quiet=True)
-    other = make_run(tmp_path, exchange={"federated": ["core"], "rule": honest})
-    other.exchange.rule = honest
-    other.fit(quiet=True)
-    # nobody receives anything, so that both runs train alike
-    assert all(torch.equal(now["ash"], honest._heard[0]["ash"]) for now in rule._heard)
-    before = start
-    for now, told in zip(rule._heard, honest._heard, strict=True):
-        assert torch.equal(now["birch"], before["birch"])
+    """Nobody receives anything, so that both runs train alike."""
+    kinds: dict[str, Any] = {"ash": "replay", "birch": "free_rider", "cedar": "sign_flip"}
+    heard = []
+    for attacks in ([Attack(kind, client=name) for name, kind in kinds.items()], []):
+        run = make_run(tmp_path, exchange={"federated": ["core"], "rule": Listens(), "attacks": attacks})
+        run.describe()
+        before = {name: own.federated["core.0.weight"].detach().clone() for name, own in run.loop.federation.items()}
+        run.fit(quiet=True)
+        heard.append(run.exchange.rule._heard)  # type: ignore[attr-defined]
+    first = heard[1][0]["ash"]
+    for now, told in zip(*heard, strict=True):
+        assert torch.equal(now["ash"], first) and torch.equal(now["birch"], before["birch"])
         assert now["cedar"].numpy() == pytest.approx((2 * before["cedar"] - told["cedar"]).numpy(), abs=1e-6)
         before = told
-
-
-def run_start(tmp_path: Path) -> dict[str, torch.Tensor]:
-    run = make_run(tmp_path, exchange={"federated": ["core"]})
-    run.describe()
-    return {name: own.federated["core.0.weight"].detach() for name, own in run.loop.federation.items()}
 
 
 def test_attacks_are_said_in_plan_log_and_results(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     attacks = [Attack("label_flip", client="birch"), Attack("scaled", client="ash", by=2)]
     run = make_run(tmp_path, exchange={"federated": ["core"], "attacks": attacks}, epochs=1)
-    line = (
-        "attacks are planted (exchange.attacks): scaled (moves 2 times as far) at ash; label_flip (trains on rows of "
-        "which 100 % have another label: the first for the last, and so on) at birch"
-    )
-    assert line in str(run.describe())
+    (line,) = [note for note in str(run.describe()).splitlines() if "exchange.attacks" in note]
+    line = line[line.index("attacks are planted") :]
+    assert "scaled" in line and "ash" in line and "label_flip" in line and "birch" in line
     with caplog.at_level(logging.WARNING):
         run.fit(quiet=True)
     assert caplog.messages.count(line) == 1

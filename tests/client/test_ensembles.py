@@ -6,7 +6,6 @@ from typing import Any, Literal
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
@@ -14,31 +13,29 @@ from fedlit.data.loader import Batch
 from fedlit.exchange.questions import Answerer, Losses
 from fedlit.nn import TabM
 from fedlit.spec import ClientSpec
-from fedlit.tasks import Classification, MultiLabel, Regression, Task
+from fedlit.tasks import Classification, Regression, Task
 
 N = 12
 
 
-def task(name: str) -> tuple[Task, Tensor]:
-    if name == "number":
-        target = pd.Series([float(place) for place in range(N)], name="y")
-        kind: type[Task] = Regression
-    elif name == "labels":
-        target = pd.Series([("a", "b")[: place % 3] for place in range(N)], name="y")
-        kind = MultiLabel
-    else:
-        target = pd.Series([place % (2 if name == "two" else 3) if place < 9 else 0 for place in range(N)], name="y")
-        kind = Classification
-    own = kind.agree("a", {"a": kind.facts(target, {})})
-    y = own.encode(target)
-    return own.fit(y), y
+TARGETS: dict[str, tuple[type[Task], list[float]]] = {
+    "number": (Regression, [float(place) for place in range(N)]),
+    **{
+        name: (Classification, [float(place % classes) if place < 9 else 0.0 for place in range(N)])
+        for name, classes in (("two", 2), ("three", 3))
+    },
+}
 
 
 @pytest.mark.parametrize("weights", ["none", "balanced"])
-@pytest.mark.parametrize("name", ["two", "three", "number"])
+@pytest.mark.parametrize("name", TARGETS)
 def test_members_are_averaged(name: str, weights: Literal["none", "balanced"]) -> None:
     torch.manual_seed(8)
-    own, y = task(name)
+    kind, values = TARGETS[name]
+    target = pd.Series(values, name="y")
+    agreed = kind.agree("a", {"a": kind.facts(target, {})})
+    y = agreed.encode(target)
+    own = agreed.fit(y)
     client = FederatedClient(
         ClientSpec("a", ("x", "z"), own.classes, {}, (), own.class_rows, task=own),
         lambda features, outputs: TabM(features, outputs, k=3, width=5, embedding=2, num_bins=4),

@@ -25,29 +25,22 @@ class Watched(FederatedClient):
         return super().training_step(batch, batch_idx)
 
 
-@pytest.mark.parametrize("method", one_in(15, METHODS))
-def test_side_by_side_gives_the_bits_of_one_after_another(method: str, tmp_path: Path) -> None:
-    one = make_run(tmp_path / "one", **dry(METHODS[method], "threads", 1))
-    expected = one.fit(quiet=True)
-    for engine in ("threads", "auto"):
-        workers = 1 if method == "centralized" else 3
-        run = make_run(tmp_path / engine, **dry(METHODS[method], engine, workers))
-        assert run.fit(quiet=True).scores == expected.scores
-        assert different(weights(one), weights(run)) == [], engine
-    plain = trained(tmp_path / "plain", **dry(METHODS[method], "plain", 1))
-    assert close(plain, one)
+@pytest.mark.parametrize("method", one_in(15, [name for name in METHODS if name != "centralized"]))
+def test_auto_gives_the_bits_of_threads_and_plain_steps_are_close(method: str, tmp_path: Path) -> None:
+    """Other numbers of threads give the same bits: contract/test_contract.py."""
+    one, auto, plain = (
+        trained(tmp_path / engine, **dry(METHODS[method], engine, workers))
+        for engine, workers in (("threads", 1), ("auto", 3), ("plain", 1))
+    )
+    assert different(weights(one), weights(auto)) == [] and close(plain, one)
 
 
 def test_threads_are_really_used_and_the_first_step_is_plain(tmp_path: Path) -> None:
-    run = trained(tmp_path, **dry({"client": Watched}, "threads", 2), epochs=1)
-    for client in run.loop.federation.values():
-        first, *others = client.state["threads"]
-        assert first == "MainThread" and others and all(name.startswith("fedlit") for name in others)
-    run = trained(tmp_path, **dry({"client": Watched}, "auto", 2), epochs=2)
-    for client in run.loop.federation.values():
-        first, second, third, fourth, fifth, *_ = client.state["threads"]
-        assert {first, second, fourth} == {"MainThread"}
-        assert third.startswith("fedlit") and fifth.startswith("fedlit")
+    for engine, plain in (("threads", [0]), ("auto", [0, 1, 3])):
+        run = trained(tmp_path, **dry({"client": Watched}, engine, 2), epochs=2)
+        for client in run.loop.federation.values():
+            steps = enumerate(client.state["threads"][:5])
+            assert [step for step, name in steps if not name.startswith("fedlit")] == plain
 
 
 def test_a_client_with_dropout_is_found_and_stepped_plainly(tmp_path: Path) -> None:

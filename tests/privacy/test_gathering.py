@@ -1,23 +1,14 @@
 """The coordinator's side and the sites', without training: who leaves, who lies, what a rule makes of a sum."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from privacy.gathering import (
-    ID,
-    SITES,
-    STARTS,
-    Sites,
-    sent,
-    shields,
-    states,
-    wide_sharing,
-)
+from privacy.gathering import ID, MEAN, SITES, STARTS, WIDE, Sites, sent, shields, states
 from torch import Tensor
 
-import fedlit
 from fedlit.errors import RunError
 from fedlit.exchange.questions import Own
 from fedlit.exchange.rule import Update
@@ -32,14 +23,12 @@ from fedlit.sharing import Sharing
 
 
 def test_the_sum_is_over_the_sites_whose_update_is_fit(tmp_path: Path) -> None:
-    rule, wide = fedlit.Mean(), wide_sharing()
-    own, sites = states(sharing=wide), Sites(shields(tmp_path, rule, sharing=wide), unfit=("dune",))
-    sent({site: sites.shields[site] for site in SITES[:3]}, own)
-    gathering = sites.gathering(rule, wide)
+    sites = sent(tmp_path, unfit=("dune",))
+    gathering = sites.gathering()
     gathered = gathering.gather()
     assert gathering.sites == ["ash", "birch", "cedar"]
     ((_, update),) = gathered.items()
-    exact = torch.stack([own[site].state["w"].double() for site in gathering.sites]).mean(0)
+    exact = torch.stack([states()[site].state["w"].double() for site in gathering.sites]).mean(0)
     assert torch.allclose(update.state["w"].double(), exact, atol=1e-7, rtol=1e-7)
     with pytest.raises(RunError, match="this site has sent nothing fit"):
         sites({"dune": {"flags": gathering._flags_for("dune")}})
@@ -47,64 +36,56 @@ def test_the_sum_is_over_the_sites_whose_update_is_fit(tmp_path: Path) -> None:
 
 def test_a_site_sends_nothing_for_a_sum_that_it_has_not_drawn_itself(tmp_path: Path) -> None:
     """A coordinator calls a site unfit, or absent, to get a second sum, whose difference is that site's update."""
-    rule, wide = fedlit.Mean(), wide_sharing()
-    sites = Sites(sent(shields(tmp_path, rule, sharing=wide), states(sharing=wide)))
+    sites = sent(tmp_path)
     for lie in (
         lambda site, flags: flags | {"dune": [False, flags["dune"][1]]},
         lambda site, flags: {name: own for name, own in flags.items() if name != "dune"},
     ):
         sites.lie = lie
         with pytest.raises(RunError, match="nothing was sent"):
-            sites.gathering(rule, wide).gather()
+            sites.gathering().gather()
     sites.lie = lambda site, flags: flags
-    sites.gathering(rule, wide).gather()
+    sites.gathering().gather()
 
 
 def test_a_round_is_masked_once_also_from_an_earlier_checkpoint(tmp_path: Path) -> None:
     """dune says after a restart that it is unfit: the others have sent their part of the sum with it."""
-    rule, wide = fedlit.Mean(), wide_sharing()
-    first = Sites(sent(shields(tmp_path, rule, sharing=wide), states(sharing=wide)))
-    total = first.gathering(rule, wide).gather()[SUM].state["w"]
-    again = Sites(sent(shields(tmp_path, rule, sharing=wide), states(seed=9, sharing=wide)))
-    assert torch.equal(again.gathering(rule, wide).gather()[SUM].state["w"], total)  # the bytes of before
-    without = Sites(sent(shields(tmp_path, rule, sharing=wide), states(sharing=wide)), unfit=("dune",))
+    total = sent(tmp_path).gathering().gather()[SUM].state["w"]
+    assert torch.equal(sent(tmp_path, seed=9).gathering().gather()[SUM].state["w"], total)  # the bytes of before
     with pytest.raises(RunError, match="round 1: expected to be asked again for the same answer"):
-        without.gathering(rule, wide).gather()
+        sent(tmp_path, unfit=("dune",)).gathering().gather()
 
 
 def test_who_has_a_tensor_does_not_change_from_round_to_round(tmp_path: Path) -> None:
     """A coordinator that says after a restart that dune lacks a tensor, to see the sum of the others."""
-    rule, wide = fedlit.Mean(), wide_sharing()
-    first = Sites(sent(shields(tmp_path, rule, sharing=wide), states(sharing=wide)))
-    first.gathering(rule, wide).gather()
-    lie = Sharing({**wide.names, "dune": ()}, {**wide.parameters, "dune": ()}, wide.forms)
-    told = shields(tmp_path, rule, sharing=lie)
+    sent(tmp_path).gathering().gather()
+    lie = Sharing({**WIDE.names, "dune": ()}, {**WIDE.parameters, "dune": ()}, WIDE.forms)
+    told = shields(tmp_path, sharing=lie)
     for site, shield in told.items():
         shield.receive(0, {"w": torch.ones(3)})
-        shield.send(1, states(sharing=wide)[site])
+        shield.send(1, states()[site])
     with pytest.raises(RunError, match="expected each site to federate what it did before"):
-        Sites(told, 1).gathering(rule, lie).gather()
+        Sites(told, 1).gathering(sharing=lie).gather()
 
 
 def test_a_lost_memory_is_refused(tmp_path: Path) -> None:
     level = Privacy(client_level=ClientLevel(clip=1.0, noise=2.0))
-    shield = shields(tmp_path, fedlit.Mean(), level, sharing=wide_sharing())["ash"]
-    shield.send(0, states(sharing=wide_sharing())["ash"])
-    path = tmp_path / "ash" / "memory.db"
-    path.unlink()
+    shields(tmp_path, privacy=level)["ash"].send(0, states()["ash"])
+    (tmp_path / "ash" / "memory.db").unlink()
     with pytest.raises(RunError, match="found that it is gone"):
         Memory(tmp_path / "ash", ID)
 
 
 def test_a_question_that_is_put_again_is_answered_once_and_over_the_same_sites(tmp_path: Path) -> None:
-    own, asked = shields(tmp_path, Newton(of="all"), sharing=wide_sharing()), []
+    rule, asked = Newton(of="all"), list[Own]()
+    own = shields(tmp_path, rule)
 
     def answer(question: Own) -> dict[str, Tensor]:
         asked.append(question)
         return {"value": torch.tensor(float(len(asked)))}
 
     def put(number: int, at: float, unfit: tuple[str, ...] = ()) -> Any:
-        flags = Sites(own, number, unfit).gathering(Newton(of="all"), wide_sharing())._flags_for("ash")
+        flags = Sites(own, number, unfit).gathering(rule)._flags_for("ash")
         question = question_to(Own("curvature", {"at": torch.full((1,), at)}))
         return own["ash"].answer(number, {"flags": flags, "n": 0, "question": question}, answer)
 
@@ -133,27 +114,26 @@ def test_what_was_received_is_kept_as_long_as_a_site_may_go_back(tmp_path: Path)
 
 
 def test_an_update_that_is_too_long_or_not_finite_is_unfit(tmp_path: Path) -> None:
-    shield = shields(tmp_path, fedlit.Mean(), Privacy(masked=Masked(norm=2.0)))["ash"]
+    shield = shields(tmp_path, MEAN, Privacy(masked=Masked(norm=2.0)))["ash"]
     unfit = {
-        value: shield.unfit(0, Update({"w": torch.tensor([value, 0, 0]), "b": torch.zeros(())}))
-        for value in (2.0, 2.01, float("nan"), float("inf"))
+        value: shield.unfit(0, Update({"w": torch.tensor([value, 0, 0])})) for value in (2.0, 2.01, math.nan, math.inf)
     }
     assert unfit[2.0] == "" and "is 2.01 long, the bound is 2" in unfit[2.01]
-    assert unfit[float("inf")] == "its update is not finite"
-    shield.receive(0, {"w": torch.tensor([2.0, 0, 0]), "b": torch.zeros(())})
-    assert not shield.unfit(1, Update({"w": torch.tensor([3.9, 0, 0]), "b": torch.zeros(())}))
+    assert unfit[math.inf] == unfit[math.nan] == "its update is not finite"
+    shield.receive(0, {"w": torch.tensor([2.0, 0, 0])})
+    assert not shield.unfit(1, Update({"w": torch.tensor([3.9, 0, 0])}))
 
 
 def test_another_name_of_the_federation_finds_the_same_memory(tmp_path: Path) -> None:
     level = ClientLevel(clip=1.0, noise=2.0, answers=2)
-    shield = shields(tmp_path, fedlit.Mean(), Privacy(client_level=level), sharing=wide_sharing())["ash"]
-    own = states(sharing=wide_sharing())["ash"]
+    shield = shields(tmp_path, privacy=Privacy(client_level=level))["ash"]
+    own = states()["ash"]
     noised = shield.send(0, own).state["w"]
     assert torch.equal(shield.send(0, own).state["w"], noised)
 
     def under(name: str) -> Shield:
         other = Shield("ash", shield.privacy, shield.rule, tmp_path / "ash", name, lambda number: SITES)
-        other.meet({"ash": other.offer()}, wide_sharing(), {"w": STARTS["w"]})
+        other.meet({"ash": other.offer()}, WIDE, {"w": STARTS["w"]})
         return other
 
     other = under("f" * 32)  # a person has accepted that federation

@@ -11,14 +11,13 @@ import torch
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from privacy.gathering import MASKED, NAMES, SHARING, SITES, Sites, sent, shields, states, wide_sharing
+from privacy.gathering import MASKED, MEAN, NAMES, SHARING, SITES, Sites, sent, shields, states
 from privacy.test_masking import KEYS, PUBLICS
 
-import fedlit
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.questions import Own
 from fedlit.exchange.rule import Rule
-from fedlit.exchange.rules import CFL, IFCA, GrowForest, Newton
+from fedlit.exchange.rules import CFL, IFCA, GrowForest, Mean, Newton
 from fedlit.exchange.wire import question_to
 from fedlit.privacy.client_level import noised
 from fedlit.privacy.keys import fingerprint, registered_key
@@ -30,11 +29,6 @@ from fedlit.sharing import Sharing
 
 LEVEL = Privacy(client_level=ClientLevel(1, 1))
 ONE = {"w": torch.ones(2)}
-
-
-def odd_key(content: bytes, folder: Path) -> None:
-    (folder / "site.key").write_bytes(content)
-    registered_key(folder / "site.key")
 
 
 def shares(forms: Any = None, parameters: Any = NAMES) -> Sharing:
@@ -58,14 +52,14 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (partial(Masked, norm=0), "norm"),
     # rules that need more than a sum, and settings by which more would leave than is covered
     *((partial(ask, MASKED, rule), type(rule).__name__) for rule in (IFCA(2), CFL(), GrowForest(), Newton("others"))),
-    (partial(ask, MASKED, fedlit.Mean(), taking_part=2), "exchange.part"),
-    (partial(ask, MASKED, fedlit.Mean("rows")), "the same tensors"),
-    (partial(ask, MASKED, fedlit.Mean(), published={"p": 1}), "p would travel"),
+    (partial(ask, MASKED, MEAN, taking_part=2), "exchange.part"),
+    (partial(ask, MASKED, Mean("rows")), "the same tensors"),
+    (partial(ask, MASKED, MEAN, published={"p": 1}), "p would travel"),
     (partial(ask, LEVEL, Newton()), "Newton"),
-    (partial(ask, LEVEL, fedlit.Mean(), shares({"w": ("int64", (3,)), "b": ("float32", ())})), "w"),
-    (partial(ask, LEVEL, fedlit.Mean(), shares(parameters={site: ("w",) for site in SITES})), "buffers .*b"),
-    (partial(layout_of, SHARING, ("ash", "birch", "dune"), fedlit.Mean()), "b: .*found ash, birch"),
-    (partial(layout_of, SHARING, ("ash", "ash"), fedlit.Mean()), "found ash"),
+    (partial(ask, LEVEL, MEAN, shares({"w": ("int64", (3,)), "b": ("float32", ())})), "w"),
+    (partial(ask, LEVEL, MEAN, shares(parameters={site: ("w",) for site in SITES})), "buffers .*b"),
+    (partial(layout_of, SHARING, ("ash", "birch", "dune"), MEAN), "b: .*found ash, birch"),
+    (partial(layout_of, SHARING, ("ash", "ash"), MEAN), "found ash"),
     # answers that have no promise
     *((partial(noised, state, before, ClientLevel(clip=0.5, noise=2.0)), key) for state, before, key in (
         ({"n": torch.ones(2).long()}, {"n": torch.ones(2).long()}, "n: "), (ONE, {}, "w: .*nothing"),
@@ -85,8 +79,9 @@ def test_what_privacy_cannot_be_had_with(make: Callable[[], Any], key: str) -> N
 
 @pytest.mark.parametrize("content", [RSA, b"nothing"])
 def test_other_keys_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "site.key").write_bytes(content)
     with pytest.raises(ConfigError, match="key"):
-        odd_key(content, tmp_path)
+        registered_key(tmp_path / "site.key")
 
 
 @pytest.mark.parametrize(
@@ -101,25 +96,22 @@ def test_other_keys_are_refused(content: bytes, tmp_path: Path) -> None:
     ],
 )
 def test_a_message_of_another_form_is_refused_with_its_site(message: dict[str, Any], tmp_path: Path) -> None:
-    sites = Sites(sent(shields(tmp_path, fedlit.Mean(), sharing=wide_sharing()), states(sharing=wide_sharing())))
+    sites = sent(tmp_path)
     with pytest.raises(RunError, match="site 'birch'"):
-        sites.gathering(fedlit.Mean(), wide_sharing(), lambda asked: sites(asked) | {"birch": message}).gather()
+        sites.gathering(put=lambda asked: sites(asked) | {"birch": message}).gather()
 
 
 @pytest.mark.parametrize("asked", [{}, {"n": 0}, {"n": "0", "question": {}}, {"n": -1, "question": {}}, {"flags": 3}])
 def test_a_question_of_another_form_is_refused(asked: dict[str, Any], tmp_path: Path) -> None:
-    shield = shields(tmp_path, fedlit.Mean())["ash"]
+    shield = shields(tmp_path)["ash"]
     shield.send(0, states()["ash"])
     with pytest.raises(RunError, match="round 1"):
         shield.answer(0, asked)
 
 
 def test_fewer_than_three_get_no_sum(tmp_path: Path) -> None:
-    sites = Sites(
-        sent(shields(tmp_path, fedlit.Mean(), sharing=wide_sharing()), states(sharing=wide_sharing())),
-        unfit=("ash", "dune"),
-    )
-    gathering = sites.gathering(fedlit.Mean(), wide_sharing())
+    sites = sent(tmp_path, unfit=("ash", "dune"))
+    gathering = sites.gathering()
     with pytest.raises(ConfigError, match="found birch, cedar"):
         gathering.gather()
     with pytest.raises(ConfigError, match="at least 3 sites"):
@@ -127,8 +119,8 @@ def test_fewer_than_three_get_no_sum(tmp_path: Path) -> None:
 
 
 def test_answers_that_are_to_be_summed_are_told_to_nobody_singly(tmp_path: Path) -> None:
-    own = shields(tmp_path, Newton(of="all"))
-    shield, flags = own["ash"], Sites(own).gathering(Newton(of="all"), SHARING)._flags_for("ash")
+    own = shields(tmp_path, rule := Newton(of="all"))
+    shield, flags = own["ash"], Sites(own).gathering(rule)._flags_for("ash")
     with pytest.raises(RunError, match="curvature"):
         shield.refuse_single(Own("curvature", {}))
     shield.refuse_single(Own("another", {}))

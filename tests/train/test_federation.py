@@ -65,12 +65,6 @@ class Notes(Mean):
         self.steps.append({name: update.steps for name, update in round.updates.items()})
         return super().__call__(round)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.steps = state["steps"]
-
 
 CASES: dict[str, tuple[dict[str, Any], list[Any]]] = {
     # what ash, birch and cedar say in three epochs of four batches each
@@ -87,27 +81,24 @@ CASES: dict[str, tuple[dict[str, Any], list[Any]]] = {
 }
 
 
-def options_of(case: str) -> dict[str, Any]:
-    options = dict(CASES[case][0])
-    exchange = {"federated": ["core"], "rule": Notes(), **options.pop("exchange", {})}
-    return {**options, "client": Says, "exchange": exchange}
+def told_of(folder: Path, exchange: dict[str, Any], **options: Any) -> list[dict[str, int]]:
+    """The steps that a run's rule was told; each client was told what its optimizer counted."""
+    run = trained(folder, client=Says, exchange={"federated": ["core"], "rule": Notes(), **exchange}, **options)
+    rounds = run.exchange.rule.steps  # type: ignore[attr-defined]
+    for name, client in run.loop.federation.items():
+        told = client.state.get("told", [])
+        assert told == client.state.get("counted", []) == [own[name] for own in rounds if name in own]
+    return rounds
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_clients_and_rules_are_told_the_optimizer_steps_since_the_last_exchange(case: str, tmp_path: Path) -> None:
-    run = trained(tmp_path, **options_of(case))
-    rounds = run.exchange.rule.steps  # type: ignore[attr-defined]
-    assert [[own[name] for name in ("ash", "birch", "cedar")] for own in rounds] == CASES[case][1]
-    for name, client in run.loop.federation.items():
-        assert client.state["told"] == client.state["counted"] == [own[name] for own in rounds]
+    options, expected = CASES[case]
+    rounds = told_of(tmp_path, **{"exchange": {}, **options})
+    assert [[own[name] for name in ("ash", "birch", "cedar")] for own in rounds] == expected
 
 
 def test_a_client_that_takes_no_part_is_not_asked_and_starts_anew(tmp_path: Path) -> None:
-    exchange = {"federated": ["core"], "rule": Notes(), "participation": 0.6}
-    run = trained(tmp_path, epochs=6, client=Says, exchange=exchange)
-    rounds = run.exchange.rule.steps  # type: ignore[attr-defined]
+    rounds = told_of(tmp_path, {"participation": 0.6}, epochs=6)
     assert [len(own) for own in rounds] == [2] * 6 and len({tuple(own) for own in rounds}) > 1
     assert {steps for own in rounds for steps in own.values()} == {4}
-    for name, client in run.loop.federation.items():
-        assert client.state.get("told", []) == client.state.get("counted", [])
-        assert client.state.get("told", []) == [own[name] for own in rounds if name in own]
