@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,3 +41,9 @@ def rounds(folder: Path, line: Line) -> None:
 def refuses(folder: Path, line: Line) -> None:
     """Fails as a federation does."""
     raise RunError("north: exchange.rate: expected 1.0, found 0.5")
+
+
+if __name__ == "__main__":
+    from fedlit.institutions.start import start
+
+    sys.exit(start(Path(sys.argv[1]), rounds))

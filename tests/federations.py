@@ -48,6 +48,11 @@ trainer: {{max_epochs: {epochs}, logger: false}}
 """
 
 
+def table(name: str, x: np.ndarray, y: np.ndarray, seed: int, test: float = 0.3) -> ClientTable:
+    frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(x.shape[1])])
+    return ClientTable(name, frame, pd.Series(y, name="y"), random_split(len(x), seed, test, 0.2))
+
+
 class Made(Source):
     """Clients with Gaussian features and labels that depend on them."""
 
@@ -64,8 +69,7 @@ class Made(Source):
             rng = np.random.default_rng(sum(map(ord, name)))
             x = rng.normal(size=(rows, features))
             y = np.clip(np.digitize(x[:, 0] + x[:, 1], np.linspace(-1, 1, classes - 1)), 0, classes - 1)
-            frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(features)])
-            tables.append(ClientTable(name, frame, pd.Series(y, name="y"), random_split(rows, seed, self.test, 0.2)))
+            tables.append(table(name, x, y, seed, self.test))
         return tables
 
 
@@ -291,9 +295,7 @@ ASKING: dict[str, dict[str, Any]] = {
     "mixed model": of(federated="effects", data=POOLED, loop={"client": m.MixedModel}, rule=rules.MixedEffects),
 }
 # whom the guard leaves out
-FAULTY: dict[str, dict[str, Any]] = {
-    "one is far from the others": of(Faulty, **THREE),
-}
+FAULTY = {"one is far from the others": of(Faulty, **THREE)}
 FEDERATED = [name for name, method in METHODS.items() if "federated" in method.get("exchange", {})]
 
 
@@ -313,8 +315,8 @@ def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
 def weights(run: Run) -> dict[str, Tensor]:
     """All tensors of all clients, by client and name, with what clients remember beside their network."""
     remembered = {
-        f"{owner}.{name}.{key}": value
-        for owner, client in ((f"clients.{name}", own) for name, own in run.loop.federation.items())
+        f"clients.{owner}.{name}.{key}": value
+        for owner, client in run.loop.federation.items()
         for name, state in client.state.items()
         for key, value in (state.items() if isinstance(state, dict) else [])
     }
@@ -349,9 +351,7 @@ class Alike(Made):
             rows, features = (90, 5) if number < 6 else (70, 4)
             x = rng.normal(size=(rows, features))
             y = (x[:, 0] + rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)
-            frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(features)])
-            split = random_split(rows, seed, 0.3, 0.2)
-            tables.append(ClientTable(f"site{number}", frame, pd.Series(y, name="y"), split))
+            tables.append(table(f"site{number}", x, y, seed))
         return tables
 
 

@@ -71,28 +71,26 @@ def checkpoints(good: Path, folder: Path, canary: Path) -> dict[str, Path]:
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
-    read = lambda: torch.load(good, weights_only=True)  # noqa: E731
-    whole, found = read(), dict[str, Path]()
-
-    def keep(name: str, content: Any) -> None:
-        found[name] = folder / f"{len(found)}.ckpt"
+    whole = torch.load(good, weights_only=True)
+    tensors, run, runs = whole["state_dict"], whole["fedlit"], _Runs(canary)
+    first = next(name for name in tensors if name.startswith("clients.wine."))
+    contents: dict[str, Any] = {
+        "a pickle in torch's file": {**whole, "more": runs},
+        "a pickle in place of the tensors": runs,
+        "a tensor of another shape": {**whole, "state_dict": {**tensors, first: torch.zeros(3, 2)}},
+        "a tensor of 128 TiB, of one number": {**whole, "state_dict": {**tensors, first: torch.zeros(1).expand(2**45)}},
+        "text in place of a tensor": {**whole, "state_dict": {**tensors, first: "x"}},
+        "no tensors": {**whole, "state_dict": {}},
+        "a list": [1, 2, 3],
+        "a number in place of the run": {**whole, "fedlit": 5},
+        "a run without its parts": {**whole, "fedlit": {}},
+        "clients that are no clients": {**whole, "fedlit": {**run, "specs": {"wine": 3}}},
+        "encoders that are none": {**whole, "fedlit": {**run, "encoders": {"wine": [1]}}},
+    }
+    found = {name: folder / f"{number}.ckpt" for number, name in enumerate(["a pickle", *contents])}
+    found["a pickle"].write_bytes(pickle.dumps(runs))
+    for name, content in contents.items():
         torch.save(content, found[name])
-
-    plain = found["a pickle"] = folder / "plain.ckpt"
-    plain.write_bytes(pickle.dumps(_Runs(canary)))
-    keep("a pickle in torch's file", {**whole, "more": _Runs(canary)})
-    keep("a pickle in place of the tensors", _Runs(canary))
-    first = next(name for name in whole["state_dict"] if name.startswith("clients.wine."))
-    keep("a tensor of another shape", {**whole, "state_dict": {**whole["state_dict"], first: torch.zeros(3, 2)}})
-    huge = torch.zeros(1).expand(2**45)
-    keep("a tensor of 128 TiB, of one number", {**whole, "state_dict": {**whole["state_dict"], first: huge}})
-    keep("text in place of a tensor", {**whole, "state_dict": {**whole["state_dict"], first: "x"}})
-    keep("no tensors", {**whole, "state_dict": {}})
-    keep("a list", [1, 2, 3])
-    keep("a number in place of the run", {**whole, "fedlit": 5})
-    keep("a run without its parts", {**whole, "fedlit": {}})
-    keep("clients that are no clients", {**whole, "fedlit": {**whole["fedlit"], "specs": {"wine": 3}}})
-    keep("encoders that are none", {**whole, "fedlit": {**whole["fedlit"], "encoders": {"wine": [1]}}})
     bomb = found["a zip of 4 GiB of zeros"] = folder / "bomb.ckpt"
     with (
         zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,

@@ -1,6 +1,6 @@
 """The pages of the documentation: their blocks of code, and how these run.
 
-Of a page's blocks ``bash``, ``python`` and ``pycon`` run, in its order, in a folder of its own, each in a process of
+Of a page's blocks ``bash`` and ``python`` run, in its order, in a folder of its own, each in a process of
 its own; ``text`` is shown only. What the reader of a page cannot see says the rest:
 
 - ``<!-- not run: REASON -->`` on the line before a block: it is shown only.
@@ -29,7 +29,7 @@ TABLES = {"north.csv": ["age", "bmi", "smoker"], "south.csv": ["age", "creatinin
 BLOCK = re.compile(r"(?:^<!-- not run: (.+?) -->\n)?^( *)```(.*)\n((?:.*\n)*?) *```$", re.MULTILINE)
 NEEDS = re.compile(r"^<!-- needs: (.+?) -->$", re.MULTILINE)
 FILE = re.compile(r"# file: (\S+)\n")
-RUN, SHOWN = ("bash", "python", "pycon"), ("text",)
+RUN, SHOWN = ("bash", "python"), ("text",)
 SHORTER = {
     # it is for a checkout: there it would install; here its last line is run
     "make fit": "fedlit fit --config quickstart.yaml --trainer.max_epochs 2",
@@ -134,10 +134,8 @@ def run(block: Block, folder: Path, environ: Mapping[str, str], warm: list[str])
             text = text.replace(long, short)
         command = ["bash", "-euo", "pipefail", "-c", text]
     else:
-        command = [*warm, *(["doctest"] if block.language == "pycon" else ["python", "-c"]), block.text]
-    done = subprocess.run(
-        command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+        command = [*warm, "python", "-c", block.text]
+    done = subprocess.run(command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 0, f"{block.place}\n{block.text}\n{done.stdout}\n{done.stderr}"
     return None
 

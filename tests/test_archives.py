@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,33 @@ def test_only_what_the_dead_left_is_cleared(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {names[0], names[2], names[3]}
     clear_partials(tmp_path, ours=True)
     assert {file.name for file in tmp_path.iterdir()} == {"a.partial"}
+
+
+WRITES = """
+import os, signal, sys, time, torch
+from pathlib import Path
+from fedlit.archives import check_archive, write_archive
+path, before = Path(sys.argv[1], "last.ckpt"), Path(sys.argv[1], "previous.ckpt")
+for tries in range(8):
+    child = os.fork()  # imports nothing again
+    if child == 0:
+        for epoch in range(10**6):
+            write_archive({"state": torch.full((300_000,), float(epoch))}, path, before)
+    while not before.exists():
+        time.sleep(0.001)
+    time.sleep(0.007 * tries)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    for own in (path, before):
+        check_archive(own)
+        state = torch.load(own, weights_only=True)["state"]
+        assert bool((state == state[0]).all())
+"""
+
+
+def test_a_killed_process_leaves_whole_checkpoints(tmp_path: Path) -> None:
+    """One that was cut short is no checkpoint: it has another name, until the next start clears it."""
+    done = subprocess.run([sys.executable, "-c", WRITES, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    clear_partials(tmp_path, ours=False)
+    assert {file.name for file in tmp_path.iterdir()} == {"last.ckpt", "previous.ckpt"}

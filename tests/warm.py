@@ -2,7 +2,7 @@
 
 ``python tests/warm.py serve SOCKET`` is that process. ``... run SOCKET fedlit ARGUMENTS`` is a command: it hands its
 arguments, folder, environment and files to the server, whose child becomes the command, and ends as that does.
-``... run SOCKET python -c TEXT`` and ``... run SOCKET doctest TEXT`` do the same for Python.
+``... run SOCKET python -c TEXT`` does the same for Python.
 """
 
 import gc
@@ -16,8 +16,6 @@ from typing import Any
 
 LONGEST = 1200
 """Seconds after which a command hangs, however slow the machine, and is killed."""
-
-FAILED_DOCTEST = 1
 
 
 def serve(path: str) -> None:
@@ -69,12 +67,6 @@ def become(request: dict[str, Any], files: list[int]) -> None:
         from fedlit.__main__ import main as fedlit
 
         sys.exit(fedlit())
-    if program == "doctest":
-        import doctest
-
-        test = doctest.DocTestParser().get_doctest(rest[0], vars(main), "block", None, None)
-        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-        sys.exit(FAILED_DOCTEST if runner.run(test).failed or not test.examples else 0)
     exec(compile(rest[1], "<block>", "exec"), vars(main))
 
 

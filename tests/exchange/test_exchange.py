@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,9 +12,10 @@ from federations import make_run, trained
 from torch import nn
 
 from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rules import IFCA, FedAvgM, Mean, Round
 from fedlit.nn import Network
+from fedlit.sharing import State
 
 
 class Before(Mean):
@@ -70,3 +71,24 @@ def test_a_rule_that_changes_what_clients_start_from_is_refused_behind_another_r
         run.exchange.started = True  # as model.start has it
         with pytest.raises(ConfigError, match=r"model.start: .*found IFCA") if refused else nullcontext():
             run.fit(quiet=True)
+
+
+NOTE = torch.zeros(2, 3)
+
+
+class Changes(FederatedClient):
+    """Publishes something else than it did for the plan, once it trains."""
+
+    other: ClassVar[State] = {}
+
+    def publish(self) -> State:
+        return self.other if self.spec.name == "birch" and self.steps_taken else {"note": NOTE}
+
+
+@pytest.mark.parametrize("other", [{}, {"note": NOTE, "more": NOTE}, {"note": NOTE.T}, {"note": NOTE.double()}])
+def test_publishing_something_else_than_planned_is_refused_before_it_leaves(other: State, tmp_path: Path) -> None:
+    run = make_run(tmp_path, client=type("Changes", (Changes,), {"other": other}), exchange={"federated": ["core"]})
+    assert run.describe().clients["birch"]["published"] == {"note": ("float32", (2, 3))}
+    with pytest.raises(RunError, match="client 'birch'"):
+        run.fit(quiet=True)
+    assert run.exchange.rounds == 0

@@ -52,17 +52,11 @@ class World:
         self.ends: list[Callable[[], object]] = []
 
     def coordinator(self) -> subprocess.Popen[str]:
-        code = (
-            "import sys; from pathlib import Path; from carrying import rounds; "
-            "from fedlit.institutions.start import start; sys.exit(start(Path(sys.argv[1]), rounds))"
-        )
+        path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
         process = subprocess.Popen(
-            [sys.executable, "-c", code, str(self.folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
-        )
+            [sys.executable, "-m", "carrying", str(self.folder)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
         self.ends.append(lambda: (process.kill(), process.communicate()))
         return process
 
@@ -268,11 +262,8 @@ def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
     def request(node: int, source: int, pieces: int = 3) -> bytes:
         tree = ObjectTree(object_id="a", children=[ObjectTree(object_id=str(own)) for own in range(pieces)])
         message = Message(metadata=Metadata(src_node_id=source))
-        return bytes(
-            PushMessagesRequest(
-                node=Node(node_id=node), messages_list=[message], message_object_trees=[tree]
-            ).SerializeToString()
-        )
+        own = {"node": Node(node_id=node), "messages_list": [message], "message_object_trees": [tree]}
+        return bytes(PushMessagesRequest(**own).SerializeToString())
 
     assert may("/v1/fleet/push-messages", request(7, 7))
     assert not may("/v1/fleet/push-messages", request(7, 8))

@@ -1,6 +1,5 @@
 """What a coordinator remembers, what a site is asked to agree to, and what messages are believed."""
 
-import struct
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,7 +12,6 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.outcome import BEGIN
 from fedlit.institutions.consent import Consent, Terms, accepted, keep
 from fedlit.institutions.journal import Journal
-from fedlit.institutions.messages import MOST, pack, read
 from fedlit.store import Store
 
 SITES = ["east", "north", "south"]
@@ -150,19 +148,3 @@ def test_nothing_is_told_that_was_not_agreed_to() -> None:
     consent.check_update({"w": ("float32", (2,))}, {})
     with pytest.raises(RunError, match="head"):
         consent.check_update({"head": ("float32", (2,))}, {})
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"short",
-        struct.pack(">Q", 2**63) + b"x" * 20,
-        struct.pack(">Q", 10) + b"{}",
-        b"\0" * 64,
-        pack({"a": 1})[:-3],
-    ],
-)
-def test_bytes_that_are_no_message_are_refused(content: bytes) -> None:
-    with pytest.raises(RunError, match="expected a message"):
-        read(content, MOST)

@@ -1,6 +1,7 @@
 """What a hostile or broken side says to the other: it is refused by name, and nothing else comes to harm."""
 
 import asyncio
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ def test_what_can_be_meant_is_believed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        b"\0" * 30,
+        *(b"", b"short", b"\0" * 30, struct.pack(">Q", 2**63) + b"x" * 20, struct.pack(">Q", 10) + b"{}"),
+        pack({"a": 1})[:-3],
         {"neither": 1},
         reply(received={"w": torch.tensor([float("nan"), 1.0])}),
         reply(received={"w": torch.ones(3)}),

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from lightning.pytorch.callbacks import LambdaCallback
-from lines import Killed, MemoryLine, federate
+from lines import Killed, MemoryLine, federate, settings_of
 
 import fedlit
 from fedlit.errors import ConfigError
@@ -212,12 +212,10 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
             assert all(update["state"] == {} for update in message["updates"].values())
     with pytest.raises(ConfigError, match=r"minimum: expected 1.0 with masked sums"):
         coordinate(federation, sorted(SITES), tmp_path / "two", line, minimum=2)
-    noisy = written(
-        tmp_path / "noisy", model=model, federation=IDENTITY, privacy={"client_level": {"clip": 0.1, "noise": 0.5}}
-    )
-    _, sites, errors = federate(tmp_path / "noisy", noisy, SOURCES)
-    assert not errors, errors
-    assert any("ε = " in own for own in Site(sites["wine"].settings).terms().protection)
+    level = {"client_level": {"clip": 0.1, "noise": 0.5}}
+    noisy = written(tmp_path / "noisy", model=model, federation=IDENTITY, privacy=level)
+    site = Site(settings_of(tmp_path / "noisy" / "wine", "wine", noisy, SOURCES["wine"]))
+    assert any("ε = " in own for own in site.terms().protection)
 
 
 def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_path: Path) -> None:

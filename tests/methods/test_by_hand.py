@@ -152,6 +152,9 @@ def test_rounds_are_the_papers(method: str, lost: bool, tmp_path: Path) -> None:
     if method == "apfl":  # it takes one step in a round: its mean over a round is its end
         logged = [epoch["ash/train/alpha"] for epoch in run.loop.history if "ash/train/alpha" in epoch]
         assert len(set(logged)) == len(logged) > 1 and logged[-1] == pytest.approx(hand.alpha["ash"], abs=1e-5)
+        ash.alpha.data.fill_(1.7)  # type: ignore[operator, union-attr]
+        ash.on_train_batch_end(None, None, 0)
+        assert ash.alpha == 1  # it stays a share
     if method in ("fedprox", "scaffold", "feddyn"):
         ash.fine_tuning = True  # nothing is added then
         assert torch.equal(ash.objective(rows.x, rows.y), ash.loss(ash(rows.x), rows.y))

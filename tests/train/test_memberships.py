@@ -2,12 +2,11 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from contracts import one_in
-from federations import CLUSTERED, StopAfter, different, make_run, trained, weights
+from federations import CLUSTERED, Explodes, StopAfter, different, make_run, trained, weights
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedlit.client.client import FederatedClient
@@ -43,14 +42,8 @@ def test_a_resumed_run_writes_what_the_whole_one_writes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", one_in(2, CLUSTERED))
 def test_clients_that_are_not_drawn_or_not_finite_stay_with_their_cluster(method: str, tmp_path: Path) -> None:
-    class Broken(FederatedClient):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            loss = super().training_step(batch, batch_idx)
-            late = self.spec.name == "birch" and self.trainer.global_step == 9
-            return loss * float("nan") if late else loss
-
     drawn = {**CLUSTERED[method], "exchange": {**CLUSTERED[method]["exchange"], "participation": 0.4}}
-    run = trained(tmp_path, client=Broken, epochs=6, **drawn)
+    run = trained(tmp_path, client=type("Late", (Explodes,), {"at": 9}), epochs=6, **drawn)
     assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
     assert run.folder is not None
     found = read_named(run.folder / "clusters.csv")
@@ -58,24 +51,14 @@ def test_clients_that_are_not_drawn_or_not_finite_stay_with_their_cluster(method
     assert not last["client"].duplicated().any() and len(last) >= 2
 
 
-def federation(folder: Path, rule: Any, concepts: int, epochs: int) -> Run:
+def test_planted_concepts_are_found_and_everything_is_told(tmp_path: Path) -> None:
     """Six alike clients of digits, half of which mean other digits by their labels."""
-    source = ConceptShift(Partition(Bundled(clients=["digits"]), clients=6, deal=Iid()), concepts=concepts)
+    source = ConceptShift(Partition(Bundled(clients=["digits"]), clients=6, deal=Iid()), concepts=2)
     data = FederatedData(source, batches=5, steps=20, align="classes", seed=1)
     client = partial(FederatedClient, network=partial(MLP, hidden=[32], activation="relu"))
     loop = FederatedLoop(client, optimizer=partial(torch.optim.SGD, lr=0.2), threads=1, seed=1)
-
-    exchange = Exchange(["*"], rule=rule)
-    return Run(loop, data, exchange, root=folder, checkpoints=Checkpoints(best=0), max_epochs=epochs)
-
-
-def test_planted_concepts_are_found_and_everything_is_told(tmp_path: Path) -> None:
-    run = federation(
-        tmp_path,
-        FedGMCC(samples=32, steps=5, grid=4, outputs="raw", lr=0.001, epsilon="barriers"),
-        concepts=2,
-        epochs=12,
-    )
+    rule = FedGMCC(samples=32, steps=5, grid=4, outputs="raw", lr=0.001, epsilon="barriers")
+    run = Run(loop, data, Exchange(["*"], rule=rule), root=tmp_path, checkpoints=Checkpoints(best=0), max_epochs=12)
     run.fit(quiet=True)
     assert run.folder is not None
     found = read_named(run.folder / "clusters.csv")
