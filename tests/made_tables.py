@@ -40,7 +40,7 @@ def encode(tables: Sequence[ClientTable], *, pool: bool = False, **terms: Any) -
     tables = sorted(check_tables(tables), key=lambda table: table.name)
     agreement = negotiate(tables, Terms(**terms, pool=pool))
     clients = [TableEncoder(own.name, agreement).fit(own).encode(own) for own in tables]
-    return [pool_clients(clients)] if pool else clients
+    return [pool_clients(clients, terms.get("num_bins", 32))] if pool else clients
 
 
 def numbers(seed: int = 1, n: int = N) -> np.ndarray:

@@ -12,7 +12,6 @@ import torch
 from federations import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lightning.pytorch import Callback, Trainer
 from made_tables import Given
 
 from fedlit.data.encoding import Rows
@@ -20,7 +19,6 @@ from fedlit.data.loader import Batching, ClientLoader, EvalLoader
 from fedlit.data.module import FederatedData
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
-from fedlit.exchange.exchange import Exchange
 
 PROPERTY = settings(derandomize=True, max_examples=20, deadline=None)
 
@@ -72,19 +70,14 @@ def test_epoch_visits_each_row_at_most_once(n: int, batches: int, epoch: int) ->
     assert len(set(visited)) == len(visited) == batches * (n // batches)
 
 
-def test_a_batch_size_gives_each_client_its_own_number_of_steps() -> None:
-    batches = drawn(loader_of(37, batch_size=8))
-    assert [len(batch or []) for batch in batches] == [8, 8, 8, 8]
-    assert len({row for batch in batches for row in batch or []}) == 32
-    assert [len(batch or []) for batch in drawn(loader_of(5, batch_size=8))] == [5]
-
-
 def test_more_steps_than_batches_go_through_the_rows_again_in_another_order() -> None:
     batches = drawn(loader_of(24, batch_size=8, steps=7), 2)
     passes = [sorted(row for batch in batches[at : at + 3] for row in batch or []) for at in (0, 3)]
     assert passes == [list(range(24))] * 2 and len(batches) == 7 and batches[:3] != batches[3:6]
     # the first pass is that of a client with as many steps as batches
     assert drawn(loader_of(24, batch_size=8), 2) == batches[:3]
+    assert [len(batch or []) for batch in drawn(loader_of(37, batch_size=8))] == [8, 8, 8, 8]
+    assert [len(batch or []) for batch in drawn(loader_of(5, batch_size=8))] == [5]
 
 
 def test_steps_drawn_by_client_and_epoch_alone() -> None:
@@ -117,11 +110,6 @@ def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -
     assert drawn(resumed, resumed.epoch) == expected
 
 
-def test_a_position_of_another_number_of_batches_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"client 'a': expected a checkpoint with 5 steps per epoch, found 10"):
-        loader_of(20, batches=5).load_state_dict({"epoch": 0, "position": 7, "length": 10})
-
-
 @PROPERTY
 @given(st.integers(1, 40), st.integers(1, 50))
 def test_evaluation_covers_all_rows_in_order(n: int, batch_size: int) -> None:
@@ -145,6 +133,8 @@ def test_evaluation_covers_all_rows_in_order(n: int, batch_size: int) -> None:
 def test_what_is_refused(pace: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Batching(**pace)
+    with pytest.raises(ConfigError, match=r"client 'a': expected a checkpoint with 5 steps per epoch, found 10"):
+        loader_of(20, batches=5).load_state_dict({"epoch": 0, "position": 7, "length": 10})
 
 
 # ------------------------------------------------------------------ the data module
@@ -195,34 +185,19 @@ def test_sites_are_ordered_by_name_and_match_their_loaders(split: Any) -> None:
 # ------------------------------------------------------------------ in a run
 
 
-class Counts(Callback):
-    """How many optimizer steps each client had when an exchange came."""
-
-    def __init__(self) -> None:
-        self.seen: list[dict[str, int]] = []
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        exchange = next(own for own in trainer.callbacks if isinstance(own, Exchange))  # type: ignore[attr-defined]
-        if exchange.rounds > len(self.seen):
-            self.seen.append({name: steps_of(client) for name, client in pl_module.federation.items()})
-
-
 def steps_of(client: Any) -> int:
     return max((int(state["step"]) for state in client._optimizers[0].state.values()), default=0)
 
 
-def test_an_exchange_waits_for_the_client_with_most_batches(tmp_path: Path) -> None:
-    counts, data = Counts(), {"batches": None, "batch_size": 8}
-    run = make_run(tmp_path, data=data, exchange={"federated": ["core"]}, callbacks=[counts])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_each_client_steps_as_often_as_it_has_batches_and_the_exchange_waits(accumulate: int, tmp_path: Path) -> None:
+    data, loop = {"batches": None, "batch_size": 8}, {"accumulate": accumulate}
+    run = make_run(tmp_path, data=data, loop=loop, exchange={"federated": ["core"]})
     run.fit(quiet=True)
     batches = {name: len(loader.rows) // 8 for name, loader in run.data.train_loaders.items()}
     assert len(set(batches.values())) == 3
-    assert counts.seen == [{name: round_ * own for name, own in batches.items()} for round_ in (1, 2, 3)]
-    assert run.loop.federation.step == 3 * max(batches.values())
-
-
-def test_gradients_accumulated_at_a_clients_own_last_batch_are_not_lost(tmp_path: Path) -> None:
-    run = make_run(tmp_path, loop={"accumulate": 3}, data={"batches": None, "batch_size": 8}, epochs=1)
-    run.fit(quiet=True)
-    for name, loader in run.data.train_loaders.items():
-        assert steps_of(run.loop.federation[name]) == -(-loader.batches // 3)
+    # gradients that were accumulated at a client's own last batch of an epoch are not lost
+    assert {name: steps_of(client) for name, client in run.loop.federation.items()} == {
+        name: 3 * -(-own // accumulate) for name, own in batches.items()
+    }
+    assert run.loop.federation.step == 3 * max(batches.values()) and run.exchange.rounds == 3

@@ -1,11 +1,18 @@
-"""Splits: each class, group and time where it belongs."""
+"""Splits and folds: each class, group and time where it belongs; every row of a table is held out once."""
 
 from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from fedlit.data.folds import check_folds, fold_of, together
+from fedlit.data.module import FederatedData
+from fedlit.data.sources import Bundled, Tables
 from fedlit.data.splitting import check_split, random_split, same_rows, split_rows
 from fedlit.errors import ConfigError, DataError
 
@@ -39,14 +46,6 @@ def test_a_class_that_cannot_be_everywhere_is_trained_on_and_said() -> None:
     assert note.startswith("north: ") and "never scored: 'c' (2)" in note and note.kind == "rare class"
     made, notes = split(["a"] * 50 + ["b"] * 3)  # three rows, but scikit-learn cannot deal them to each split
     assert sum(len(rows) for rows in made.values()) == 53
-
-
-def test_groups_are_never_parted() -> None:
-    groups = [f"p{n // 4}" for n in range(120)]
-    made, _ = split([n % 2 for n in range(120)], {"group": "by"}, groups)
-    owners = [{groups[row] for row in rows} for rows in made.values()]
-    assert not owners[0] & owners[1] and not owners[0] & owners[2] and not owners[1] & owners[2]
-    assert all(owners)
 
 
 FORMS = {
@@ -88,12 +87,6 @@ def test_a_column_that_says_it() -> None:
     assert made["train"].tolist() == sorted([*range(0, 50, 5), *range(3, 50, 5)])
 
 
-@pytest.mark.parametrize("wrong", ["stratifed", {"group": 3}, {"group": "a", "time": "b"}, 3])
-def test_settings_that_mean_nothing(wrong: object) -> None:
-    with pytest.raises(ConfigError, match=r"split: expected stratified, random, \{group: COLUMN\}"):
-        check_split(wrong)  # type: ignore[arg-type]
-
-
 def test_same_rows_are_counted() -> None:
     features = pd.DataFrame({"x": [1.0, 2.0, 1.0, 3.0, 1.0], "s": ["a", "b", "a", "c", "a"]})
     target = pd.Series([0, 1, 0, 1, 1])
@@ -101,7 +94,10 @@ def test_same_rows_are_counted() -> None:
     assert same_rows(features, target, splits) == (1, 1)  # row 2 is row 0; row 4 has another label
 
 
-def test_too_few_rows_are_refused() -> None:
+def test_what_cannot_split_is_refused() -> None:
+    for wrong in ("stratifed", {"group": 3}, {"group": "a", "time": "b"}, 3):
+        with pytest.raises(ConfigError, match=r"split: expected stratified, random, \{group: COLUMN\}"):
+            check_split(wrong)  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"^client 'a': 2 rows cannot be split .*Give more rows"):
         random_split(2, 0, 0.2, 0.25, "a")
 
@@ -109,3 +105,87 @@ def test_too_few_rows_are_refused() -> None:
 @pytest.mark.parametrize(("rows", "test"), [(199, 66), (200, 100), (310, 103)])
 def test_rows_that_are_held_out_at_least(rows: int, test: int) -> None:
     assert len(random_split(rows, 0, 0.33, 0.1, least=100)["test"]) == test
+
+
+# ------------------------------------------------------------------ folds
+
+
+def spread(folds: np.ndarray, n: int) -> int:
+    """How many rows the fullest fold has more than the emptiest."""
+    counts = np.bincount(folds, minlength=n)
+    return int(counts.max() - counts.min())
+
+
+@pytest.mark.parametrize("n", [2, 8])
+def test_each_fold_has_its_share_of_every_class_tenth_of_numbers_and_combination(n: int) -> None:
+    y = np.random.default_rng(0).choice(4, size=403, p=[0.6, 0.3, 0.08, 0.02])
+    folds = fold_of(y, n, 8, "a")
+    assert sorted(set(folds.tolist())) == list(range(n)) and spread(folds, n) <= 4
+    assert all(spread(folds[y == own], n) <= 1 for own in range(4))
+    numbers = np.random.default_rng(0).lognormal(size=400)
+    folds, tenth = fold_of(numbers, n, 8, "a"), np.argsort(np.argsort(numbers)) // 40
+    assert all(spread(folds[tenth == own], n) <= 1 for own in range(10))
+    assert (folds != fold_of(numbers, n, 9, "a")).any() and (folds != fold_of(numbers, n, 8, "b")).any()
+    labels = np.repeat([[0.0, 1.0], [1.0, np.nan], [1.0, 1.0]], 24, axis=0)  # several a row, some not known
+    folds = fold_of(labels, n, 8, "a")
+    assert all(spread(folds[start : start + 24], n) == 0 for start in (0, 24, 48))
+
+
+def test_a_class_rarer_than_folds_is_in_as_many_as_it_has_rows_without_a_warning() -> None:
+    y = np.array([0] * 40 + [1] * 3 + [2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        folds = fold_of(y, 8, 8, "a")
+        assert len(set(fold_of(np.arange(10), 8, 8, "a").tolist())) == 8  # every class is that rare
+    assert len(set(folds[40:43].tolist())) == 3
+
+
+def test_folds_that_are_refused() -> None:
+    for found in (1, -2, True, "4"):
+        with pytest.raises(ConfigError, match="folds: expected 2 folds or more, 0 for none, found"):
+            check_folds(found)
+    for folds, fold in ((1, 0), (4, 4), (0, 1)):
+        with pytest.raises(ConfigError, match=r"data\.fold.*expected .* found"):
+            made(fold, folds)
+    with pytest.raises(DataError, match=r"client 'a': expected 4 training and validation rows or more.*found 3"):
+        fold_of(np.zeros(3, int), 4, 8, "a")
+    with pytest.raises(DataError, match=r"client 'a': expected 4 .*groups of rows.*found 2"):
+        fold_of(np.zeros(9, int), 4, 8, "a", np.arange(9) % 2)
+
+
+def made(fold: int, folds: int = 4, source: Any = None, **changes: Any) -> FederatedData:
+    source = source or Bundled(clients=["wine", "breast_cancer"])
+    data = FederatedData(source, batches=4, folds=folds, fold=fold, seed=8, **changes)
+    data.setup()
+    return data
+
+
+def test_each_row_is_held_out_once_and_learnt_from_by_all_others() -> None:
+    whole, parts = made(0, 0), [made(fold) for fold in range(4)]
+    assert "dealt into 4 folds; fold 2" in parts[2].notes[0] and not any("folds" in note for note in whole.notes)
+    for place, client in enumerate(whole.clients):
+        name = client.spec.name
+        both = together(client.train, client.sites[name]["validation"])
+        expected = fold_of(both.y.numpy(), 4, 8, name)
+        for fold, part in enumerate(parts):
+            own = part.clients[place]
+            held = own.sites[name]["validation"]
+            np.testing.assert_array_equal(held.row, both.row[expected == fold])
+            np.testing.assert_array_equal(own.train.row, both.row[expected != fold])
+            np.testing.assert_array_equal(own.sites[name]["test"].row, client.sites[name]["test"].row)
+
+
+def test_rows_of_a_group_are_on_one_side_of_every_fold_and_of_the_test(tmp_path: Path) -> None:
+    people = np.arange(120) // 3
+    frame = pd.DataFrame({"x": np.arange(120) * 7 % 50 / 4, "person": people, "y": [0, 1] * 60})
+    frame.to_csv(tmp_path / "north.csv", index=False)
+    source = Tables({"north": str(tmp_path / "north.csv")}, "y", split={"group": "person"})
+    held = []
+    for fold in range(4):
+        (client,) = made(fold, source=source).clients
+        train, validation, test = (people[rows.row] for rows in client.sites["north"].values())
+        assert not {*train} & {*validation} and not {*train} & {*test} and not {*validation} & {*test}
+        held += [*client.sites["north"]["validation"].row, *(client.sites["north"]["test"].row if fold == 0 else ())]
+        groups = client.groups_of(client.train)
+        assert groups is not None and groups.tolist() == [str(own) for own in people[client.train.row]]
+    assert sorted(held) == [*range(120)]
