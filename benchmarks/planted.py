@@ -52,7 +52,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "score.gain(second[seeds], first[seeds])",
         "study/test_lower.py",
     ),
-    "the next fold": ("data/folds.py", "groups) == fold", "groups) == (fold + 1) % folds", "data/test_folds.py"),
+    "the next fold": ("data/folds.py", "groups) == fold", "groups) == (fold + 1) % folds", "data/test_splitting.py"),
     "predictions of another client": (
         "run/predictions.py",
         "zip(sites, per_site, strict=True)",

@@ -35,6 +35,23 @@ def table(
     return ClientTable(name, features, labels, dict(zip(SPLITS, parts, strict=True)), tuple(categorical), positive)
 
 
+def clinic(*columns: str) -> ClientTable:
+    """Forty rows of north, whose outcome is its age; the columns that are named, or all."""
+    rng = np.random.default_rng(0)
+    features = pd.DataFrame(
+        {
+            "age": rng.integers(20, 80, 40).astype(float),
+            "town": rng.choice(["Bonn", "Köln", "Ulm"], 40),
+            "smoker": rng.choice([True, False], 40),
+            "stage": rng.choice([1, 2, 3], 40),
+        }
+    )
+    target = pd.Series(np.where(features["age"] > 50, "ill", "well"), name="outcome")
+    features = features[list(columns)] if columns else features
+    splits = dict(zip(SPLITS, np.split(np.arange(40), [30, 34]), strict=True))
+    return ClientTable("north", features, target, splits, tuple(name for name in features if name != "age"))
+
+
 def encode(tables: Sequence[ClientTable], *, pool: bool = False, **terms: Any) -> list[EncodedClient]:
     """All clients in one process."""
     tables = sorted(check_tables(tables), key=lambda table: table.name)

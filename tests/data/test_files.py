@@ -126,18 +126,12 @@ def test_a_cache_that_cannot_be_written_and_an_address_without_a_checksum(
 def test_two_processes_at_once(cache: Path, server: tuple[str, list[str]]) -> None:
     url, asked = server
     program = (
-        "import sys; from fedlit.data.files import RemoteFile, locate\n"
+        "from fedlit.data.files import RemoteFile, locate\n"
         f"print(locate(RemoteFile('sample/sample.csv', '{url}/slow', '{SHA256}', 'a sample')))"
     )
-    checkout = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": checkout}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
-        for _ in range(2)
-    ]
-    outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", program]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) for _ in range(2)]
     path = cache / "sample" / "sample.csv"
-    assert outputs == [str(path)] * 2
-    assert path.read_bytes() == CONTENT
-    assert files_in(cache) == [path]
-    assert set(asked) == {"/slow"}
+    assert [process.communicate(timeout=60)[0].strip() for process in processes] == [str(path)] * 2
+    assert path.read_bytes() == CONTENT and files_in(cache) == [path] and set(asked) == {"/slow"}

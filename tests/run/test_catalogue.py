@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 
+import fedlit
+from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
 from fedlit.run.catalogue import FAMILIES, PLAIN, cards
@@ -21,10 +24,23 @@ from fedlit.run.run import Run
 
 FOLDER = config_folders()[-1] / METHODS
 SIZES = {"ash": 90, "birch": 60, "cedar": 75, "dogwood": 60, "elm": 60, "fir": 60}
-NETWORK = {
-    "class_path": "fedlit.GlobalLayers",
-    "init_args": {"global_features": 2, "width": 8, "blocks": 1, "heads": 2},
-}
+BASE = """
+seed: 3
+data:
+  source: {{class_path: fedlit.Tables, init_args: {{files: {files}, target: ill}}}}
+  batches: 4
+  scaling: pooled
+model:
+  client:
+    class_path: fedlit.FedProx
+    init_args:
+      mu: 7.5
+      network: {{class_path: fedlit.GlobalLayers, init_args: {{global_features: 2, width: 8, blocks: 1, heads: 2}}}}
+  optimizer: {{class_path: torch.optim.SGD, init_args: {{lr: 0.05}}}}
+  threads: 1
+exchange: {{federated: [core], rule: {{class_path: fedlit.FedGMCC, init_args: {{samples: 9, outputs: raw}}}}}}
+trainer: {{max_epochs: 2, enable_progress_bar: false, enable_checkpointing: false, logger: false}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -37,34 +53,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         frame = pd.DataFrame(x, columns=["age", "dose", f"own_{place % 2}"])
         frame["ill"] = (x[:, 0] + x[:, 1] + rng.normal(size=rows) > 0).astype(int)
         frame.to_csv(folder / f"{client}.csv", index=False)
-    settings: dict[str, Any] = {
-        "seed": 3,
-        "data": {
-            "source": {
-                "class_path": "fedlit.Tables",
-                "init_args": {"files": {client: f"{folder}/{client}.csv" for client in SIZES}, "target": "ill"},
-            },
-            "batches": 4,
-            "scaling": "pooled",
-        },
-        "model": {
-            "client": {"class_path": "fedlit.FedProx", "init_args": {"mu": 7.5, "network": NETWORK}},
-            "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.05}},
-            "threads": 1,
-        },
-        "exchange": {
-            "federated": ["core"],
-            "rule": {"class_path": "fedlit.FedGMCC", "init_args": {"samples": 9, "outputs": "raw"}},
-        },
-        "trainer": {
-            "max_epochs": 2,
-            "enable_progress_bar": False,
-            "enable_checkpointing": False,
-            "logger": False,
-        },
-    }
     path = folder / "base.yaml"
-    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    path.write_text(BASE.format(files={client: f"{folder}/{client}.csv" for client in SIZES}), encoding="utf-8")
     return path
 
 
@@ -170,3 +160,84 @@ def test_a_method_has_no_say_in_whose_rows_there_are(base: Path, tmp_path: Path)
     mine.write_text("seed: 4\ndata: {source: fedlit.Bundled}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"mine.yaml: expected what makes a method, found seed, data.source"):
         read("describe", ["--config", str(base), f"--method={mine}"])
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
+
+
+def test_each_is_shown_with_equation_and_configuration_and_the_page_is_as_it_is_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, card in cards().items():
+        assert main(["methods", "show", name]) == 0
+        out = capsys.readouterr().out
+        assert all(line.strip() in out for line in card.equation.splitlines())
+        assert all(line in out for line in card.config.read_text("utf-8").splitlines())
+        assert all(key in out for key in card.tune) and f"--method {name}" in out
+    assert main(["methods"]) == 0 and "fedlit methods show NAME" in capsys.readouterr().out
+    assert main(["methods", "--format", "markdown"]) == 0
+    assert PAGE.read_text("utf-8").endswith(capsys.readouterr().out), "fedlit methods --format markdown makes it"
+
+
+# ------------------------------------------------------------------ optimizers
+
+PLAINEST = """
+data: {source: {class_path: fedlit.Bundled}}
+model:
+  client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}
+"""
+SGD = "{class_path: torch.optim.SGD, init_args: {lr: 0.1}}"
+
+
+def made(*args: str, config: str = "quickstart.yaml") -> torch.optim.Optimizer:
+    run = fedlit.load(config, *args)
+    return run.loop.federation.training.optimizer([torch.nn.Parameter(torch.ones(1))])
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--model.optimizer=torch.optim.SGD", "--model.optimizer.lr=0.1"],
+        ["--model.optimizer=SGD", "--model.optimizer.init_args.lr=0.1"],
+        [f"--model.optimizer={SGD}"],
+        ["--config", "own.yaml"],
+        ["--config", "own.yaml", "--model.optimizer.lr=0.1"],
+    ],
+)
+def test_another_class_starts_from_its_own_defaults(
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text(f"model: {{optimizer: {SGD}}}\n")
+    Path("alone.yaml").write_text(PLAINEST + f"  optimizer: {SGD}\n")
+    expected = torch.optim.SGD([torch.ones(1)], lr=0.1).defaults
+    assert made(*args).defaults == expected
+    assert made(config="alone.yaml").defaults == expected
+
+
+def test_the_same_class_keeps_what_a_layer_below_says() -> None:
+    below = fedlit.load("quickstart.yaml").settings or {}
+    found = made("--model.optimizer=torch.optim.AdamW", "--model.optimizer.lr=0.3").defaults
+    assert found["lr"] == 0.3 and found["weight_decay"] == below["model.optimizer.init_args.weight_decay"] == 1e-4
+
+
+def test_a_method_keeps_the_rate_of_a_configuration_that_fits(tmp_path: Path) -> None:
+    fits, other = tmp_path / "fits.yaml", tmp_path / "other.yaml"
+    fits.write_text(PLAINEST + "  optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.3, momentum: 0.9}}\n")
+    other.write_text(PLAINEST + "  optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.3}}\n")
+    found = made("--method=scaffold", config=str(fits)).defaults
+    assert (found["lr"], found["momentum"]) == (0.3, 0.0)  # momentum it cannot do with
+    assert made("--method=scaffold", config=str(other)).defaults["lr"] == 0.05
+    assert made("--method=scaffold", "--model.optimizer.lr=0.2", config=str(fits)).defaults["lr"] == 0.2
+
+
+def test_a_scheduler_of_another_class_starts_from_its_own_defaults(tmp_path: Path) -> None:
+    below = tmp_path / "below.yaml"
+    below.write_text("model: {scheduler: {class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 3, "
+                     "gamma: 0.5}}}\n")  # fmt: skip
+    found = fedlit.load(
+        "quickstart.yaml", f"--config={below}", "--model.scheduler=torch.optim.lr_scheduler.ExponentialLR",
+        "--model.scheduler.gamma=0.9",
+    )  # fmt: skip
+    assert (found.settings or {})["model.scheduler.init_args.gamma"] == 0.9

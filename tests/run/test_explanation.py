@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,48 +16,39 @@ from fedlit.study.compare import compare
 from fedlit.study.method import Method
 from fedlit.study.study import Study
 
-NETWORK = {"class_path": "fedlit.MLP", "init_args": {"hidden": [8]}}
-CLIENT: dict[str, Any] = {
-    "class_path": "fedlit.IFedAvg",
-    "init_args": {"network": NETWORK, "outputs": "both", "lr_factor": 5.0},
-}
+CONFIG = """
+seed: 1
+data:
+  source: {{class_path: fedlit.Tables, init_args: {{files: {folder}/*.csv, target: died}}}}
+  batch_size: 16
+  align: both
+  scaling: pooled
+  categories: indicators
+model:
+  client:
+    class_path: fedlit.IFedAvg
+    init_args: {{network: {{class_path: fedlit.MLP, init_args: {{hidden: [8]}}}}, outputs: both, lr_factor: 5.0}}
+  threads: 1
+exchange: {{federated: ["*"]}}
+board: {{pictures: 1}}
+trainer: {{max_epochs: 5, default_root_dir: {folder}/logs}}
+"""
 
 
-def write_tables(folder: Path) -> dict[str, str]:
-    """Six sites with the same three columns; site3 has `b` in another unit."""
-    files = {}
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run over six sites with the same three columns; site3 has `b` in another unit."""
+    folder = tmp_path_factory.mktemp("explain")
     for number in range(6):
         rng = np.random.default_rng(number)
         a, b = rng.normal(50, 10, 120), rng.normal(2, 1, 120)
         ward = rng.choice(["north", "south", "west"], 120)
         y = ((a - 50) / 10 + 2 * (b - 2) + rng.normal(size=120) > 0).astype(int)
         frame = pd.DataFrame({"a": a, "b": b * (10 if number == 3 else 1), "ward": ward, "died": y})
-        files[f"site{number}"] = str(folder / f"site{number}.csv")
-        frame.to_csv(files[f"site{number}"], index=False)
-    return files
-
-
-def fit(folder: Path, *more: str) -> Path:
-    """Train over the sites by the command line; the run's folder."""
-    source = {"class_path": "fedlit.Tables", "init_args": {"files": write_tables(folder), "target": "died"}}
-    data = {"source": source, "batch_size": 16, "align": "both", "scaling": "pooled", "categories": "indicators"}
-    config = folder / "sites.yaml"
-    content = {
-        "seed": 1,
-        "data": data,
-        "model": {"client": CLIENT, "threads": 1},
-        "exchange": {"federated": ["*"]},
-        "board": {"pictures": 1},
-        "trainer": {"max_epochs": 5, "default_root_dir": str(folder / "logs")},
-    }
-    config.write_text(json.dumps(content))
-    assert main(["fit", "--config", str(config), *more]) == 0
+        frame.to_csv(folder / f"site{number}.csv", index=False)
+    (folder / "sites.yaml").write_text(CONFIG.format(folder=folder))
+    assert main(["fit", "--config", str(folder / "sites.yaml")]) == 0
     return folder / "logs" / "sites" / "version_0"
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fit(tmp_path_factory.mktemp("explain"))
 
 
 def test_a_run_records_its_corrections(run: Path) -> None:
@@ -72,12 +61,16 @@ def test_a_run_records_its_corrections(run: Path) -> None:
 
 
 def test_the_command_writes_pictures_a_table_and_words_from_corrections_alone(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy = tmp_path / "version_0"
-    copy.mkdir()
-    (copy / "corrections.csv").write_bytes((run / "corrections.csv").read_bytes())
-    assert main(["explain", "--run", str(copy)]) == 0
+    """Of the newest run that has some."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("version_2", "version_10", "version_11", "version_old"):
+        (tmp_path / "lightning_logs/sites" / name).mkdir(parents=True)
+    copy = tmp_path / "lightning_logs/sites/version_10"
+    for folder in (copy, copy.with_name("version_2")):
+        (folder / "corrections.csv").write_bytes((run / "corrections.csv").read_bytes())
+    assert main(["explain", "--run", "sites"]) == 0
     told = capsys.readouterr().out
     assert "After epoch 5:" in told and "marked  findings" in told
     pictures = {f"corrections_{side}s.{ending}" for side in ("input", "output") for ending in ("png", "svg")}
@@ -92,7 +85,7 @@ def test_the_command_writes_pictures_a_table_and_words_from_corrections_alone(
     assert (copy / "explain" / "corrections_inputs.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_is_refused(run: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+def test_what_is_refused(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for words, found in (
         ("--run nowhere", "--run:"),
         (f"--run {tmp_path}", "corrections.csv"),
@@ -115,18 +108,3 @@ def test_a_study_keeps_what_was_corrected(run: Path, tmp_path: Path) -> None:
     scores = found.collected.results
     assert {"weighted_f1", "auroc_ovo"} <= set(scores.loc[scores["split"] == "test", "metric"])
     assert "auroc_ovo" not in set(scores.loc[scores["split"] == "validation", "metric"])
-
-
-def test_the_newest_run_that_has_corrections_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = [(5, c, "input scale", f, 1.0 + 0.1 * n) for n, c in enumerate("abc") for f in "xyz"]
-    for name in ("version_2", "version_10", "version_11", "version_old"):
-        folder = Path("lightning_logs/sites", name)
-        folder.mkdir(parents=True)
-        if name in ("version_2", "version_10"):
-            frame = pd.DataFrame(rows, columns=["epoch", "client", "part", "feature", "value"])
-            frame.to_csv(folder / "corrections.csv", index=False)
-    assert main(["explain", "--run", "sites"]) == 0
-    assert "version_10" in capsys.readouterr().out

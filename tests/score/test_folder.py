@@ -11,29 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+from made_tables import clinic
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.ensemble import ExtraTreesClassifier
 
 from fedlit.data.encoder import TableEncoder
-from fedlit.data.table import ClientTable
 from fedlit.errors import DataError, RunError
 from fedlit.score import Scorer, load
 from fedlit.score.arrays import ArrayFunction, as_arrays
 from fedlit.score.folder import write
 from fedlit.tasks import task_state
 
-
-def table() -> ClientTable:
-    rng = np.random.default_rng(0)
-    features = pd.DataFrame({"age": rng.normal(50, 9, 40), "town": rng.choice(["Bonn", "Köln", "Ulm"], 40)})
-    target = pd.Series(np.where(features["age"] > 50, "ill", "well"), name="outcome")
-    splits = {"train": np.arange(30), "validation": np.arange(30, 34), "test": np.arange(34, 40)}
-    return ClientTable("north", features, target, splits, ("town",))  # type: ignore[arg-type]
-
-
-TABLE = table()
+TABLE = clinic("age", "town")
 RNG = np.random.default_rng(1)
 WEIGHT, BIAS = RNG.normal(size=(2, 2)).astype(np.float32), RNG.normal(size=2).astype(np.float32)
 
@@ -74,13 +64,19 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("written")
     for name in ("north", "trees"):
         write(here / name, made(name))
-    return here / "north"
+    return here
 
 
 @pytest.fixture
 def folder(written: Path, tmp_path: Path) -> Path:
     """A copy that may be changed."""
-    return shutil.copytree(written, tmp_path / "north")
+    return shutil.copytree(written / "north", tmp_path / "north")
+
+
+@pytest.fixture
+def trees(written: Path, tmp_path: Path) -> Path:
+    """The same of a model of scikit-learn."""
+    return shutil.copytree(written / "trees", tmp_path / "trees")
 
 
 def seal(folder: Path) -> None:
@@ -96,20 +92,10 @@ def refused(folder: Path, message: str) -> None:
     assert len(str(found.value)) < 1000 and str(folder) in str(found.value)
 
 
-@pytest.fixture
-def trees(written: Path, tmp_path: Path) -> Path:
-    """The same of a model of scikit-learn."""
-    return shutil.copytree(written.parent / "trees", tmp_path / "trees")
-
-
-def written_again(folder: Path) -> Path:
-    write(folder.with_name("again"), load(folder))
-    return folder.with_name("again")
-
-
 def test_a_folder_scores_as_its_network_does(folder: Path, trees: Path) -> None:
     rows = TABLE.features
-    np.testing.assert_array_equal(load(trees).predict_proba(rows), load(written_again(trees)).predict_proba(rows))
+    write(again := trees.with_name("again"), load(trees))
+    np.testing.assert_array_equal(load(again).predict_proba(rows), load(trees).predict_proba(rows))
     scorer = load(folder)
     expected = Linear()(TableEncoder("north").fit(TABLE).transform(rows))
     np.testing.assert_allclose(scorer.predict_proba(TABLE.features), expected, atol=1e-7)
