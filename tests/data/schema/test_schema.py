@@ -22,6 +22,7 @@ from fedlit.errors import ConfigError, DataError
 
 ROWS = 60
 NO_VALUE = "mean that there is no value"
+UNSEEN = ["a", "a\u200b", "b\u00a0c"]
 Make = Callable[[int], Any]
 
 # name of the column → cells by row, what is found (a kind, or why it is left out), a typed cell by row (None: as it
@@ -31,46 +32,21 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "stored as text": (lambda n: f"{n % 9 / 8}", "numeric", lambda n: n % 9 / 8, ""),
     "milligrams": (lambda n: f"{n % 9} mg", "numeric", lambda n: n % 9, "60 cells with mg, such as '0 mg'"),
     "areas": (lambda n: f"{n % 9} m²", "numeric", lambda n: n % 9, "with m²"),
-    "some kilograms": (
-        lambda n: f"{n % 9} kg" if n % 3 else n % 9,
-        "numeric",
-        lambda n: n % 9,
-        "20 cells without 'kg'",
-    ),
+    "some kilograms": (lambda n: f"{n % 9} kg" if n % 3 else n % 9, "numeric", lambda n: n % 9, "20 cells without"),
     "percent": (lambda n: f"{n % 9 / 4} %", "numeric", lambda n: n % 9 / 4, "with %"),
     "price": (lambda n: f"€ {n % 9},50", "numeric", lambda n: n % 9 + 0.5, "'€ 0,50', read as numbers: 0.5"),
     "francs": (lambda n: f"CHF {n % 9 + 1}'250.50", "numeric", lambda n: (n % 9 + 1) * 1000 + 250.5, "with CHF"),
     "decimal commas": (lambda n: f"{n % 9},5", "numeric", lambda n: n % 9 + 0.5, "with a comma"),
-    "thousands": (
-        lambda n: f"1,{n % 9:03d}",
-        "numeric",
-        lambda n: 1000 + n % 9,
-        "is read as 1000; if not, say decimal",
-    ),
+    "thousands": (lambda n: f"1,{n % 9:03d}", "numeric", lambda n: 1000 + n % 9, "if not, say decimal"),
     "brackets": (lambda n: f"({n % 9 + 1})", "numeric", lambda n: -(n % 9 + 1), "with ()"),
     "bounds": (lambda n: f"<{n % 9}" if n % 5 == 0 else n % 9, "numeric", lambda n: n % 9, "12 cells with <"),
     "dots": (lambda n: "." if n % 4 else n, "numeric", lambda n: np.nan if n % 4 else n, "'.' counts as missing"),
-    "errors": (
-        lambda n: "#DIV/0!" if n % 9 == 0 else n % 9,
-        "numeric",
-        None,
-        "'#DIV/0!' counts as missing in errors (7)",
-    ),
+    "errors": (lambda n: "#DIV/0!" if n % 9 == 0 else n % 9, "numeric", None, "counts as missing in errors (7)"),
     "an odd word": (lambda n: "lost" if n % 3 else n, "numeric", lambda n: np.nan if n % 3 else n, "'lost' (40)"),
-    "a slip": (
-        lambda n: "3,4" if n == 9 else f"{n}.7",
-        "numeric",
-        lambda n: np.nan if n == 9 else n + 0.7,
-        "'3,4' (1)",
-    ),
+    "a slip": (lambda n: "3,4" if n == 9 else f"{n}.7", "numeric", lambda n: np.nan if n == 9 else n + 0.7, "'3,4'"),
     "span": (lambda n: pd.Timedelta(days=n % 9), "numeric", lambda n: n % 9 * 86400, ""),
     "mixed objects": (lambda n: n % 9 / 2 if n < 45 else str(n % 9 / 2), "numeric", lambda n: n % 9 / 2, ""),
-    "points": (
-        lambda n: "1.583" if n % 2 else str(900 + n),
-        "numeric",
-        None,
-        "'1.583' is read as 1.583, beside whole numbers",
-    ),
+    "points": (lambda n: "1.583" if n % 2 else str(900 + n), "numeric", None, "'1.583' is read as 1.583, beside whole"),
     "Total": (lambda n: "Total" if n == 59 else n * 7 % 61, "numeric", None, "looks like a sum"),
     "visit_number": (lambda n: n % 30, "numeric", None, ""),
     "age": (lambda n: n * 7 % 97, "numeric", lambda n: n * 7 % 97, "different value in each row"),
@@ -94,12 +70,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "post code": (lambda n: f"0{n % 9}123", "categorical", None, ""),
     "long codes": (lambda n: f"990000000000000000000{n % 5:05d}", "categorical", None, ""),
     "letters": (lambda n: ["1a", "3c", "2b", "7d"][n % 4], "categorical", None, ""),
-    "unseen letters": (
-        lambda n: ["a", "a\u200b", "b\u00a0c"][n % 3],
-        "categorical",
-        lambda n: ["a", "a", "b c"][n % 3],
-        "20 cells hold invisible",
-    ),
+    "unseen letters": (lambda n: UNSEEN[n % 3], "categorical", lambda n: ["a", "a", "b c"][n % 3], "20 cells hold"),
     "signs": (lambda n: "+-"[n % 2], "categorical", None, ""),
     "yes or nothing": (lambda n: None if n % 3 else "yes", "categorical", None, "and 40 gaps"),
     "spellings": (lambda n: ["m", "f", "M "][n % 3], "categorical", lambda n: "mfm"[n % 3], "'m' = 'M'"),
@@ -272,15 +243,8 @@ def test_words_for_a_missing_value() -> None:
 
 
 def test_dates_of_summer_and_winter_are_read() -> None:
-    raw = pd.DataFrame(
-        {
-            "at": [
-                f"{day:02d}.0{month}.2024 10:00 +0{zone}00" for month, zone in ((1, 1), (7, 2)) for day in range(1, 29)
-            ]
-        }
-    )
-    typed = Schema.find(raw)[1]
-    assert set(typed["at.hour"]) == {9.0, 8.0}  # of Greenwich
+    at = [f"{day:02d}.0{month}.2024 10:00 +0{zone}00" for month, zone in ((1, 1), (7, 2)) for day in range(1, 29)]
+    assert set(Schema.find(pd.DataFrame({"at": at}))[1]["at.hour"]) == {9.0, 8.0}  # of Greenwich
 
 
 def test_what_is_declared_goes_before_what_is_found() -> None:
@@ -288,10 +252,7 @@ def test_what_is_declared_goes_before_what_is_found() -> None:
     raw = raw.assign(when="01/02/2024", grade=[3.0, 1.0, 2.0] * 20)
     types = {"stage": ["I", "II", "III"], "ward": "categorical", "id": "numeric", "when": {"date": "%d/%m/%Y"}}
     schema, typed, notes = Schema.find(raw, {**types, "grade": [1, 2, 3]})
-    assert (
-        typed["stage"].tolist() == typed["grade"].tolist() == [0, 2, 1] * 20
-        or typed["grade"].tolist() == [2, 0, 1] * 20
-    )
+    assert typed["stage"].tolist() == [0, 2, 1] * 20 and typed["grade"].tolist() == [2, 0, 1] * 20
     assert schema.columns["ward"].kind == "coded" and schema.categorical(typed) == ("ward",)
     assert typed["ward"].tolist() == [1, 2, 3] * 20 and typed["id"].tolist() == [*range(60)] and not notes
     assert typed["when.month"].tolist() == [2] * 60
