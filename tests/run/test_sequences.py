@@ -25,7 +25,7 @@ from fedlit.score.files import read_rows
 from fedlit.train.logger import BoardSettings
 
 
-def test_it_learns_and_predictions_are_of_positions(pictures: None, tmp_path: Path) -> None:
+def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
     client = partial(FederatedClient, network=partial(BiLSTM, hidden=6, width=4, dropout=0.1))
     run = make_run(
         tmp_path,
