@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_input", "check_output", "has_reads", "read_rows", "scores_beside", "write_scores"]
 
-_OF_A_FILE = ("sep", "encoding", "sheet", "drop", "keep", "rename")
+_OF_A_FILE = ("sep", "encoding", "sheet", "rename")
 _PACKED = (".gz", ".bz2", ".xz", ".zip")
-_TYPED = (".parquet", ".pq", ".feather", ".arrow", ".xlsx")
+_TYPED = (".parquet", ".pq", ".xlsx")
 _KINDS = (".csv", ".tsv", ".txt", ".data", *_TYPED, *ENDINGS)
 
 
@@ -98,7 +98,7 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
             )
         where = f"client {client!r}, file {path}"
         return Raw(new_reads(path, where), (), where)
-    # Another file may be written in another way, and lack what is dropped, kept or renamed, such as the target.
+    # Another file may be written in another way, and lack what is renamed, such as the target.
     told = {key: own for key, own in schema.reading.items() if key not in _OF_A_FILE}
     try:
         return read_table(path, ReadOptions.from_dict(told, f"client {client!r}"), client)

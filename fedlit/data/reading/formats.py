@@ -1,4 +1,4 @@
-"""Reads formats other than text: Excel, Parquet, Feather and SQL."""
+"""Reads formats other than text: Excel, Parquet and SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_plus
 
-from fedlit.data.reading.names import chosen, named
+from fedlit.data.reading.names import named
 from fedlit.data.reading.options import Notes
 from fedlit.data.reading.text import read_text, text_dtype
 from fedlit.errors import ConfigError, did_you_mean
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["check_url", "read_arrow", "read_excel", "read_sql", "without_secrets"]
+__all__ = ["check_url", "read_excel", "read_parquet", "read_sql", "without_secrets"]
 
 PIECE_ROWS = 4096
 NOT_COMPUTED = re.compile(rb"</f>\s*(?:<v\s*/>|<v>\s*</v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
@@ -43,7 +43,7 @@ def read_excel(path: Path, notes: Notes) -> pd.DataFrame:
         notes: the reading options; collects the notes.
 
     Returns:
-        One ``str`` column for each that is kept. A whole number is written without a point, a date as ISO 8601 does.
+        One ``str`` column for each. A whole number is written without a point, a date as ISO 8601 does.
 
     Raises:
         DataError: the sheet is no table, or too large.
@@ -113,15 +113,14 @@ def _text_of(value: Any) -> str:
     return str(value)
 
 
-# ---------------------------------------------------------------------- Arrow
+# ---------------------------------------------------------------------- Parquet
 
 
-def read_arrow(path: Path, kind: str, notes: Notes) -> pd.DataFrame:
-    """Read a Parquet or Feather file and check its size while reading.
+def read_parquet(path: Path, notes: Notes) -> pd.DataFrame:
+    """Read a Parquet file and check its size while reading.
 
     Args:
         path: the file.
-        kind: ``parquet`` or ``feather``.
         notes: the reading options; collects the notes.
 
     Returns:
@@ -136,7 +135,7 @@ def read_arrow(path: Path, kind: str, notes: Notes) -> pd.DataFrame:
 
     batches, rows, used = [], 0, 0
     names, batch = list[str](), None
-    for batch in (_parquet if kind == "parquet" else _feather)(path, names, notes):
+    for batch in _batches(path, names, notes):
         rows, used = rows + batch.num_rows, used + batch.nbytes
         notes.check_size(rows, used)
         batch.validate(full=True)  # a damaged file points outside of its own memory, which would end the process
@@ -147,33 +146,19 @@ def read_arrow(path: Path, kind: str, notes: Notes) -> pd.DataFrame:
     return pd.DataFrame({name: series_of(columns.pop(0)) for name in names if columns}, copy=False)
 
 
-def _parquet(path: Path, names: list[str], notes: Notes) -> Iterator[pa.RecordBatch]:
+def _batches(path: Path, kept: list[str], notes: Notes) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, and add the names of its columns to ``kept``. Row numbers that pandas wrote are not a
+    column.
+    """
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
         notes.check_size(file.metadata.num_rows)
-        schema = file.schema_arrow
-        places = _kept(schema, names, notes)
-        yield from file.iter_batches(PIECE_ROWS, columns=[schema.names[place] for place in places])
-
-
-def _feather(path: Path, names: list[str], notes: Notes) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    with pa.OSFile(str(path)) as file:  # a mapped file could be changed below the frame
-        places = _kept(pa.ipc.open_file(file).schema, names, notes)
-        reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places))
-        yield from map(reader.get_batch, range(reader.num_record_batches))
-
-
-def _kept(schema: pa.Schema, kept: list[str], notes: Notes) -> list[int]:
-    """Return the positions of the columns to read, and add their names to ``kept``. Row numbers that pandas wrote are
-    not a column.
-    """
-    names = named(schema.names, notes)
-    places = [place for place in chosen(names, notes) if not re.fullmatch(r"__index_level_\d+__", names[place])]
-    kept += [names[place] for place in places]
-    return places
+        own = file.schema_arrow.names
+        names = named(own, notes)
+        places = [place for place, name in enumerate(names) if not re.fullmatch(r"__index_level_\d+__", name)]
+        kept += [names[place] for place in places]
+        yield from file.iter_batches(PIECE_ROWS, columns=[own[place] for place in places])
 
 
 def series_of(column: pa.ChunkedArray) -> pd.Series:
@@ -279,7 +264,7 @@ def read_sql(url: str, notes: Notes) -> pd.DataFrame:
         names = named(result.keys(), notes)
         rows = result.fetchmany(notes.options.max_rows + 1)
         notes.check_size(len(rows))
-    frame = pd.DataFrame({names[place]: _series_of([row[place] for row in rows]) for place in chosen(names, notes)})
+    frame = pd.DataFrame({name: _series_of([row[place] for row in rows]) for place, name in enumerate(names)})
     notes.check_size(0, int(frame.memory_usage(deep=True).sum()))
     return frame
 

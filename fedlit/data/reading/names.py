@@ -1,11 +1,10 @@
-"""Makes the names of columns unique, and selects and renames columns."""
+"""Makes the names of columns unique, and renames columns."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fedlit.data.reading.options import Notes
@@ -15,7 +14,7 @@ from fedlit.show.text import counted, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["chosen", "finished", "mostly_numbers", "named"]
+__all__ = ["finished", "mostly_numbers", "named"]
 
 _NO_NAME = "unnamed_"
 
@@ -68,37 +67,6 @@ def _is_number(text: str) -> bool:
     return text.lower() not in ("nan", "inf", "infinity")
 
 
-def chosen(names: Sequence[str], notes: Notes) -> list[int]:
-    """Return the positions of the columns that ``keep`` and ``drop`` leave, in ascending order.
-
-    Raises:
-        DataError: a name or glob fits no column, or no column is left.
-    """
-    keep, drop = notes.options.keep, notes.options.drop
-    kept = set(range(len(names))) if keep is None else _fitting(names, keep, "keep", notes)
-    kept -= _fitting(names, drop or (), "drop", notes)
-    if not kept:
-        raise notes.error("keep and drop leave no column. Keep one, or drop fewer.")
-    return sorted(kept)
-
-
-def _fitting(names: Sequence[str], patterns: Iterable[str], key: str, notes: Notes) -> set[int]:
-    places: set[int] = set()
-    for pattern in patterns:
-        # An exact name comes first: 'dose [mg]' would be a glob too.
-        exact = {place for place, name in enumerate(names) if name == pattern}
-        fit = exact or {place for place, name in enumerate(names) if fnmatchcase(name, pattern)}
-        if not fit:
-            raise _absent(key, pattern, names, notes)
-        places |= fit
-    return places
-
-
-def _absent(key: str, name: str, names: Sequence[str], notes: Notes) -> Exception:
-    known = shorten([own[:80] for own in names])
-    return notes.error(f"{key}: expected a column among {known}; found {name!r}.{did_you_mean(name, names)}")
-
-
 def finished(frame: pd.DataFrame, notes: Notes) -> pd.DataFrame:
     """Rename the columns, and drop those with neither a name nor a value.
 
@@ -126,6 +94,7 @@ def finished(frame: pd.DataFrame, notes: Notes) -> pd.DataFrame:
     rename, names = notes.options.rename or {}, [str(name) for name in frame]
     for old in rename:
         if old not in names:
-            raise _absent("rename", old, names, notes)
+            known = shorten([own[:80] for own in names])
+            raise notes.error(f"rename: expected a column among {known}; found {old!r}.{did_you_mean(old, names)}")
     frame.columns = _each_once([rename.get(name, name) for name in names], notes, "Correct rename, or drop one.")
     return frame

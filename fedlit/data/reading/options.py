@@ -34,7 +34,6 @@ def _tokens(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(type(own) in (str, int, float) for own in value)
 
 
-_LIST = (_texts, "a list of texts, each once (numbers and yes/no in quotes)")
 _COUNT = (lambda own: _whole(own, 1), "a whole number, 1 or more")
 _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sep": (
@@ -44,9 +43,7 @@ _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "decimal": (lambda own: own in (".", ","), "'.' or ','"),
     "thousands": (lambda own: isinstance(own, str) and len(own) == 1, "one character"),
     "encoding": (lambda own: "a".encode(own), "the name of a text encoding such as utf-8, cp1252 or utf-16"),
-    "names": _LIST,
-    "drop": _LIST,
-    "keep": _LIST,
+    "names": (_texts, "a list of texts, each once (numbers and yes/no in quotes)"),
     "skiprows": (lambda own: _whole(own, 0), "a whole number of lines, 0 or more"),
     "sheet": (lambda own: (isinstance(own, str) and own) or _whole(own, 0), "a sheet's name, or its place from 0"),
     "missing": (_tokens, "a list of texts and numbers, or one for each column's name"),
@@ -65,14 +62,12 @@ class ReadOptions:
         sep: the character between two fields of delimited text; found among comma, semicolon, tab and bar.
         decimal: the decimal mark of numbers, ``.`` or ``,``; used where types are found.
         thousands: the character between groups of digits; used where types are found.
-        encoding: the encoding of the text, for example ``latin-1``; detected if the file is not UTF-8.
+        encoding: the encoding of the text, for example ``cp1251``; if None, UTF-8 or UTF-16, else cp1252.
         names: the names of the columns of a file without a header.
         skiprows: lines (of Excel: rows) above the header.
         sheet: the Excel sheet, by name or counted from 0; the first.
         missing: further texts or numbers for a missing value, of all columns or per column; used where types are found.
         rename: old name to new name.
-        drop: columns to leave out: exact names, or globs such as ``visit_*``.
-        keep: columns to read, and no others: exact names or globs. ``drop`` then takes from these.
         max_rows: a table of more rows is refused.
         max_bytes: a table of more bytes, decompressed, is refused.
         query: what to read from a database: a SELECT, or the name of a table.
@@ -98,8 +93,6 @@ class ReadOptions:
     sheet: str | int | None = None
     missing: list[Any] | dict[str, Any] | None = None
     rename: dict[str, str] | None = None
-    drop: list[str] | None = None
-    keep: list[str] | None = None
     max_rows: int = 20_000_000
     max_bytes: int = 4 * 2**30
     query: str | None = None
@@ -153,7 +146,7 @@ class Raw:
 
     Attributes:
         frame: the rows, numbered from 0; names of columns are text, each once. Of delimited text and Excel every cell
-            is text as it was written, and missing only where the cell is empty. Parquet, Feather and SQL keep types.
+            is text as it was written, and missing only where the cell is empty. Parquet and SQL keep types.
         notes: what was detected, dropped or doubtful; each note names the client.
         where: the client and the file; the beginning of messages.
         hint: where a missing column may be instead; "" if unknown.
@@ -195,4 +188,4 @@ class Notes:
         """Refuse a table with more rows, or more bytes in memory, than the options allow."""
         for key, found, what in (("max_rows", rows, "rows"), ("max_bytes", size, "bytes")):
             if found > (most := getattr(self.options, key)):
-                raise self.error(f"expected at most {most:,} {what}, found more. Keep fewer, or raise {key}.")
+                raise self.error(f"expected at most {most:,} {what}, found more. Raise {key}, or give it fewer.")

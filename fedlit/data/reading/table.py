@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.formats import read_arrow, read_excel, read_sql, without_secrets
+from fedlit.data.reading.formats import read_excel, read_parquet, read_sql, without_secrets
 from fedlit.data.reading.names import finished
 from fedlit.data.reading.options import Notes, Raw, ReadOptions
 from fedlit.data.reading.text import read_text
@@ -42,7 +42,7 @@ MAGIC = {
     rb"\x28\xb5\x2f\xfd": "zstd",
     rb"PK(?:\x03\x04|\x05\x06)": "zip",
     rb"PAR1\x15": "parquet",
-    rb"ARROW1\0\0": "feather",
+    rb"ARROW1\0\0": "a Feather file",
     rb"SQLite format 3\0": "an SQLite database. Name it by a URL, sqlite:///path/to/file, and write query",
     rb"%PDF-": "a PDF",
     rb"\x89PNG": "a PNG picture",
@@ -64,7 +64,7 @@ OPENERS: dict[str, Callable[[Path], Any]] = {
 }
 SUFFIXES = {
     ".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zip": "zip", ".parquet": "parquet", ".pq": "parquet",
-    ".feather": "feather", ".arrow": "feather", ".xlsx": "excel", ".xlsm": "excel",
+    ".xlsx": "excel", ".xlsm": "excel",
 }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
     r"""Read a client's table. Types are not determined here.
 
     Args:
-        place: a file (delimited text, also compressed; Parquet; Feather; Excel), or an SQLAlchemy URL. What a file is
+        place: a file (delimited text, also compressed; Parquet; Excel), or an SQLAlchemy URL. What a file is
             is seen from its first bytes. ``${NAME}`` in a URL stands for an environment variable.
         options: how the table is read.
         client: the name of the client, for messages.
@@ -136,13 +136,13 @@ def _read_file(text: str, notes: Notes) -> pd.DataFrame:
         raise notes.error("expected the path of a file, found none, a folder, a device or a pipe. Name a file.")
     kind = _kind_of(path)
     if kind not in (*OPENERS, *SUFFIXES.values()):
-        raise notes.error(f"looks like {kind}, expected a table. Save it as CSV, Parquet, Feather or .xlsx.")
+        raise notes.error(f"looks like {kind}, expected a table. Save it as CSV, Parquet or .xlsx.")
     _check_options("text" if kind in OPENERS else kind, notes)
     if kind != SUFFIXES.get(path.suffix.lower(), "text"):
         notes.add(f"its name ends in {path.suffix or 'nothing'!r}, but it is read as what its first bytes say: {kind}.")
     if kind in OPENERS:
         return read_text(_content(path, kind, notes), notes)
-    return read_excel(path, notes) if kind == "excel" else read_arrow(path, kind, notes)
+    return read_excel(path, notes) if kind == "excel" else read_parquet(path, notes)
 
 
 def _begins(head: bytes) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.names import chosen, mostly_numbers, named
+from fedlit.data.reading.names import mostly_numbers, named
 from fedlit.data.reading.options import Notes
 from fedlit.show.text import counted, shorten
 
@@ -26,9 +26,6 @@ SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 SEP_LINE = re.compile(rb"sep=(.)(?:\r\n|\r|\n|\Z)", re.IGNORECASE)
 LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 BLANK_LINES = re.compile(rb"(?:[ \t]*(?:\r\n|\r|\n))*")
-WESTERN = re.compile(
-    rb"[\x80\x85\x91-\x97\xa0\xa7\xab\xb0\xb2\xb3\xb5\xbb\xc0-\xd6\xd8-\xf6\xf8-\xff]*"
-)  # letters and a few signs of cp1252
 
 
 def read_text(content: bytes, notes: Notes, sep: str | None = None) -> pd.DataFrame:
@@ -40,7 +37,7 @@ def read_text(content: bytes, notes: Notes, sep: str | None = None) -> pd.DataFr
         sep: the separator; if None, it comes from the options or is detected.
 
     Returns:
-        One ``str`` column for each that is kept; an empty cell is missing.
+        One ``str`` column for each; an empty cell is missing.
 
     Raises:
         DataError: naming the line, where the text is no regular table.
@@ -101,7 +98,7 @@ class _Text:
             notes.add(f"most names of columns are numbers ({shorten(self.names)}). If there is no header, write names.")
 
     def frame(self) -> pd.DataFrame:
-        """Return the columns that are kept, as a data frame."""
+        """Return the columns as a data frame."""
         blank = self.check() if b'"' in self.content else None
         table = self.table()
         self.notes.check_size(len(table))
@@ -119,11 +116,10 @@ class _Text:
         return made
 
     def table(self) -> Any:
-        """Return the columns that are kept, as an Arrow table of text."""
+        """Return the columns as an Arrow table of text."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
-        kept = [self.names[place] for place in chosen(self.names, self.notes)]
         quoted = b'"' in self.content
         try:
             table = arrow.read_csv(
@@ -141,8 +137,7 @@ class _Text:
                     invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
                 ),
                 arrow.ConvertOptions(
-                    column_types=dict.fromkeys(kept, pa.large_string()),
-                    include_columns=kept,
+                    column_types=dict.fromkeys(self.names, pa.large_string()),
                     null_values=[""],
                     strings_can_be_null=True,
                 ),
@@ -150,7 +145,7 @@ class _Text:
         except pa.ArrowInvalid as error:
             self.check()
             raise self.notes.error(f"expected a regular table, found: {error}. Correct the file.") from error
-        if self.spare and self.names[-1] in kept and table.column(self.names[-1]).null_count < len(table):
+        if self.spare and table.column(self.names[-1]).null_count < len(table):
             self.check()
         return table
 
@@ -227,7 +222,7 @@ def _lines_in(piece: bytes) -> int:
 
 
 def _as_utf8(content: bytes, notes: Notes) -> bytes:
-    """Return a text as UTF-8 without a byte order mark; note the encoding if it was detected."""
+    """Return a text as UTF-8 without a byte order mark. What is not UTF-8 is read as Western text, with a note."""
     declared = notes.options.encoding
     found = declared or ("utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8")
     if found != "utf-8" or not content.isascii():
@@ -236,9 +231,7 @@ def _as_utf8(content: bytes, notes: Notes) -> bytes:
         except UnicodeError as error:
             if declared:
                 raise notes.error(f"encoding: expected text in {declared}, found another: {error}.") from error
-            # The first lines that are more than ASCII: the others would drown them.
-            telling = itertools.islice((line for line in content.splitlines() if not line.isascii()), 200)
-            found = _likely(b"\n".join(telling)[: 2**15])
+            found = "cp1252"
             text = content.decode(found, "replace")
         if found != "utf-8":
             content = text.encode()
@@ -250,22 +243,6 @@ def _as_utf8(content: bytes, notes: Notes) -> bytes:
         line = _lines_in(content[:nul]) + 1
         raise notes.error("expected text, found NUL bytes. Save it anew; if it is UTF-16, write encoding.", line)
     return content.removeprefix(codecs.BOM_UTF8)
-
-
-def _likely(sample: bytes) -> str:
-    """Return the likely encoding of bytes that are not UTF-8: cp1252 if all letters are Western or nothing better is
-    found.
-
-    >>> _likely("Müller,Köln".encode("latin-1"))
-    'cp1252'
-    """
-    from charset_normalizer import from_bytes
-
-    if not re.search(rb"[\x80-\xff]{2}", sample) and WESTERN.fullmatch(re.sub(rb"[\x00-\x7f]", b"", sample)):
-        return "cp1252"
-    best = from_bytes(sample).best()
-    # Short texts are taken for those of a Macintosh, and hardly any is.
-    return "cp1252" if best is None or best.encoding.startswith("mac") else str(best.encoding)
 
 
 def _without_blanks_around_quotes(content: bytes, sep: str) -> bytes:

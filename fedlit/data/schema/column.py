@@ -123,15 +123,7 @@ class Column:
 
     def take(self, cells: Cells, where: str) -> tuple[Typed, list[Note]]:
         """Convert cells that have a value to typed columns (see :meth:`apply`)."""
-        own, notes, held = self, list[Note](), cells.counts
-        made = self.read(cells.texts)
-        if held[pd.isna(made)].sum() > _WORST * held.sum():  # a file may be written in another way than in training
-            other, guessed = replace(self, form=None).fitted(cells)
-            again = other.read(cells.texts)
-            if not guessed and not pd.isna(again).any():
-                own, made = other, again
-                said = f"is written differently than in training, such as {cells.texts[0]!r}"
-                notes.append(Note(said, "converted"))
+        made, held = self.read(cells.texts), cells.counts
         lost = pd.isna(made)
         if held[lost].sum() > _WORST * held.sum():
             expected = _WORDS.get(self.kind, f"one of {', '.join(self.order)}")
@@ -140,7 +132,7 @@ class Column:
                 f"{cells.texts[int(lost.argmax())]!r}. Write them as before, leave them empty, or say what they are "
                 "with types"
             )
-        notes += own.notes_on(cells, made)
+        notes = self.notes_on(cells, made)
         if self.kind in ("numeric", "coded"):
             made = self.with_gaps(made)
         if self.kind == "date":

@@ -46,7 +46,7 @@ class Tables(Source):
     Args:
         files: maps each client's name to its file, or to ``{path: FILE, …}`` with the options for reading this file
             (see :class:`fedlit.data.reading.ReadOptions`) and the ``types`` of its columns. A path is that of a CSV
-            file (also compressed), a Parquet, Feather or Excel file, or the URL of a database with a ``query``.
+            file (also compressed), a Parquet or Excel file, or the URL of a database with a ``query``.
             Relative paths are searched in the working directory, then in ``root``, then in the cache. Alternatively a
             folder or a pattern, in which each file is a client; or one file, with ``client_column``.
         target: the column to predict; one name for all clients, or by client's name or pattern. A list of columns with
