@@ -1,12 +1,14 @@
 """What other processes do: commands without torch; scores of exported folders without all that fedlit needs."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 ROWS = (None, 1, 0)
 """How many of the first rows are scored; None for all."""
@@ -70,3 +72,9 @@ def light(commands: Sequence[Sequence[str]], folder: Path, *more: str) -> list[t
     done = subprocess.run([sys.executable, "-c", LIGHT], cwd=folder, input=asked, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [(status, out, err) for status, out, err in json.loads(done.stdout)]
+
+
+def mistakes(section: str) -> list[tuple[list[str], list[str]]]:
+    """Commands of a section of ``cli/mistakes.yaml``, each with what its message names."""
+    text = yaml.safe_load((Path(__file__).parent / "cli" / "mistakes.yaml").read_text(encoding="utf-8"))[section]
+    return [(shlex.split(words), names) for words, *names in (line.split(" | ") for line in text.strip().splitlines())]

@@ -27,12 +27,6 @@ FAST += ["--board.pictures", "0"]  # pictures take longer than these trainings
 RUN = Path("lightning_logs/quickstart/version_0")
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of quickstart, and what was printed of it."""

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from elsewhere import mistakes
 
 from fedlit.__main__ import main
 from fedlit.data.sources import Heart, HumanActivity, VehicleSensors
@@ -57,12 +58,7 @@ def test_a_file_that_is_to_be_had_by_hand_says_where(
 
 
 def test_a_wrong_command_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv, found in (
-        ("show covertpye", "'covertype'"),
-        ("fetch", "name"),
-        ("lst", "'list'"),
-        ("list heart", "heart"),
-    ):
-        assert main(["data", *argv.split()]) == 2
+    for words, names in mistakes("data"):
+        assert main(words) == 2
         told = capsys.readouterr()
-        assert found in told.err and told.err.count("\n") == 1 and told.out == ""
+        assert names[0] in told.err and told.err.count("\n") == 1 and told.out == ""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from elsewhere import light
+from elsewhere import light, mistakes
 
 from fedlit.__main__ import main
 from fedlit.data.files import RemoteFile
@@ -20,11 +20,9 @@ from fedlit.run.config import read_yaml
 from fedlit.run.keys import check_file
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "sites").mkdir()
-    return tmp_path
+@pytest.fixture(autouse=True)
+def sites(here: Path) -> None:
+    (here / "sites").mkdir()
 
 
 def site(name: str, seed: int, rows: int = 120, **columns: Any) -> pd.DataFrame:
@@ -138,28 +136,14 @@ def test_one_file_a_pattern_and_nothing_overwritten(here: Path, capsys: pytest.C
     assert set(settings("mine.yaml")["files"]) == {"north", "south"}
 
 
-MISTAKES = """
-init | folder
-init sits | sits
-init sites | client 'north', file | one of age, bmi, outcome | found none
-init sites/year.csv --target species | one value, Adelie
-init sites --target outcom | --target: | Did you mean 'outcome'
-init sites --target a --target b | 'a' and 'b'
-init sites --target outcome --target other=one | one value, 1
-init sites --out mine.txt | .yaml
-init schools.csv --target score --client-column score | --client-column
-init one.csv --target score --client-column school | --client-column
-"""
-
-
 def test_mistakes_are_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site("north.csv", 1, outcome=ill)
     site("other.csv", 2, zz=lambda own, draw: draw.normal(size=len(own)), one=lambda own, draw: 1)
     site("year.csv", 1, species=lambda own, draw: "Adelie", year=lambda own, draw: draw.integers(2007, 2010, len(own)))
     schools([30, 30]).to_csv("schools.csv", index=False)
     schools([30]).to_csv("one.csv", index=False)
-    for words, *names in (line.split(" | ") for line in MISTAKES.strip().splitlines()):
-        assert main(words.split()) == 2, words
+    for words, names in mistakes("init"):
+        assert main(words) == 2, words
         told = " ".join(capsys.readouterr().err.split())
         assert all(name in told for name in names), told
     assert not list(here.glob("*.yaml"))

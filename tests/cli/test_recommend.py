@@ -22,7 +22,6 @@ from fedlit.mixture.settings import Mixing, settings_of
 from fedlit.mixture.weigh import Predicted
 from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES
 from fedlit.tasks import Classification, Score
-from fedlit.train.loop import FederatedLoop
 
 COLUMNS = 20
 CONFIG = """
@@ -117,31 +116,15 @@ def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(
 
 
 @pytest.mark.full
-def test_killed_and_continued_it_says_the_same_whatever_test_rows_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_it_says_the_same_whatever_test_rows_are(
+    found: Recommendation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = []
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-        write(tmp_path / name, other_test_labels=name == "killed")
-        monkeypatch.chdir(tmp_path / name)
-        done = Path("recommended/mine/trained/version_0/parts/logistic/fold_1/DONE")
-        ends = FederatedLoop.on_train_epoch_end
-
-        def killed(loop: FederatedLoop, ends=ends, done=done) -> None:  # type: ignore[no-untyped-def]
-            ends(loop)
-            if done.is_file():
-                raise KeyboardInterrupt
-
-        if name == "killed":
-            with monkeypatch.context() as patch:
-                patch.setattr(FederatedLoop, "on_train_epoch_end", killed)
-                with pytest.raises(KeyboardInterrupt):
-                    ask()
-            before = done.stat().st_mtime_ns
-        said.append(json.loads(json.dumps(ask().to_dict())))
-        del said[-1]["seconds"], said[-1]["config"]
-    assert done.stat().st_mtime_ns == before and said[0] == said[1]
+    write(tmp_path, other_test_labels=True)
+    monkeypatch.chdir(tmp_path)
+    said = [json.loads(json.dumps(own.to_dict())) for own in (found, ask())]
+    for own in said:
+        del own["seconds"], own["config"]
+    assert said[0] == said[1]
 
 
 def rows_of(seed: int, shift: float, rows: int = 80) -> Predicted:

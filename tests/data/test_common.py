@@ -1,24 +1,35 @@
-"""Columns in common: found by name and kind, coded alike, and nothing more told than that takes."""
+"""Columns in common, found by name and kind, and no more told than that takes; bins of numbers, own and agreed."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from made_tables import encode
+import torch
+from federations import make_run
+from made_tables import encode, mixed, numbers, table
 
-from fedlit.data.agree import Agreement, Terms, negotiate
+from fedlit.data.agree import Agreement, Terms, agree, facts, negotiate
 from fedlit.data.common import CommonColumns
+from fedlit.data.encoder import TableEncoder
+from fedlit.data.moments import SKETCHED, agreed_edges, sketch
+from fedlit.data.newcomer import newcomer
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
+from fedlit.inputs import Input
+from fedlit.nn.tabm import PiecewiseLinear
+from fedlit.spec import ClientSpec
 
 ROWS = 12
 
 
-def table(name: str, categorical: tuple[str, ...] = (), **columns: Any) -> ClientTable:
+def small(name: str, categorical: tuple[str, ...] = (), **columns: Any) -> ClientTable:
     features = pd.DataFrame({column: np.resize(values, ROWS) for column, values in columns.items()})
     splits = {"train": np.arange(8), "validation": np.arange(8, 10), "test": np.arange(10, 12)}
     return ClientTable(name, features, pd.Series([0, 1] * 6, name="y"), splits, categorical)  # type: ignore[arg-type]
@@ -26,10 +37,10 @@ def table(name: str, categorical: tuple[str, ...] = (), **columns: Any) -> Clien
 
 NUMBERS = [1.0, 2.0, 4.0]
 TABLES = [
-    table("cleveland", ("sex", "cp"), age=[40.0, 60.0], sex=[0, 1], cp=[1, 2, 3], chol=NUMBERS),
-    table("va", ("sex", "cp"), chol=NUMBERS, cp=[2, 3, 4], sex=[1], age=[50.0, 70.0]),
-    table("faisalabad", ("sex",), age=[60.0, 90.0], sex=[0, 1], platelets=NUMBERS),
-    table("sa", age=[20.0, 30.0], ldl=NUMBERS),
+    small("cleveland", ("sex", "cp"), age=[40.0, 60.0], sex=[0, 1], cp=[1, 2, 3], chol=NUMBERS),
+    small("va", ("sex", "cp"), chol=NUMBERS, cp=[2, 3, 4], sex=[1], age=[50.0, 70.0]),
+    small("faisalabad", ("sex",), age=[60.0, 90.0], sex=[0, 1], platelets=NUMBERS),
+    small("sa", age=[20.0, 30.0], ldl=NUMBERS),
 ]
 
 
@@ -63,14 +74,14 @@ def test_groups_have_the_clients_that_have_all_their_columns(common: Any, groups
 
 
 def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> None:
-    odd = [table("a", age=NUMBERS, bmi=NUMBERS), table("b", ("bmi",), age=NUMBERS, bmi=["low", "high"])]
+    odd = [small("a", age=NUMBERS, bmi=NUMBERS), small("b", ("bmi",), age=NUMBERS, bmi=["low", "high"])]
     assert find_groups(odd, "all")[0].columns == ("age",)
     with pytest.raises(ConfigError, match=r"'bmi': expected one kind .* found numeric at 'a' and categorical at 'b'"):
         find_groups(odd, ["bmi"])
     assert agreement(odd, common="all").apart == (
         "bmi is not treated as common, because it has several kinds: numeric at a, categorical at b",
     )
-    empty = [table("a", age=NUMBERS), table("b", age=[np.nan])]  # no value says nothing about the kind
+    empty = [small("a", age=NUMBERS), small("b", age=[np.nan])]  # no value says nothing about the kind
     assert find_groups(empty, "all")[0].columns == ("age",)
 
 
@@ -89,8 +100,8 @@ def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> Non
         (TABLES, {1: ["age"]}, "expected a group's name of letters, digits and '_' .* found 1"),
         (TABLES, {"values": ["age"]}, "that torch does not use itself, found 'values'"),
         (TABLES[:1], "all", "expected at least two clients, found .cleveland"),
-        ([table("a", x=NUMBERS), table("b", y=NUMBERS)], "all", "expected a column that all of a, b have"),
-        ([table("a", x=NUMBERS), table("b", y=NUMBERS)], "groups", "expected a column that two clients have"),
+        ([small("a", x=NUMBERS), small("b", y=NUMBERS)], "all", "expected a column that all of a, b have"),
+        ([small("a", x=NUMBERS), small("b", y=NUMBERS)], "groups", "expected a column that two clients have"),
     ],
 )
 def test_what_cannot_be_found_says_why(tables: list[ClientTable], common: Any, message: str) -> None:
@@ -110,14 +121,6 @@ def test_clients_know_which_inputs_are_common_and_which_their_own(categories: An
     assert sa.unique == ("ldl",) and "chol" in sa.features  # a common input that it lacks is not its own
 
 
-def test_a_column_without_values_is_told_as_what_it_is_at_others() -> None:
-    tables = [table("a", ("stage",), stage=["I", "II"], age=NUMBERS), table("b", stage=[np.nan], age=NUMBERS)]
-    told = agreement(tables, scaling="pooled", common="all").told("ab")
-    assert told[-1]["numbers"] == {"a": 3, "b": 3} and told[-1]["columns"] == ["age"]
-    clients = encode(tables, scaling="pooled", common="all")
-    assert [client.categorical for client in clients] == [("stage",), ("stage",)]
-
-
 def test_listed_columns_alone_are_told() -> None:
     listed = ["age", "sex"]
     names = [table.name for table in TABLES]
@@ -132,3 +135,92 @@ def test_listed_columns_alone_are_told() -> None:
     assert [entry["columns"] for entry in found] == [
         ["age", "chol", "cp", "ldl", "platelets", "sex"]  # to find what is common, all names are told
     ]
+
+
+def input_of(client: Any, name: str) -> Input:
+    return next(own for own in client.spec.inputs if own.name == name)
+
+
+POOL: dict[str, Any] = {"pool": True, "align": "both", "scaling": "pooled", "bins": "agreed"}
+
+
+def far_apart(n: int = 1000) -> list[ClientTable]:
+    """Two clients whose ages differ, and so their own scaling; a third that has other columns."""
+    return [
+        table("a", {"age": 20 + 0.03 * np.arange(n), "own": numbers(1, n)}),
+        table("b", {"age": 45 + 0.05 * np.arange(n) ** 1.01, "town": ["x", "y"] * (n // 2)}, categorical=["town"]),
+        table("c", {"bmi": numbers(2, n), "town": np.arange(n) % 7}),
+    ]
+
+
+@pytest.mark.parametrize("scaling", ["client", "pooled", "none"])
+def test_equal_numbers_have_equal_places_where_bins_are_agreed(scaling: Any) -> None:
+    tables = [own for own in far_apart() if scaling != "pooled" or own.name != "c"]  # whose town is of another kind
+    terms = Terms(scaling=scaling, bins="agreed", num_bins=8)
+    agreement = negotiate(tables, terms)
+    ages, places = np.array([-5.0, 21.0, 33.3, 47.0, 60.0, 95.0, 200.0]), []
+    for own in tables[:2]:
+        encoder = TableEncoder(own.name, agreement).fit(own)
+        client = encoder.encode(own)
+        new = own.features.head(len(ages)).assign(age=ages)
+        embedding = PiecewiseLinear([input_of(client, "age")], bins=8, width=1)
+        places.append(embedding.encode(torch.from_numpy(encoder.transform(new))[:, :1]))
+        raw = np.concatenate([each.features["age"].iloc[each.splits["train"]] for each in tables[:2]])
+        met = agreement.shared(own.name, "age")
+        assert met is not None and len(met.edges) == 9
+        shares = np.searchsorted(np.sort(raw), met.edges) / len(raw)
+        np.testing.assert_allclose(shares, np.linspace(0, 1, 9), atol=0.01)
+        assert (met.edges[0], met.edges[-1]) == (raw.min(), raw.max())
+    torch.testing.assert_close(places[0], places[1], rtol=1e-4, atol=1e-4)
+
+
+def test_own_bins_are_at_quantiles_of_training_rows_and_agreed_ones_of_a_pooled_client_are_its_own() -> None:
+    (client,) = encode([mixed("a")], num_bins=4)
+    (pooled,) = encode([mixed("a", 1), mixed("b", 2)], num_bins=4, **POOL)
+    for own in (client, pooled):
+        x = own.train.x[:, own.spec.features.index("age")].numpy()
+        np.testing.assert_allclose(input_of(own, "age").edges, np.quantile(x, [0, 0.25, 0.5, 0.75, 1]), rtol=1e-6)
+    assert input_of(client, "town").values == ("Aachen", "Bonn", "Köln") and not input_of(client, "town").edges
+    assert input_of(client, "ward").values == ("1", "2", "7")
+    assert [own.name for own in client.spec.inputs] == list(client.spec.features)
+    (none,) = encode([mixed("a")], bins="none")
+    assert not any(own.edges for own in none.spec.inputs)
+
+
+def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:
+    terms, tables = Terms(bins="agreed"), far_apart(20)
+    first = {own.name: facts(own, terms) for own in tables}
+    agreement = agree(first, terms)
+    told = {own.name: json.loads(json.dumps(facts(own, terms, agreement))).get("sketches", {}) for own in tables}
+    assert {name: list(own) for name, own in told.items()} == {"a": ["age"], "b": ["age"], "c": []}
+    names, sketches = agreement.told(first)
+    assert names["columns"] == ["age", "bmi", "own", "town"] and agreement.apart[0].startswith("town ")
+    sent = {name: sum(map(len, own.values())) for name, own in told.items()}
+    assert sketches["numbers"] == sent == {"a": SKETCHED + 1, "b": SKETCHED + 1, "c": 0}
+    assert "(1032 to 1290 numbers per client)" in str(make_run(tmp_path, data={"bins": "agreed"}).describe())
+
+
+def test_sketches_of_nothing_of_one_value_and_of_values_that_nearly_meet() -> None:
+    nothing, one = sketch(np.array([np.nan])), sketch(np.array([5.0, 5.0, np.nan]))
+    assert nothing == [0] and one[0] == 2
+    assert agreed_edges([nothing], 4) == () and agreed_edges([nothing, one], 4) == (5.0,)
+    edges = agreed_edges([sketch(np.array([0.0, 1.0, 1.0 + 1e-9])), sketch(np.array([1e9]))], 32)
+    assert np.diff(edges).min() > 1e-6 * 1e9 and (edges[0], edges[-1]) == (0.0, 1e9)
+
+
+@pytest.mark.parametrize("bins", ["own", "agreed"])
+def test_states_have_the_bins(bins: Any) -> None:
+    tables = far_apart(40)
+    agreement = negotiate(tables, Terms(bins=bins))
+    encoders = {own.name: TableEncoder(own.name, agreement).fit(own) for own in tables}
+    specs = {own.name: encoders[own.name].encode(own).spec for own in tables}
+    assert all(ClientSpec.from_state(json.loads(json.dumps(spec.state_dict()))) == spec for spec in specs.values())
+    shipped = TableEncoder("a")
+    shipped.load_state_dict(json.loads(json.dumps(encoders["a"].state_dict())))
+    assert shipped.encode(replace(tables[0], features=tables[0].features * 2)).spec.inputs == specs["a"].inputs
+    later, own = newcomer(replace(tables[0], name="d"), Terms(bins=bins), agreement, ["a", "b"])
+    found, run = input_of(later.encode(own), "age").edges, agreement.shared("b", "age")
+    moments = later.columns["age"].moments
+    assert moments is not None and len(found) > 1
+    if run is not None and bins == "agreed":
+        np.testing.assert_array_equal(found, moments.standardise(np.array(run.edges)))

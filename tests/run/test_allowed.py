@@ -33,6 +33,11 @@ ROOMS = {
 }
 
 
+def classes_of(module: Any, base: type) -> dict[str, Any]:
+    found = {name: own for name, own in vars(module).items() if inspect.isclass(own) and issubclass(own, base)}
+    return {name: own for name, own in found.items() if not name.startswith("_")}
+
+
 def generated() -> dict[str, list[str]]:
     """The list, from what the packages have; ``python tests/run/test_allowed.py`` writes it."""
     import torch
@@ -52,19 +57,16 @@ def generated() -> dict[str, list[str]]:
                     f"{made.__module__}.{name}",
                     *short,
                 }
-    found["model"] |= {
-        f"torch.nn.{name}" for name, own in vars(nn).items() if inspect.isclass(own) and issubclass(own, nn.Module)
+    found["model"] |= {f"torch.nn.{name}" for name in classes_of(nn, nn.Module)}
+    found["optimizer"] = {f"torch.optim.{name}" for name in classes_of(torch.optim, torch.optim.Optimizer)}
+    found["optimizer"] -= {"torch.optim.Optimizer"}
+    schedulers = classes_of(lr_scheduler, lr_scheduler.LRScheduler)
+    found["scheduler"] = {
+        f"torch.optim.lr_scheduler.{name}"
+        for name, own in schedulers.items()
+        if own is not lr_scheduler.LRScheduler
+        and not {"lr_lambda", "schedulers"} & {*inspect.signature(own).parameters}
     }
-    found["optimizer"] = {
-        f"torch.optim.{name}"
-        for name, own in vars(torch.optim).items()
-        if inspect.isclass(own) and issubclass(own, torch.optim.Optimizer) and own is not torch.optim.Optimizer
-    }
-    for name, own in vars(lr_scheduler).items():
-        if inspect.isclass(own) and issubclass(own, lr_scheduler.LRScheduler) and not name.startswith("_"):
-            takes = set(inspect.signature(own).parameters)
-            if not takes & {"lr_lambda", "schedulers"} and own is not lr_scheduler.LRScheduler:
-                found["scheduler"].add(f"torch.optim.lr_scheduler.{name}")
     found["scheduler"] |= {"lightning.pytorch.cli.ReduceLROnPlateau"}
     for path in CONFIGS.rglob("*.yaml"):
         for callback in (read_yaml(path).get("trainer") or {}).get("callbacks") or []:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,10 @@ import onnx
 import pandas as pd
 import pytest
 import torch
+from contracts import one_in
 from elsewhere import ROWS, scored_elsewhere
 from federations import ASKING, METHODS, make_run
-from made_tables import reads_of
+from made_tables import Given, reads_of
 from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
@@ -33,30 +35,20 @@ from fedlit.run.run import Run
 from fedlit.score import load
 
 
-class Kinds(Source):
-    """One client with columns of all kinds and with gaps.
-
-    Args:
-        task: what is predicted.
-    """
-
-    name, about = "kinds", "made data"
-
-    def __init__(self, task: str) -> None:
-        self.task, self.clients = task, ("ash",)
-
-    def tables(self, seed: int) -> list[ClientTable]:
-        rng = np.random.default_rng(0)
-        x = rng.normal(size=80)
-        features = pd.DataFrame(
-            {"x": pd.Series(x).mask(rng.random(80) < 0.1), "town": rng.choice(["Bonn", "Ulm"], 80), "yes": x > 0.3}
-        )
-        target: Any = {
-            "regression": pd.Series(1e5 + 30 * x, name="y"),
-            "counts": pd.Series(rng.poisson(np.exp(x)), name="y"),
-            "multi_label": pd.DataFrame({"died": np.where(x > 0, "y", "n"), "back": (x > 1).astype(int)}),
-        }[self.task]
-        return [ClientTable("ash", features, target, random_split(80, seed, 0.3, 0.2), ("town", "yes"), task=self.task)]
+def kinds(task: str) -> Source:
+    """One client with columns of all kinds and with gaps, of a task."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    features = pd.DataFrame(
+        {"x": pd.Series(x).mask(rng.random(80) < 0.1), "town": rng.choice(["Bonn", "Ulm"], 80), "yes": x > 0.3}
+    )
+    target: Any = {
+        "regression": pd.Series(1e5 + 30 * x, name="y"),
+        "counts": pd.Series(rng.poisson(np.exp(x)), name="y"),
+        "multi_label": pd.DataFrame({"died": np.where(x > 0, "y", "n"), "back": (x > 1).astype(int)}),
+    }[task]
+    splits = random_split(80, 0, 0.3, 0.2)
+    return Given([ClientTable("ash", features, target, splits, ("town", "yes"), task=task)])
 
 
 def with_network(network: Any, **options: Any) -> dict[str, Any]:
@@ -66,37 +58,23 @@ def with_network(network: Any, **options: Any) -> dict[str, Any]:
 SEQUENCES = Populations(populations=1, clients=1, reads=40, length=8, reference=500, flipped=[1])
 
 
-class LooksAtRows(FederatedClient):
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) if float(x.mean()) > 0 else -super().forward(x)
-
-
-class Draws(FederatedClient):
-    def forward(self, x: Tensor) -> Tensor:
-        logits = super().forward(x)
-        return logits + torch.randn_like(logits)
-
-
-class NotInOnnx(FederatedClient):
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + torch.special.bessel_j0(x[:, :1])
-
-
-class CountsRows(FederatedClient):
-    """What it predicts of a row depends on the number of rows."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) * (1.0 if x.shape[0] == 4 else 2.0)
+# how a client predicts that cannot be exported → its logits, of what it would predict and of its rows
+ODD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "LooksAtRows": lambda logits, x: logits if float(x.mean()) > 0 else -logits,
+    "Draws": lambda logits, x: logits + torch.randn_like(logits),
+    "NotInOnnx": lambda logits, x: logits + torch.special.bessel_j0(x[:, :1]),
+    "CountsRows": lambda logits, x: logits * (1.0 if x.shape[0] == 4 else 2.0),
+}
 
 
 # each network, task and way to predict once
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "a number": with_network(partial(MLP, hidden=[8, 8], dropout=0.2), source=Kinds("regression")),
+    "a number": with_network(partial(MLP, hidden=[8, 8], dropout=0.2), source=kinds("regression")),
     "several labels": with_network(
-        partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2), source=Kinds("multi_label")
+        partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2), source=kinds("multi_label")
     ),
-    "a count": with_network(partial(TabM, k=3, width=8, embedding=3), source=Kinds("counts")),
+    "a count": with_network(partial(TabM, k=3, width=8, embedding=3), source=kinds("counts")),
     "cnn": with_network(CNN, data={"columns": ["x0", "x1", "x2", "x3"]}),
     "reads": with_network(partial(BiLSTM, hidden=6, width=4, dropout=0.1), source=SEQUENCES),
     "two networks": {"client": APFL},
@@ -178,13 +156,14 @@ def test_reads_are_scored_as_letters_and_as_texts(made: dict[str, Made]) -> None
 
 
 @pytest.mark.parametrize(
-    ("client", "named"),
-    [(LooksAtRows, "LooksAtRows"), (NotInOnnx, "NotInOnnx"), (CountsRows, "ash"), (Draws, "random")],
+    ("how", "named"),
+    [("LooksAtRows", "LooksAtRows"), ("NotInOnnx", "NotInOnnx"), ("CountsRows", "ash"), ("Draws", "random")],
 )
 def test_a_client_that_cannot_be_exported_is_named(
-    client: type[FederatedClient], named: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    how: str, named: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = trained(tmp_path, client=client)
+    forward = {"forward": lambda self, x: ODD[how](FederatedClient.forward(self, x), x)}
+    run = trained(tmp_path, client=type(how, (FederatedClient,), forward))
     capfd.readouterr()
     with pytest.raises(RunError, match=named) as found:
         exported(run, tmp_path / "out" / "ash")
@@ -246,3 +225,23 @@ def test_the_network_alone_is_written(made: dict[str, Made]) -> None:
         tensors[name] = sorted(tuple(own.dims) for own in onnx.load_from_string(content).graph.initializer)
         assert b".py" not in content and str(made[name].folder.parent).encode() not in content
     assert tensors["two networks"] == tensors["plain"] and tensors["plain"]
+
+
+@pytest.mark.parametrize("method", one_in(8, METHODS))
+def test_a_scorer_predicts_what_the_run_predicts(method: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1, **METHODS[method])
+    run.fit(quiet=True)
+    told, tables = run.predict(quiet=True), {own.name: own for own in run.data.tables()}
+    for site, frame in told.items():
+        if site == "all":
+            continue
+        found = run.client(site).predict(tables[site].features.loc[frame["row"]])
+        pd.testing.assert_frame_equal(found.reset_index(drop=True), frame.drop(columns="row"), check_exact=True)
+
+
+def test_of_pooled_rows_a_party_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1, **METHODS["centralized"])
+    run.fit(quiet=True)
+    for name in ("centralized", "all"):
+        with pytest.raises(ConfigError, match="expected one of ash, birch, cedar, whose rows were pooled"):
+            run.client(name)

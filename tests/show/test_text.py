@@ -10,8 +10,8 @@ import struct
 import sys
 import termios
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -31,47 +31,31 @@ METRICS = ("loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "wei
 NAMES = [f"hospital_universitario_de_la_paz_{number:02d}" for number in range(12)]
 
 
-@contextmanager
-def terminal(columns: int) -> Iterator[tuple[int, Callable[[], list[str]]]]:
-    """A pseudo-terminal of so many columns, and what was written to it."""
-    controller, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    written: list[bytes] = []
-
-    def read() -> None:
-        try:
-            while part := os.read(controller, 65536):
-                written.append(part)
-        except OSError:  # how Linux says that the other end was closed
-            pass
-
-    reader = threading.Thread(target=read)
-    reader.start()
-
-    def lines() -> list[str]:
-        reader.join()
-        return b"".join(written).decode().replace("\r\n", "\n").replace("\r", "\n").splitlines()
-
-    try:
-        yield end, lines
-    finally:
-        reader.join()
-        os.close(controller)
-
-
 @pytest.fixture
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], list[str]]:
-    """Do something with standard output on a terminal of so many columns; the lines that it printed."""
+    """Do something with standard output on a pseudo-terminal of so many columns; the lines that it printed."""
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
 
     def run(columns: int, work: Callable[[], object]) -> list[str]:
-        with terminal(columns) as (end, lines):
-            with os.fdopen(end, "w") as stream, monkeypatch.context() as patch:
-                patch.setattr(sys, "stdout", stream)
-                patch.setattr(sys, "stderr", stream)
-                work()
-            return lines()
+        controller, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        written: list[bytes] = []
+
+        def read() -> None:
+            with suppress(OSError):  # how Linux says that the other end was closed
+                while part := os.read(controller, 65536):
+                    written.append(part)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        with os.fdopen(end, "w") as stream, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            patch.setattr(sys, "stderr", stream)
+            work()
+        reader.join()
+        os.close(controller)
+        return b"".join(written).decode().replace("\r\n", "\n").replace("\r", "\n").splitlines()
 
     return run
 
@@ -135,8 +119,7 @@ def test_a_pipe_keeps_whole_lines_and_columns_says_the_width(
     widths: list[int | None] = []
     on_terminal(72, lambda: widths.append(terminal_width()))
     monkeypatch.setenv("COLUMNS", "55")
-    with terminal(72) as (end, _), os.fdopen(end, "w") as stream:
-        widths.append(terminal_width(stream))
+    on_terminal(72, lambda: widths.append(terminal_width()))
     with (tmp_path / "log").open("w") as stream:
         widths.append(terminal_width(stream))
     assert widths == [72, 55, None]

@@ -258,11 +258,6 @@ def test_typed_files(tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:-100])
     check(path, {}, None, "cannot be read")
-    path.write_bytes(content[:200] + b"\xff" * 400 + content[600:])
-    try:  # bytes of a value may be changed without a trace; the rest is found
-        assert len(read(path).frame) == 1000
-    except DataError as error:
-        assert "cannot be read" in str(error)
     path = tmp_path / "north.csv"
     path.write_bytes(write(pa.table({"a": ["x"]})).read_bytes())
     check(path, {}, [["x"]], "first bytes say: parquet")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlit.data.schema.declared import Dialect
-from fedlit.data.schema.numbers import Notation, find_notation, missing_codes
+from fedlit.data.schema.numbers import Notation, find_notation
 from fedlit.data.schema.schema import Schema
 from fedlit.errors import ConfigError, DataError
 
@@ -202,17 +202,6 @@ def test_single_texts_and_notations() -> None:
         assert (notation.decimal, notation.thousands, bool(guess)) == (*marks, asked)
     assert find_notation(["1,234"], decimal=",")[0].read(["1,234"]).tolist() == [1.234]
     assert find_notation(["1.234"], decimal=",", thousands=".")[0].read(["1.234"]).tolist() == [1234.0]
-
-
-def test_numbers_that_may_mean_missing_are_few() -> None:
-    rng = np.random.default_rng(0)
-    age = rng.integers(18, 95, 300).astype(float)
-    assert missing_codes(np.append(age, [999.0, 999.0])) == [999.0]
-    assert sorted(missing_codes(np.append(age, [-9.0, 999.0]))) in ([999.0], [-9.0, 999.0])
-    assert missing_codes(np.append(age, -1.0)) == [-1.0]
-    counted = rng.integers(0, 1000, 3000).astype(float)
-    for honest in (age, rng.normal(size=300), counted, np.arange(100.0), np.array([-1.0, 0.0, 1.0])):
-        assert missing_codes(honest) == []
 
 
 def test_columns_seen_together() -> None:
