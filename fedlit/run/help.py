@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout, suppress
-from textwrap import fill
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
@@ -15,6 +14,7 @@ from jsonargparse import Namespace
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.layers import DEFAULTS
+from fedlit.show.text import definitions
 
 __all__ = ["SHOWN", "keys_markdown", "print_help"]
 
@@ -63,47 +63,41 @@ def print_help(parser: Any, command: str, asked: Mapping[str, str]) -> NoReturn:
             parser.parse_args([f"{flag}={topic}" if topic else flag])
         print(_plain(text.getvalue().partition("\n\n")[2]))
     else:
-        print(_chosen(_plain(parser.format_help()), command, topic))
+        print(_chosen(parser, command, topic))
     raise SystemExit(0)
 
 
-def _chosen(text: str, command: str, topic: str) -> str:
-    """Return the requested parts of the whole help: titles, with the keys below each."""
-    sections: list[tuple[str, dict[str, str]]] = []
-    for line in text.partition("\n\n")[2].splitlines():
-        if line and not line.startswith(" "):
-            sections.append((line, {}))
-        elif found := re.match(r"  (?:-\w, )?--([\w.]+)", line):
-            sections[-1][1][key := found[1]] = line
-        elif line and sections[-1][1]:
-            sections[-1][1][key] += f"\n{line}"
-    keys = [key for _, own in sections for key in own if not key.endswith("help")]
+def _chosen(parser: Any, command: str, topic: str) -> str:
+    """Return the keys that are asked for, group by group."""
+    rows = list(_rows(parser))
+    keys = [key for key, *_ in rows]
     groups = list(dict.fromkeys(key.partition(".")[0] for key in keys if "." in key))
-    known = [key for key in keys if key not in (*groups, "config")]
     shown = (
-        SHOWN[command] if not topic else [key for key in known if topic == "all" or f"{key}.".startswith(f"{topic}.")]
+        SHOWN[command] if not topic else [key for key in keys if topic == "all" or f"{key}.".startswith(f"{topic}.")]
     )
     if not shown:
         raise ConfigError(
             f"fedlit {command} --help: expected all, a group ({', '.join(groups)}) or a key, found {topic!r}."
-            + did_you_mean(topic, [*groups, *known, "all"])
+            + did_you_mean(topic, [*groups, *keys, "all"])
         )
     lines = [f"usage: fedlit {command} --config NAME [--KEY VALUE ...]", "", _ABOUT[command]]
-    for title, own in sections:
-        if entries := [entry for key, entry in own.items() if key in shown]:
-            lines += ["", fill(title.replace("options:", "The run:"), 80)]
-            lines += [re.sub(r",\s+known\s+subclasses:[^)]*", "", entry) for entry in entries]  # those imported so far
+    for group in ("", *groups):
+        own = [row for row in rows if row[0] in shown and row[0].rpartition(".")[0] == group]
+        if own:
+            told = (
+                (f"--{key}", _plain(f"{about} ({kind}; default {default})".replace("default required", "required")))
+                for key, kind, default, about in own
+            )
+            lines += ["", f"{group or 'The run'}:", definitions(told)]
     more = {
-        "--config NAME --method METHOD": "with a method that fedlit methods lists",
         "--help all": "all keys, with those of Lightning's Trainer",
         "--help data": f"those of a group: {', '.join(groups)}",
         "--help data.batches": "one key",
         "--data.source.help fedlit.Tables": "what a class takes",
         "--config NAME --print_config": "all keys with their values",
     }
-    return "\n".join(
-        [*lines, "", "More:", *(f"  fedlit {command} {flags}\n      {about}" for flags, about in more.items())]
-    )
+    told = ((f"fedlit {command} {flags}", about) for flags, about in more.items())
+    return "\n".join([*lines, "", "More:", definitions(told)])
 
 
 def keys_markdown(parser: Any) -> str:
@@ -115,18 +109,23 @@ def keys_markdown(parser: Any) -> str:
         parser: the parser with all keys.
     """
     rows: dict[str, list[str]] = {}
-    for action in parser._actions:
-        group, typed = action.dest.rpartition(".")[0], getattr(action, "_typehint", None)
-        if typed is None or "." in group or (group == "trainer" and action.dest not in SHOWN["fit"]):
-            continue
-        about = " ".join(_without_roles(action.help or "").split())
-        meaning = re.split(r"(?<=\.)\s+(?=[A-Z`])", about)[0].rstrip(".")
-        default = "required" if action.required else _default(DEFAULTS.values.get(action.dest, action.default))
-        cells = [f"`{action.dest}`", _type(typed), default, meaning[:1].upper() + meaning[1:]]
-        line = " | ".join(cells).replace("``", "`")
-        rows.setdefault(group or "The run", []).append(f"| {line} |")
+    for key, kind, default, about in _rows(parser):
+        group = key.rpartition(".")[0]
+        if group != "trainer" or key in SHOWN["fit"]:
+            meaning = re.split(r"(?<=\.)\s+(?=[A-Z`])", about)[0].rstrip(".")
+            line = " | ".join([f"`{key}`", kind, default, meaning[:1].upper() + meaning[1:]]).replace("``", "`")
+            rows.setdefault(group or "The run", []).append(f"| {line} |")
     head = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     return "\n\n".join("\n".join([f"## {group}", "", *head, *own]) for group, own in rows.items())
+
+
+def _rows(parser: Any) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each key with its type, its default and its meaning."""
+    for action in parser._actions:
+        typed = getattr(action, "_typehint", None)
+        if typed is not None and action.dest.count(".") < 2:
+            default = "required" if action.required else _default(DEFAULTS.values.get(action.dest, action.default))
+            yield action.dest, _type(typed), default, " ".join(_without_roles(action.help or "").split())
 
 
 def _type(hint: Any) -> str:

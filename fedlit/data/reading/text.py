@@ -222,23 +222,31 @@ def _lines_in(piece: bytes) -> int:
 
 
 def _as_utf8(content: bytes, notes: Notes) -> bytes:
-    """Return a text as UTF-8 without a byte order mark. What is not UTF-8 is read as Western text, with a note."""
-    declared = notes.options.encoding
-    found = declared or ("utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8")
-    if found != "utf-8" or not content.isascii():
-        try:
-            text = content.decode(found)
-        except UnicodeError as error:
-            if declared:
-                raise notes.error(f"encoding: expected text in {declared}, found another: {error}.") from error
-            found = "cp1252"
-            text = content.decode(found, "replace")
+    """Return a text as UTF-8 without a byte order mark. What is not UTF-8 has the declared encoding, or is read as
+    Western text, with a note.
+    """
+    declared = notes.options.encoding and codecs.lookup(notes.options.encoding).name
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    tried = ["utf-16" if marked else "utf-8", declared or "cp1252"]
+    if declared and declared.startswith(("utf-16", "utf-32")):  # its bytes may pass for UTF-8
+        tried = [declared]
+    if tried[0] != "utf-8" or not content.isascii():
+        for found in tried:
+            try:
+                text = content.decode(found, "strict" if declared or found == "utf-8" else "replace")
+                break
+            except UnicodeError as error:
+                failure = error
+        else:
+            raise notes.error(f"encoding: expected text in {declared}, found another: {failure}.") from failure
         if found != "utf-8":
             content = text.encode()
             if not declared:
                 word = re.search(r"\w*[^\x00-\x7f\ufeff]+\w*", text)
                 such = f", such as {word.group()!r}" if word else ""
                 notes.add(f"is not UTF-8 and is read as {found}{such}. Else write encoding.", encoding=found)
+        if declared and found != declared:
+            notes.add(f"encoding says {declared}, but the text is {found}, and is read so.")
     if (nul := content.find(b"\0")) >= 0:
         line = _lines_in(content[:nul]) + 1
         raise notes.error("expected text, found NUL bytes. Save it anew; if it is UTF-16, write encoding.", line)

@@ -113,6 +113,7 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     "Western": ("a,b\n5 µg,Genève\n".encode("cp1252"), {}, [["5 µg", "Genève"]], "cp1252, such as 'µg'"),
     "Cyrillic": ("имя,город\nИван,Москва\n".encode("cp1251"), {}, [["Èâàí", "Ìîñêâà"]], "cp1252, .*write encoding"),
     "Cyrillic, said": ("имя,b\nИван,1\n".encode("cp1251"), {"encoding": "cp1251"}, [["Иван", "1"]], ""),
+    "Cyrillic in UTF-8, said otherwise": ("a,b\nИван,1\n", {"encoding": "cp1251"}, [["Иван", "1"]], "says cp1251"),
     "late": (LONG * 60 + "1,Müller\n".encode("latin-1"), {"max_rows": 9}, None, "max_rows"),
     "a wrong encoding": ("a,b\nMüller,1\n".encode("latin-1"), {"encoding": "utf-8"}, None, "encoding: expected"),
     "NUL": (b"a,b\n1,2\n3,\0\n", {}, None, "line 3: .*NUL"),
