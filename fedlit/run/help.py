@@ -84,10 +84,7 @@ def _chosen(parser: Any, command: str, topic: str) -> str:
     for group in ("", *groups):
         own = [row for row in rows if row[0] in shown and row[0].rpartition(".")[0] == group]
         if own:
-            told = (
-                (f"--{key}", _plain(f"{about} ({kind}; default {default})".replace("default required", "required")))
-                for key, kind, default, about in own
-            )
+            told = ((f"--{key}", _plain(f"{about} ({kind}; default: {default})")) for key, kind, default, about in own)
             lines += ["", f"{group or 'The run'}:", definitions(told)]
     more = {
         "--help all": "all keys, with those of Lightning's Trainer",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
 import lzma
@@ -37,9 +36,9 @@ ONLY_FOR = {
 
 MAGIC = {
     rb"\x1f\x8b": "gzip",
-    rb"BZh[1-9]1AY&SY": "bzip2",
+    rb"BZh[1-9]1AY&SY": "a bzip2 file. Unpack it",
     rb"\xfd7zXZ\0": "xz",
-    rb"\x28\xb5\x2f\xfd": "zstd",
+    rb"\x28\xb5\x2f\xfd": "a Zstandard file. Unpack it",
     rb"PK(?:\x03\x04|\x05\x06)": "zip",
     rb"PAR1\x15": "parquet",
     rb"ARROW1\0\0": "a Feather file",
@@ -57,13 +56,11 @@ MAGIC = {
 OPENERS: dict[str, Callable[[Path], Any]] = {
     "text": lambda path: path.open("rb"),
     "gzip": gzip.open,
-    "bzip2": bz2.open,
     "xz": lzma.open,
-    "zstd": lambda path: __import__("pyarrow").input_stream(str(path), compression="zstd"),
     "zip": lambda path: _open_zip(path),
 }
 SUFFIXES = {
-    ".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zip": "zip", ".parquet": "parquet", ".pq": "parquet",
+    ".gz": "gzip", ".xz": "xz", ".zip": "zip", ".parquet": "parquet", ".pq": "parquet",
     ".xlsx": "excel", ".xlsm": "excel",
 }  # fmt: skip
 
