@@ -34,7 +34,6 @@ from fedlit.run.opening import opening
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorers_of, use_encoders
 from fedlit.run.trainer import (
-    check_accelerator,
     check_clocks,
     check_options,
     make_trainer,
@@ -209,7 +208,6 @@ class Run:
         if self.trainer is not None:
             transport, self.loop = self.exchange.transport, FederatedLoop(**self.loop.arguments)
             self._take(deepcopy(self._untouched_exchange), transport)
-        check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         with ExitStack() as held:
             if folder is not None:  # before the checkpoint is read: whoever writes there may be about to change it
@@ -427,7 +425,6 @@ class Run:
 
         Sets the folder to write to, and the encoders that the run was trained with.
         """
-        check_accelerator(self.trainer_options.get("accelerator"))
         check_alike(self, purpose, ckpt_path)
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
         header = read_checkpoint(checkpoint, resumable=False)

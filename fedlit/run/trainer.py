@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
@@ -26,7 +25,6 @@ from fedlit.train.loop import FederatedLoop
 
 __all__ = [
     "DEFAULTS",
-    "check_accelerator",
     "check_clocks",
     "check_options",
     "is_part",
@@ -100,21 +98,6 @@ def check_clocks(options: Mapping[str, Any]) -> None:
             f"{', '.join(found)}: expected what goes by epochs or steps, for ranks have clocks of their own; set "
             "trainer.max_epochs or max_steps, and checkpoint.seconds, which all ranks keep to together"
         )
-
-
-def check_accelerator(name: Any) -> None:
-    """Refuse a kind of device that this machine does not have, before data is read.
-
-    Args:
-        name: ``trainer.accelerator``; ``auto`` and what is no name pass.
-    """
-    if isinstance(name, str) and name != "auto":
-        try:
-            Fabric(accelerator=name, devices=1, plugins=[LightningEnvironment()])  # whatever starts the ranks
-        except Exception as error:  # of each accelerator's own kind
-            raise ConfigError(
-                f"trainer.accelerator: expected one that this machine has, found {name!r}: {error}"
-            ) from error
 
 
 @contextmanager

@@ -28,7 +28,7 @@ _FAR = 5.0  # times: from here on the size itself is odd
 _NEAR, _NEAR_AND_FAR = 0.05, 0.4  # of a logarithm: quartiles' ratios that are one of units
 _WORDS = {"number": "numbers", "categorical": "categories", "boolean": "yes or no", "date": "dates"}
 _NOT_USED = ("constant", "empty", "dropped")
-_FEW_CODES, _FEW_WORDS, _MOST_VALUES = 20, 3, 200
+_FEW_WORDS, _MOST_VALUES = 3, 200
 _MOST_GROUPS = 8  # clients of equal values are compared as one
 MOST_PAIRS = 300
 _FEWEST_COLUMNS, _BEYOND_CHANCE = 3, 5
@@ -139,11 +139,8 @@ def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
         if len(found) < 2:
             continue
         numbers = found.get("number", [])
-        columns, fix = [own.columns[name] for own in numbers], None
-        if set(found) == {"number", "boolean"} and all(set(own.quantiles) <= {0, 1} for own in columns):
-            fix = {"types": {name: "boolean"}}
-        elif set(found) == {"number", "categorical"} and all(own.different <= _FEW_CODES for own in columns):
-            fix = {"types": {name: "categorical"}}
+        flags = set(found) == {"number", "boolean"} and all({*own.columns[name].quantiles} <= {0, 1} for own in numbers)
+        fix = {"types": {name: "boolean"}} if flags else None
         text = "; ".join(f"{_WORDS.get(kind, kind)} at {_who(who)}" for kind, who in found.items())
         everybody, at = [own.client for who in found.values() for own in who], [own.client for own in numbers]
         yield Note(text, "kind", clients=everybody, column=name, fix=fix, at=at)
