@@ -1,7 +1,5 @@
 """``fedlit check``: the page, its data, and that what it suggests can be pasted and changes what it says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The command line as a person uses it: in a process of its own where that matters, else through ``main``."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

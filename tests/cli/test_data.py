@@ -1,7 +1,5 @@
 """``fedlit data``: what is found, what is fetched, and from where."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """``fedlit init``: the configuration that it writes says what was found, and trains as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 where no class has to be known, else before data is read.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """``fedlit recommend``: who should join, with what, within a time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from copy import deepcopy

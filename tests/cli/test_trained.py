@@ -1,7 +1,5 @@
 """``fedlit predict``, ``export`` and ``add-client`` of a trained run: what is typed, what is printed, what is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

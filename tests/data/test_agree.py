@@ -1,7 +1,5 @@
 """What leaves a client before training is JSON, small, and no more than is needed; with it each encodes alone."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Columns in common, found by name and kind, and no more told than that takes; bins of numbers, own and agreed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What was learnt from training rows can be kept, sent, and used for rows of another day, or by a client that joins."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace

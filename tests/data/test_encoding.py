@@ -1,7 +1,5 @@
 """Encoding: what each table becomes, by hand; what is learnt from training rows alone, pooled, chosen, refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

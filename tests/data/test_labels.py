@@ -1,7 +1,5 @@
 """Targets as people write them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Batches: their order, resuming in the middle of an epoch, evaluation, who steps when, and what hands them out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

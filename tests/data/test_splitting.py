@@ -1,7 +1,5 @@
 """Splits and folds: each class, group and time where it belongs; every row of a table is held out once."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Somebody else's file may name the classes of one list, and nothing else is imported."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json
@@ -201,14 +199,6 @@ site: wine
 coordinator: localhost:8443
 data: {source: {class_path: fedlit.Bundled, init_args: {clients: [wine]}}}
 """
-LIES: dict[str, dict[str, Any]] = {
-    "a function": {"class_path": "subprocess.getoutput", "init_args": {"cmd": "touch CANARY"}},
-    "a module beside the file": {"class_path": "sideeffect.Net"},
-    "a chain of attributes": {"class_path": "fedlit.files.os.system", "init_args": {"command": "touch CANARY"}},
-    "a class within a class": {
-        "class_path": "fedlit.MLP", "init_args": {"hidden": [4], "activation": {"class_path": "os.system"}}
-    },
-}  # fmt: skip
 
 
 def test_a_site_builds_nothing_else_of_a_federation(
@@ -223,11 +213,12 @@ def test_a_site_builds_nothing_else_of_a_federation(
     monkeypatch.setattr(sys, "path", ["", *sys.path])  # as where Python is started with -m
     content = read_yaml(find_config("quickstart"))
     del content["data"]["source"]
-    for lie in LIES.values():
-        content["model"]["client"] = {"class_path": "fedlit.FederatedClient", "init_args": {"network": lie}}
-        (folder / "federation.yaml").write_text(yaml.safe_dump(content).replace("CANARY", str(canary)))
-        assert main(["site", "check", "--config", "site.yaml"]) == 2
-        assert "model.client.network" in capsys.readouterr().err and not canary.exists()
+    for key, value in hostile.REFUSED.values():
+        if key.startswith("model."):
+            lie = hostile.put(content, key, value, folder, canary)
+            (folder / "federation.yaml").write_text(yaml.safe_dump(lie))
+            assert main(["site", "check", "--config", "site.yaml"]) == 2
+            assert "model." in capsys.readouterr().err and not canary.exists()
 
 
 def test_what_is_trusted_is_a_module() -> None:

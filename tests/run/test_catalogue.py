@@ -1,7 +1,6 @@
 """Every method's card and configuration: they belong together, and hold over tables that differ."""
 
-from __future__ import annotations
-
+import shlex
 from inspect import signature
 from pathlib import Path
 from pydoc import locate
@@ -182,62 +181,47 @@ def test_each_is_shown_with_equation_and_configuration_and_the_page_is_as_it_is_
 
 # ------------------------------------------------------------------ optimizers
 
-PLAINEST = """
+SGD, TYPED = "{class_path: torch.optim.SGD, init_args: {lr: 0.1}}", "--model.optimizer=torch.optim.SGD"
+OWN = """
 data: {source: {class_path: fedlit.Bundled}}
-model:
-  client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}
+model: {client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}, optimizer: OPTIMIZER}
 """
-SGD = "{class_path: torch.optim.SGD, init_args: {lr: 0.1}}"
+FILES = {
+    "own.yaml": f"model: {{optimizer: {SGD}}}",
+    "alone.yaml": OWN.replace("OPTIMIZER", SGD),
+    "fits.yaml": OWN.replace("OPTIMIZER", "{class_path: torch.optim.SGD, init_args: {lr: 0.3, momentum: 0.9}}"),
+    "other.yaml": OWN.replace("OPTIMIZER", "{class_path: torch.optim.Adam, init_args: {lr: 0.3}}"),
+}
+# configuration, what is typed → what the optimizer has: another class starts from its own defaults, the same keeps what
+# a layer below says, a method keeps the rate of one that fits, but no momentum that it cannot do with
+OPTIMIZERS: list[tuple[str, str, dict[str, Any]]] = [
+    ("quickstart.yaml", f"{TYPED} --model.optimizer.lr=0.1", {"lr": 0.1, "weight_decay": 0}),
+    ("quickstart.yaml", "--model.optimizer=SGD --model.optimizer.init_args.lr=0.1", {"lr": 0.1, "weight_decay": 0}),
+    ("quickstart.yaml", f"--model.optimizer='{SGD}'", {"lr": 0.1, "weight_decay": 0}),
+    ("quickstart.yaml", "--config own.yaml", {"lr": 0.1, "weight_decay": 0}),
+    ("quickstart.yaml", "--config own.yaml --model.optimizer.lr=0.2", {"lr": 0.2, "weight_decay": 0}),
+    ("alone.yaml", "", {"lr": 0.1, "weight_decay": 0}),
+    ("quickstart.yaml", "--model.optimizer=AdamW --model.optimizer.lr=0.3", {"lr": 0.3, "weight_decay": 1e-4}),
+    ("fits.yaml", "--method=scaffold", {"lr": 0.3, "momentum": 0.0}),
+    ("other.yaml", "--method=scaffold", {"lr": 0.05}),
+    ("fits.yaml", "--method=scaffold --model.optimizer.lr=0.2", {"lr": 0.2}),
+]
 
 
-def made(*args: str, config: str = "quickstart.yaml") -> torch.optim.Optimizer:
-    run = fedlit.load(config, *args)
-    return run.loop.federation.training.optimizer([torch.nn.Parameter(torch.ones(1))])
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["--model.optimizer=torch.optim.SGD", "--model.optimizer.lr=0.1"],
-        ["--model.optimizer=SGD", "--model.optimizer.init_args.lr=0.1"],
-        [f"--model.optimizer={SGD}"],
-        ["--config", "own.yaml"],
-        ["--config", "own.yaml", "--model.optimizer.lr=0.1"],
-    ],
-)
-def test_another_class_starts_from_its_own_defaults(
-    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("config", "typed", "expected"), OPTIMIZERS)
+def test_an_optimizer_has_what_is_written_for_it_and_its_own_defaults(
+    config: str, typed: str, expected: dict[str, Any], here: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("own.yaml").write_text(f"model: {{optimizer: {SGD}}}\n")
-    Path("alone.yaml").write_text(PLAINEST + f"  optimizer: {SGD}\n")
-    expected = torch.optim.SGD([torch.ones(1)], lr=0.1).defaults
-    assert made(*args).defaults == expected
-    assert made(config="alone.yaml").defaults == expected
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    run = fedlit.load(config, *shlex.split(typed))
+    found = run.loop.federation.training.optimizer([torch.nn.Parameter(torch.ones(1))]).defaults
+    assert {key: found[key] for key in expected} == expected
 
 
-def test_the_same_class_keeps_what_a_layer_below_says() -> None:
-    below = fedlit.load("quickstart.yaml").settings or {}
-    found = made("--model.optimizer=torch.optim.AdamW", "--model.optimizer.lr=0.3").defaults
-    assert found["lr"] == 0.3 and found["weight_decay"] == below["model.optimizer.init_args.weight_decay"] == 1e-4
-
-
-def test_a_method_keeps_the_rate_of_a_configuration_that_fits(tmp_path: Path) -> None:
-    fits, other = tmp_path / "fits.yaml", tmp_path / "other.yaml"
-    fits.write_text(PLAINEST + "  optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.3, momentum: 0.9}}\n")
-    other.write_text(PLAINEST + "  optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.3}}\n")
-    found = made("--method=scaffold", config=str(fits)).defaults
-    assert (found["lr"], found["momentum"]) == (0.3, 0.0)  # momentum it cannot do with
-    assert made("--method=scaffold", config=str(other)).defaults["lr"] == 0.05
-    assert made("--method=scaffold", "--model.optimizer.lr=0.2", config=str(fits)).defaults["lr"] == 0.2
-
-
-def test_a_scheduler_of_another_class_starts_from_its_own_defaults(tmp_path: Path) -> None:
-    below = tmp_path / "below.yaml"
-    below.write_text("model: {scheduler: {class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 3, "
-                     "gamma: 0.5}}}\n")  # fmt: skip
-    found = fedlit.load(
-        "quickstart.yaml", f"--config={below}", "--model.scheduler=torch.optim.lr_scheduler.ExponentialLR",
-        "--model.scheduler.gamma=0.9",
-    )  # fmt: skip
-    assert (found.settings or {})["model.scheduler.init_args.gamma"] == 0.9
+def test_a_scheduler_of_another_class_starts_from_its_own_defaults(here: Path) -> None:
+    step = "{class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 3, gamma: 0.5}}"
+    Path("below.yaml").write_text(f"model: {{scheduler: {step}}}\n")
+    typed = ["--model.scheduler=torch.optim.lr_scheduler.ExponentialLR", "--model.scheduler.gamma=0.9"]
+    found = fedlit.load("quickstart.yaml", "--config=below.yaml", *typed).settings or {}
+    assert found["model.scheduler.init_args.gamma"] == 0.9

@@ -1,7 +1,5 @@
 """The command line under torchrun: one run, one message, whatever happens to a rank or what it is asked for."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

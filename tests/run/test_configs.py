@@ -1,7 +1,5 @@
 """Every shipped configuration runs for two short epochs on its data, from fit to test."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

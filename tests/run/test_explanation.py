@@ -1,7 +1,5 @@
 """fedlit explain, on real runs: what it writes, from what, and what it must not read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

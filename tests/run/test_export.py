@@ -1,7 +1,5 @@
 """Clients as folders of data: what they predict where PyTorch is not installed, and what cannot be exported."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Files of runs: two writers, damage, disks without room, folders that are read-only or gone."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

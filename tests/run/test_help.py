@@ -1,7 +1,5 @@
 """``fedlit fit --help``, as the command prints it, and the page of all keys."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

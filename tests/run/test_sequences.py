@@ -1,7 +1,5 @@
 """Reads, labelled position by position, from fit to scores of new files. Scores elsewhere: test_export.py."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from functools import partial

@@ -1,7 +1,5 @@
 """What a run tells: to loggers of Lightning, and of networks that are no better than the simplest models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

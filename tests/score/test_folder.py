@@ -1,7 +1,5 @@
 """Exported folders that somebody changed: each is refused in one message, and nothing of it runs."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """A scorer over made rows: what it needs, says and refuses; models as arrays, which predict what scikit-learn's do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

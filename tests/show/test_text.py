@@ -1,7 +1,5 @@
 """What is printed keeps to the width of a terminal, a real pseudo-terminal, and loses nothing by it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

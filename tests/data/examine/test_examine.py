@@ -1,7 +1,5 @@
 """What is planted in made tables is found, and little else; honest tables raise no alarm."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

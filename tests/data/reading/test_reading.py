@@ -1,7 +1,5 @@
 """Reading: what comes back is what was written, and what is no table is refused by file, line and key."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import decimal

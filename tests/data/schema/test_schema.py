@@ -1,7 +1,5 @@
 """What raw columns hold: a table of cells → kind, values and notes; and how new rows are read."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

@@ -1,7 +1,5 @@
 """Partition and its deals, by rows, distances and columns: all rows once, splits kept, by the seed, as a deal says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

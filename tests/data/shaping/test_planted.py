@@ -1,7 +1,5 @@
 """Planted faults and shifts: each against what it says, by NumPy; drawn by the seed; nothing else changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Known tables, as published: the real files, or small ones in their layout, against plain Python and scikit-learn."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
 from collections.abc import Callable, Iterable

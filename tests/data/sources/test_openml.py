@@ -1,7 +1,5 @@
 """OpenML, by answers that were recorded: the real ``fetch_openml`` reads them from its cache."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

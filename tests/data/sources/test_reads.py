@@ -1,7 +1,5 @@
 """Labelled reads: small FASTA and FASTQ files, whole and damaged; made-up populations, at the rates that are stated."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What every source has in common: files that are found or fetched, lazy imports, checks of tables and of settings."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import http.server

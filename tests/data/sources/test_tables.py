@@ -1,7 +1,5 @@
 """Tables: one's own CSV and Parquet files, good, bad and any."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any
