@@ -20,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openpyxl import Workbook
@@ -68,42 +69,10 @@ TOWNS: Rows = [["1", "Köln"], ["2", "東京"]]
 LONG = b"a,b\n" + b"1,2\n" * 5000
 # name → content, options, rows (None: it is refused), and a word of the note or the message
 TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
-    "cells stay text": ("id,note\n007, a \n1e5,NA\n8,\n", {}, [["007", " a "], ["1e5", "NA"], ["8", None]], ""),
-    "decimal commas": ("a;b\n1,5;2,5\n3,5;4,5\n", {}, [["1,5", "2,5"], ["3,5", "4,5"]], "semicolon"),
-    "decimal commas, named": ("1,5;2,5\n3,5;4\n", {"names": ["a", "b"]}, [["1,5", "2,5"], ["3,5", "4"]], "semicolon"),
-    "two separators fit": ("a,b;c\n1,2;3\n", {}, None, "sep: expected"),
-    "tabs": ("a\tb\n1\tx y\n", {}, [["1", "x y"]], "tab"),
-    "a sep= line": ("sep=;\r\na;b\r\n1;2\r\n", {}, [["1", "2"]], "sep=;"),
-    "a sep= line, ragged": ("sep=;\na;b\n1;2\n1\n", {}, None, "line 4: expected 2 fields"),
-    "blanks around quotes": ('a, "b, c" ,d\n1, "2, 3" ,4\n', {}, [["1", "2, 3", "4"]], "blanks between"),
-    "a quoted line end": ('a,b\n1,"x\ny"\n2,z\n', {}, [["1", "x\ny"], ["2", "z"]], "longest takes 2 lines"),
-    "a quote within": ('a,b\n1,5" pipe\n2,"say ""hi"""\n', {}, [["1", '5" pipe'], ["2", 'say "hi"']], ""),
-    "swallowed lines": ('a,b\n1,"x\n2,y\n3,z"\n4,w\n', {}, [["1", "x\n2,y\n3,z"], ["4", "w"]], "longest takes 3 lines"),
+    **yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8")),
     "an open quote": (LONG + b'3,"4\n' + b"5,6\n" * 3000, {}, None, "line 5,002: .*3,001 lines"),
-    "an odd quote": ('a,b\n1,2\n"x,3\n"y",4\n', {}, None, "line 3: .*quotes"),
-    "text behind a closing quote": ('a,b\n"1",2\n3,"x"y\n"5",6\n', {}, None, "line 3: .*quotes"),
     "short": (LONG + b"1\n" + LONG, {}, None, "line 5,002: expected 2 fields .*found 1"),
     "long": (LONG + b'"1\n",2\n\n1,2,3\n' + LONG, {}, None, "line 5,005: expected 2 fields .*found 3"),
-    "a separator too many": ("a,b\n1,2,\n3,4,\n", {}, [["1", "2"], ["3", "4"]], "1 column without name and values"),
-    "and in the header": ("a,b,\n1,2,\n3,4,\n", {}, [["1", "2"], ["3", "4"]], "1 column without name and values"),
-    "and once a value": ("a,b\n1,2,\n3,4,5\n", {}, None, "line 3: expected 2 fields"),
-    "names twice": ("a, a\n1,2\n", {}, None, "2 columns are called 'a'"),
-    "no names": (",,\n1,2,3\n", {}, None, "only empty cells"),
-    "a name missing": (",a\n1,2\n", {}, [["1", "2"]], "'unnamed_1'. drop"),
-    "numbers as names": ("63.0,1\n64.0,0\n", {}, [["63.0", "1"], ["64.0", "0"]], "no header"),
-    "years as names": ("2019,2020\n64.0,0\n", {}, [["64.0", "0"]], "write names"),
-    "no header": ("007,1\n8,2\n", {"names": ["id", "x"]}, [["007", "1"], ["8", "2"]], ""),
-    "another number of names": ("007,1\n8,2\n", {"names": ["a", "b", "c"]}, None, "line 1: expected 3 fields"),
-    "names of a file with a header": ("id,x\n1,2\n", {"names": ["id", "x"]}, None, "Leave out names"),
-    "a title": ("A report\na,b\n1,2\n3,4\n", {}, None, "skiprows"),
-    "a title, skipped": ("A report\nof two lines\na,b\n1,2\n", {"skiprows": 2}, [["1", "2"]], ""),
-    "too many skipped": ("a\n1\n", {"skiprows": 9}, None, "skiprows: expected"),
-    "blank lines": ("\na,b\n\n1,2\n   \n3,4\n", {}, [["1", "2"], ["3", "4"]], "2 blank lines were skipped"),
-    "blank lines and quotes": ('a,b\n\n"1",2\n\n', {}, [["1", "2"]], "2 blank lines were skipped"),
-    "empty rows": ("a,b\n1,2\n,\n", {}, [["1", "2"], [None, None]], "1 row holds no value"),
-    **{f"no row: {own!r}": (own, {}, None, "found") for own in ("", "\n\n", "a,b\n", "a,b", " ")},
-    "a mark twice": ("\ufeff\ufeffnr,b\n1,Köln\n2,東京\n", {}, TOWNS, "blanks around"),
-    "unseen letters in names": ("n\u200br,o\u00a0b\n1,Köln\n2,東京\n", {}, TOWNS, "invisible letters"),
     "UTF-16": ("nr;ort\n1;Köln\n2;東京\n".encode("utf-16"), {}, TOWNS, "read as utf-16"),
     "UTF-16 without a mark": ("nr,ort\n1,Koeln\n".encode("utf-16-be"), {}, None, "NUL bytes.* encoding"),
     "UTF-16, said": ("nr,ort\n1,Köln\n2,東京\n".encode("utf-16-be"), {"encoding": "utf-16-be"}, TOWNS, ""),
@@ -116,12 +85,7 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     "NUL": (b"a,b\n1,2\n3,\0\n", {}, None, "line 3: .*NUL"),
     "rows": (LONG, {"max_rows": 4999}, None, "max_rows"),
     "bytes": (LONG, {"max_bytes": len(LONG) - 1}, None, "max_bytes"),
-    "rename nothing": ("age,b\n1,2\n", {"rename": {"agee": "x"}}, None, "rename: .*Did you mean 'age'"),
-    "rename to another's": ("age,b\n1,2\n", {"rename": {"b": "age"}}, None, "2 columns are called 'age'.*rename"),
-    "a name with a line end": ('x,"z\nmore"\n1,2\n', {}, [["1", "2"]], "line ends"),
     "random bytes": (np.random.default_rng(0).bytes(4000), {}, None, "found"),
-    "an option of other files": ("a,b\n1,2\n", {"sheet": 1}, None, "sheet"),
-    # ---- files of other kinds
     "PDF": (b"%PDF-1.7 ...", {}, None, "a PDF"),
     "a picture": (b"\x89PNG\r\n\x1a\n....", {}, None, "a PNG picture"),
     "old Excel": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1..", {}, None, r"\.xls"),

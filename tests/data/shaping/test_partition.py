@@ -18,7 +18,7 @@ from fedlit.data.shaping.column_split import ColumnSplit
 from fedlit.data.shaping.dealing import ByColumn, Deal, Dirichlet, Hand, Iid, Shards, Whole
 from fedlit.data.shaping.partition import Partition, Redraw
 from fedlit.data.sources import Bundled, Tables
-from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.data.table import SPLITS, Split
 from fedlit.errors import ConfigError, DataError
 
 DIGITS, DIABETES = Bundled(clients=["digits"]), Bundled(clients=["diabetes"])
@@ -93,34 +93,21 @@ def test_the_deal_does_not_depend_on_the_order_of_rows_or_splits(deal: Deal) -> 
         assert all(np.array_equal(hand[split], other[split]) for split in whole.splits)
 
 
-class Sites(Bundled):
-    def tables(self, seed: int) -> list[ClientTable]:
-        (table,) = super().tables(seed)
-        site = np.array(["Bern", "St. Gallen", "Zug"])[np.arange(len(table.features)) % 3]
-        return [replace(table, features=table.features.assign(site=site), categorical=("site",))]
-
-
-def test_a_client_for_each_value_of_a_column() -> None:
-    source = Sites(clients=["wine"])
-    (whole,) = source.tables(0)
-    made = Partition(source, deal=ByColumn("site")).tables(seed=0)
-    assert [table.name for table in made] == ["Bern", "St_Gallen", "Zug"]
-    for table, site in zip(made, ["Bern", "St. Gallen", "Zug"], strict=True):
-        assert sorted(table.features.index) == sorted(whole.features.index[whole.features["site"] == site])
-    dropped = Partition(source, deal=ByColumn("site", drop=True)).tables(seed=0)
-    assert all("site" not in table.features and table.categorical == () for table in dropped)
-
-
-def by_column(values: list[Any], cuts: list[float] | None = None) -> dict[str, list[Any]]:
+def by_column(
+    values: list[Any], cuts: list[float] | None = None, clients: int | None = None, column: str = "own"
+) -> dict[str, list[Any]]:
     frame = pd.DataFrame({"own": values})
-    hands = ByColumn("own", cuts=cuts).deal(Whole(frame, frame["own"], {"train": np.arange(len(values))}), None, 0)
+    whole = Whole(frame, frame["own"], {"train": np.arange(len(values))})
+    hands = ByColumn(column, cuts=cuts).deal(whole, clients, 0)
     return {name: [values[row] for row in hand["train"]] for name, hand in hands.items()}
 
 
-def test_ranges_of_a_number_are_clients() -> None:
+def test_each_value_of_a_column_or_range_of_a_number_is_a_client() -> None:
     held = by_column([44.9, 45.0, 60.0, 59.9, 88.0], [45, 60])
     assert held == {"45-to-60": [45.0, 59.9], "below-45": [44.9], "from-60": [60.0, 88.0]}
     assert by_column([2.0, 1.0]) == {"1": [1.0], "2": [2.0]}
+    towns = by_column(["Zug", "St. Gallen", "Bern", "Zug"])
+    assert towns == {"Bern": ["Bern"], "St_Gallen": ["St. Gallen"], "Zug": ["Zug", "Zug"]}
 
 
 # ------------------------------------------------------------------ distances
@@ -223,6 +210,7 @@ def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_
     assert first.notes == tuple(note for table in source.tables(0) for note in table.notes) and not second.notes
     for table in (first, second, *ColumnSplit(dealt).tables(0)):
         assert table.schema is not None and list(table.schema.used) == list(table.features)
+        assert "site" not in table.features and not table.categorical
 
 
 @pytest.mark.parametrize(
@@ -235,8 +223,8 @@ def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_
         (lambda: Partition(DIGITS).tables(0), ConfigError, "partition: clients: expected how many"),
         (lambda: Partition(Bundled(), 2).tables(0), DataError, "expected the columns of .* found others"),
         (lambda: Partition(DIABETES, 3, deal=Shards()).tables(0), ConfigError, "classes to deal by, .*a number"),
-        (lambda: Partition(Sites(clients=["wine"]), 4, deal=ByColumn("site")).tables(0), ConfigError, "clients: .* 3"),
-        (lambda: Partition(Sites(clients=["wine"]), deal=ByColumn("sit")).tables(0), ConfigError, "column: .*'site'"),
+        (lambda: by_column(["a", "b", "c"], clients=4), ConfigError, "clients: .* 3"),
+        (lambda: by_column(["a", "b"], column="owm"), ConfigError, "column: .*'own'"),
         (lambda: Dirichlet(0.01, least=55).deal(whole_of(TEN[::10]), 6, 0), DataError, "larger alpha than 0.01"),
         (lambda: Dirichlet(0.5, least=400).deal(whole_of(TEN), 10, 0), DataError, "4000 train rows .* found 3600"),
         (lambda: by_column(["a b", "a_b"]), DataError, "different names of clients, found 'a b', 'a_b'"),
