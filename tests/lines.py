@@ -1,9 +1,7 @@
 """Sites in threads of this process and a line to them that can lose, repeat and delay, one site computing at a time."""
 
-import os
 import queue
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -125,8 +123,6 @@ def in_threads(
                 results[name] = works[name]()
             except BaseException as error:
                 errors[name] = error
-                if os.environ.get("SHOW"):
-                    traceback.print_exception(error)
             left.discard(name)
             line.here.discard(name)
             line.over = name in errors and not left

@@ -2,10 +2,11 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from federations import ALIKE, Made, Named, make_run, trained
+from federations import ALIKE, Named, make_run
 from torch import nn
 
 from fedlit.by_name import Live, named_axes
@@ -20,9 +21,9 @@ from fedlit.train.start import Start
 NAMED = {"federated": ["*"], "by_name": ["*"]}
 
 
-def named_run(folder: Path, clients: tuple[str, ...] = ALIKE[:3], **exchange: object) -> Run:
-    loop = {"client": partial(FederatedClient, network=Named)}
-    return make_run(folder, clients=clients, loop=loop, exchange={**NAMED, **exchange}, epochs=1)
+def named_run(folder: Path, clients: tuple[str, ...] = ALIKE[:3], client: Any = FederatedClient, **more: Any) -> Run:
+    loop = {"client": partial(client, network=more.pop("network", Named)), "start": more.pop("start", None)}
+    return make_run(folder, clients=clients, loop=loop, exchange={**NAMED, **more}, epochs=1)
 
 
 def test_a_slice_is_averaged_over_the_clients_that_have_its_name(tmp_path: Path) -> None:
@@ -63,20 +64,18 @@ def test_a_network_without_names_is_refused_with_those_that_have_some(tmp_path: 
         def __init__(self, num_features: int, num_outputs: int) -> None:
             super().__init__(nn.Linear(num_features, 8), nn.Linear(8, 8), nn.Linear(8, num_outputs))
 
-    run = make_run(tmp_path, loop={"client": partial(FederatedClient, network=Plain)}, exchange=NAMED)
     with pytest.raises(ConfigError, match=r"exchange.by_name: pattern '\*': expected a federated tensor whose slices"):
-        run.describe()
+        named_run(tmp_path, network=Plain).describe()
 
 
 def test_a_rule_that_calls_the_federated_part_refuses_slices(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"expected whole tensors .*found .*; choose another rule.*or set exchange.by_"
-    ):
+    with pytest.raises(ConfigError, match="expected whole tensors .*found .*; choose another rule"):
         named_run(tmp_path, ALIKE, rule=FedGMCC(inputs="range"), federated=["encoder"], by_name=["encoder"]).describe()
 
 
 def test_the_proximal_term_counts_slices(tmp_path: Path) -> None:
-    run = trained(tmp_path, loop={"client": partial(FedProx, network=Named, mu=2.0)}, exchange=NAMED, epochs=1)
+    run = named_run(tmp_path, client=partial(FedProx, mu=2.0))
+    run.describe()
     ash = run.loop.federation["ash"]
     ash.on_receive({name: value - 1 for name, value in ash.federated.items()})
     x, y = torch.zeros(2, 5), torch.zeros(2, dtype=torch.long)
@@ -86,11 +85,9 @@ def test_the_proximal_term_counts_slices(tmp_path: Path) -> None:
 
 
 def test_a_newcomer_takes_the_slices_that_the_run_has(tmp_path: Path) -> None:
-    loop = {"client": partial(FederatedClient, network=Named)}
-    first = trained(tmp_path / "first", clients=("ash", "birch"), loop=loop, exchange=NAMED, epochs=1)
-    start = Start(str(first.last_checkpoint))
-    second = make_run(tmp_path / "second", loop={**loop, "start": start}, exchange=NAMED)
-    second.data.source = Made(("ash", "birch", "cedar"))
+    first = named_run(tmp_path / "first", ("ash", "birch"))
+    first.fit(quiet=True)
+    second = named_run(tmp_path / "second", start=Start(str(first.last_checkpoint)))
     second.describe()
     ash, cedar = first.loop.federation["ash"], second.loop.federation["cedar"]
     taken, theirs = cedar.state_dict()["encoder.0.weight"], ash.state_dict()["encoder.0.weight"]
