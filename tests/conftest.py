@@ -17,29 +17,27 @@ sys.path.insert(0, str(Path(__file__).parent))
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 
 
-class InThisProcess(worker.WorkerProcess):
-    """Runs a study's jobs here, one at a time: a process of their own would import torch for longer than they train."""
+@pytest.fixture(scope="session", autouse=True)
+def in_this_process() -> Iterator[None]:
+    """Studies run their jobs here, one at a time: a worker process would import torch for longer than they train. The
+    real ones: study/test_runner.py, by the command.
+    """
+    call, lock = worker.WorkerProcess.call, threading.Lock()
 
-    lock = threading.Lock()
-
-    def call(self, function: str, arguments: Mapping[str, Any], log: Path) -> str:
+    def here(self: worker.WorkerProcess, function: str, arguments: Mapping[str, Any], log: Path) -> str:
         if function != "fedlit.study.runs:serve":
-            return super().call(function, arguments, log)
+            return call(self, function, arguments, log)
         from fedlit.study.runs import serve
 
         try:
-            with self.lock:
+            with lock:
                 serve(arguments)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return ""
 
-
-@pytest.fixture(scope="session", autouse=True)
-def in_this_process() -> Iterator[None]:
-    """Studies run their jobs without worker processes; the real ones: study/test_runner.py, by the command."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "WorkerProcess", InThisProcess)
+        patch.setattr(worker.WorkerProcess, "call", here)
         yield
 
 

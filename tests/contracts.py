@@ -25,18 +25,16 @@ APART: dict[str, dict[str, Any]] = {
 # threads run networks without dropout only; stacks need clients that are alike
 ENGINES = ("plain", "threads", "stacked")
 
-HONEST = {
-    name
-    for name, method in ALL.items()
-    if "federated" in method.get("exchange", {}) and "attacks" not in method["exchange"] and name not in FAULTY
-}
+SENT = {name: own["exchange"] for name, own in ALL.items() if "federated" in own.get("exchange", {})}
+HONEST = {name for name, exchange in SENT.items() if "attacks" not in exchange and name not in FAULTY}
 
 
 def options_of(method: str, engine: str, threads: int = 2) -> dict[str, Any]:
     """What :func:`federations.make_run` is given."""
-    own = {"clients": ALIKE if engine == "stacked" else ALIKE[:3], **ALL[method]}
+    known = {**ALL, **APART}[method]
+    own = {"clients": ALIKE if engine == "stacked" else ALIKE[:3], **known}
     if engine == "threads":
-        return own | dry(ALL[method], "threads", threads)
+        return own | dry(known, "threads", threads)
     return own | {"loop": {**own.get("loop", {}), "engine": "plain" if engine == "plain" else "auto"}}
 
 

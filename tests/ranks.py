@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contracts import ALL, APART
-from federations import Killed, StopAfter, make_run, weights
+from contracts import options_of
+from federations import Killed, StopAfter, make_run, trained, weights
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import ModelCheckpoint
 from sites import history
 
 from fedlit.exchange.ranks import join
+from fedlit.train.callbacks import Checkpoints
 
 TESTS = Path(__file__).parent
-
-
-def options(name: str, **more: Any) -> dict[str, Any]:
-    """What :func:`federations.make_run` is given."""
-    own = {**ALL, **APART}[name]
-    return {**own, "loop": {**own.get("loop", {}), "engine": "plain"}, "epochs": 3, **more}
 
 
 def end_of(run: Any, plan: str, last: int = 0) -> dict[str, Any]:
@@ -38,45 +35,73 @@ def end_of(run: Any, plan: str, last: int = 0) -> dict[str, Any]:
     }
 
 
-def train(folder: Path, name: str, **more: Any) -> dict[str, Any]:
-    """A federation trained in ``folder``; several ranks each have the end of their clients."""
-    run = make_run(folder, **options(name, **more))
+def train(folder: Path, name: str, ckpt: Path | None = None, **more: Any) -> dict[str, Any]:
+    """A federation trained in ``folder``, or further from a checkpoint; several ranks each have the end of theirs."""
+    run = make_run(folder, **{**options_of(name, "plain"), "epochs": 3, **more})
     plan = json.dumps(run.describe().to_dict())
-    run.fit(quiet=True)
-    return end_of(run, plan)
+    run.fit(ckpt, quiet=True)
+    return end_of(run, plan, 2 if ckpt else 0)
 
 
 def stop(folder: Path, name: str, step: int) -> None:
     """Killed behind a step, with a checkpoint."""
-    run = make_run(folder, **options(name, callbacks=[StopAfter(step, folder / "middle.ckpt", Killed)]))
     with contextlib.suppress(Killed):
-        run.fit(quiet=True)
+        train(folder, name, callbacks=[StopAfter(step, folder / "middle.ckpt", Killed)])
 
 
-def resume(folder: Path, name: str, checkpoint: Path) -> dict[str, Any]:
-    """Goes on with what :func:`stop` left."""
-    run = make_run(folder, **options(name))
-    plan = json.dumps(run.describe().to_dict())
-    run.fit(checkpoint, quiet=True)
-    return end_of(run, plan, 2)
+class Remembers(Callback):
+    """Knows its trainer, as many do."""
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self.trainer = trainer
 
 
-def on_ranks(
-    number: int, *words: str | Path, module: str = "", script: str = "ranks.py", **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Start this module, or another one, on so many ranks."""
+class InTheWay(Callback):
+    """Puts a folder where the second epoch's best checkpoint is to be."""
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        if os.environ["RANK"] == "0":
+            taken = Path(trainer.default_root_dir, "checkpoints", "best-0001.ckpt", "full")
+            taken.mkdir(parents=True, exist_ok=True)
+
+
+def copies(folder: Path) -> None:
+    """A copy of a run, then ranks that ask for different things."""
+    run = trained(folder, loop={"engine": "plain"}, callbacks=[Remembers()], epochs=1)
+    again = run.with_seed(9)
+    assert again.exchange.transport is run.exchange.transport
+    again.fit(quiet=True)
+    print("fitted again", flush=True)
+    run.group.gather("apples" if run.group.rank else "pears", [1])
+
+
+def unwritten(folder: Path) -> None:
+    """A checkpoint that cannot be written."""
+    two = Checkpoints(best=2, seconds=0)  # each epoch's is among the best two
+    run = trained(folder, loop={"engine": "plain"}, callbacks=[InTheWay()], epochs=2, checkpoints=two)
+    best = next(own for own in run.trainer.callbacks if isinstance(own, ModelCheckpoint))  # type: ignore[attr-defined, union-attr]
+    kept = [Path(path).name for path in best.best_k_models]
+    assert run.group.gather("best", kept) == [["best-0000.ckpt"]] * 2, kept
+    print("trained to the end", flush=True)
+
+
+def on_ranks(number: int, *words: str | Path, module: str = "ranks", **known: str) -> subprocess.CompletedProcess[str]:
+    """Start this module, or another one, on so many ranks, each of which knows more of its environment."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
-    known = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    known = {**os.environ, "OMP_NUM_THREADS": "1", **known}
     known["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent), *filter(None, [known.get("PYTHONPATH")])])
-    what = ["-m", module] if module else [str(TESTS / script)]
     return subprocess.run(
-        [*start, *what, *map(str, words)], env=known, capture_output=True, text=True, timeout=550, check=False
+        [*start, "-m", module, *map(str, words)], env=known, capture_output=True, text=True, timeout=550, check=False
     )
 
 
 def main() -> None:
-    """``ranks.py FOLDER JOB…``, where a job is ``train=NAME``, ``stop=NAME=STEP`` or ``resume=NAME=CHECKPOINT``."""
+    """``FOLDER JOB…``, where a job is ``train=NAME``, ``stop=NAME=STEP`` or ``resume=NAME=CHECKPOINT``; or
+    ``FOLDER copies`` or ``FOLDER unwritten``.
+    """
     torch.set_num_threads(1)
+    if alone := {"copies": copies, "unwritten": unwritten}.get(sys.argv[2]):
+        return alone(Path(sys.argv[1]))
     ranks = join()
     assert ranks is not None
     folder, ends = Path(sys.argv[1]), dict[str, Any]()
@@ -89,7 +114,7 @@ def main() -> None:
         if what == "stop":
             stop(own, name, int(rest[0]))
         else:
-            ends[job] = train(own, name) if what == "train" else resume(own, name, Path(rest[0]))
+            ends[job] = train(own, name, *map(Path, rest))
     torch.save(ends, folder / f"{ranks.size}-{ranks.rank}.pt")
 
 

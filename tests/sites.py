@@ -138,11 +138,6 @@ def _keys(folder: Path, clients: tuple[str, ...]) -> dict[str, str]:
 
 def history(run: Run, client: str | None = None) -> list[dict[str, str]]:
     """What was logged, to the last bit, but for clocks; of a client alone, or of all and the federation."""
-    return [
-        {
-            key: repr(value)
-            for key, value in entry.items()
-            if "seconds" not in key and key.startswith(f"{client}/" if client else "")
-        }
-        for entry in run.loop.history
-    ]
+    start = f"{client}/" if client else ""
+    wanted = [[key for key in own if key.startswith(start) and "seconds" not in key] for own in run.loop.history]
+    return [{key: repr(own[key]) for key in keys} for own, keys in zip(run.loop.history, wanted, strict=True)]

@@ -69,7 +69,7 @@ def test_a_network_without_names_is_refused_with_those_that_have_some(tmp_path: 
 
 
 def test_a_rule_that_calls_the_federated_part_refuses_slices(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected whole tensors .*found .*; choose another rule"):
+    with pytest.raises(ConfigError, match="expected whole tensors"):
         named_run(tmp_path, ALIKE, rule=FedGMCC(inputs="range"), federated=["encoder"], by_name=["encoder"]).describe()
 
 

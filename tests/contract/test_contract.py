@@ -142,11 +142,7 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
         assert not sent & {own.data_ptr() for own in private.values()}
 
 
-PACES: list[dict[str, Any]] = [
-    {},
-    {"batches": None, "batch_size": 8},
-    {"batches": 4, "steps": {"ash": 9, "*": 3}},
-]
+PACES: list[dict[str, Any]] = [{}, {"batches": None, "batch_size": 8}, {"batches": 4, "steps": {"ash": 9, "*": 3}}]
 # without an exchange a method is its client; a stack agrees with its clients on their own to float32 tolerance only
 CLIENTS = [
     "local", "two optimizers", "fedprox", "ifedavg", "apfl", "chfl", "ditto", "fedrep", "fedbabu", "scaffold",
@@ -158,10 +154,7 @@ CLIENTS = [
 def test_2_without_exchange_another_client_changes_no_weight(method: str, pace: int, tmp_path: Path) -> None:
     options = {key: value for key, value in options_of(method, "plain").items() if key in ("client", "loop")}
     exchange = {"every": {"epochs": 99}, "federated": ["common", "!common.*.head"] if method == "chfl" else ["core"]}
-    options["exchange"] = {
-        **exchange,
-        **{key: own for key, own in ALL[method].get("exchange", {}).items() if key == "rule"},
-    }
+    options["exchange"] = {**exchange, "rule": ALL[method].get("exchange", {}).get("rule", Mean)}
     data = {**({"common": ["x0", "x1"]} if method == "chfl" else {}), **PACES[pace]}
     few = {**data, "steps": 3} if "steps" in data else data
     alone = weights(trained(tmp_path / "a", clients=("birch", "cedar"), epochs=2, data=few, **options))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contracts import ALL, APART, one_in
+from contracts import ALL, APART, one_in, options_of
 from federations import Explodes, Killed, StopAfter, different, trained, weights
 from sites import Sites, history, over_sites
 
@@ -21,8 +21,7 @@ SITES = [name for name in ALL if name not in ("centralized", "local")]
 
 
 def plain(method: str, **more: Any) -> dict[str, Any]:
-    own = {**ALL, **APART}[method]
-    return {"epochs": 2, **own, "loop": {**own.get("loop", {}), "engine": "plain"}, **more}
+    return {"epochs": 2, **options_of(method, "plain"), **more}
 
 
 def same(whole: fedlit.Run, sites: Sites) -> None:

@@ -57,7 +57,7 @@ def compare(folder: Path, names: list[str], size: int, step: int = 6) -> None:
     for number, job in enumerate(jobs):
         if job.startswith("stop"):  # the ranks' checkpoints, for one process
             name = job.split("=")[1]
-            again = ranks.resume(folder / f"again {name}", name, folder / f"{size}-ranks-{number}" / "middle.ckpt")
+            again = ranks.train(folder / f"again {name}", name, folder / f"{size}-ranks-{number}" / "middle.ckpt")
             wrong[f"{job}, then one"] = same(wholes[name], [again])
     assert {job: own for job, own in wrong.items() if own} == {}
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import carrying
+import psutil
 import pytest
 
 from fedlit.errors import RunError
@@ -110,30 +112,6 @@ def world(tmp_path: Path) -> Iterator[World]:
         made.ends.pop()()
 
 
-def superlink_of(parent: int) -> int:
-    """The one process that another started."""
-    (own,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    assert "superlink" in Path(f"/proc/{own}/cmdline").read_text().split("\0")
-    return int(own)
-
-
-def connections(process: int) -> set[tuple[str, str, str]]:
-    """(local address, remote address, state) of a process's TCP sockets, as the kernel tells them."""
-    sockets = set()
-    for entry in Path(f"/proc/{process}/fd").iterdir():
-        try:
-            sockets.add(os.readlink(entry))
-        except OSError:
-            continue
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
-            words = line.split()
-            if f"socket:[{words[9]}]" in sockets:
-                found.add((words[1], words[2], words[3]))
-    return found
-
-
 def status(world: World, path: str, body: bytes = b"", port: int | None = None) -> int:
     """What the coordinator's open address answers."""
     trusting = ssl.create_default_context(cafile=str(world.settings.certificates / "ca.crt"))
@@ -160,15 +138,15 @@ def test_whatever_is_killed_is_started_again_and_loses_nothing(world: World) -> 
     assert status(world, "/v1/fleet/push-object", b"x" * (LARGEST + 1)) == 413
 
     # what listens, and that nobody speaks to another machine
-    speaker, link = north._child.process.pid, superlink_of(coordinator.pid)
-    everything = {process: connections(process) for process in (coordinator.pid, link, speaker)}
-    listening = {process: {own[0] for own in found if own[2] == "0A"} for process, found in everything.items()}
-    assert listening[coordinator.pid] == set() and listening[speaker] == set()
-    opened = {own for own in listening[link] if not own.startswith("0100007F:")}
-    assert opened == {f"00000000:{world.port:04X}"} and len(listening[link]) == 2
-    local = ("0100007F:", "00000000000000000000000001000000:", "0000000000000000FFFF00000100007F:")
-    for found in everything.values():
-        assert all(remote.startswith(local) for _, remote, state in found if state != "0A")
+    speaker = north._child.process.pid
+    (link,) = psutil.Process(coordinator.pid).children()
+    assert "superlink" in link.cmdline()
+    everything = [psutil.Process(own).net_connections() for own in (coordinator.pid, speaker, link.pid)]
+    listening = [{tuple(own.laddr) for own in found if own.status == psutil.CONN_LISTEN} for found in everything]
+    assert listening[:2] == [set(), set()] and len(listening[2]) == 2
+    assert {own for own in listening[2] if own[0] != "127.0.0.1"} == {("0.0.0.0", world.port)}
+    others = {own.raddr.ip for found in everything for own in found if own.raddr}
+    assert others <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
     # whose key is not known, or who has another authority, is not let in; the others go on
     stranger = world.folder / "stranger"
@@ -184,7 +162,7 @@ def test_whatever_is_killed_is_started_again_and_loses_nothing(world: World) -> 
     (world.folder / "state" / "go").touch()
     os.kill(speaker, signal.SIGKILL)
     world.wait(5)
-    os.kill(link, signal.SIGKILL)
+    link.kill()
     world.wait(7)
     assert north._child.process.pid != speaker
     coordinator.terminate()
@@ -287,23 +265,17 @@ def test_no_child_outlives_its_parent(seconds: float, world: World) -> None:
         words, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(TESTS.parent)}
     )
     assert parent.stdout is not None
-    child = int(parent.stdout.readline())
+    child = psutil.Process(int(parent.stdout.readline()))
     time.sleep(seconds)
-    assert _lives(child)
+    assert child.status() != psutil.STATUS_ZOMBIE
     parent.kill()
     parent.communicate()
     until = time.monotonic() + 20
-    while _lives(child):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    with suppress(psutil.NoSuchProcess):
+        while child.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until
+            time.sleep(0.05)
     assert files[0].read_text() == ""
-
-
-def _lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def test_a_failure_and_a_port_that_is_taken_are_one_message(world: World) -> None:

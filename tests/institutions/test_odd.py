@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from lines import MemoryLine, SiteEnd
 
 from fedlit.errors import RunError
 from fedlit.exchange.questions import InputRange, Losses, Own, within
@@ -52,33 +53,18 @@ def test_a_forest_is_asked_within_the_limits_that_were_agreed_to() -> None:
     assert "forest/ranges" not in rule.facts.questions and "forest/ranges" in GrowForest(exact=True).facts.questions
 
 
-class Coordinator:
-    """Says what it is told to say, one question after another."""
-
-    def __init__(self, *questions: Any) -> None:
-        self.questions = [own if isinstance(own, bytes) else pack(own) for own in questions]
-        self.heard: list[dict[str, Any]] = []
-        self.waits = False
-
-    def hear(self, seconds: float | None = None) -> bytes:
-        self.waits = True
-        return self.questions.pop(0)
-
-    def answer(self, content: bytes) -> bool:
-        if not self.waits:
-            return False
-        self.waits = False
-        self.heard.append(unpack(content))
-        return True
-
-
-def exchanged(folder: Path, *questions: Any) -> Coordinator:
-    line = Coordinator({"to": ""}, *questions)
-    site = SiteTransport("north", line, Mean(), Consent(terms()), Traffic(folder / "traffic.jsonl"))
+def exchanged(folder: Path, *questions: Any) -> list[dict[str, Any]]:
+    """What a site says to a coordinator that asks one question after another, then nothing more."""
+    line = MemoryLine(["north"])
+    for own in ({"to": ""}, *questions):
+        line.questions["north"].put(own if isinstance(own, bytes) else pack(own))
+    line.questions["north"].put(None)
+    site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(terms()), Traffic(folder / "traffic.jsonl"))
     site._forms = FORMS
     server: Any = None  # not asked: the coordinator applies the rule
-    site.exchange(server, 0, {"north": Update({"w": torch.ones(2)})}, lambda name, asked: None, measure=True)
-    return line
+    with line.turn.taken():
+        site.exchange(server, 0, {"north": Update({"w": torch.ones(2)})}, lambda name, asked: None, measure=True)
+    return [unpack(content) for _, _, content in line.messages]
 
 
 def reply(**changes: Any) -> dict[str, Any]:
@@ -87,9 +73,8 @@ def reply(**changes: Any) -> dict[str, Any]:
 
 
 def test_what_can_be_meant_is_believed(tmp_path: Path) -> None:
-    line = exchanged(tmp_path, reply())
-    assert [own["key"] for own in line.heard] == ["round:0"]
-    assert line.heard[0]["updates"]["north"]["rows"] == 0  # the mean does not need it
+    (heard,) = exchanged(tmp_path, reply())
+    assert heard["key"] == "round:0" and heard["updates"]["north"]["rows"] == 0  # the mean does not need it
 
 
 @pytest.mark.parametrize(
@@ -120,23 +105,9 @@ def test_a_site_does_not_believe_what_cannot_be_meant(odd: Any, tmp_path: Path) 
         exchanged(tmp_path, odd)
 
 
-class Line:
-    def __init__(self) -> None:
-        self.said: dict[str, dict[str, Any]] = {}
-
-    def sites(self) -> frozenset[str]:
-        return frozenset(SITES)
-
-    def reply(self, site: str, content: bytes) -> None:
-        self.said[site] = unpack(content)
-
-    def requests(self, timeout: float) -> list[Any]:
-        return []
-
-
-def hub_at_round(folder: Path) -> tuple[SitesServer, Line]:
+def hub_at_round(folder: Path) -> tuple[SitesServer, MemoryLine]:
     """Before the first round."""
-    journal, line = Journal(folder, SITES, 0), Line()
+    journal, line = Journal(folder, SITES, 0), MemoryLine(SITES)
     journal.tell("federated", {site: {site: OFFER} for site in SITES})
     return SitesServer(Server(Mean(), 0), line, journal, {}, Patience(60, 2)), line
 
@@ -171,7 +142,7 @@ def said(state: Any = None, **changes: Any) -> dict[str, Any]:
 def test_the_coordinator_refuses_one_site_and_waits_for_the_others(odd: Any, tmp_path: Path) -> None:
     hub, line = hub_at_round(tmp_path)
     hub._take("south", odd if isinstance(odd, bytes | RunError) else pack(odd))
-    assert set(line.said) == {"south"} and "site south" in line.said["south"]["failed"]
+    assert set(line.last) == {"south"} and "site south" in unpack(line.last["south"])["failed"]
     hub._take("north", pack(said(site="north", updates={"north": said()["updates"]["south"]})))
     hub._take("south", pack(said()))  # a site that comes to its senses is heard
     assert set(hub.waiting) == {"north", "south"} and hub.refused == {}

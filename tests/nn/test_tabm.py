@@ -14,7 +14,6 @@ from fedlit.client.client import FederatedClient
 from fedlit.inputs import Input
 from fedlit.nn import TabM
 from fedlit.nn.dropout import ByteDropout
-from fedlit.nn.tabm import PiecewiseLinear
 from fedlit.spec import ClientSpec
 
 EDGES = ((-2.0, -0.5, 0.0, 0.25, 3.0), (-1.0, 1.5), (-0.1, 0.0, 0.1))
@@ -35,17 +34,6 @@ def rows() -> Tensor:
     high = torch.tensor([own[-1] + 3 * (own[-1] - own[-2]) for own in EDGES])
     edges = torch.tensor([[own[place % len(own)] for own in EDGES] for place in range(5)])
     return torch.cat([low + (high - low) * torch.rand(200, 3), edges])
-
-
-def test_places_among_bins_are_those_of_the_authors_encoding() -> None:
-    own = PiecewiseLinear(INPUTS, bins=4, width=5)
-    encoded = theirs().impl
-    expected = encoded(rows())
-    assert encoded.mask is not None
-    for column, edges in enumerate(EDGES):  # theirs have the last bin at the end, and empty ones before it
-        bins = len(edges) - 1
-        found = own.encode(rows())[:, column]
-        assert torch.equal(found[:, :bins], expected[:, column, encoded.mask[column]]) and not found[:, bins:].any()
 
 
 def test_outputs_are_those_of_the_authors_modules() -> None:

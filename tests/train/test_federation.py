@@ -72,6 +72,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"loop": {"accumulate": 3}, "exchange": {"every": "step"}},
         [[n, n, n] for n in (0, 0, 1, 1) * 3],
     ),
+    "every two epochs": ({"exchange": {"every": {"epochs": 2}}}, [[8, 8, 8]]),
     "every five steps": ({"exchange": {"every": {"steps": 5}}}, [[5, 5, 5]] * 2),
     "a batch size, accumulated": (
         {"data": {"batches": None, "batch_size": 8}, "loop": {"accumulate": 4}},
