@@ -12,7 +12,6 @@ import torch
 from contracts import options_of
 from federations import Killed, StopAfter, make_run, trained, weights
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import ModelCheckpoint
 from sites import history
 
 from fedlit.exchange.ranks import join
@@ -78,11 +77,7 @@ def copies(folder: Path) -> None:
 def unwritten(folder: Path) -> None:
     """A checkpoint that cannot be written."""
     two = Checkpoints(best=2, seconds=0)  # each epoch's is among the best two
-    run = trained(folder, loop={"engine": "plain"}, callbacks=[InTheWay()], epochs=2, checkpoints=two)
-    best = next(own for own in run.trainer.callbacks if isinstance(own, ModelCheckpoint))  # type: ignore[attr-defined, union-attr]
-    kept = [Path(path).name for path in best.best_k_models]
-    assert run.group.gather("best", kept) == [["best-0000.ckpt"]] * 2, kept
-    print("trained to the end", flush=True)
+    trained(folder, loop={"engine": "plain"}, callbacks=[InTheWay()], epochs=2, checkpoints=two)
 
 
 def on_ranks(number: int, *words: str | Path, module: str = "ranks", **known: str) -> subprocess.CompletedProcess[str]:
