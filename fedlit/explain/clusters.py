@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-import numpy as np
 import pandas as pd
 
 from fedlit.names import Clusters, sort_clusters
@@ -100,40 +99,19 @@ def stable_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table of clients × rounds with a stable number (from 0) for each cluster of two or more clients, −1 for
     a client by itself, and NaN for a client that took no part.
 
-    A cluster keeps the number that most of its members had in the previous round (an optimal assignment); a new cluster
-    gets a number that no client had then. The clusters of the last round have the smallest numbers, in the order of
-    their first clients.
+    A cluster is recognised by its first client: those of one first client have one number in all rounds. The clusters
+    of the last round have the smallest numbers, in the order of their first clients.
 
     Example:
         >>> rows = {"round": [1, 1, 1, 2, 2, 2], "client": ["ash", "elm", "oak"] * 2, "cluster": [1, 2, 2, 1, 1, 1]}
         >>> stable_numbers(pd.DataFrame(rows)).to_numpy().tolist()
-        [[-1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+        [[-1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
     """
-    from scipy.optimize import linear_sum_assignment
-
-    had: dict[str, int] = {}
-    columns: dict[int, dict[str, int]] = {}
-    for number, own in frame.groupby("round"):
-        partition = clusters_of(own)
-        groups = [group for group in partition if len(group) > 1]
-        overlap = np.zeros((len(groups), max(had.values(), default=-1) + 1))
-        for row, group in enumerate(groups):
-            for name in group:
-                if name in had:
-                    overlap[row, had[name]] += 1
-        rows, kept = linear_sum_assignment(overlap, maximize=True)
-        given = {int(row): int(old) for row, old in zip(rows, kept, strict=True) if overlap[row, old]}
-        taken = {*had.values(), *given.values()}
-        for row in range(len(groups)):
-            if row not in given:
-                given[row] = next(new for new in range(len(taken) + 1) if new not in taken)
-                taken.add(given[row])
-        now = {name: given[row] for row, group in enumerate(groups) for name in group}
-        columns[int(str(number))] = {name: now.get(name, -1) for group in partition for name in group}
-        had |= now
-    table = pd.DataFrame(columns, dtype=float).sort_index()
-    order = dict.fromkeys(
-        table.iloc[:, ::-1].to_numpy().ravel(order="F")
-    )  # the last round first, from the first client
-    places = {old: new for new, old in enumerate(old for old in order if old >= 0)}
-    return table.replace(places)
+    rounds = {number: clusters_of(own) for number, own in frame.groupby("round")}
+    firsts = [group[0] for number in reversed(rounds) for group in rounds[number] if len(group) > 1]
+    numbers = {first: place for place, first in enumerate(dict.fromkeys(firsts))}
+    columns = {
+        number: {name: numbers[group[0]] if len(group) > 1 else -1 for group in partition for name in group}
+        for number, partition in rounds.items()
+    }
+    return pd.DataFrame(columns, dtype=float).sort_index()

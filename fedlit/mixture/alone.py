@@ -140,8 +140,7 @@ def fit_part(part: Part, by: str | None, seconds: float = math.inf) -> None:
     Args:
         part: whose ``go_alone`` is a name.
         by: the score that chooses settings; the main one of a client's task if None, or if that task has no such score.
-        seconds: for all clients, in equal shares: a client whose time is up gets the first settings, which the part
-            says.
+        seconds: for all clients, in equal shares: a client whose time is up gets the best of the settings tried.
 
     Raises:
         RunError: no client's task has such a model.
@@ -157,16 +156,15 @@ def fit_part(part: Part, by: str | None, seconds: float = math.inf) -> None:
             f"part {part.name!r}: expected a client whose task has the model {part.settings.go_alone!r}, found none; "
             + (f"name one of {names}" if names else "this task has no local baselines: leave the part out")
         )
-    end, few = time.monotonic() + seconds, list[str]()
+    end, whole = time.monotonic() + seconds, True
     for place, (name, model) in enumerate(known.items()):
         if model is None:
             continue
         now = time.monotonic()
         encoders, until = [own.encoders[name] for own in data], now + (end - now) / (len(known) - place)
-        if not _write(part, model, [own.clients[place] for own in data], encoders, by, until):
-            few.append(name)
+        whole &= _write(part, model, [own.clients[place] for own in data], encoders, by, until)
     for fold in part.each_fold:
-        part.finish(fold, few=few)
+        part.finish(fold, whole=whole)
 
 
 def _write(

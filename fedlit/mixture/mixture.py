@@ -22,21 +22,20 @@ from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.plan import MixturePlan
 from fedlit.mixture.results import MixtureResults, results_of
 from fedlit.mixture.served import mixed_scorer
-from fedlit.mixture.settings import MixtureSettings, settings_from, settings_of, typed_pairs
+from fedlit.mixture.settings import MixtureSettings, settings_from, settings_of
 from fedlit.mixture.weigh import Predicted
-from fedlit.run.config import find_config
 from fedlit.run.folders import new_folder
 from fedlit.run.predictions import Predictions
 from fedlit.run.run import Run
 from fedlit.score.mixed import MixedScorer
 from fedlit.score.plain import write_json
-from fedlit.show.shown import Grid, Shown, for_terminal, say
+from fedlit.show.shown import for_terminal, say
 from fedlit.tasks.base import is_target
 
 __all__ = ["Mixture"]
 
 
-class Mixture(Shown):
+class Mixture:
     """Trains local and federated models on folds, and mixes them for each client. Models that make held-out rows worse
     are left out.
 
@@ -65,26 +64,10 @@ class Mixture(Shown):
         self._held: dict[str, Predicted] | None = None
         self._built = dict[Path, dict[str, Part]]()
 
-    @classmethod
-    def load(cls, config: str, *args: str) -> Mixture:
-        """Load the mixture of a configuration.
-
-        Args:
-            config: the name or path of the configuration.
-            args: keys to change, written as on the command line: ``"--folds=2"``,
-                ``"--parts.forest.trainer.max_epochs=3"``.
-        """
-        return cls(settings_of(find_config(config), typed_pairs(args)[1]))
-
     @property
     def runs(self) -> Path:
         """The folder of all runs of this name."""
         return self.settings.root.absolute() / self.settings.name
-
-    def parts(self) -> list[Grid]:
-        """Return what is known without reading anything."""
-        rows = [[name, own.go_alone or own.config.name] for name, own in self.settings.parts.items()]
-        return [Grid([self.settings.name, "what"], rows)]
 
     # ------------------------------------------------------------------ training
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,7 +35,6 @@ from fedlit.score.folder import MAIN, load
 from fedlit.score.mixed import aligned, united
 from fedlit.score.plain import read_json, write_json
 from fedlit.score.scorer import Scorer
-from fedlit.show.text import shorten
 from fedlit.tasks import task_from
 
 __all__ = ["Part", "predicted"]
@@ -53,12 +52,12 @@ class _Until(Callback):
     """Ends training with the first epoch that ends after a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
-        self.end, self.stopped = time.monotonic() + seconds, 0
+        self.end, self.whole = time.monotonic() + seconds, True
 
     def on_train_epoch_end(self, trainer: Any, loop: Any) -> None:
         """Stop training if time is up."""
         if time.monotonic() > self.end and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
-            trainer.should_stop, self.stopped = True, trainer.current_epoch + 1
+            trainer.should_stop, self.whole = True, False
 
 
 class _ReadOnce(Source):
@@ -105,10 +104,6 @@ class Part:
             name: cls(name, own, folder / "parts" / name, settings.seed, settings.folds, shared)
             for name, own in settings.parts.items()
         }
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without shared data, so that a copy reads tables again."""
-        return {own.name: getattr(self, own.name) for own in fields(self)} | {"shared": {}}
 
     @property
     def each_fold(self) -> range:
@@ -197,29 +192,21 @@ class Part:
             run.fit("last" if begun is not None else None, quiet=True)
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}, fold {fold}: {error}") from error
-        self.finish(fold, clock.stopped)
+        self.finish(fold, whole=clock.whole)
 
-    def finish(self, fold: int, stopped: int = 0, few: Sequence[str] = ()) -> None:
-        """Write the mark of the end.
-
-        Args:
-            fold: which.
-            stopped: after how many epochs time was up; 0 if it was not.
-            few: clients for which not all settings of a local baseline were tried.
+    def finish(self, fold: int, *, whole: bool) -> None:
+        """Write the mark of a fold's end, and whether there was time for all epochs, or for all settings of a local
+        baseline.
         """
-        done = {"part": self.name, "fold": fold, "stopped": stopped, "few": list(few)}
-        write_json(self.fold(fold) / DONE, done)
+        write_json(self.fold(fold) / DONE, {"part": self.name, "fold": fold, "whole": whole})
 
     @property
     def lacks(self) -> str:
         """What its training lacks because time was up; empty if nothing."""
-        found = [read_json(self.fold(fold) / DONE) for fold in self.each_fold]
-        epochs = sorted({own["stopped"] for own in found if own["stopped"]})
-        if epochs:
-            span = " to ".join(dict.fromkeys(map(str, (epochs[0], epochs[-1]))))
-            return f"time was up after {span} epochs in {sum(own['stopped'] > 0 for own in found)} folds"
-        few = found[0]["few"]
-        return f"not all settings were tried at {shorten(few)}" if few else ""
+        cut = sum(not read_json(self.fold(fold) / DONE)["whole"] for fold in self.each_fold)
+        if cut and self.settings.go_alone is not None:
+            return "time was up before all its settings were tried"
+        return f"time was up before the last epoch in {cut} of {len(self.each_fold)} folds" if cut else ""
 
     def scorers(self, fold: int, clients: Iterable[str] | None = None) -> dict[str, Scorer]:
         """Return the scorers of a fold's models by client; of all clients if None."""

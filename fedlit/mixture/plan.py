@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedlit.data.note import FEW_ROWS, Note
 from fedlit.mixture.settings import MixtureSettings
 from fedlit.run.plan import Plan
 from fedlit.show.shown import Grid, Shown
@@ -61,15 +62,15 @@ class MixturePlan(Shown):
         lines += [Grid(["part", "what", "bytes/exchange", "told before"], [self._line(name) for name in self.plans])]
         lines += [self.sentence(name) for name in self.plans if name not in self.own]
         lines += [self._folds(), self._weights()]
-        own_folds = self.settings.folds
-        notes = {
-            note: None
+        # with folds, all rows of a client choose, not the few validation rows of a fold
+        left_out = FEW_ROWS if self.settings.folds else None
+        notes = list(dict.fromkeys(
+            note
             for plan in self.plans.values()
             for note in plan.notes
-            # out-of-fold rows choose here, and not a fold's
-            if ("fold" not in note or "of one" in note) and not (own_folds and "chosen by chance" in note)
-        }
-        return [*lines, *(f"Note: {note}" for note in list(notes)[:MOST_ROWS]), *more(list(notes), "notes")]
+            if not isinstance(note, Note) or note.kind != left_out
+        ))  # fmt: skip
+        return [*lines, *(f"Note: {note}" for note in notes[:MOST_ROWS]), *more(notes, "notes")]
 
     def _line(self, name: str) -> list[str]:
         part, plan = self.settings.parts[name], self.plans[name]

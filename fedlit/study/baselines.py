@@ -57,7 +57,8 @@ def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
             continue
         own, chosen[name] = _cached(job, work, client, replace(model, grid=work.grid[task.name]))
         frames.extend(own)
-    train_rows = {client.spec.name: len(client.train) for client in data.clients}
+    splits = ("train", "validation") if work.folds else ("train",)
+    train_rows = {client.spec.name: sum(client.spec.rows[split] for split in splits) for client in data.clients}
     return frames, {"settings": chosen, "train_rows": train_rows, **({"without": without} if without else {})}
 
 

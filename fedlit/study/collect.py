@@ -12,10 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import RunError
 from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged
 from fedlit.files import read_named
@@ -44,7 +42,8 @@ class Collected:
         bootstrap: maps (method with its settings, seed, without) to a table with one row per resample and the columns
             (client, metric).
         fixed: whether every seed has the same test rows, so that seeds differ only in training.
-        ratio: maps each client to its test rows / training rows, averaged over seeds.
+        ratio: maps each client to its test rows / training rows: the mean over seeds, of the method for which it is
+            largest.
         tuned: the choices of tuned methods: without, seed, client, ``best`` (the method), ``method`` (with its
             settings), and the settings that were best on the client's validation rows, as JSON. The method's results
             are those of these settings.
@@ -88,7 +87,7 @@ class Collected:
 
     @property
     def clients(self) -> list[str]:
-        """The clients, without the union of a pooled run."""
+        """The names of the clients."""
         return sorted(self.ratio)
 
     def clients_of(self, metric: str) -> list[str]:
@@ -185,7 +184,7 @@ def _chosen_rows(frame: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
 def _best(study: Study, results: pd.DataFrame) -> pd.DataFrame:
     """Return the best method of each kind. For federations without one client, return the best of these."""
     found = []
-    for without, frame in results[results["client"] != UNION_SITE].groupby("without"):
+    for without, frame in results.groupby("without"):
         kinds = {BEST_FEDERATED: study.candidates}
         kinds = kinds if without else {BEST_ALONE: study.alone, **kinds}
         for best, candidates in kinds.items():
@@ -216,28 +215,28 @@ def _clusters(study: Study, jobs: Sequence[Job]) -> pd.DataFrame:
 
 
 def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[str, float]]:
-    """Return whether all seeds have the same test rows, and each client's test rows / training rows."""
+    """Return whether all seeds have the same test rows, and each client's test rows / training rows: the mean over
+    seeds, of the method for which it is largest, because the interval of a lift must not depend on which other methods
+    a study has.
+    """
     seen: dict[tuple[int, str], tuple[str, dict[str, str]]] = {}
-    per_client: dict[str, set[str]] = {}
-    ratios: dict[str, list[float]] = {}
+    found = []
     for job, record in done:
-        title = job.title
         # Where clients are tested on the same rows, these are set against all that are not among them.
         trained: Counter[str] = Counter()
         for client, rows in record["rows"].items():
-            trained[rows["test"]["digest"]] += record["train_rows"][client] if client != UNION_SITE else 0
+            trained[rows["test"]["digest"]] += record["train_rows"][client]
         for client, rows in record["rows"].items():
             digests = {split: own["digest"] for split, own in rows.items() if split != OUT_OF_FOLD}
-            first, expected = seen.setdefault((job.seed, client), (title, digests))
+            first, expected = seen.setdefault((job.seed, client), (job.title, digests))
             if digests != expected:
                 raise RunError(
                     f"{client}, seed {job.seed}: expected the same validation and test rows for all methods, found "
-                    f"others for {title} than for {first}; give their configurations the same data.source"
+                    f"others for {job.title} than for {first}; give their configurations the same data.source"
                 )
-            if job.left_out is not None:  # its rows were the same, but it lacks those of a client to be set against
-                continue
-            per_client.setdefault(client, set()).add(digests["test"])
-            union = record["train_rows"][client] if client == UNION_SITE else 0
-            ratios.setdefault(client, []).append(rows["test"]["rows"] / (trained[digests["test"]] + union))
-    fixed = all(len(digests) == 1 for digests in per_client.values())
-    return fixed, {client: float(np.mean(own)) for client, own in ratios.items()}
+            if job.left_out is None:  # else its rows are the same, but it lacks those of a client to be set against
+                ratio = rows["test"]["rows"] / trained[digests["test"]]
+                found.append((client, job.variant, digests["test"], ratio))
+    own = pd.DataFrame(found, columns=["client", "variant", "test", "ratio"])
+    ratios = own.groupby(["client", "variant"])["ratio"].mean().groupby("client").max()
+    return bool((own.groupby("client")["test"].nunique() == 1).all()), ratios.to_dict()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedlit.data.table import ClientTable
 from fedlit.data.target import has_classes
@@ -26,11 +25,7 @@ from fedlit.study.sections import html, markdown, terminal
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.study.tune import TUNED, tune
-from fedlit.study.units import drawn, lift_unit
 from fedlit.study.words import guard_notes, one_class_notes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["Comparison", "compare", "write"]
 
@@ -44,21 +39,6 @@ class Comparison(Shown, Findings):
             yield from (f"{summary(self.answers, few=len(self.answers) <= MANY)}.", "")
         yield from terminal(sections(self))
         yield from (f"Note: {note}." for note in self.notes)
-
-    def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw the lift of each client's best federated method over its best model alone, with its 95 % interval.
-
-        Args:
-            axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
-        """
-        from fedlit.show.effects import plot_intervals
-
-        expect(bool(self.answers), "plot", "a study with a federated method", [*self.study.methods], "add one")
-        score = self.answers[0].score
-        told = [own for own in self.answers if own.score == score]
-        values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
-        label = f"lift in {lift_unit(score)}, with 95 % intervals"
-        return plot_intervals([own.client for own in told], values, lows, highs, label, axes)
 
 
 def compare(

@@ -6,15 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
+from fedlit.errors import expect
 from fedlit.study.answer import Answer, answers
 from fedlit.study.collect import Collected
 from fedlit.study.lift import MEAN, WORST, Scores, estimates, leave_one_out, lifts
 from fedlit.study.study import Study
+from fedlit.study.units import drawn, lift_unit
 from fedlit.tasks import COMPARED, Score
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["MANY", "Findings"]
 
@@ -67,6 +72,23 @@ class Findings:
         of_scores, of_lifts, left_out = estimates(study, scores), lifts(study, scores), leave_one_out(study, scores)
         own = answers(study, collected, of_scores, of_lifts, left_out)
         return cls(study, seeds, collected, of_scores, of_lifts, own, folder, left_out=left_out, **more)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the lift of the best federated method over the best model alone, with its 95 % interval, for each of
+        :attr:`extremes` that chooses by the first one's score.
+
+        Args:
+            axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
+        """
+        from fedlit.show.effects import plot_intervals
+
+        expect(bool(self.answers), "plot", "a study with a federated method", [*self.study.methods], "add one")
+        shown = [own for own in self.answers if own.client in self.extremes]
+        score = shown[0].score
+        told = [own for own in shown if own.score == score]
+        values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
+        label = f"lift in {score.label}, {lift_unit(score)}, with 95 % intervals"
+        return plot_intervals([own.client for own in told], values, lows, highs, label, axes)
 
     @property
     def extremes(self) -> list[str]:

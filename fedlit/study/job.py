@@ -27,7 +27,6 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from fedlit.data.encoding import UNION_SITE
 from fedlit.files import read_named
 from fedlit.study.frames import SCORE_FILE
 from fedlit.study.study import Study
@@ -214,6 +213,6 @@ def finished(job: Job) -> dict[str, Any] | None:
 
 
 def validation_scores(job: Job) -> pd.DataFrame:
-    """Return a finished job's scores on validation rows, without those of the union of a pooled run's rows."""
+    """Return a finished job's scores on validation rows."""
     scores = read_named(Path(job.folder) / SCORE_FILE)
-    return scores[(scores["split"] == "validation") & (scores["client"] != UNION_SITE)]
+    return scores[scores["split"] == "validation"]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlit.data.encoding import UNION_SITE
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.mixture.combine import combine
@@ -91,7 +90,7 @@ def combined(job: Job) -> Computed:
     records = {folder: _record(job, Path(folder)) for folder in job.after}
     found = pd.concat([_part(name, folders, work.mixing is not None) for name, folders in work.parts.items()])
     clients, without = dict[str, dict[str, Predicted]](), list[str]()
-    for client, own in found[found["client"] != UNION_SITE].groupby("client"):
+    for client, own in found.groupby("client"):
         splits = {str(split): _together(job, rows, list(work.parts)) for split, rows in own.groupby("split")}
         known = {split: rows for split, rows in splits.items() if rows is not None}
         if known:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
-from functools import partial
 
-from fedlit.study import figures
+from fedlit.show.canvas import canvas, svg_text
 from fedlit.study.answer import summary
 from fedlit.study.findings import MANY, Findings
-from fedlit.study.lift import WORST, client_label
 from fedlit.study.sections import Section
 from fedlit.study.seeds import seed_words
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
-from fedlit.study.tables import chosen_table, cluster_table, joining_table, lift_table, score_table
+from fedlit.study.study import BEST_ALONE, HINDSIGHT
+from fedlit.study.tables import cluster_table, lift_table, score_table
 from fedlit.study.units import choice_words, in_percent, in_unit, lift_unit
-from fedlit.study.words import clients_table, glossary, paper_notes, provenance, times
-from fedlit.tasks import Score
+from fedlit.study.words import clients_table, glossary, paper_notes, provenance
 
 __all__ = ["sections", "title_of_report"]
 
@@ -52,14 +50,16 @@ def _answers(found: Findings) -> Iterator[Section]:
         )
         told = f"**{summary(found.answers, few=len(found.answers) <= MANY)}.**"
         shown = [answer for answer in found.answers if answer.client in found.extremes]
-        yield Section("Should this client join?", [told, about], answers=shown)
-    for score in found.choices if len(found.left_out) else ():
-        about = (
-            "Itself: the lift over going alone, as above. The others: their score in the federation with this client "
-            "minus their score in the same federation without it, seed by seed; the mean is over those that have it."
-        )
-        title = f"Who should join, for the others: {score.label}, {lift_unit(score)}"
-        yield Section(title, [about], table=joining_table(found, score))
+        yield Section("Should this client join?", [told, about], answers=shown, draw=lambda: _picture(found))
+
+
+def _picture(found: Findings) -> str:
+    """Return the lifts of the clients on one scale, narrow enough for a phone."""
+    with canvas(4.1, 0.42 * len(found.extremes) + 0.8) as figure:
+        axes = found.plot(figure.subplots())
+        axes.set_yticks(axes.get_yticks(), [textwrap.fill(name.get_text(), 20) for name in axes.get_yticklabels()])
+        axes.locator_params(axis="x", nbins=4)
+        return svg_text(figure, "Lift of the best federated method, by client")
 
 
 def _scores(found: Findings) -> Iterator[Section]:
@@ -72,7 +72,6 @@ def _scores(found: Findings) -> Iterator[Section]:
             [*spread, *paper_notes(study)],
             table=score_table(study, found.estimates, score, clients),
             brief=score_table(study, found.estimates, score, clients, short=True) if main else None,
-            draw=partial(_score_figures, found, score) if main else None,
         )
         for reference in found.lift["reference"].unique():
             own = lift_table(study, found.lift, score, reference, clients)
@@ -81,31 +80,6 @@ def _scores(found: Findings) -> Iterator[Section]:
             bar *= reference == HINDSIGHT
             title = f"Lift over {study.labels[reference]}: {score.label}, {lift_unit(score)}"
             yield Section(title, [told, *bar], table=own, brief=own if main else None, below=True)
-        if main and BEST_FEDERATED in study.labels:
-            about = "Over the best that a client can do alone, with the 95 % interval."
-            draw = partial(_lift_figures, found, score)
-            yield Section("What the best federated method gains", [about], draw=draw, below=True)
-
-
-def _score_figures(found: Findings, score: Score) -> dict[str, str]:
-    return {
-        client_label(client): figures.scores_figure(found.study, found.estimates, score, client)
-        for client in found.clients_of(score)
-        if client != WORST
-    }
-
-
-def _lift_figures(found: Findings, score: Score) -> dict[str, str]:
-    label = found.study.labels[BEST_FEDERATED]
-    return {label: figures.lift_figure(found.study, found.lift, score, found.clients_of(score))}
-
-
-def _choices(found: Findings) -> Iterator[Section]:
-    study, collected, by = found.study, found.collected, choice_words(found.choices)
-    if len(collected.chosen):
-        table = chosen_table(study, collected.chosen, found.extremes)
-        about = [f"Number of seeds, by {by} on validation rows."]
-        yield Section("How often each model was the best of its kind", about, table=table)
 
 
 def _together(found: Findings) -> Iterator[Section]:
@@ -117,11 +91,7 @@ def _together(found: Findings) -> Iterator[Section]:
 
 def _closing(found: Findings) -> Iterator[Section]:
     yield Section("Glossary", items=glossary())
-    about = (
-        "Means over runs. The time of a run is that of training, choosing and scoring, where it was not interrupted. "
-        "An exchange costs what all clients together send and receive."
-    )
-    yield Section("How this was made", [about], provenance(found), times(found))
+    yield Section("How this was made", items=provenance(found))
 
 
-_PARTS = (_opening, _answers, _scores, _choices, _together, _closing)
+_PARTS = (_opening, _answers, _scores, _together, _closing)

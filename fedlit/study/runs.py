@@ -157,10 +157,11 @@ def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> tuple[Fra
     splits = [validation, run.test(checkpoint, quiet=True)] if job.work.test else [validation]
     frames = Frames()
     for results in splits:
-        made = scored_predictions(run.loop, run.data, results.split)
-        for client, own in results.scores.items():
+        # of pooled rows each client's own; their union is no client
+        for client, predictions in scored_predictions(run.loop, run.data, results.split).items():
+            own = results.scores[client]
             known = {metric: own[metric] for metric in own if metric in COMPARED or metric in BESIDE}
-            frames.add(client, results.split, made[client], known)
+            frames.add(client, results.split, predictions, known)
     _keep(run, folder)
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
     exchange = run.exchange

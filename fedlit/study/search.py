@@ -50,15 +50,13 @@ class Trial:
     Attributes:
         number: the number of the trial, from 0.
         params: maps each dotted key to its value.
-        value: the mean over seeds of the value by which trials are judged; None if the trial failed.
-        clients: maps each client to the mean over seeds of the metric.
+        value: the mean over seeds and clients of the metric; None if the trial failed.
         error: the reason for a failure.
     """
 
     number: int
     params: dict[str, Any]
     value: float | None
-    clients: dict[str, float]
     error: str
 
 
@@ -171,19 +169,19 @@ def search(
         single = len(study.choices) == 1
         expect(single, "choose", "one metric by which trials are judged", study.choices, "name one that all tasks have")
         drawn, score = _opened(study, numbers, folder, basis), COMPARED[study.choices[0]]
-        (own,) = judged(study, [(what.method, {})], numbers, folder, basis, pool)
+        ((gain, error),) = judged(study, [(what.method, {})], numbers, folder, basis, pool)
+        own = None if error else score.gain(gain, 0.0)
         with tqdm(total=trials, initial=len(_ended(drawn)), disable=quiet, unit="trial", dynamic_ncols=True) as bar:
             while (left := trials - len(_ended(drawn))) > 0:
                 asked = [_ask(drawn, space) for _ in range(min(slots, left))]
                 settings = [(what.method, _decoded(space, one.params)) for one in asked]
                 results = judged(study, settings, numbers, folder, basis, pool)
-                for one, result in zip(asked, results, strict=True):
-                    one.set_user_attr("clients", result.clients)
-                    one.set_user_attr("error", result.error)  # before it ends: one without was cut short
-                    drawn.tell(one, None if result.error else result.gain, TrialState.FAIL if result.error else None)
+                for one, (gain, error) in zip(asked, results, strict=True):
+                    one.set_user_attr("error", error)  # before it ends: one without was cut short
+                    drawn.tell(one, None if error else gain, TrialState.FAIL if error else None)
                     bar.update()
         ended = [_trial(one, space, score) for one in _ended(drawn)]
-        found = Found(study, numbers, ended, None if own.error else score.gain(own.gain, 0.0), folder)
+        found = Found(study, numbers, ended, own, folder)
     if not found.ranked:
         reasons = "\n".join(f"{name}: {error}" for name, error in found.failures.items())
         raise RunError(f"expected at least one trial that came to its end, found none:\n{reasons}")
@@ -270,7 +268,7 @@ def _ended(drawn: optuna.Study) -> list[FrozenTrial]:
 
 def _trial(one: FrozenTrial, space: Mapping[str, BaseDistribution], score: Score) -> Trial:
     value = None if one.value is None else float(score.gain(one.value, 0.0))
-    return Trial(one.number, _decoded(space, one.params), value, one.user_attrs["clients"], one.user_attrs["error"])
+    return Trial(one.number, _decoded(space, one.params), value, one.user_attrs["error"])
 
 
 def _decoded(space: Mapping[str, BaseDistribution], params: Mapping[str, Any]) -> dict[str, Any]:

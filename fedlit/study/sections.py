@@ -5,7 +5,7 @@ self-contained HTML page.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -30,7 +30,7 @@ class Section:
         table: a table of texts; its index has the labels of rows.
         brief: the part of the table that a terminal shows; None for nothing.
         answers: the answers, each of which is shown as a card.
-        draw: returns captions with SVG pictures; only an HTML page shows these.
+        draw: returns an SVG picture; only an HTML page shows it.
         below: whether it belongs to the previous section.
     """
 
@@ -40,7 +40,7 @@ class Section:
     table: pd.DataFrame | None = None
     brief: pd.DataFrame | None = None
     answers: Sequence[Answer] = ()
-    draw: Callable[[], Mapping[str, str]] | None = None
+    draw: Callable[[], str] | None = None
     below: bool = False
 
 
@@ -72,8 +72,7 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
             "\n".join(f"- **{answer.client}**: {answer.headline}. {answer.text}." for answer in own.answers),
             "\n".join(f"- {item}" for item in own.items),
         ]
-        if any(told) or own.draw is None:
-            parts += [f"{'###' if own.below else '##'} {own.title}", *own.lines, *told]
+        parts += [f"{'###' if own.below else '##'} {own.title}", *own.lines, *told]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

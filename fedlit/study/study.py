@@ -25,10 +25,8 @@ _SHOWN = {"classification": ["auroc", "balanced_accuracy", "auprc"], "regression
 
 
 def choice_of(choose: str | Mapping[str, str], client: str) -> str:
-    """Return the metric by which a client chooses: the one for all clients, or the client's (the first one for the
-    union of several clients).
-    """
-    return choose if isinstance(choose, str) else choose.get(client) or next(iter(choose.values()))
+    """Return the metric by which a client chooses: the one for all clients, or the client's."""
+    return choose if isinstance(choose, str) else choose[client]
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,12 @@ import pandas as pd
 
 from fedlit.statistics import ALONE, JOIN, TITLES
 from fedlit.study.collect import Collected
-from fedlit.study.findings import Findings
 from fedlit.study.job import each_variant, title_of
-from fedlit.study.lift import MEAN, OTHERS, WORST, client_label
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
-from fedlit.study.units import drawn, printed
+from fedlit.study.lift import MEAN, WORST, client_label
+from fedlit.study.study import Study
 from fedlit.tasks import Score
 
-__all__ = ["MARKS", "NOTHING", "chosen_table", "cluster_table", "joining_table", "lift_table", "score_table"]
+__all__ = ["MARKS", "NOTHING", "cluster_table", "lift_table", "score_table"]
 
 NOTHING = "–"
 MARKS = {JOIN: "▲ ", ALONE: "▼ "}
@@ -83,8 +81,9 @@ def score_table(
 def _beside_paper(study: Study, method: str, client: str, score: Score, mean: float) -> str:
     if study.paper is None or (value := study.paper.value(method, client, score.name)) is None:
         return ""
-    difference = f" ({printed(score, drawn(score, mean) - value, signed=True)})" if math.isfinite(mean) else ""
-    return f"paper {printed(score, value)}{difference}" + ("†" if method in study.paper.remarks else "")
+    published = value / 100 if score.percent else value
+    difference = f" ({score.text(mean - published, signed=True)})" if math.isfinite(mean) else ""
+    return f"paper {score.text(published)}{difference}" + ("†" if method in study.paper.remarks else "")
 
 
 def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, clients: Sequence[str]) -> pd.DataFrame:
@@ -105,41 +104,11 @@ def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, c
 def _lift_cell(score: Score, own: Mapping[Any, Any] | None, most: int) -> str:
     if own is None:
         return NOTHING
-    p = own.get("p_holm", math.nan)
+    p = own["p_holm"]
     told = "" if not math.isfinite(p) else "p < 0.001" if p < 0.001 else f"p {p:.3f}"
     fewer = f"n = {own['n']}" if own["n"] < most else ""
     beside = ", ".join(filter(None, [_interval(score, own, signed=True), told, fewer]))
     return f"{MARKS.get(own['verdict'], '')}{score.text(own['mean'], signed=True)} {beside}".rstrip()
-
-
-def joining_table(found: Findings, score: Score) -> pd.DataFrame:
-    """Return who joins by who is affected: a client's own lift by its best federated method, and what the others gain,
-    with 95 % intervals.
-    """
-    own = found.left_out[(found.left_out["metric"] == score.name) & (found.left_out["method"] == BEST_FEDERATED)]
-    felt = {(row["joins"], row["client"]): row for row in own.to_dict("records")}
-    clients = [client for client in found.extremes if client in found.collected.clients_of(score.name)]
-    rows = [
-        (f"{client} joins", [
-            _lift_cell(score, felt.get((client, who)), 0)
-            for who in (client, OTHERS, *("" if name == client else name for name in clients))
-        ])
-        for client in clients
-    ]  # fmt: skip
-    return _frame(["itself", "the others, mean", *clients], rows)
-
-
-def chosen_table(study: Study, chosen: pd.DataFrame, clients: Sequence[str]) -> pd.DataFrame:
-    """Return how often each model was a client's best of its kind on validation rows."""
-    counts = chosen[chosen["without"] == ""].groupby(["best", "method", "client"]).size().to_dict()
-    kinds = ((BEST_ALONE, "alone", study.alone), (BEST_FEDERATED, "federated", study.candidates))
-    rows = [
-        (f"{kind}: {study.labels[method]}", [str(counts.get((best, method, client), 0)) for client in clients])
-        for best, kind, methods in kinds
-        if best in study.labels
-        for method in methods
-    ]
-    return _frame(clients, rows)
 
 
 def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:

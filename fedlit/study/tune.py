@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +28,9 @@ TUNING = "tuning"
 """Where runs of ``tune_seeds`` lie, in the study's folder."""
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The evaluation of a combination of settings.
-
-    Attributes:
-        gain: the value of the combination, of which larger is better; NaN if a run failed or its predictions were not
-            finite.
-        clients: maps each client to the mean over seeds of its score.
-        error: the reason why there is no value.
-    """
-
-    gain: float
-    clients: dict[str, float]
-    error: str = ""
+Judged = tuple[float, str]
+"""The value of a combination of settings, of which larger is better, and why there is none: a run failed, or its
+predictions were not finite; then the value is NaN."""
 
 
 def judged(
@@ -55,11 +44,11 @@ def judged(
     quiet: bool = True,
     say: Callable[[str], None] = nothing,
 ) -> list[Judged]:
-    """Train combinations of settings, and judge each by the mean over seeds of the clients' scores.
+    """Train combinations of settings, and judge each by the mean over seeds and clients of the metric by which a
+    client chooses.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`; each client is scored by the metric
-            that it chooses by.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
         settings: pairs of a method and the keys to change.
         seeds: the seeds of each training.
         folder: the folder of the runs; finished runs are not repeated.
@@ -81,7 +70,7 @@ def judged(
     for place, own in enumerate(planned):
         failed = [f"seed {job.seed}: {failures[job.name]}" for job in own if job.name in failures]
         why = errors.get(place) or "; ".join(failed)
-        found.append(Judged(math.nan, {}, why) if why else _judge(study, own))
+        found.append((math.nan, why) if why else _judge(study, own))
     return found
 
 
@@ -109,21 +98,18 @@ def tuning_jobs(
 
 
 def _judge(study: Study, jobs: Sequence[Job]) -> Judged:
-    gains, scores = list[float](), list[pd.Series]()
+    gains = list[float]()
     for job in jobs:
         every = validation_scores(job)
-        every = every[every["metric"].isin(list(COMPARED))]
-        own = of_choice(every, study.choose or "").set_index("client").sort_index()
+        every = every[every["metric"].isin(list(COMPARED))].sort_values("client")
         # a client without any score predicted what is not finite: then there is no value, as for a run that failed
         lost = every.groupby("client")["value"].count().eq(0).any()
-        gains.append(math.nan if lost else float(own["gain"].mean()))
-        scores.append(own["value"])
+        gains.append(math.nan if lost else float(of_choice(every, study.choose or "")["gain"].mean()))
     gain = sum(gains) / len(gains)
-    means = {str(client): float(value) for client, value in pd.DataFrame(scores).mean().items()}
     what = (
         f"its {', '.join(study.choices)} on validation is not a number: predictions that are not finite, or one class"
     )
-    return Judged(gain, means, what if math.isnan(gain) else "")
+    return gain, what if math.isnan(gain) else ""
 
 
 def tune(
@@ -165,13 +151,13 @@ def tune(
     score, methods, rows = COMPARED[study.choices[0]], {}, []
     for name, method in study.methods.items():
         tried = [(own, result) for (whose, own), result in zip(settings, found, strict=True) if whose == name]
-        known = [own for own in tried if not own[1].error]
-        best = max(known, key=lambda own: own[1].gain)[0] if known else method.combinations[0]
+        known = [(own, gain) for own, (gain, error) in tried if not error]
+        best = max(known, key=lambda own: own[1])[0] if known else method.combinations[0]
         methods[name] = replace(method, set={**method.set, **best}, tune={})
         if tried and not known:
-            say(f"{name}: no combination of settings came to its end, so it has its first ones: {tried[0][1].error}")
-        for own, result in tried:
-            rows.append((name, json.dumps(own), score.gain(result.gain, 0.0), own is best))  # as it was measured
-            if known and result.error:
-                say(f"{name}: {json.dumps(own)} has no value: {result.error}")
+            say(f"{name}: no combination of settings came to its end, so it has its first ones: {tried[0][1][1]}")
+        for own, (gain, error) in tried:
+            rows.append((name, json.dumps(own), score.gain(gain, 0.0), own is best))  # as it was measured
+            if known and error:
+                say(f"{name}: {json.dumps(own)} has no value: {error}")
     return replace(study, methods=methods, tune={}), pd.DataFrame(rows, columns=columns)

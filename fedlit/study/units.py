@@ -7,19 +7,12 @@ from typing import Any
 
 from fedlit.tasks import Score
 
-__all__ = [
-    "choice_words", "drawn", "heading", "in_percent", "in_unit", "lift_unit", "points", "printed",
-]  # fmt: skip
+__all__ = ["choice_words", "drawn", "heading", "in_percent", "in_unit", "lift_unit", "points"]
 
 
 def drawn(score: Score, value: Any) -> Any:
     """Return one or several values on the scale that is shown to the user."""
     return 100 * value if score.percent else value
-
-
-def printed(score: Score, value: float, signed: bool = False) -> str:
-    """Format a value that is already on this scale."""
-    return f"{value:{'+' if signed else ''}{'.2f' if score.percent else '.4g'}}"
 
 
 def heading(score: Score) -> str:

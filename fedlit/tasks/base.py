@@ -325,10 +325,16 @@ class Task(ABC):
         return {}
 
     @abstractmethod
+    def written(self, y: Tensor) -> dict[str, Any]:
+        """Return the target as columns for the user: ``target``, or ``target_<label>`` for each of several labels."""
+
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """Return predictions for the user, one row for each row of data: ``row``, ``target``, the predictions, and
-        ``predicted``; with several labels, ``target_<label>`` and ``predicted_<label>`` for each.
+        """Return predictions for the user, one row for each row of data: ``row``, the columns of :meth:`written`, and
+        those of :meth:`fedlit.outcomes.Outcome.columns`: probabilities, and what is predicted.
         """
+        import pandas as pd
+
+        return pd.DataFrame({"row": row, **self.written(y), **self.outcome.columns(predictions.numpy())})
 
     @classmethod
     @abstractmethod

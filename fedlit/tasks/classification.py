@@ -227,16 +227,10 @@ class Classification(Task):
         own = {str(self.classes[c]): (known == c, probability[:, c]) for c in asked}
         return {label: line for label, line in own.items() if 0 < line[0].sum() < len(known)}
 
-    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """Return ``row``, ``target`` (None if it is not among the classes), ``probability_<label>`` and
-        ``predicted``.
-        """
-        import pandas as pd
-
-        target = [self.classes[position] if position >= 0 else None for position in y.tolist()]
+    def written(self, y: Tensor) -> dict[str, Any]:
+        """Return ``target``, None if it is not among the classes."""
         # of type object, numbers stay what they are beside a None
-        own = {"row": row, "target": pd.Series(target, dtype=object)}
-        return pd.DataFrame({**own, **self.outcome.columns(predictions.numpy())})
+        return {"target": np.array([*self.classes, None], object)[y.numpy()]}
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:

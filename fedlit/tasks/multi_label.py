@@ -247,18 +247,14 @@ class MultiLabel(Task):
         each = {label: (true[rows[c], c] == 1, probability[rows[c], c]) for c, label in enumerate(self.classes)}
         return {str(label): own for label, own in each.items() if 0 < own[0].sum() < len(own[0])}
 
-    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """Return ``row``, and for each label ``target_<label>`` (None if it is unknown), ``probability_<label>`` and
-        ``predicted_<label>``, in that label's values.
-        """
-        import pandas as pd
-
-        columns: dict[str, Any] = {"row": row}
-        pairs = list(zip(self.negatives, self.positives, strict=True))
-        for c, label in enumerate(self.classes):
-            own = [None if math.isnan(value) else pairs[c][int(value)] for value in y[:, c].tolist()]
-            columns[f"{_TARGET}{label}"] = pd.Series(own, dtype=object)
-        return pd.DataFrame({**columns, **self.outcome.columns(predictions.numpy())})
+    def written(self, y: Tensor) -> dict[str, Any]:
+        """Return ``target_<label>`` for each label, in that label's values; None if it is unknown."""
+        codes = y.nan_to_num(2).long().numpy()
+        values = zip(self.classes, self.negatives, self.positives, strict=True)
+        return {
+            f"{_TARGET}{label}": np.array([no, yes, None], object)[codes[:, c]]
+            for c, (label, no, yes) in enumerate(values)
+        }
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:

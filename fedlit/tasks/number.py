@@ -113,16 +113,6 @@ class Number(Task):
 
         return score
 
-    @abstractmethod
-    def written(self, y: Tensor) -> np.ndarray:
-        """Return the target (n,) as it is written to files."""
-
-    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """Return ``row``, ``target`` and ``predicted``, in the user's units."""
-        import pandas as pd
-
-        return pd.DataFrame({"row": row, "target": self.written(y), **self.outcome.columns(predictions.numpy())})
-
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         """Return (task, predictions, y) in the user's units."""
@@ -224,9 +214,9 @@ class Regression(Number):
         """Return the target in the user's units."""
         return y.cpu().double() * self.scale + self.mean
 
-    def written(self, y: Tensor) -> np.ndarray:
+    def written(self, y: Tensor) -> dict[str, Any]:
         """Return the target rounded to a millionth of the scale, which is the precision of a standardised float32."""
-        return np.round(self.true(y).numpy(), 6 - math.ceil(math.log10(self.scale))) + 0.0
+        return {"target": np.round(self.true(y).numpy(), 6 - math.ceil(math.log10(self.scale))) + 0.0}
 
 
 @dataclass(frozen=True)
@@ -339,9 +329,9 @@ class Counts(Number):
         """Return the counts unchanged."""
         return y.cpu().double()
 
-    def written(self, y: Tensor) -> np.ndarray:
+    def written(self, y: Tensor) -> dict[str, Any]:
         """Return the counts unchanged."""
-        return y.long().numpy()
+        return {"target": y.long().numpy()}
 
 
 def _deviance(count: Tensor, rate: Tensor) -> Tensor:

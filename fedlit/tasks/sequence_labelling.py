@@ -219,17 +219,11 @@ class SequenceLabelling(Task):
         """Return each label against the rest, over positions."""
         return Classification(self.classes).ranked(*self._positions(predictions, y)[:2])
 
-    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """Return ``row``; ``target``, a text of labels (``?`` if there is none, ``!`` for one that no training read
-        has); ``probability_<label>``, a text with a number for each position, separated by blanks; and ``predicted``, a
-        text of the labels with the largest probability. Predictions after a sequence's end are meaningless.
-        """
-        import pandas as pd
-
+    def written(self, y: Tensor) -> dict[str, Any]:
+        """Return ``target``, a text of labels: ``?`` if there is none, ``!`` for one that no training read has."""
         letters = np.array([*self.classes, UNSEEN, NO_LABEL])  # −1 and −100 are the last but one, and the last
         codes = torch.where(y == IGNORED, len(self.classes) + 1, torch.where(y < 0, len(self.classes), y)).numpy()
-        target = ["".join(own) for own in letters[codes].tolist()]
-        return pd.DataFrame({"row": row, "target": target, **self.outcome.columns(predictions.numpy())})
+        return {"target": ["".join(own) for own in letters[codes].tolist()]}
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:

@@ -69,16 +69,6 @@ def test_adjusted_rand_at_its_ends() -> None:
     assert np.isnan(adjusted_rand(SPLIT, {}))
 
 
-def test_colours_stay_with_the_clients() -> None:
-    own = stable_numbers(frame(SPLIT, SPLIT, ONE, SPLIT, ALONE, SPLIT, shift=1))
-    assert own.loc["ash", [1, 2, 4, 6]].nunique() == 1 and own.loc["oak", [1, 2, 4, 6]].nunique() == 1
-    assert own.loc["ash", 1] != own.loc["oak", 1] and (own[5] == -1).all() and own[3].nunique() == 1
-    assert own[6].to_dict() == {"ash": 0, "elm": 0, "oak": 1, "yew": 1}  # the last round has the first colours
-    # one client changes sides: both clusters keep their colours
-    own = stable_numbers(frame((("a", "b", "c"), ("d", "e")), (("a", "b"), ("c", "d", "e"))))
-    assert own.loc["a"].nunique() == 1 and own.loc["e"].nunique() == 1 and own.loc["c"].nunique() == 2
-
-
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=7, max_size=7), min_size=1, max_size=6))
 def test_two_clients_have_one_colour_in_a_round_exactly_if_they_are_together(rounds: list[list[int]]) -> None:

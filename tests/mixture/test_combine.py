@@ -151,18 +151,6 @@ def test_losses_are_those_of_the_tasks_and_go_on_straight_below_the_floor() -> N
         row_loss(SequenceLabelling(("a",), 1), torch.zeros(2, 1))
 
 
-def test_a_judge_scores_as_the_task_does_whatever_the_counts() -> None:
-    rows = classes(50)
-    made, counts = rows.parts["part 1"], np.random.default_rng(0).integers(0, 3, 50)
-    for metric in ("auroc", "balanced_accuracy", "loss"):
-        repeated = Judge(rows.task, rows.y.repeat_interleave(torch.from_numpy(counts)), metric)
-        expected = repeated(np.repeat(made, counts, axis=0))
-        assert Judge(rows.task, rows.y, metric).by_counts(made)(counts) == pytest.approx(expected, rel=1e-6)
-    for metric in ("rmse", "auroc_ovo"):
-        with pytest.raises(ConfigError, match=metric):
-            Judge(rows.task, rows.y, metric)(made)
-
-
 # ---------------------------------------------------------------------- who enters
 
 
@@ -299,14 +287,6 @@ def test_the_common_choice_is_the_closed_form_and_each_client_counts_alike() -> 
                 total[name] += float((rows.loss(mixed(rows.parts, weights)).mean() - mean.mean()) / mean.std())
         (common,) = {own.common for own in choose_together(clients, ["mine", "net"], math.inf, ["net"]).values()}
         assert common == min(total, key=lambda name: total[name])
-
-
-def test_clients_do_without_their_own_network_where_that_is_better() -> None:
-    clients = {f"c{place}": numbers(place, 60, trees=0.3, net=5.0, ours=0.3) for place in range(8)}
-    (chosen,) = {own.common for own in choose_together(clients, ["trees", "net"], 100, ["net"]).values()}
-    assert chosen.endswith("without own network")
-    (lone,) = choose_together({"a": numbers(1, 50, far=1.0, ours=0.2)}, []).values()  # no own part: no going alone
-    assert lone.candidate == "ours" and dict(lone.weights) == {"ours": 1.0}
 
 
 @pytest.mark.parametrize(

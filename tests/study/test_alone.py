@@ -28,8 +28,8 @@ from fedlit.study.baselines import fit_baseline
 from fedlit.study.compare import Comparison
 from fedlit.study.job import FitAlone, Job
 from fedlit.study.parse import load_study
-from fedlit.tasks import Classification, Regression, SequenceLabelling
-from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
+from fedlit.tasks import Classification
+from fedlit.tasks.go_alone import CLASSIFIERS
 
 CONFIG, CLIENTS = "quickstart.yaml", {"data.source.init_args.clients": ["wine", "breast_cancer"]}
 TREES = {"n_estimators": [8], "min_samples_leaf": [30, 1]}
@@ -172,14 +172,6 @@ def test_a_class_that_cannot_be_meant_is_refused_early(change: dict[str, Any], w
         check_alone({"my_svm": {**SVM, **change}}, [], {"wine": Classification})
 
 
-def test_a_regressor_stays_with_the_clients_whose_task_it_fits() -> None:
-    found = {"class_path": "sklearn.neighbors.KNeighborsRegressor"}
-    check_alone({"knn": found}, [], {"a": Classification, "b": Regression})
-    model = GoAlone.read("knn", found)
-    assert model.for_task("classification") is None and model.for_task("regression") is not None
-    assert model.for_task("counts") is not None
-
-
 # ------------------------------------------------------------------ studies
 
 
@@ -208,12 +200,3 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(tmp_path: Path, ch
     study = write_study(tmp_path, **changed)
     with pytest.raises(ConfigError, match=re.escape(key)):
         load_study(str(study)).for_tasks({"wine": Classification})
-
-
-def test_a_study_that_names_nothing_has_the_mean_and_not_what_must_be_installed(tmp_path: Path) -> None:
-    path = tmp_path / "plain.yaml"
-    path.write_text("seeds: 1\nmethods: {local: {config: quickstart.yaml}}\n", encoding="utf-8")
-    own = load_study(str(path)).for_tasks({"a": Classification})
-    assert list(own.baselines or {}) == ["extra_trees", "gradient_boosting", "logistic_regression", "trees_and_linear"]
-    assert own.small == 500 and own.folds == 0
-    assert load_study(str(path)).for_tasks({"a": SequenceLabelling}).baselines == {}  # there are none to take a mean of

@@ -52,19 +52,3 @@ def test_the_spread_is_the_standard_error_of_a_share() -> None:
     drawn = bootstrap_scores(read(predictions(0)), 600)["ash", "accuracy"]
     share = drawn.mean()
     assert drawn.std() == pytest.approx(math.sqrt(share * (1 - share) / 200), rel=0.1)
-
-
-def test_labels_that_are_numbers_stay_what_they_are_beside_unknown_ones() -> None:
-    frame = Classification((3, 7)).frame(
-        np.arange(3), torch.tensor([0, -1, 1]), torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]])
-    )
-    own = frame.astype({"target": "string", "predicted": "string"}).assign(client="ash")
-    assert own["target"].tolist() == ["3", pd.NA, "7"] and own["predicted"].tolist() == ["3", "3", "7"]
-    assert bootstrap_scores(read(own), 50)["ash", "accuracy"].max() == 1.0
-
-
-def test_predictions_that_are_not_finite_have_no_score() -> None:
-    lost = predictions(0)
-    lost.loc[lost["client"] == "ash", lost.columns.str.startswith("probability")] = math.nan
-    drawn = bootstrap_scores(read(lost), 5)
-    assert drawn["ash"].isna().all(axis=None) and drawn["birch"].notna().all(axis=None)

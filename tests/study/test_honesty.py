@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fedlit.errors import ConfigError
 from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES, Estimate, estimate
 from fedlit.study.answer import Answer, summary
 from fedlit.study.lift import flat, judged
@@ -39,9 +38,3 @@ def test_a_verdict_needs_three_seeds_and_a_lift_that_matters(
     answer = Answer(study, "ward", "auroc", 0.9 + lift.mean, 0.9, {**flat(lift), "verdict": kind}, (None, None))
     assert answer.title == TITLES[kind] and ("needs 3" in answer.why) == (len(values) < 3)
     assert summary([answer]).startswith("Of 1 client, ") and "(ward)" in summary([answer])
-
-
-def test_the_smallest_lift_that_matters_must_be_one() -> None:
-    for wrong in (-0.1, 100.0, float("nan")):
-        with pytest.raises(ConfigError, match="matters"):
-            Study({"local": Method("quickstart.yaml")}, seeds=[1], matters=wrong)

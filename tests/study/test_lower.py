@@ -141,12 +141,6 @@ def test_resamples_count_the_same_way(found: Comparison) -> None:
     assert scores.resamples("gl", MEAN, "rmse", (1,)).tolist() == [1.5, 4.0]  # type: ignore[union-attr]
 
 
-def test_an_answer_is_over_the_best_alone_that_validation_chose(found: Comparison) -> None:
-    first, second = found.answers
-    assert (first.client, first.usual[1], first.lift["mean"]) == ("a", "other", -1.5)
-    assert second.lift["mean"] == -0.75
-
-
 def test_what_a_study_leaves_open_comes_from_the_tasks() -> None:
     whole = Study({"local": Method("a.yaml"), "gl": Method("b.yaml")}, seeds=[1])
     alike = whole.for_tasks({"a": Classification, "b": Classification})

@@ -70,9 +70,8 @@ def test_values_are_those_of_the_runs_and_the_best_is_the_best_on_validation(fou
         assert own.shape == (2, 2)
         values[trial.number] = trial.value
         assert trial.value == pytest.approx(own.mean(axis=1).mean(), abs=1e-12)
-        assert trial.clients == pytest.approx(own.mean().to_dict(), abs=1e-12)
     assert len(values) > 1 and found.best.number == max(values, key=values.__getitem__)
-    assert found.own == pytest.approx(scores(found, Trial(0, {}, 0, {}, "")).mean(axis=1).mean(), abs=1e-12)
+    assert found.own == pytest.approx(scores(found, Trial(0, {}, 0, "")).mean(axis=1).mean(), abs=1e-12)
 
 
 def test_trials_that_fail_are_named_and_the_others_count(found: Found) -> None:
@@ -121,18 +120,15 @@ def test_a_lost_client_leaves_a_trial_without_a_value(found: Found, monkeypatch:
 
     monkeypatch.setattr(tune, "validation_scores", lost)
     (own,) = judged(found.study, [("gl", found.best.params)], [1, 2], found.folder, Basis(found.study), 1)
-    assert np.isnan(own.gain) and "auroc" in own.error
+    assert np.isnan(own[0]) and "auroc" in own[1]
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"exchange.rate": {"low": 0.5}}, "exchange.rate"),
-    ({"exchange.rate": {"low": 0.5, "high": 1.0, "choices": [1]}}, "exchange.rate"),
     ({"exchange.rate": {"low": 1.0, "high": 0.5}}, "exchange.rate"),
     ({"model.optimizer.lr": {"low": 0, "high": 0.1, "log": True}}, "model.optimizer.lr"),
     ({"model.optimizer.lr": {"low": "little", "high": 0.1}}, "model.optimizer.lr"),
-    ({"exchange.rate": {"low": True, "high": 2}}, "exchange.rate"),
     ({"exchange.every": {"choices": []}}, "exchange.every"),
-    ({"exchange.every": {"choices": ["step", "step"]}}, "exchange.every"),
     ({"seed": {"low": 1, "high": 9}}, "seed"),
     ({"exchange.rate": {}, "seed": {"choices": [1]}}, r"exchange.rate: .*\n.*search.space.seed"),
     ({}, "search.space"),

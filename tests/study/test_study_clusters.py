@@ -14,7 +14,6 @@ from fedlit.explain.clusters import judged
 from fedlit.files import read_named
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.tables import cluster_table
-from fedlit.study.words import times
 
 CONFIG = """\
 seed: 1
@@ -50,6 +49,10 @@ methods:
     config: alike.yaml
     set: {exchange.rule: {class_path: fedlit.Agglomerative, init_args: {after: 1, distance: 1.0}}}
     tune: {model.optimizer.lr: [0.1, 0.2]}
+  pooled:
+    config: alike.yaml
+    pooled: true
+    set: {data.pool: true, data.align: both, exchange.federated: [], exchange.rule: fedlit.Mean}
 scenarios:
   flipped: {}
   alike: {set: {data.source.concepts: 1}}
@@ -109,14 +112,16 @@ def test_the_study_says_who_belongs_together(found: Comparison) -> None:
     rows = cells(found)
     assert list(rows) == ["IFCA <2>", *(name.replace("apart", "Apart") for name in TUNED)]
     assert rows["IFCA <2>"] == ["1", "2.0", "1.000", "100 %"]
-    done = json.loads((found.folder / "runs" / "ifca" / "seed_1" / "DONE").read_text(encoding="utf-8"))
-    cost = times(found).loc["IFCA <2>"]
-    assert cost["runs"] == "1" and times(found).loc["Local", "MB an exchange"] == "–"
-    assert float(cost["s an exchange"]) == pytest.approx(done["exchange"]["seconds"] / 2, rel=5e-3)
-    assert float(cost["MB an exchange"]) == pytest.approx(done["exchange"]["bytes"] / 2 / 1e6, rel=5e-3)
     text = (found.folder / "tables.md").read_text(encoding="utf-8")
     assert "## Who belongs together" in text
     assert "Who belongs together:" in str(found)
+
+
+def test_pooled_rows_are_scored_for_each_client_and_nobody_could_join_them(found: Comparison) -> None:
+    assert found.collected.clients == ["c01", "c02", "c03", "c04"] and found.study.candidates == ["ifca", "apart"]
+    scores = pd.read_csv(found.folder / "runs" / "pooled" / "seed_1" / "scores.csv")
+    assert set(scores["client"]) == set(found.collected.clients)
+    assert found.estimates.query("method == 'pooled' and metric == 'auroc'")["mean"].between(0, 1).all()
 
 
 def test_of_several_runs_the_table_has_means_and_says_what_is_not_known(found: Comparison) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from scipy.stats import friedmanchisquare, rankdata
+from scipy.stats import rankdata
 from study.conftest import LR, METHODS, RATES, write_study
 
 from fedlit.__main__ import main
@@ -26,7 +26,7 @@ from fedlit.study.lift import Scores
 from fedlit.study.method import Method
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, plan_jobs
-from fedlit.study.ranks import Ranks, rank_table
+from fedlit.study.ranks import Ranks
 from fedlit.study.runner import run_jobs
 from fedlit.study.study import BEST_FEDERATED
 from fedlit.study.tune import TUNED, TUNING
@@ -247,17 +247,6 @@ def test_scenarios_are_ranked_together(command: tuple[Path, str]) -> None:
         "local" in ranks.index
         and "Not ranked, for they lack a client's score, or that of a seed: Broken." in command[1]
     )
-
-
-def test_equals_share_a_rank_and_friedman_is_scipys(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    values = pd.DataFrame(rng.normal(size=(12, 4)), columns=list("abcd"))
-    values["d"] = values["a"]
-    found = rank_table(values, higher_is_better=False, resamples=200)
-    assert np.allclose(found["rank"].sort_index(), rankdata(values.to_numpy(), axis=1).mean(0))
-    assert rank_table(pd.DataFrame({"a": [1.0] * 5, "b": [0.0] * 5})).loc["a"].tolist() == [1.0, 1.0, 1.0]
-    monkeypatch.setattr(Ranks, "values", values)
-    assert Ranks({}).p == pytest.approx(friedmanchisquare(*values.to_numpy().T).pvalue)
 
 
 def test_a_method_that_lacks_a_seed_is_not_ranked() -> None:

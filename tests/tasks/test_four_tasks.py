@@ -14,7 +14,7 @@ import torch
 from federations import SmallNet, different, weights
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
-from fedlit import CHFL, IFedAvg, load
+from fedlit import CHFL, IFedAvg
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, check_tables
@@ -25,7 +25,6 @@ from fedlit.nn import MLP
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
 from fedlit.study.bootstrap import bootstrap_scores, read_tested
-from fedlit.study.compare import compare
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
@@ -189,50 +188,3 @@ def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
     assert all(torch.allclose(plain[name], stacked[name], atol=1e-5) for name in plain)
     scored = [pd.DataFrame(run.loop.results["validation"].scores) for run in runs]
     pd.testing.assert_frame_equal(*scored, rtol=1e-4)
-
-
-STUDY = """\
-about: Four tasks.
-seeds: 1:1
-leave_one_out: true
-methods:
-  local: {label: Local, config: four.yaml, set: {exchange.federated: []}}
-  gl: {label: Shared core, config: four.yaml}
-baselines:
-  extra_trees: {n_estimators: [5]}
-  gradient_boosting: {max_iter: [3]}
-  logistic_regression: {C: [1.0]}
-  poisson_regression: {alpha: [0.1]}
-  ridge: {alpha: [1.0]}
-bootstrap: 10
-"""
-
-
-@pytest.mark.full
-def test_a_study_of_four_tasks_makes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for client in FOUR:
-        rows_of(client).to_csv(f"{client}.csv", index=False)
-    # a local baseline of some tasks then sees the labels first, a federation the number
-    order = ("number", "labels", "count", "class")
-    (tmp_path / "four.yaml").write_text(
-        "data:\n  source:\n    class_path: fedlit.Tables\n    init_args:\n"
-        f"      files: {{{', '.join(f'{client}: {client}.csv' for client in order)}}}\n"
-        "      target: {class: ill, count: visits, labels: [died, back, rare], number: price}\n"
-        "      task: {count: counts, number: regression}\n"
-        "  batches: 4\n"
-        "model:\n  client:\n    class_path: fedlit.FederatedClient\n"
-        "    init_args: {network: {class_path: fedlit.MLP, init_args: {hidden: [8, 8]}}}\n"
-        "exchange: {federated: [core]}\ntrainer: {max_epochs: 3}\n"
-    )
-    (tmp_path / "study.yaml").write_text(STUDY)
-    found = compare("study.yaml", out=tmp_path / "out", jobs=1, quiet=True)
-    assert not found.failures
-    alone = found.collected.results.query("method == 'poisson_regression' and metric == 'deviance' and split == 'test'")
-    assert alone["client"].tolist() == ["count"] and alone["value"].between(0, 2).all()
-    trees = found.collected.results.query("method == 'extra_trees' and split == 'test'")
-    assert set(trees["client"]) == set(FOUR)
-    report = (tmp_path / "out" / "report.html").read_text()
-    assert "died, back, rare (yes or no, each)" in report and "Poisson deviance" in report
-    assert not math.isnan(found.lift.query("client == 'count'")["mean"].iloc[0])
-    assert load("four.yaml").describe().clients["labels"]["positive"] == [1, "yes", 1]

@@ -172,11 +172,6 @@ def test_zeros_alone_have_no_rate_but_a_pooled_one() -> None:
         assert bool((rates > 0).all()) and bool((rates < 0.01).all())
 
 
-def test_a_fingerprint_knows_the_targets_unit() -> None:
-    (one,), (other,) = (encode([table("one", values, "regression")]) for values in (MANY, 2 * MANY))
-    assert torch.equal(one.train.y, other.train.y) and one.fingerprint() != other.fingerprint()
-
-
 @pytest.mark.parametrize(
     ("task", "message"),
     [

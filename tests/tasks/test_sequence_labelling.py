@@ -103,16 +103,6 @@ def test_batches_give_the_mean_over_positions_and_a_site_its_own_labels() -> Non
     assert TASK.at((0, 2)).classes == ("a", "c")
 
 
-def test_predictions_are_texts_of_positions() -> None:
-    logits, y = drawn(5, 6, "abcd?")
-    predictions = TASK.predict(logits)
-    frame = TASK.frame(np.arange(6), y, predictions)
-    assert list(frame) == ["row", "target", "probability_a", "probability_b", "probability_c", "predicted"]
-    first = predictions[0].unflatten(0, (LENGTH, 3))
-    assert frame["predicted"][0] == "".join(LABELS[code] for code in first.argmax(1).tolist())
-    assert [float(own) for own in frame["probability_b"][0].split()] == pytest.approx(first[:, 1].tolist())
-
-
 def target(*texts: object) -> pd.Series:
     return pd.Series(list(texts), name="labels", dtype=object)
 
