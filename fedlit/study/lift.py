@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -114,10 +113,6 @@ class Scores:
         resamples = self.resamples(method, who, metric, tuple(own.index))
         return estimate(own.to_numpy(), ratio=self.ratio(who), resamples=resamples)
 
-    def least(self, reference: str, who: Who, metric: str, matters: float, without: str = "") -> float:
-        """Return the smallest lift over a reference that matters (see :meth:`fedlit.tasks.Score.least_lift`)."""
-        return COMPARED[metric].least_lift(matters, float(self.values(reference, who, metric, without).mean()))
-
     def lift(self, method: str, reference: str, who: Who, metric: str, without: str = "") -> tuple[Estimate, Numbers]:
         """Return the estimate of the differences by seed (how much better the method is than the reference), and these
         differences.
@@ -170,27 +165,30 @@ def lifts(study: Study, scores: Scores) -> pd.DataFrame:
     references = dict.fromkeys([study.reference, *map(study.reference_of, methods), *study.bars])
     for metric in study.all_metrics:
         for reference in references:
-            own = [method for method in methods if reference in (study.reference_of(method), *study.bars)]
-            rows += _family(scores, metric, reference, own, study.matters)
+            family = [
+                {"metric": metric, "reference": reference, "method": method, "client": client, **found}
+                for method in methods
+                if reference in (study.reference_of(method), *study.bars)
+                for client in scores.clients
+                if (found := _compared(scores, study.matters, method, reference, client, metric))
+            ]
+            # mean and worst of the same clients, and the best of the same methods, are no further questions
+            repeats = [row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family]
+            counted = [float("nan") if repeat else row["p"] for repeat, row in zip(repeats, family, strict=True)]
+            rows += [{**row, "p_holm": adjusted} for row, adjusted in zip(family, holm(counted), strict=True)]
     columns = ["metric", "reference", "method", "client", *flat(estimate([])), "p", "p_holm", "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _family(
-    scores: Scores, metric: str, reference: str, methods: Sequence[str], matters: float
-) -> list[dict[str, Any]]:
-    family: list[dict[str, Any]] = []
-    for method in methods:
-        for client in scores.clients:
-            own, differences = scores.lift(method, reference, client, metric)
-            if own.n:
-                least = scores.least(reference, client, metric, matters)
-                key = {"metric": metric, "reference": reference, "method": method, "client": client}
-                family.append({**key, **flat(own), "p": wilcoxon(differences), "verdict": judged(own, least)})
-    # mean and worst of the same clients, and the best of the same methods, are no further questions
-    repeats = [row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family]
-    counted = [float("nan") if repeat else row["p"] for repeat, row in zip(repeats, family, strict=True)]
-    return [{**row, "p_holm": adjusted} for row, adjusted in zip(family, holm(counted), strict=True)]
+def _compared(
+    scores: Scores, matters: float, method: str, reference: str, who: Who, metric: str, without: str = ""
+) -> dict[str, Any] | None:
+    """Return a lift with its p-value and verdict as columns of a table; None if no seed has both scores."""
+    own, differences = scores.lift(method, reference, who, metric, without)
+    if not own.n:
+        return None
+    least = COMPARED[metric].least_lift(matters, float(scores.values(reference, who, metric, without).mean()))
+    return {**flat(own), "p": wilcoxon(differences), "verdict": judged(own, least)}
 
 
 def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
@@ -212,28 +210,17 @@ def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for metric in study.all_metrics if study.leave_one_out else ():
         for client in scores.collected.clients_of(metric):
-            for method, felt, own, least in _felt(study, scores, metric, client):
-                if own.n:
-                    row = {"metric": metric, "method": method, "joins": client, "client": felt}
-                    rows.append({**row, **flat(own), "verdict": judged(own, least)})
+            others = [name for name in scores.collected.clients_of(metric) if name != client]
+            everyone: list[tuple[str, Who]] = [(OTHERS, tuple(others)), *((name, name) for name in others)]
+            for method in (BEST_FEDERATED, *study.candidates):
+                alone = study.best_alone if method == BEST_FEDERATED else study.reference_of(method)
+                felt = {client: _compared(scores, study.matters, method, alone, client, metric)}
+                for name, who in everyone if others else ():
+                    felt[name] = _compared(scores, study.matters, method, method, who, metric, client)
+                key = {"metric": metric, "method": method, "joins": client}
+                rows += [{**key, "client": name, **found} for name, found in felt.items() if found]
     columns = ["metric", "method", "joins", "client", *flat(estimate([])), "verdict"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def _felt(study: Study, scores: Scores, metric: str, client: str) -> Iterator[tuple[str, str, Estimate, float]]:
-    """Yield (method, affected client, lift, smallest lift that matters), first for the joining client, then for the
-    mean over the others, then for each of them.
-    """
-    collected = scores.collected
-    others = [name for name in collected.clients_of(metric) if name != client]
-    for method in (BEST_FEDERATED, *study.candidates):
-        alone = study.best_alone if method == BEST_FEDERATED else study.reference_of(method)
-        least = scores.least(alone, client, metric, study.matters)
-        yield method, client, scores.lift(method, alone, client, metric)[0], least
-        everyone: list[tuple[str, Who]] = [(OTHERS, tuple(others)), *((name, name) for name in others)]
-        for name, who in everyone if others else ():
-            least = scores.least(method, who, metric, study.matters, client)
-            yield method, name, scores.lift(method, method, who, metric, client)[0], least
 
 
 def judged(lift: Estimate, least: float) -> str:

@@ -20,16 +20,16 @@ __all__ = ["MARKS", "NOTHING", "cluster_table", "lift_table", "score_table"]
 NOTHING = "–"
 MARKS = {JOIN: "▲ ", ALONE: "▼ "}
 """Before a lift: its verdict, where that is to join or to stay alone."""
-_Rows = list[tuple[str, list[str]]]
 
 
-def _frame(head: Sequence[str], rows: _Rows) -> pd.DataFrame:
-    return pd.DataFrame([cells for _, cells in rows], [label for label, _ in rows], list(head), dtype=object)
-
-
-def _by_client(frame: pd.DataFrame) -> dict[tuple[str, str], Mapping[Any, Any]]:
-    """Map each (method, client) to its row."""
-    return {(own["method"], own["client"]): own for own in frame.to_dict("records")}
+def _by_method(study: Study, own: pd.DataFrame, texts: Sequence[str], clients: Sequence[str]) -> pd.DataFrame:
+    """Return a table of methods by clients, given the rows of estimates and a text for each."""
+    wide = own.assign(text=texts)[own["client"].isin(list(clients))].pivot(
+        index="method", columns="client", values="text"
+    )
+    known = [method for method in study.labels if method in wide.index]
+    wide = wide.reindex(index=known, columns=list(clients)).fillna(NOTHING).astype(object)
+    return wide.rename(index=study.labels, columns=client_label)
 
 
 def _interval(score: Score, own: Mapping[Any, Any], signed: bool) -> str:
@@ -51,31 +51,20 @@ def score_table(
         clients: the clients of the columns.
         short: whether to show mean ± sd only.
     """
-    most, found = estimates["n"].max(), _by_client(estimates[estimates["metric"] == score.name])
+    most, own = estimates["n"].max(), estimates[estimates["metric"] == score.name]
 
-    def cell(method: str, client: str) -> str:
-        own = found.get((method, client))
-        if own is None:
-            return NOTHING
-        parts = [score.text(own["mean"])]
-        if not math.isfinite(own["mean"]):
+    def cell(row: Mapping[Any, Any]) -> str:
+        parts = [score.text(row["mean"])]
+        if not math.isfinite(row["mean"]):
             parts.append("not finite")
-        elif math.isfinite(own["sd"]):
-            parts.append(f"± {score.text(own['sd'])}")
-        if not short:
-            parts.append(_interval(score, own, signed=False))
-        parts.append(f"n = {own['n']}" if own["n"] < most else "")
-        if not short:
-            parts.append(_beside_paper(study, method, client, score, own["mean"]))
+        elif math.isfinite(row["sd"]):
+            parts.append(f"± {score.text(row['sd'])}")
+        parts += [] if short else [_interval(score, row, signed=False)]
+        parts.append(f"n = {row['n']}" if row["n"] < most else "")
+        parts += [] if short else [_beside_paper(study, row["method"], row["client"], score, row["mean"])]
         return " ".join(filter(None, parts))
 
-    known = {method for method, client in found if client in clients}
-    rows = [
-        (label, [cell(method, client) for client in clients])
-        for method, label in study.labels.items()
-        if method in known
-    ]
-    return _frame([client_label(client) for client in clients], rows)
+    return _by_method(study, own, list(map(cell, own.to_dict("records"))), clients)
 
 
 def _beside_paper(study: Study, method: str, client: str, score: Score, mean: float) -> str:
@@ -91,19 +80,14 @@ def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, c
     number of clients with each verdict.
     """
     own = lift[(lift["metric"] == score.name) & (lift["reference"] == reference)]
-    found, most = _by_client(own), own["n"].max()
-    verdicts = own[~own["client"].isin([MEAN, WORST])].groupby("method")["verdict"].value_counts().to_dict()
-    rows = []
-    for method in own["method"].unique():
-        cells = [_lift_cell(score, found.get((method, client)), most) for client in clients]
-        counts = " / ".join(str(verdicts.get((method, kind), 0)) for kind in TITLES)
-        rows.append((study.labels[method], [*cells, counts]))
-    return _frame([*map(client_label, clients), " / ".join(TITLES)], rows)
+    texts = [_lift_cell(score, row, own["n"].max()) for row in own.to_dict("records")]
+    kinds = own[~own["client"].isin([MEAN, WORST])].groupby("method")["verdict"].value_counts().unstack(fill_value=0)
+    kinds = kinds.reindex(columns=list(TITLES), fill_value=0).rename(index=study.labels)
+    counts = kinds.apply(lambda row: " / ".join(map(str, row)), axis=1)
+    return _by_method(study, own, texts, clients).assign(**{" / ".join(TITLES): counts})
 
 
-def _lift_cell(score: Score, own: Mapping[Any, Any] | None, most: int) -> str:
-    if own is None:
-        return NOTHING
+def _lift_cell(score: Score, own: Mapping[Any, Any], most: int) -> str:
     p = own["p_holm"]
     told = "" if not math.isfinite(p) else "p < 0.001" if p < 0.001 else f"p {p:.3f}"
     fewer = f"n = {own['n']}" if own["n"] < most else ""
@@ -116,12 +100,13 @@ def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
     if collected.clusters.empty:
         return None
     labels = {title_of(name, tuned): title_of(study.labels[name], tuned) for name, tuned in each_variant(study)}
-    rows: _Rows = []
+    rows = {}
     for title, own in collected.clusters.groupby("method", sort=False):
         runs = own.groupby("seed").agg({"cluster": "nunique", "adjusted_rand": "first"})
         index, right = runs["adjusted_rand"].dropna(), NOTHING
         if len(index):
             right = f"{100 * (index > 1 - 1e-9).mean():.0f} %"
         told = f"{index.mean():.3f}" if len(index) else NOTHING
-        rows.append((labels[str(title)], [str(len(runs)), f"{runs['cluster'].mean():.1f}", told, right]))
-    return _frame(["runs", "clusters", "adjusted Rand index", "runs with index 1"], rows)
+        rows[labels[str(title)]] = [str(len(runs)), f"{runs['cluster'].mean():.1f}", told, right]
+    columns = ["runs", "clusters", "adjusted Rand index", "runs with index 1"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
