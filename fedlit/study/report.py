@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from fedlit.show.canvas import canvas, svg_text
+from fedlit.show.effects import plot_intervals
 from fedlit.study.answer import summary
 from fedlit.study.findings import MANY, Findings
+from fedlit.study.lift import WORST, client_label
 from fedlit.study.sections import Section
 from fedlit.study.seeds import seed_words
 from fedlit.study.study import BEST_ALONE, HINDSIGHT
 from fedlit.study.tables import cluster_table, lift_table, score_table
-from fedlit.study.units import choice_words, in_percent, in_unit, lift_unit
-from fedlit.study.words import clients_table, glossary, paper_notes, provenance
+from fedlit.study.units import choice_words, drawn, in_percent, in_unit, lift_unit
+from fedlit.study.words import clients_table, glossary, paper_notes, provenance, times
+from fedlit.tasks import Score
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["sections", "title_of_report"]
 
@@ -50,16 +58,30 @@ def _answers(found: Findings) -> Iterator[Section]:
         )
         told = f"**{summary(found.answers, few=len(found.answers) <= MANY)}.**"
         shown = [answer for answer in found.answers if answer.client in found.extremes]
-        yield Section("Should this client join?", [told, about], answers=shown, draw=lambda: _picture(found))
+        yield Section("Should this client join?", [told, about], answers=shown)
 
 
-def _picture(found: Findings) -> str:
-    """Return the lifts of the clients on one scale, narrow enough for a phone."""
-    with canvas(4.1, 0.42 * len(found.extremes) + 0.8) as figure:
-        axes = found.plot(figure.subplots())
+def _pictures(found: Findings, score: Score) -> dict[str, str]:
+    """Return the methods' scores with 95 % intervals for each client, and the lifts of all clients."""
+    made = {}
+    for client in (name for name in found.clients_of(score) if name != WORST):
+        own = found.estimates.query("metric == @score.name and client == @client")
+        ends = [drawn(score, own[end]) for end in ("mean", "low", "high")]
+        names = own["method"].map(found.study.labels).tolist()
+        plot = partial(plot_intervals, names, *ends, in_unit(score), zero=False)
+        made[client_label(client)] = _svg(len(own), plot)
+    if found.answers:
+        made["Lift of the best federated method"] = _svg(len(found.extremes), found.plot)
+    return made
+
+
+def _svg(rows: int, plot: Callable[..., Axes]) -> str:
+    """Return a picture of intervals that is narrow enough for a phone."""
+    with canvas(4.1, 0.42 * rows + 0.8) as figure:
+        axes = plot(axes=figure.subplots())
         axes.set_yticks(axes.get_yticks(), [textwrap.fill(name.get_text(), 20) for name in axes.get_yticklabels()])
         axes.locator_params(axis="x", nbins=4)
-        return svg_text(figure, "Lift of the best federated method, by client")
+        return svg_text(figure, axes.get_xlabel())
 
 
 def _scores(found: Findings) -> Iterator[Section]:
@@ -72,6 +94,7 @@ def _scores(found: Findings) -> Iterator[Section]:
             [*spread, *paper_notes(study)],
             table=score_table(study, found.estimates, score, clients),
             brief=score_table(study, found.estimates, score, clients, short=True) if main else None,
+            draw=partial(_pictures, found, score) if main else None,
         )
         for reference in found.lift["reference"].unique():
             own = lift_table(study, found.lift, score, reference, clients)
@@ -91,7 +114,11 @@ def _together(found: Findings) -> Iterator[Section]:
 
 def _closing(found: Findings) -> Iterator[Section]:
     yield Section("Glossary", items=glossary())
-    yield Section("How this was made", items=provenance(found))
+    about = (
+        "Means over runs. The time of a run is that of training, choosing and scoring, where it was not interrupted. "
+        "An exchange costs what all clients together send and receive."
+    )
+    yield Section("How this was made", [about], provenance(found), times(found))
 
 
 _PARTS = (_opening, _answers, _scores, _together, _closing)

@@ -5,7 +5,7 @@ self-contained HTML page.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -30,7 +30,7 @@ class Section:
         table: a table of texts; its index has the labels of rows.
         brief: the part of the table that a terminal shows; None for nothing.
         answers: the answers, each of which is shown as a card.
-        draw: returns an SVG picture; only an HTML page shows it.
+        draw: returns captions with SVG pictures; only an HTML page shows these.
         below: whether it belongs to the previous section.
     """
 
@@ -40,7 +40,7 @@ class Section:
     table: pd.DataFrame | None = None
     brief: pd.DataFrame | None = None
     answers: Sequence[Answer] = ()
-    draw: Callable[[], str] | None = None
+    draw: Callable[[], Mapping[str, str]] | None = None
     below: bool = False
 
 

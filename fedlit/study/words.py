@@ -4,6 +4,7 @@ made.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from fedlit.study.findings import Findings
 from fedlit.study.frames import OUT_OF_FOLD
 from fedlit.study.study import Study
 
-__all__ = ["clients_table", "glossary", "guard_notes", "one_class_notes", "paper_notes", "provenance"]
+__all__ = [
+    "clients_table", "glossary", "guard_notes", "one_class_notes", "paper_notes", "provenance", "times",
+]  # fmt: skip
 
 _MOST_NAMED = 6  # methods in one line
 
@@ -128,3 +131,20 @@ def provenance(found: Findings) -> list[str]:
             for name, own in without.items()
         ]
     return lines
+
+
+def times(found: Findings) -> pd.DataFrame:
+    """Return, for each method, its number of runs, their mean time, and the cost of an exchange."""
+    records = found.collected.records
+    told = records.reindex(columns=["exchange"])["exchange"]
+    costs = pd.DataFrame([own if isinstance(own, dict) else {} for own in told], records.index)
+    costs = costs.reindex(columns=["rounds", "seconds", "bytes"]).astype(float)  # of no round NaN
+    each = pd.DataFrame({
+        "method": records["method"],
+        "s a run": records["seconds"].astype(float),
+        "s an exchange": costs["seconds"] / costs["rounds"],
+        "MB an exchange": costs["bytes"] / costs["rounds"] / 1e6,
+    })  # fmt: skip
+    means = each.groupby("method").mean().map(lambda value: f"{value:.3g}" if math.isfinite(value) else "–")
+    means.insert(0, "runs", each["method"].value_counts().map(str))
+    return means.reindex([method for method in found.study.labels if method in means.index]).rename(found.study.labels)

@@ -14,6 +14,7 @@ from fedlit.explain.clusters import judged
 from fedlit.files import read_named
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.tables import cluster_table
+from fedlit.study.words import times
 
 CONFIG = """\
 seed: 1
@@ -112,6 +113,11 @@ def test_the_study_says_who_belongs_together(found: Comparison) -> None:
     rows = cells(found)
     assert list(rows) == ["IFCA <2>", *(name.replace("apart", "Apart") for name in TUNED)]
     assert rows["IFCA <2>"] == ["1", "2.0", "1.000", "100 %"]
+    done = json.loads((found.folder / "runs" / "ifca" / "seed_1" / "DONE").read_text(encoding="utf-8"))
+    cost = times(found).loc["IFCA <2>"]
+    assert cost["runs"] == "1" and times(found).loc["Local", "MB an exchange"] == "–"
+    assert float(cost["s an exchange"]) == pytest.approx(done["exchange"]["seconds"] / 2, rel=5e-3)
+    assert float(cost["MB an exchange"]) == pytest.approx(done["exchange"]["bytes"] / 2 / 1e6, rel=5e-3)
     text = (found.folder / "tables.md").read_text(encoding="utf-8")
     assert "## Who belongs together" in text
     assert "Who belongs together:" in str(found)
