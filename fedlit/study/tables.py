@@ -23,13 +23,11 @@ MARKS = {JOIN: "▲ ", ALONE: "▼ "}
 
 
 def _by_method(study: Study, own: pd.DataFrame, texts: Sequence[str], clients: Sequence[str]) -> pd.DataFrame:
-    """Return a table of methods by clients, given the rows of estimates and a text for each."""
-    wide = own.assign(text=texts)[own["client"].isin(list(clients))].pivot(
-        index="method", columns="client", values="text"
-    )
+    """Return a table of methods (by name) by clients, given the rows of estimates and a text for each."""
+    shown = own.assign(text=texts)[own["client"].isin(list(clients))]
+    wide = shown.pivot(index="method", columns="client", values="text")
     known = [method for method in study.labels if method in wide.index]
-    wide = wide.reindex(index=known, columns=list(clients)).fillna(NOTHING).astype(object)
-    return wide.rename(index=study.labels, columns=client_label)
+    return wide.reindex(index=known, columns=list(clients)).fillna(NOTHING).rename(columns=client_label)
 
 
 def _interval(score: Score, own: Mapping[Any, Any], signed: bool) -> str:
@@ -64,7 +62,7 @@ def score_table(
         parts += [] if short else [_beside_paper(study, row["method"], row["client"], score, row["mean"])]
         return " ".join(filter(None, parts))
 
-    return _by_method(study, own, list(map(cell, own.to_dict("records"))), clients)
+    return _by_method(study, own, list(map(cell, own.to_dict("records"))), clients).rename(index=study.labels)
 
 
 def _beside_paper(study: Study, method: str, client: str, score: Score, mean: float) -> str:
@@ -81,10 +79,12 @@ def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, c
     """
     own = lift[(lift["metric"] == score.name) & (lift["reference"] == reference)]
     texts = [_lift_cell(score, row, own["n"].max()) for row in own.to_dict("records")]
-    kinds = own[~own["client"].isin([MEAN, WORST])].groupby("method")["verdict"].value_counts().unstack(fill_value=0)
-    kinds = kinds.reindex(columns=list(TITLES), fill_value=0).rename(index=study.labels)
-    counts = kinds.apply(lambda row: " / ".join(map(str, row)), axis=1)
-    return _by_method(study, own, texts, clients).assign(**{" / ".join(TITLES): counts})
+    verdicts = own[~own["client"].isin([MEAN, WORST])].groupby("method")["verdict"].value_counts().to_dict()
+    table = _by_method(study, own, texts, clients)
+    table[" / ".join(TITLES)] = [
+        " / ".join(str(verdicts.get((method, kind), 0)) for kind in TITLES) for method in table.index
+    ]
+    return table.rename(index=study.labels)
 
 
 def _lift_cell(score: Score, own: Mapping[Any, Any], most: int) -> str:
@@ -100,13 +100,13 @@ def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
     if collected.clusters.empty:
         return None
     labels = {title_of(name, tuned): title_of(study.labels[name], tuned) for name, tuned in each_variant(study)}
-    rows = {}
+    titles, rows = list[str](), []
     for title, own in collected.clusters.groupby("method", sort=False):
         runs = own.groupby("seed").agg({"cluster": "nunique", "adjusted_rand": "first"})
         index, right = runs["adjusted_rand"].dropna(), NOTHING
         if len(index):
             right = f"{100 * (index > 1 - 1e-9).mean():.0f} %"
         told = f"{index.mean():.3f}" if len(index) else NOTHING
-        rows[labels[str(title)]] = [str(len(runs)), f"{runs['cluster'].mean():.1f}", told, right]
-    columns = ["runs", "clusters", "adjusted Rand index", "runs with index 1"]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+        titles.append(labels[str(title)])
+        rows.append([str(len(runs)), f"{runs['cluster'].mean():.1f}", told, right])
+    return pd.DataFrame(rows, titles, ["runs", "clusters", "adjusted Rand index", "runs with index 1"])
