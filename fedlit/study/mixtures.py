@@ -58,7 +58,7 @@ def train_mixture(job: Job) -> Computed:
     folds, parts = mixture.settings.folds, mixture.built()
     weights = {client: own["weights"] for client, own in fitted.clients.items()}
     how = {client: (own["weights"], own["stack"]) for client, own in fitted.clients.items()}
-    dealt, test, frames, each = _dealt_rows(parts), predicted(parts, "test"), Frames(), Frames()
+    dealt, test, frames, each = _dealt_rows(parts), predicted(parts, "test"), Frames(), list[pd.DataFrame]()
     train_rows = {}
     for client, held in mixture.held.items():
         splits = {"test": test[client], OUT_OF_FOLD if folds else "validation": held}
@@ -67,10 +67,8 @@ def train_mixture(job: Job) -> Computed:
         _add(frames, client, splits, *how[client])
         train_rows[client] = len(held.row if folds else dealt[client]["train"])
         for split, rows in splits.items():
-            for name in rows.parts:
-                frame = rows.task.frame(rows.row, rows.y, rows.mixed({name: 1.0}))
-                each.add(client, split, frame.assign(task=rows.task.name, part=name), {})
-    each.predictions.to_parquet(folder / PARTS, index=False)
+            each += [rows.frame(client, part, rows.mixed({part: 1.0})).assign(split=split) for part in rows.parts]
+    pd.concat(each, ignore_index=True).to_parquet(folder / PARTS, index=False)
     own = {"own": list(mixture.plan.own), "networks": list(mixture.plan.networks)}
     return frames, {"train_rows": train_rows, **own, "weights": weights}
 
