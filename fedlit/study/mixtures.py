@@ -68,7 +68,7 @@ def train_mixture(job: Job) -> Computed:
         train_rows[client] = len(held.row if folds else dealt[client]["train"])
         for split, rows in splits.items():
             each += [rows.frame(client, part, rows.mixed({part: 1.0})).assign(split=split) for part in rows.parts]
-    pd.concat(each, ignore_index=True).to_parquet(folder / PARTS, index=False)
+    pd.concat([own.drop(columns="fold") for own in each], ignore_index=True).to_parquet(folder / PARTS, index=False)
     own = {"own": list(mixture.plan.own), "networks": list(mixture.plan.networks)}
     return frames, {"train_rows": train_rows, **own, "weights": weights}
 
