@@ -6,10 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["FEW_ROWS", "Note", "client_note", "prefixed", "similar"]
-
-FEW_ROWS = "few rows"
-"""The kind of a note on a client with few validation rows."""
+__all__ = ["Note", "client_note", "prefixed", "similar"]
 
 
 class Note(str):

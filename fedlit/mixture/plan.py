@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedlit.data.note import FEW_ROWS, Note
+from fedlit.data.note import Note
 from fedlit.mixture.settings import MixtureSettings
 from fedlit.run.plan import Plan
 from fedlit.show.shown import Grid, Shown
@@ -63,7 +63,7 @@ class MixturePlan(Shown):
         lines += [self.sentence(name) for name in self.plans if name not in self.own]
         lines += [self._folds(), self._weights()]
         # with folds, all rows of a client choose, not the few validation rows of a fold
-        left_out = FEW_ROWS if self.settings.folds else None
+        left_out = "few rows" if self.settings.folds else None
         notes = list(dict.fromkeys(
             note
             for plan in self.plans.values()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedlit.data.note import FEW_ROWS, Note, prefixed
+from fedlit.data.note import Note, prefixed
 from fedlit.data.reading import Raw, read_table
 from fedlit.data.schema.declared import Declared, Dialect, check_declared
 from fedlit.data.sources.base import Source, check_names, check_tables, choose_clients, client_name
@@ -312,7 +312,7 @@ def _notes(table: ClientTable) -> list[str]:
         ask = "Are they the same cases? Then drop them" + ", or split by group" * (table.groups is None)
         notes.append(Note(f"{where if across else said}. {ask}", "duplicate", head=name))
     if (few := len(table.splits["validation"])) < _FEW_ROWS:
-        notes.append(Note(f"{few} validation rows: what is chosen by them is chosen by chance", FEW_ROWS, head=name))
+        notes.append(Note(f"{few} validation rows: what is chosen by them is chosen by chance", "few rows", head=name))
     return notes
 
 
