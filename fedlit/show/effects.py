@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from fedlit.show.canvas import canvas
-from fedlit.show.palette import INK, LINE, METHODS
+from fedlit.show.palette import INK, LINE, METHOD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +60,7 @@ def _figure(names: list[str], rows: pd.DataFrame, title: str, label: str, line: 
 
 def plot_intervals(
     names: Sequence[str], values: ArrayLike, lows: ArrayLike, highs: ArrayLike, label: str, axes: Axes | None = None,
-    *, zero: bool = True, colours: Sequence[str] = (),
+    *, zero: bool = True,
 ) -> Axes:  # fmt: skip
     """Draw values with their intervals, one per row, with the first at the top.
 
@@ -72,7 +72,6 @@ def plot_intervals(
         label: the label of the horizontal axis.
         axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
         zero: whether a line is drawn at zero.
-        colours: the colours of the rows; the same for all rows if empty.
     """
     value, low, high = (np.asarray(own, float) for own in (values, lows, highs))
     places = np.arange(len(value))[::-1]
@@ -82,8 +81,8 @@ def plot_intervals(
         _, axes = plt.subplots(figsize=(6, min(12, 1 + 0.3 * len(value))), layout="constrained")
     if zero:
         axes.axvline(0, color=LINE, lw=1)
-    axes.hlines(places, low, high, list(colours) or METHODS[0], lw=1)
-    axes.scatter(value, places, 12, list(colours) or METHODS[0], zorder=3)
+    axes.hlines(places, low, high, METHOD, lw=1)
+    axes.scatter(value, places, 12, METHOD, zorder=3)
     axes.set_yticks(places if names else [], names, fontsize=_TEXT)
     if not names:
         axes.set_ylabel(f"{len(value):,} sites", fontsize=_TEXT, color=INK)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
-    "ALONE", "BEST", "CLASSES", "CLUSTERS", "FINDING", "INK", "LINE", "LOCAL", "METHODS", "PAPER", "SCALE",
-    "SIGNED_SCALE", "SOFT", "THEME", "text_on",
+    "CLASSES", "CLUSTERS", "FINDING", "INK", "LINE", "METHOD", "PAPER", "SCALE", "SIGNED_SCALE", "SOFT", "THEME",
+    "text_on",
 ]  # fmt: skip
 
 # Name → on light paper, on dark. A page has them as CSS variables; in a picture the first stands, and a page that shows
@@ -24,21 +24,10 @@ THEME: dict[str, tuple[str, str]] = {
     "good": ("#0b7a4b", "#4fd39b"),  # a lift that is certain
     "bad": ("#b3261e", "#ff8f85"),  # harm that is certain
     "finding": ("#d55e00", "#ff9a4d"),  # what stands out
-    "local": ("#3c4350", "#ccd3dc"),  # networks trained alone
-    "alone": ("#767c86", "#959ca8"),  # other models of one client
-    "best": ("#c2187a", "#ff77c0"),  # the best federated method, whichever it is
-    "method-1": ("#0072b2", "#4aa8e8"),
-    "method-2": ("#a87b00", "#e6c229"),
-    "method-3": ("#5b1f8f", "#cfa3ff"),
-    "method-4": ("#2a97bb", "#7fe0ee"),
-    "method-5": ("#1a1ac8", "#5f7dff"),
-    "method-6": ("#7f7bff", "#a79cf5"),
-    "method-7": ("#5a3312", "#b07c50"),
-    "method-8": ("#a98465", "#d8c0a8"),
+    "method": ("#0072b2", "#4aa8e8"),  # values with their intervals
 }
 INK, SOFT, LINE, PAPER = (THEME[name][0] for name in ("ink", "soft", "line", "paper"))
-FINDING, LOCAL, ALONE, BEST = (THEME[name][0] for name in ("finding", "local", "alone", "best"))
-METHODS = tuple(light for name, (light, _) in THEME.items() if name.startswith("method-"))
+FINDING, METHOD = (THEME[name][0] for name in ("finding", "method"))
 
 # of clusters, as squares: Paul Tol's light ones, all of which bear black letters
 CLUSTERS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#44bb99", "#99ddff", "#aaaa00", "#bbcc33")
