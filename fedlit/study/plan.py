@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -289,30 +289,27 @@ def planned_methods(study: Study, basis: Basis) -> list[Planned]:
             planned.append(_planned(study, basis, name, tuned))
             _refuse_alike(planned)
         else:
-            _check_sharing(study, basis, name, _parts(study, name))
+            parts = _parts(study, name)
+            _check_sharing(study, name, name, _shared(basis, parts), parts)
     _refuse_other_rows(planned, next(own for own in planned if own.method == study.trained(study.reference)))
     return planned
 
 
 def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Planned:
     """Plan a method with a combination of settings."""
-    method, config = study.methods[name], study.config(name)
-    overrides = method.overrides(tuned)
+    config, overrides = study.config(name), study.methods[name].overrides(tuned)
     try:
         said = basis.said(*basis.where(study, name, tuned))
     except ConfigError as error:
         if not tuned:
             raise
         raise ConfigError(f"methods.{title_of(name, tuned)}: {error}") from error
+    title = title_of(name, tuned)
     if not is_mixture(config):
-        expect(
-            said.shares or name == study.reference or method.alone or method.pooled,
-            f"methods.{title_of(name, tuned)}", "something in exchange.federated", [],
-            "set alone: true (each client by itself) or pooled: true (all rows in one place)",
-        )  # fmt: skip
+        _check_sharing(study, name, title, [name] if said.shares else [], [])
         return Planned(name, Train(str(config), overrides, study.checkpoint), said.keys, tuned or None)
     settings = mixture_settings(config, overrides)
-    _check_sharing(study, basis, name, settings.parts)
+    _check_sharing(study, name, title, _shared(basis, settings.parts), settings.parts)
     made_of = {key: value for key, value in said.keys.items() if key.startswith(_ROWS)}
     parts = {
         part: [basis.said(own.config, own.set).keys, own.go_alone, own.grid] for part, own in settings.parts.items()
@@ -339,23 +336,24 @@ def _parts(study: Study, name: str) -> dict[str, PartSettings]:
     return {part: known[part] for part in entering}
 
 
-def _check_sharing(study: Study, basis: Basis, name: str, parts: Mapping[str, PartSettings]) -> None:
-    """Refuse a method alone that has a federated part, and a federated method that has none, because federated methods
-    are compared with the methods alone.
+def _shared(basis: Basis, parts: Mapping[str, PartSettings]) -> list[str]:
+    """Return the parts in which other clients have a share."""
+    said = {name: basis.said(own.config, own.set) for name, own in parts.items() if own.go_alone is None}
+    return [name for name, own in said.items() if own.shares or own.pools]
+
+
+def _check_sharing(study: Study, name: str, title: str, shared: Any, parts: Iterable[str]) -> None:
+    """Refuse a method alone that shares something, and a federated method that does not, because federated methods are
+    compared with the methods alone.
     """
-    own, shared = study.methods[name], list[str]()
-    for part, settings in parts.items():
-        if settings.go_alone is None:
-            said = basis.said(settings.config, settings.set)
-            shared += [part] if said.shares or said.pools else []
-    alone, key = own.alone or name == study.reference, f"methods.{name}"
+    own, key, reference = study.methods[name], f"methods.{title}", name == study.reference
+    alone = own.alone or (reference and len(study.methods) > 1)  # a method that is tuned is a study by itself
+    what = "nothing in exchange.federated, for each client trains alone"
+    expect(not (alone and shared), key, what, shared, "name other parts, or another reference, or drop alone")
     expect(
-        not (alone and shared), key, "parts that each client trains by itself, for the method is alone", shared,
-        "name the others as its parts, or drop alone",
-    )  # fmt: skip
-    expect(
-        bool(alone or own.pooled or shared), key, "a federated part", [*parts],
-        "each client trains these by itself: set alone: true, or name other parts",
+        bool(own.alone or own.pooled or shared or reference),
+        key, "something in exchange.federated", [*parts],
+        "set alone: true (each client by itself) or pooled: true (all rows in one place)",
     )  # fmt: skip
 
 
