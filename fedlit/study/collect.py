@@ -201,9 +201,9 @@ def _clusters(study: Study, jobs: Sequence[Job]) -> pd.DataFrame:
     """Return the final clusters of each run."""
     rows = []
     titles = [title_of(*own) for own in each_variant(study)]
-    told = [job for job in jobs if (Path(job.folder) / CLUSTERS).is_file()]
-    for job in sorted(told, key=lambda job: titles.index(title_of(job.method, job.settings))):
-        frame = read_named(Path(job.folder) / CLUSTERS)
+    told = [(job, path) for job in jobs for path in Path(job.folder).glob(f"version_*/{CLUSTERS}")]
+    for job, path in sorted(told, key=lambda own: titles.index(title_of(own[0].method, own[0].settings))):
+        frame = read_named(path)
         partition, concepts = judged(frame), concepts_of(frame)
         title, index = title_of(job.method, job.settings), adjusted_rand(partition, concepts)
         rows += [

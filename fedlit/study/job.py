@@ -5,10 +5,8 @@
                                                      local baseline was not trained on
                               /scores.csv            split, client, metric, value
                               /bootstrap.parquet     test scores of resampled rows
-                              /corrections.csv       what clients correct at the end, of methods that show it
-                              /clusters.csv          who is together, round by round, of methods that tell clients apart
-                              /pairs.csv             what they measured between clients, of methods that compare them
-                              /version_0/            what every run of fedlit has: configuration, events
+                              /version_0/            what every run of fedlit has: configuration, events; clusters.csv
+                                                     and such, of methods that write them
 
 A federation that is trained without one of its clients has <study>/runs/<method>~<client>/.
 

@@ -20,11 +20,8 @@ import torch
 import yaml
 
 from fedlit.errors import FedlitError
-from fedlit.explain.clusters import CLUSTERS, PAIRS
-from fedlit.explain.judge import CORRECTIONS
 from fedlit.files import write_text
 from fedlit.run.config import flatten
-from fedlit.run.explanation import read_corrections
 from fedlit.run.folders import newest_run
 from fedlit.run.load import load
 from fedlit.run.predictions import scored_predictions
@@ -152,7 +149,7 @@ def _train(job: Job) -> tuple[Frames, dict[str, Any]]:
 def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> tuple[Frames, dict[str, Any]]:
     """Return the predictions and scores of a run's clients, and details for its record."""
     assert isinstance(job.work, Train)
-    folder, checkpoint = Path(job.folder), job.work.checkpoint
+    checkpoint = job.work.checkpoint
     validation = run.validate("best", quiet=True) if checkpoint == "best" else trained
     splits = [validation, run.test(checkpoint, quiet=True)] if job.work.test else [validation]
     frames = Frames()
@@ -162,7 +159,6 @@ def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> tuple[Fra
             own = results.scores[client]
             known = {metric: own[metric] for metric in own if metric in COMPARED or metric in BESIDE}
             frames.add(client, results.split, predictions, known)
-    _keep(run, folder)
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
     exchange = run.exchange
     details = {
@@ -195,16 +191,6 @@ def best_checkpoint(checkpoint: str, choose: str | Mapping[str, str]) -> dict[st
         return {}
     mode = "max" if COMPARED[str(choose)].higher_is_better else "min"
     return {"checkpoint.monitor": f"val/{choose}", "checkpoint.mode": mode, "checkpoint.best": 1}
-
-
-def _keep(run: Run, folder: Path) -> None:
-    """Copy the files of the run's folder that a study needs."""
-    assert run.folder is not None
-    if (run.folder / CORRECTIONS).is_file():
-        read_corrections(run.folder)[0].to_csv(folder / CORRECTIONS, index=False)
-    for name in (CLUSTERS, PAIRS):
-        if (run.folder / name).is_file():
-            shutil.copyfile(run.folder / name, folder / name)
 
 
 def _same(folder: Path, run: Run, best: Mapping[str, Any]) -> bool:

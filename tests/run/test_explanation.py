@@ -102,7 +102,7 @@ def test_a_study_keeps_what_was_corrected(run: Path, tmp_path: Path) -> None:
                   reference="ifedavg")  # fmt: skip
     found = compare(study, out=tmp_path, jobs=1, quiet=True)
     assert not found.failures
-    assert len(pd.read_csv(tmp_path / "runs" / "ifedavg" / "seed_1" / "corrections.csv")) == 72
+    assert len(pd.read_csv(tmp_path / "runs" / "ifedavg" / "seed_1" / "version_0" / "corrections.csv")) == 72
     scores = found.collected.results
     assert {"weighted_f1", "auroc_ovo"} <= set(scores.loc[scores["split"] == "test", "metric"])
     assert "auroc_ovo" not in set(scores.loc[scores["split"] == "validation", "metric"])

@@ -84,19 +84,13 @@ def cells(found: Comparison) -> dict[str, list[str]]:
     return {str(label): cells.tolist() for label, cells in table.iterrows()}
 
 
-def test_a_run_keeps_its_clusters_pairs_and_what_exchanges_cost(found: Comparison) -> None:
+def test_a_run_keeps_its_clusters_and_what_exchanges_cost(found: Comparison) -> None:
     assert not found.failures
     folder = found.folder / "runs" / "ifca" / "seed_1"
-    clusters = read_named(folder / "clusters.csv")
+    clusters = read_named(folder / "version_0" / "clusters.csv")
     assert clusters["round"].unique().tolist() == [1, 2] and judged(clusters) == PLANTED
-    assert (folder / "clusters.csv").read_bytes() == (folder / "version_0" / "clusters.csv").read_bytes()
-    assert not (folder / "pairs.csv").exists()  # it compares no pairs
-    for variant in found.folder.glob("runs/apart@*/seed_1"):
-        pairs = read_named(variant / "pairs.csv")
-        assert set(pairs["measure"]) == {"cosine similarity"} and len(pairs) == 2 * 6
     done = json.loads((folder / "DONE").read_text(encoding="utf-8"))
     assert done["exchange"]["rounds"] == 2 and done["exchange"]["seconds"] > 0
-    assert {"clusters.csv", "scores.csv"} <= set(done["files"])
     # 30 columns, 8 and 1: whatever a client sends it also receives, in float32, and IFCA sends a model more
     assert done["exchange"]["bytes"] % 4 == 0 and done["exchange"]["bytes"] > 2 * 4 * 2 * 4 * (30 * 8 + 8)
     local = json.loads((found.folder / "runs" / "local" / "seed_1" / "DONE").read_text(encoding="utf-8"))
