@@ -27,7 +27,8 @@ def _by_method(study: Study, own: pd.DataFrame, texts: Sequence[str], clients: S
     shown = own.assign(text=texts)[own["client"].isin(list(clients))]
     wide = shown.pivot(index="method", columns="client", values="text")
     known = [method for method in study.labels if method in wide.index]
-    return wide.reindex(index=known, columns=list(clients)).fillna(NOTHING).rename(columns=client_label)
+    wide = wide.reindex(index=known, columns=list(clients)).astype(object).fillna(NOTHING)
+    return wide.rename(columns=client_label)
 
 
 def _interval(score: Score, own: Mapping[Any, Any], signed: bool) -> str:
