@@ -10,13 +10,12 @@ import pandas as pd
 import pytest
 
 from fedlit.errors import ConfigError
-from fedlit.statistics import FEW, SAME
 from fedlit.study.baselines import fit_baseline
 from fedlit.study.choose import best_in_hindsight, best_on_validation
 from fedlit.study.collect import Collected
 from fedlit.study.compare import Comparison
 from fedlit.study.job import FitAlone, Job
-from fedlit.study.lift import MEAN, WORST, Scores, estimates, lifts
+from fedlit.study.lift import MEAN, WORST, Scores, estimates
 from fedlit.study.method import Method
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.tables import lift_table, score_table
@@ -184,15 +183,3 @@ def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: 
     records = found.collected.records.assign(without=[None, ["wine"], None])
     lines = provenance(replace(found, collected=replace(found.collected, records=records)))
     assert any("Shared" in line and "task of wine" in line for line in lines)
-
-
-def test_no_difference_in_any_seed_is_known(found: Comparison) -> None:
-    values = {key: both if key[0] != "gl" else VALUES["local", *key[1:]] for key, both in VALUES.items()}
-    same = lifts(found.study, Scores(replace(found.collected, results=tidy(values))))
-    own = same[(same["method"] == "gl") & (same["reference"] == "local")]
-    assert (own["mean"] == 0.0).all() and set(own["verdict"]) == {FEW}  # of two seeds nothing is known
-    values |= {(*key[:1], 3, *key[2:]): both for key, both in values.items() if key[1] == 1}
-    thrice = lifts(found.study, Scores(replace(found.collected, results=tidy(values))))
-    assert set(thrice.query("method == 'gl' and reference == 'local'")["verdict"]) == {SAME}
-    table = lift_table(found.study, thrice, SCORES["rmse"], "local", found.clients)
-    assert table.loc["Shared"].iloc[-1] == "0 / 0 / 2 / 0"

@@ -22,7 +22,7 @@ from fedlit.study.mixtures import PARTS
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, plan_jobs, planned_methods
 from fedlit.study.runs import execute
-from fedlit.study.study import BEST_ALONE, Study
+from fedlit.study.study import Study
 from fedlit.tasks import Classification
 
 OWN = ["trees", "linear"]
@@ -92,11 +92,6 @@ def test_weights_are_fitted_to_rows_that_no_part_has_seen(compared: Comparison) 
             expected = weights_of("fitted", Predicted(task, np.arange(len(y)), y, arrays), OWN, shrink)
             assert weights == {name: pytest.approx(weight, abs=1e-6) for name, weight in expected.items()}
     assert record(compared, "own")["weights"]["wine"] != {"trees": 0.5, "linear": 0.5}
-
-
-def test_the_mixture_of_own_parts_is_one_of_the_models_alone(compared: Comparison) -> None:
-    assert compared.study.candidates == ["gl", "best", "given", "fitted"] and "own" in compared.study.alone
-    assert {"own", BEST_ALONE}.isdisjoint(compared.lift["method"])
 
 
 @pytest.mark.full
