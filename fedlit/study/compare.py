@@ -11,21 +11,34 @@ from fedlit.data.target import has_classes
 from fedlit.errors import RunError, expect
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
+from fedlit.show.shown import Grid, Shown
+from fedlit.study.answer import summary
 from fedlit.study.collect import collect
-from fedlit.study.findings import Comparison
+from fedlit.study.findings import MANY, Findings
 from fedlit.study.job import digest_of
 from fedlit.study.lift import LEFT_OUT
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, installed, plan_jobs, training_notes
 from fedlit.study.report import sections, title_of_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
-from fedlit.study.sections import html, markdown
+from fedlit.study.sections import html, markdown, terminal
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.study.tune import TUNED, tune
 from fedlit.study.words import guard_notes, one_class_notes
 
 __all__ = ["Comparison", "compare", "write"]
+
+
+class Comparison(Shown, Findings):
+    """The findings of a study. As text, it is what a terminal shows."""
+
+    def parts(self) -> Iterable[str | Grid]:
+        """Yield a sentence on all clients, the main score, its lifts, the clusters, and each client's answer."""
+        if self.answers:
+            yield from (f"{summary(self.answers, few=len(self.answers) <= MANY)}.", "")
+        yield from terminal(sections(self))
+        yield from (f"Note: {note}." for note in self.notes)
 
 
 def compare(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from fedlit.errors import expect
-from fedlit.show.shown import Grid, Shown
-from fedlit.study.answer import Answer, answers, summary
+from fedlit.study.answer import Answer, answers
 from fedlit.study.collect import Collected
 from fedlit.study.lift import MEAN, WORST, Scores, estimates, leave_one_out, lifts
-from fedlit.study.sections import terminal
 from fedlit.study.study import Study
 from fedlit.study.units import drawn, lift_unit
 from fedlit.tasks import COMPARED, Score
@@ -23,15 +21,15 @@ from fedlit.tasks import COMPARED, Score
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MANY", "Comparison"]
+__all__ = ["MANY", "Findings"]
 
 MANY, _MOST = 12, 3
 """Clients up to which all have a column and an answer of their own; of more, so many at each end."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Shown):
-    """The findings of a study. As text, it is what a terminal shows.
+class Findings:
+    """The findings of a study.
 
     Attributes:
         study: the study that was compared.
@@ -74,15 +72,6 @@ class Comparison(Shown):
         of_scores, of_lifts, left_out = estimates(study, scores), lifts(study, scores), leave_one_out(study, scores)
         own = answers(study, collected, of_scores, of_lifts, left_out)
         return cls(study, seeds, collected, of_scores, of_lifts, own, folder, left_out=left_out, **more)
-
-    def parts(self) -> Iterable[str | Grid]:
-        """Yield a sentence on all clients, the main score, its lifts, the clusters, and each client's answer."""
-        from fedlit.study.report import sections  # which is made of this
-
-        if self.answers:
-            yield from (f"{summary(self.answers, few=len(self.answers) <= MANY)}.", "")
-        yield from terminal(sections(self))
-        yield from (f"Note: {note}." for note in self.notes)
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """Draw the lift of the best federated method over the best model alone, with its 95 % interval, for each of

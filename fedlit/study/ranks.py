@@ -15,7 +15,7 @@ from scipy import stats
 from fedlit.files import write_frames
 from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown
-from fedlit.study.findings import Comparison
+from fedlit.study.findings import Findings
 from fedlit.study.study import BEST_ALONE
 from fedlit.tasks import Score
 
@@ -56,7 +56,7 @@ class Ranks(Shown):
         found: maps each scenario to its findings.
     """
 
-    found: Mapping[str, Comparison]
+    found: Mapping[str, Findings]
 
     @property
     def score(self) -> Score:

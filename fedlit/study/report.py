@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fedlit.show.canvas import canvas, svg_text
 from fedlit.show.effects import plot_intervals
 from fedlit.study.answer import summary
-from fedlit.study.findings import MANY, Comparison
+from fedlit.study.findings import MANY, Findings
 from fedlit.study.lift import WORST, client_label
 from fedlit.study.sections import Section
 from fedlit.study.seeds import seed_words
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 __all__ = ["sections", "title_of_report"]
 
 
-def title_of_report(found: Comparison) -> str:
+def title_of_report(found: Findings) -> str:
     """Return the title of the report."""
     return f"{found.study.name}: what federation gains, for whom"
 
 
-def sections(found: Comparison) -> list[Section]:
+def sections(found: Findings) -> list[Section]:
     """Return all sections of a study's report, the answers first."""
     return [own for part in _PARTS for own in part(found)]
 
 
-def _opening(found: Comparison) -> Iterator[Section]:
+def _opening(found: Findings) -> Iterator[Section]:
     unit, count = in_percent(found.scores), len(found.seeds)
     told = f"{count} seed{'s' * (count > 1)} ({seed_words(found.seeds)}). Scores are {unit and f'{unit}, '}on test rows"
     clients = f"{len(found.collected.clients)} clients, {told}; choices are made on validation rows."
@@ -48,7 +48,7 @@ def _opening(found: Comparison) -> Iterator[Section]:
         yield Section("Warnings", items=[f"{note}." for note in found.notes])
 
 
-def _answers(found: Comparison) -> Iterator[Section]:
+def _answers(found: Findings) -> Iterator[Section]:
     study = found.study
     if found.answers:
         alone = "the best that it can do alone" if BEST_ALONE in study.labels else study.labels[study.reference]
@@ -61,7 +61,7 @@ def _answers(found: Comparison) -> Iterator[Section]:
         yield Section("Should this client join?", [told, about], answers=shown)
 
 
-def _pictures(found: Comparison, score: Score) -> dict[str, str]:
+def _pictures(found: Findings, score: Score) -> dict[str, str]:
     """Return the methods' scores with 95 % intervals for each client, and the lifts of all clients."""
     made = {}
     for client in (name for name in found.clients_of(score) if name != WORST):
@@ -84,7 +84,7 @@ def _svg(rows: int, plot: Callable[..., Axes]) -> str:
         return svg_text(figure, axes.get_xlabel())
 
 
-def _scores(found: Comparison) -> Iterator[Section]:
+def _scores(found: Findings) -> Iterator[Section]:
     study = found.study
     for score in found.scores:
         main, clients = score is found.scores[0], found.clients_of(score)
@@ -105,14 +105,14 @@ def _scores(found: Comparison) -> Iterator[Section]:
             yield Section(title, [told, *bar], table=own, brief=own if main else None, below=True)
 
 
-def _together(found: Comparison) -> Iterator[Section]:
+def _together(found: Findings) -> Iterator[Section]:
     table = cluster_table(found.study, found.collected)
     if table is not None:
         about = "Clusters at the end of a run, against the planted concepts where known."
         yield Section("Who belongs together", [about], table=table, brief=table if len(table) <= MANY else None)
 
 
-def _closing(found: Comparison) -> Iterator[Section]:
+def _closing(found: Findings) -> Iterator[Section]:
     yield Section("Glossary", items=glossary())
     about = (
         "Means over runs. The time of a run is that of training, choosing and scoring, where it was not interrupted. "

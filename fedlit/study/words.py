@@ -14,7 +14,7 @@ from fedlit.exchange import named
 from fedlit.show.text import shorten
 from fedlit.study.baselines import FEW_FOLDS
 from fedlit.study.collect import Collected
-from fedlit.study.findings import Comparison
+from fedlit.study.findings import Findings
 from fedlit.study.frames import OUT_OF_FOLD
 from fedlit.study.study import Study
 
@@ -25,7 +25,7 @@ __all__ = [
 _MOST_NAMED = 6  # methods in one line
 
 
-def clients_table(found: Comparison) -> pd.DataFrame:
+def clients_table(found: Findings) -> pd.DataFrame:
     """Return what is predicted, and each client's numbers of rows (with the first seed), which a reader must know
     before any score.
     """
@@ -56,7 +56,7 @@ def glossary() -> list[str]:
     return [line.removeprefix("- ") for line in lines if line.startswith("- **")]
 
 
-def _judged(found: Comparison) -> list[str]:
+def _judged(found: Findings) -> list[str]:
     """Describe the rows by which models alone were chosen, if these were not only validation rows."""
     study, results = found.study, found.collected.results
     if not (results["split"] == OUT_OF_FOLD).any():
@@ -112,7 +112,7 @@ def paper_notes(study: Study) -> list[str]:
     return [source, *([remarks["all"]] if "all" in remarks else []), *own]
 
 
-def provenance(found: Comparison) -> list[str]:
+def provenance(found: Findings) -> list[str]:
     """Return when and with what versions on which machines the study was run, one line each."""
     records, lacking = found.collected.records, found.collected.lacking
     versions = [", ".join(f"{name} {number}" for name, number in own.items()) for own in records["versions"]]
@@ -133,7 +133,7 @@ def provenance(found: Comparison) -> list[str]:
     return lines
 
 
-def times(found: Comparison) -> pd.DataFrame:
+def times(found: Findings) -> pd.DataFrame:
     """Return, for each method, its number of runs, their mean time, and the cost of an exchange."""
     records = found.collected.records
     told = records.reindex(columns=["exchange"])["exchange"]
