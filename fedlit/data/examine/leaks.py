@@ -62,17 +62,13 @@ def _binned(numbers: np.ndarray) -> np.ndarray:
     """Cut columns (n, d) into bins of roughly equal numbers of rows. Equal numbers share a bin, and so
     do missing ones.
     """
-    order = np.argsort(numbers, axis=0, kind="stable")
-    held = np.take_along_axis(numbers, order, axis=0)
-    other = (held[1:] != held[:-1]) & ~(np.isnan(held[1:]) & np.isnan(held[:-1]))
-    places = np.arange(len(held))[:, None]
-    first, last = np.zeros(held.shape, np.int64), np.full(held.shape, len(held) - 1)
-    np.maximum.accumulate(other * places[1:], axis=0, out=first[1:])  # where equal numbers begin and end
-    last[:-1] = np.minimum.accumulate(np.where(other, places[:-1], len(held) - 1)[::-1], axis=0)[::-1]
+    from scipy.stats import rankdata
+
+    held = np.where(np.isnan(numbers), np.inf, numbers)
+    first, last = (rankdata(held, method, axis=0).astype(np.int64) - 1 for method in ("min", "max"))
     most = min(_BINS, max(2, len(held) // 2 // _ROWS_OF_BIN))
     frequent = last - first >= len(held) // most  # has a bin of its own
-    bins = np.empty_like(first)
-    np.put_along_axis(bins, order, 2 * (first * most // len(held)) + frequent, axis=0)
+    bins: np.ndarray = 2 * (first * most // len(held)) + frequent
     return bins
 
 
