@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from federations import Killed, make_run, weights
@@ -18,7 +19,6 @@ from fedlit.exchange.rule import Rule
 from fedlit.exchange.server import Server
 from fedlit.exchange.wire import unpack
 from fedlit.institutions.certificates import make_site_keys
-from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.federation import Federation
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.settings import SiteSettings
@@ -34,17 +34,8 @@ from fedlit.sharing import form_of
 ID = "0123456789abcdef" * 2
 
 
-class Anything(Consent):
-    """Somebody who agrees to all that leaves."""
-
-    def __init__(self) -> None:
-        super().__init__(Terms("", {}, {}, {}))
-
-    def check(self, topic: str, facts: Any) -> None: ...
-
-    def check_update(self, state: Any, published: Any, *, masked: bool = False) -> None: ...
-
-    def check_question(self, question: Any) -> None: ...
+ANYTHING: Any = SimpleNamespace(**dict.fromkeys(("check", "check_update", "check_question"), lambda *_, **__: None))
+"""Somebody who agrees to all that leaves."""
 
 
 @dataclass
@@ -97,7 +88,7 @@ def over_sites(
     def site(name: str) -> Run:
         own = folder / name
         own.mkdir(parents=True, exist_ok=True)
-        transport = SiteTransport(name, SiteEnd(line, name), rule, Anything(), Traffic(own / "traffic.jsonl"))
+        transport = SiteTransport(name, SiteEnd(line, name), rule, ANYTHING, Traffic(own / "traffic.jsonl"))
         run = make_run(own, clients=(name,), transport=transport, callbacks=callbacks(own), **options)
         run.describe()
         if published := run.exchange.published[name]:

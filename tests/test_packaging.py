@@ -32,15 +32,9 @@ def test_one_version_and_one_date() -> None:
 
 def test_what_make_installs_is_within_the_ranges() -> None:
     extras = PROJECT["optional-dependencies"]
-    lines = [
-        *PROJECT["dependencies"],
-        *extras["dev"],
-        *extras["docs"],
-        *(own for name in EXTRAS for own in extras[name]),
-    ]
-    ranges = {
-        canonicalize_name(own.name): own for own in map(Requirement, lines) if not own.marker or own.marker.evaluate()
-    }
+    lines = [*PROJECT["dependencies"], *(own for name in ("dev", "docs", *EXTRAS) for own in extras[name])]
+    needed = [own for own in map(Requirement, lines) if not own.marker or own.marker.evaluate()]
+    ranges = {canonicalize_name(own.name): own for own in needed}
     assert ranges.pop("fedlit").extras == {"docs", *EXTRAS}  # of which dev is made
     pinned = [line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
     pins = {canonicalize_name(own.name): own for own in map(Requirement, filter(None, pinned))}

@@ -1,6 +1,7 @@
 """CFL, IFCA and agglomerative clustering: what they split, what clients receive, what they remember."""
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,13 @@ from torch import Tensor
 
 from fedlit.exchange.rules import CFL, IFCA, Agglomerative, Clustered, Round, Rule, Update
 from fedlit.exchange.rules.clustered import cosine_similarities
-from fedlit.sharing import State
 
 NAMES = ("w",)
 States = Mapping[str, Sequence[float]]
 
 
-class Drawn:
-    """What is known of clients' networks: how their tensors are drawn."""
-
-    def fresh(self, seed: int) -> State:
-        return {"w": torch.randn(2, generator=torch.Generator().manual_seed(seed))}
+# how clients' networks are drawn
+DRAWN: Any = SimpleNamespace(fresh=lambda seed: {"w": torch.randn(2, generator=torch.Generator().manual_seed(seed))})
 
 
 def a_round(
@@ -40,7 +37,7 @@ def a_round(
 
     counted = {**dict.fromkeys(states, 10), **(rows or {})}
     updates = {name: Update({"w": torch.tensor(own)}, counted[name], parameters=NAMES) for name, own in states.items()}
-    return Round(0, 1, updates, dict.fromkeys(clients or list(updates), NAMES), ask, Drawn())  # type: ignore[arg-type]
+    return Round(0, 1, updates, dict.fromkeys(clients or list(updates), NAMES), ask, DRAWN)
 
 
 def exchange(rule: Rule, round: Round) -> dict[str, list[float]]:

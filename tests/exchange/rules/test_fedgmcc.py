@@ -3,7 +3,8 @@ and what clients receive.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,14 +17,9 @@ from fedlit.exchange.rules.fedgmcc import Curves
 from fedlit.sharing import State
 
 
-class Known:
-    """What is known of clients' networks: their federated part, which is given."""
-
-    def __init__(self, part: FederatedFunction) -> None:
-        self._part = part
-
-    def function(self) -> FederatedFunction:
-        return self._part
+def known(part: FederatedFunction) -> Any:
+    """What is known of clients' networks: their federated part."""
+    return SimpleNamespace(function=lambda: part)
 
 
 NAMES = ("core.0.weight", "core.0.bias", "core.2.weight", "core.2.bias")
@@ -43,7 +39,7 @@ def drawn(seed: int, scale: float = 1.0, around: State | None = None) -> dict[st
 def receive(rule: FedGMCC, states: Mapping[str, State], part: FederatedFunction, seed: int = 5) -> Mapping[str, State]:
     updates = {name: Update(state, 10, parameters=part.parameters) for name, state in states.items()}
     receivers = {name: tuple(state) for name, state in states.items()}
-    return rule(Round(0, seed, updates, receivers, model=Known(part)))  # type: ignore[arg-type]
+    return rule(Round(0, seed, updates, receivers, model=known(part)))
 
 
 @pytest.mark.parametrize("classes", [1, 3])
@@ -203,6 +199,6 @@ def test_epsilon_of_barriers_settles_when_it_has_come_down_to_the_same_clusters_
 def test_inputs_are_drawn_from_the_range_of_all_clients() -> None:
     part, rule = small(), FedGMCC(samples=4000, inputs="range")
     ranges = {"a": torch.tensor([[-2.0] * 3, [1.0] * 3]), "b": torch.tensor([[0.0] * 3, [5.0] * 3])}
-    x, _ = rule._draw(Round(0, 1, {}, {}, model=Known(part), ask=lambda _: ranges), "ab")  # type: ignore[arg-type]
+    x, _ = rule._draw(Round(0, 1, {}, {}, model=known(part), ask=lambda _: ranges), "ab")  # type: ignore[arg-type]
     assert x.shape == (4000, 3) and -2 <= x.min() < -1.95 and 4.95 < x.max() <= 5
     torch.testing.assert_close(x.mean(0), torch.full((3,), 1.5), atol=0.1, rtol=0)
