@@ -133,11 +133,6 @@ def test_what_goes_by_the_clock_is_refused_for_several() -> None:
     check_clocks({"callbacks": ModelCheckpoint(every_n_epochs=1)})
 
 
-def test_several_devices_are_several_processes(config: Path) -> None:
-    with pytest.raises(ConfigError, match=r"trainer\.devices: .*torchrun --nproc-per-node"):
-        fedlit.load(str(config), "--trainer.devices=4")
-
-
 def test_a_checkpoint_is_cut_by_client_and_put_together_again() -> None:
     one = {"global_step": 3, "state_dict": {"clients.a.w": torch.ones(2), "clients.b.w": torch.zeros(1)}}
     one |= {"optimizer_states": [{"a": 1}, {"b": 2}, {"b": 3}], "lr_schedulers": []}
