@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from elsewhere import light
+from elsewhere import light, mistakes
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError
@@ -119,23 +119,10 @@ def test_configs_are_found_here_then_in_configs_then_in_the_package(here: Path) 
         find_config("covertype_lg.yaml")
 
 
-@pytest.mark.parametrize(
-    ("args", "parts"),
-    [
-        (["--exchange.federated", "[croe]"], ["pattern 'croe'", "Did you mean 'core'"]),
-        (["--exchange.federated", "[encoder]"], ["encoder.0.weight", "(64, 30)", "(64, 64)", "digits"]),
-        (["--exchange.minimum", "4"], ["exchange.minimum", "3"]),
-        (["--data.batches", "200"], ["200 batches", "wine (106)"]),
-        (["--data.pool", "true"], ["pool: true", "align: both"]),
-        (["--ckpt_path", "last"], ["an earlier run"]),
-        (["--data.source", "fedlit.Tables", "--data.source.files", '{"a": "x.csv", "a": "y.csv"}'], ["'a'", "twice"]),
-    ],
-)
-def test_a_wrong_configuration_gets_one_message_and_status_2(
-    args: list[str], parts: list[str], here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    message = error_of(capsys, "fit", *FAST, *args)
-    assert all(part in message for part in parts), message
+def test_a_wrong_configuration_gets_one_message_and_status_2(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, names in mistakes("fit"):
+        message = error_of(capsys, *words)
+        assert all(name in message for name in names), message
     assert not list(here.glob("lightning_logs/*/version_*")), "a refused run leaves no folder"
 
 

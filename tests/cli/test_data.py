@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from elsewhere import mistakes
 
 from fedlit.__main__ import main
 from fedlit.data.sources import Heart, HumanActivity, VehicleSensors
@@ -48,10 +47,3 @@ def test_a_file_that_is_to_be_had_by_hand_says_where(
         for arguments in (["list"], ["show", source.name], ["fetch", source.name]):
             assert main(["data", *arguments]) == 0  # it was never to be fetched
             assert str(file.page) in capsys.readouterr().out
-
-
-def test_a_wrong_command_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, names in mistakes("data"):
-        assert main(words) == 2
-        told = capsys.readouterr()
-        assert names[0] in told.err and told.err.count("\n") == 1 and told.out == ""
