@@ -58,7 +58,12 @@ def cohort_size(participation: float, clients: int) -> int:
 
 
 def cohort(participation: float, clients: Iterable[str], seed: int, round: int) -> frozenset[str] | None:
-    """Draw the clients of a round from (seed, round); None if all take part."""
+    """Draw the clients of a round from (seed, round); None if all take part.
+
+    Example:
+        >>> len({cohort(0.4, "abcdefghi", seed, 0) for seed in range(9)}) > 3
+        True
+    """
     if participation == 1:
         return None
     names = sorted(clients)

@@ -134,6 +134,7 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
         assert not buffers or options["exchange"]["buffers"] == "average"
         assert not [key for key in own_names if "num_batches_tracked" in key]
         assert watch.names[name] == own_names
+        assert {key.partition(".")[0] for key in own_names} <= ROOTS
         assert watch.published[name] == set(whole.exchange.published[name])
         assert watch.bytes[name] == {planned[name]}
         shared = {key.partition("[")[0] for key in own_names}
@@ -142,6 +143,8 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
         assert not sent & {own.data_ptr() for own in private.values()}
 
 
+ROOTS = {"encoder", "core", "head", "common", "prior", "effects"}
+"""The first parts of names that any method may send; what is private by a method's nature has others."""
 PACES: list[dict[str, Any]] = [{}, {"batches": None, "batch_size": 8}, {"batches": 4, "steps": {"ash": 9, "*": 3}}]
 # without an exchange a method is its client; a stack agrees with its clients on their own to float32 tolerance only
 CLIENTS = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import SmallNet, trained
+from federations import SmallNet, make_run, trained
 from lightning import LightningModule
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -87,7 +87,8 @@ SETTINGS: list[tuple[Any, str]] = [
       for own in ({"strength": -1.0}, {"ridge": 0.0}, {"strength": "strong"})),
     # trainings; names that torch uses
     (partial(FineTune, patience=0), "fine_tune"),
-    *((partial(build_clients, [ClientSpec(own, ("a",), (0, 1), {}, ())], FederatedClient, 8), f"client '{own}'")
+    *((partial(build_clients, [ClientSpec(own, ("a",), (0, 1), {}, ())], partial(FederatedClient, network=MLP), 8),
+       f"client '{own}': expected")
       for own in ("type", "keys", "cpu", "training")),
 ]  # fmt: skip
 
@@ -206,10 +207,17 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+LATER = ("'ash': .*FederatedClient", "Newton", "'birch': .*alpha 0.2", "checkpoint.monitor", "val/auc")
+"""What clients say of each other, and what only a Trainer sees: the plan does not know it."""
+
+
 @pytest.mark.parametrize(("options", "key"), FEDERATIONS)
 def test_what_does_not_fit_a_federation(options: dict[str, Any], key: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=key):
         trained(tmp_path, epochs=1, **options)
+    if key not in LATER:
+        with pytest.raises(ConfigError, match=key):
+            make_run(tmp_path / "plan", **options).describe()
 
 
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.wire import unpack
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.site import Site
+from fedlit.privacy.client_level import epsilon
 from fedlit.privacy.memory import Memory
 from fedlit.run.config import read_yaml
 from fedlit.run.run import Run
@@ -110,8 +111,9 @@ def test_sites_have_the_bits_of_one_process_and_nothing_leaves_that_was_not_agre
     assert differing(whole, sites) == []
     assert result["rounds"] == ROUNDS and set(result["took"].values()) == {ROUNDS}
     assert result["scores"] == {}  # nobody agreed to tell any
+    for name, read in {**{name: [name] for name in SITES}, "MainThread": []}.items():
+        assert [site for site, file in TABLES.items() if any(own.endswith(file) for own in opened[name])] == read
     for name in SITES:
-        assert [site for site, file in TABLES.items() if any(own.endswith(file) for own in opened[name])] == [name]
         noted = [json.loads(own) for own in (tmp_path / name / "traffic.jsonl").read_text().splitlines()]
         sent = [content for way, site, content in line.messages if way == "from" and site == name]
         known = {own["sha256"] for own in noted}
@@ -212,6 +214,11 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
     noisy = written(tmp_path / "noisy", model=model, federation=IDENTITY, privacy=level)
     site = Site(settings_of(tmp_path / "noisy" / "wine", "wine", noisy, SOURCES["wine"]))
     assert any("ε = " in own for own in site.terms().protection)
+    _, sites, errors = federate(tmp_path / "noisy", noisy, SOURCES)
+    assert not errors, errors
+    for name in SITES:
+        told = json.loads((sites[name].run.folder / "privacy.json").read_text())
+        assert told["epsilon"] == pytest.approx(epsilon([0.5] * ROUNDS, 1e-5))
 
 
 def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_path: Path) -> None:
