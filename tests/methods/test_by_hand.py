@@ -156,6 +156,8 @@ def test_rounds_are_the_papers(method: str, lost: bool, tmp_path: Path) -> None:
         ash.on_train_batch_end(None, None, 0)
         assert ash.alpha == 1  # it stays a share
     if method in ("fedprox", "scaffold", "feddyn"):
+        ash.core.weight.data.add_(1.0)  # type: ignore[operator, union-attr]
+        assert not torch.equal(ash.objective(rows.x, rows.y), ash.loss(ash(rows.x), rows.y))
         ash.fine_tuning = True  # nothing is added then
         assert torch.equal(ash.objective(rows.x, rows.y), ash.loss(ash(rows.x), rows.y))
 
