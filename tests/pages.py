@@ -110,7 +110,7 @@ def table(name: str) -> pd.DataFrame:
     frame = pd.DataFrame(rng.normal(size=(80, len(TABLES[name]))), columns=TABLES[name])
     frame["outcome"] = np.where(frame["age"] + rng.normal(size=80) > 0, "ill", "well")
     if "smoker" in frame:
-        frame["smoker"] = np.where(frame["smoker"] > 0, "yes", None)
+        frame["smoker"] = np.where(frame["smoker"] > 0, "yes", None)  # type: ignore[call-overload]
     return frame
 
 

@@ -3,6 +3,7 @@
 import shutil
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,8 +53,8 @@ def test_an_expired_certificate_is_refused(made: Path, tmp_path: Path) -> None:
 
 def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(made: Path, tmp_path: Path) -> None:
     make_site_keys(tmp_path, "north")
-    makes = {made / "ca.key": make_authority, made / "server.key": make_server, tmp_path / "site.key": make_site_keys}
-    for path, make in makes.items():
+    keys: Any = ((made / "ca.key", make_authority), (made / "server.key", make_server))
+    for path, make in (*keys, (tmp_path / "site.key", make_site_keys)):
         assert path.stat().st_mode & 0o777 == 0o600
         with pytest.raises(ConfigError, match=r"is there already, and is not overwritten"):
             make(path.parent, "north")
