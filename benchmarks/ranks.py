@@ -29,12 +29,11 @@ def train(clients: int, participation: float, epochs: int, folder: Path) -> None
     import torch
     from lightning.pytorch import Callback
 
-    from fedlit import FederatedClient, FederatedData, FederatedLoop, Run
+    from fedlit import MLP, FederatedClient, FederatedData, FederatedLoop, Run
     from fedlit.data.sources.base import Source
     from fedlit.data.splitting import random_split
     from fedlit.data.table import ClientTable
     from fedlit.exchange.exchange import Exchange
-    from fedlit.nn import MLP
     from fedlit.train.callbacks import Checkpoints
 
     torch.set_num_threads(1)

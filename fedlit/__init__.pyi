@@ -21,59 +21,46 @@ from .data.sources.tables import Tables as Tables
 from .data.sources.vehicle import VehicleSensors as VehicleSensors
 from .exchange.exchange import Exchange as Exchange
 from .exchange.rule import Round as Round
-from .exchange.rules import (
-    CFL as CFL,
-    IFCA as IFCA,
-    Agglomerative as Agglomerative,
-    ByPart as ByPart,
-    CenteredClipping as CenteredClipping,
-    Clustered as Clustered,
-    FedAdagrad as FedAdagrad,
-    FedAdam as FedAdam,
-    FedAvgM as FedAvgM,
-    FedGMCC as FedGMCC,
-    FedNova as FedNova,
-    FedYogi as FedYogi,
-    GeometricMedian as GeometricMedian,
-    Krum as Krum,
-    Mean as Mean,
-    Median as Median,
-    MultiKrum as MultiKrum,
-    NormBound as NormBound,
-    Rule as Rule,
-    TrimmedMean as TrimmedMean,
-    Update as Update,
-)
+from .exchange.rule import Rule as Rule, Update as Update
+from .exchange.rules.adaptive import FedAdagrad as FedAdagrad, FedAdam as FedAdam, FedYogi as FedYogi
+from .exchange.rules.by_part import ByPart as ByPart
+from .exchange.rules.cfl import CFL as CFL, Agglomerative as Agglomerative
+from .exchange.rules.clipping import CenteredClipping as CenteredClipping, NormBound as NormBound
+from .exchange.rules.clustered import Clustered as Clustered
+from .exchange.rules.fedgmcc import FedGMCC as FedGMCC
+from .exchange.rules.fednova import FedNova as FedNova
+from .exchange.rules.forest import GrowForest as GrowForest
+from .exchange.rules.geometric_median import GeometricMedian as GeometricMedian
+from .exchange.rules.ifca import IFCA as IFCA
+from .exchange.rules.krum import Krum as Krum, MultiKrum as MultiKrum
+from .exchange.rules.mean import Mean as Mean
+from .exchange.rules.median import Median as Median, TrimmedMean as TrimmedMean
+from .exchange.rules.mixed_effects import MixedEffects as MixedEffects
+from .exchange.rules.momentum import FedAvgM as FedAvgM
+from .exchange.rules.newton import Newton as Newton
 from .federation import Federation as Federation
-from .methods import (
-    APFL as APFL,
-    CHFL as CHFL,
-    MOON as MOON,
-    Alternating as Alternating,
-    Ditto as Ditto,
-    FedBABU as FedBABU,
-    FedDyn as FedDyn,
-    FedDynMean as FedDynMean,
-    FedProx as FedProx,
-    Forest as Forest,
-    IFedAvg as IFedAvg,
-    MixedModel as MixedModel,
-    PerFedAvg as PerFedAvg,
-    PFedMe as PFedMe,
-    PooledLogistic as PooledLogistic,
-    Scaffold as Scaffold,
-    ScaffoldMean as ScaffoldMean,
-)
+from .methods.alternating import Alternating as Alternating
+from .methods.apfl import APFL as APFL
+from .methods.chfl import CHFL as CHFL
+from .methods.ditto import Ditto as Ditto
+from .methods.fedbabu import FedBABU as FedBABU
+from .methods.feddyn import FedDyn as FedDyn, FedDynMean as FedDynMean
+from .methods.fedprox import FedProx as FedProx
+from .methods.forest import Forest as Forest
+from .methods.ifedavg import IFedAvg as IFedAvg
+from .methods.mixed_model import MixedModel as MixedModel
+from .methods.moon import MOON as MOON
+from .methods.per_fedavg import PerFedAvg as PerFedAvg
+from .methods.pfedme import PFedMe as PFedMe
+from .methods.pooled_logistic import PooledLogistic as PooledLogistic
+from .methods.scaffold import Scaffold as Scaffold, ScaffoldMean as ScaffoldMean
 from .names import Clustering as Clustering
-from .nn import (
-    CNN as CNN,
-    MLP as MLP,
-    BiLSTM as BiLSTM,
-    GlobalLayers as GlobalLayers,
-    Network as Network,
-    NetworkFactory as NetworkFactory,
-    TabM as TabM,
-)
+from .nn.bilstm import BiLSTM as BiLSTM
+from .nn.cnn import CNN as CNN
+from .nn.global_layers import GlobalLayers as GlobalLayers
+from .nn.mlp import MLP as MLP
+from .nn.network import Network as Network, NetworkFactory as NetworkFactory
+from .nn.tabm import TabM as TabM
 from .run.load import load as load
 from .run.run import Run as Run
 from .spec import ClientSpec as ClientSpec

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from federations import ALIKE, ASKING, BOTH, CLUSTERED, FAULTY, METHODS, POOLED, THREE, Explodes, dry, of
 
-from fedlit.exchange.rules import Mean
+from fedlit import Mean
 
 ALL = {**METHODS, **CLUSTERED, **ASKING, **FAULTY}
 # of exchanges and rows, where clients are not all in one process

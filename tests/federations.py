@@ -13,7 +13,8 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
-from fedlit import methods as m
+import fedlit as m
+from fedlit import Network, TabM
 from fedlit.attacks import Attack
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
@@ -21,9 +22,7 @@ from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
-from fedlit.exchange import rules
 from fedlit.exchange.exchange import Exchange
-from fedlit.nn import Network, TabM
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 from fedlit.train.callbacks import Checkpoints
@@ -192,11 +191,9 @@ class Faulty(FederatedClient):
         self.before = {name: value.clone() for name, value in received.items()}
 
 
-def parts() -> rules.ByPart:
+def parts() -> m.ByPart:
     """Rules with states of their own."""
-    return rules.ByPart(
-        {"*": rules.FedAvgM(0.5), "core": rules.FedAdam(0.05), "head": rules.Median(), "encoder.1.bias": "none"}
-    )
+    return m.ByPart({"*": m.FedAvgM(0.5), "core": m.FedAdam(0.05), "head": m.Median(), "encoder.1.bias": "none"})
 
 
 # not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes as large as any
@@ -235,12 +232,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedavg": of(buffers="average", **BOTH),
     "centralized": {"align": "both", "pool": True},
     "fedprox": of(small(m.FedProx, mu=0.1), every={"epochs": 2}),
-    "by name, momentum at the server": of(NAMED, "*", by_name=["*"], rule=partial(rules.FedAvgM, 0.6)),
+    "by name, momentum at the server": of(NAMED, "*", by_name=["*"], rule=partial(m.FedAvgM, 0.6)),
     "centered clipping, one client replays": of(
-        rule=rules.CenteredClipping, attacks=[Attack("replay", client="birch")], **THREE
+        rule=m.CenteredClipping, attacks=[Attack("replay", client="birch")], **THREE
     ),
     "multi-krum, statistics too, one client is noisy": of(
-        rule=partial(rules.MultiKrum, 0.2), buffers="average",
+        rule=partial(m.MultiKrum, 0.2), buffers="average",
         attacks=[Attack("noise", share=0.3, by=0.1)], **BOTH,
     ),
     "averages, then fine-tuned": of(loop={"average": 0.5, "keep": "auroc", "then": TUNED}),
@@ -256,7 +253,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "tabm": of(partial(FederatedClient, network=SMALL_TABM), data={"num_bins": 4}),
     "forest": of(
         federated="", align="both", data=POOLED, loop={"client": m.Forest},
-        rule=partial(rules.GrowForest, 3, minimum=2),
+        rule=partial(m.GrowForest, 3, minimum=2),
     ),
     "global layers, batches of 8": of(data=PACE),
     "global layers, another number of steps in each round": of(data=UNEVEN),
@@ -264,10 +261,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedrep": of(small(m.Alternating, private_first={"steps": 2}), "encoder core", "both", loop=MOMENTUM),
     "fedalt, an epoch each": of(m.Alternating, every={"epochs": 2}),
     "fedbabu": of(small(m.FedBABU), loop={"then": Then(FineTune(epochs=1, lr=0.005))}),
-    "fedadam at the server, by rows": of(rule=partial(rules.FedAdam, 0.05, weights="rows"), buffers="average"),
-    "fedyogi at the server, rate 0.5": of(rule=partial(rules.FedYogi, 0.05), rate=0.5, **BOTH),
-    "fedadagrad at the server, every 3 steps": of(rule=partial(rules.FedAdagrad, 0.05), **THREE),
-    "fednova, other steps in each round": of(rule=partial(rules.FedNova, weights="rows"), data=UNEVEN),
+    "fedadam at the server, by rows": of(rule=partial(m.FedAdam, 0.05, weights="rows"), buffers="average"),
+    "fedyogi at the server, rate 0.5": of(rule=partial(m.FedYogi, 0.05), rate=0.5, **BOTH),
+    "fedadagrad at the server, every 3 steps": of(rule=partial(m.FedAdagrad, 0.05), **THREE),
+    "fednova, other steps in each round": of(rule=partial(m.FedNova, weights="rows"), data=UNEVEN),
     "scaffold": of(small(m.Scaffold), loop=PLAIN, rule=m.ScaffoldMean),
     "scaffold, by name, some take part, rate 0.5, every 3 steps": of(
         partial(m.Scaffold, network=Named), "*", loop=PLAIN, by_name=["*"], rule=m.ScaffoldMean, participation=0.7,
@@ -283,16 +280,16 @@ METHODS: dict[str, dict[str, Any]] = {
 # rules that give clients different states, and remember what they gave
 CLUSTERED: dict[str, dict[str, Any]] = {
     "fedgmcc": of(
-        rule=partial(rules.FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers")
+        rule=partial(m.FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers")
     ),
-    "cfl": of(rule=partial(rules.CFL, 9.0, 1e-6), every="step"),
-    "ifca": of(rule=partial(rules.IFCA, 3, "drawn"), buffers="average", **BOTH),
-    "agglomerative": of(rule=partial(rules.Agglomerative, 2, clusters=2)),
+    "cfl": of(rule=partial(m.CFL, 9.0, 1e-6), every="step"),
+    "ifca": of(rule=partial(m.IFCA, 3, "drawn"), buffers="average", **BOTH),
+    "agglomerative": of(rule=partial(m.Agglomerative, 2, clusters=2)),
 }
 # whose rule works by questions and keeps no clusters
 ASKING: dict[str, dict[str, Any]] = {
-    "pooled logistic": of(federated="prior", data=POOLED, loop={"client": m.PooledLogistic}, rule=rules.Newton),
-    "mixed model": of(federated="effects", data=POOLED, loop={"client": m.MixedModel}, rule=rules.MixedEffects),
+    "pooled logistic": of(federated="prior", data=POOLED, loop={"client": m.PooledLogistic}, rule=m.Newton),
+    "mixed model": of(federated="effects", data=POOLED, loop={"client": m.MixedModel}, rule=m.MixedEffects),
 }
 # whom the guard leaves out
 FAULTY = {"one is far from the others": of(Faulty, **THREE)}

@@ -9,12 +9,10 @@ import torch
 from federations import ALIKE, Named, make_run
 from torch import nn
 
+from fedlit import FedGMCC, FedProx, Network
 from fedlit.by_name import Live, named_axes
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
-from fedlit.exchange.rules import FedGMCC
-from fedlit.methods import FedProx
-from fedlit.nn import Network
 from fedlit.run.run import Run
 from fedlit.train.start import Start
 

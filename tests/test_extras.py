@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from fedlit import Mean
 from fedlit.data.sources.rdatasets import Rdatasets
 from fedlit.data.sources.reads import records_of
 from fedlit.errors import ConfigError
-from fedlit.exchange.rules import Mean
 from fedlit.institutions.extra import needs_flower
 from fedlit.privacy.refusals import refuse
 from fedlit.privacy.settings import Masked, Privacy

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from fedlit import MLP, GlobalLayers, Network
 from fedlit.client.build import build_clients
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
-from fedlit.nn import MLP, GlobalLayers, Network
 from fedlit.seeding import derive_seed, initialise, isolated_rng
 from fedlit.spec import ClientSpec
 

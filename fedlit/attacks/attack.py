@@ -1,7 +1,5 @@
 """The configuration of an attack, and the choice of the clients that make it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from fedlit.attacks.kinds import KINDS, AttackKind
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.seeding import derive_seed
 
 __all__ = ["Attack", "drawn"]
@@ -62,29 +60,21 @@ class Attack:
                 f"exchange.attacks: kind: expected one of {', '.join(KINDS)}, found {self.kind!r}."
                 + did_you_mean(str(self.kind), KINDS)
             )
-        where, kind = f"exchange.attacks: {self.kind}", KINDS[self.kind]
-        if self.client is not None and self.share is not None:
-            raise ConfigError(
-                f"{where}: expected a client or a share, found {self.client} and {self.share}; leave one out"
-            )
-        if self.share is not None and not 0 < self.share <= 1:
-            raise ConfigError(f"{where}: share: expected a share of the clients in (0, 1], found {self.share}")
-        if self.by is not None:
-            if kind.by is None:
-                raise ConfigError(f"{where}: expected no by, found {self.by}; leave it out")
-            enough = self.by > 0 or (self.by == 0 and kind.by == 0)
-            if not (enough and math.isfinite(self.by) and (kind.send is not None or self.by <= 1)):
-                least = "of at least 0" if kind.by == 0 else "above 0"
-                most = " and at most 1" if kind.send is None else ""
-                raise ConfigError(f"{where}: by: expected a finite number {least}{most}, found {self.by}")
+        where, kind, door = f"exchange.attacks: {self.kind}", KINDS[self.kind], self.kind == "backdoor"
+        both = f"{self.client} and {self.share}"
+        expect(self.client is None or self.share is None, where, "a client or a share", both, "leave one out")
+        fits = self.share is None or 0 < self.share <= 1
+        expect(fits, f"{where}: share", "a share of the clients in (0, 1]", self.share)
+        expect(self.by is None or kind.by is not None, where, "no by", self.by, "leave it out")
+        least = "of at least 0" if kind.by == 0 else "above 0"
+        most = " and at most 1" if kind.send is None else ""
+        fits = self.by is None or ((self.by > 0 or self.by == kind.by == 0) and (kind.send is not None or self.by <= 1))
+        expect(fits and self.by != math.inf, f"{where}: by", f"a finite number {least}{most}", self.by)
         for key in ("feature", "value", "label"):
+            wanted, advice = ("it", "set feature, value and label") if door else ("none", "leave it out")
             found = getattr(self, key)
-            if self.kind == "backdoor" and found is None:
-                raise ConfigError(f"{where}: {key}: expected it, found none; set feature, value and label")
-            if self.kind != "backdoor" and found is not None:
-                raise ConfigError(f"{where}: expected no {key}, found {found}; leave it out")
-        if self.value is not None and not math.isfinite(self.value):
-            raise ConfigError(f"{where}: value: expected a finite number, found {self.value}")
+            expect((found is not None) == door, f"{where}: {key}", wanted, found, advice)
+        expect(self.value is None or math.isfinite(self.value), f"{where}: value", "a finite number", self.value)
 
     @property
     def amount(self) -> float:

@@ -1,7 +1,5 @@
 """The attackers of a run. They are drawn once, and act on what leaves a client."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The kinds of attack: for each, what such a client sends, or that it changes its training rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

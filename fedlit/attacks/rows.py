@@ -1,7 +1,5 @@
 """Changes the training rows of attackers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Builds clients from their descriptions. Each of their parameters is a function of (seed, its name)."""
 
-from __future__ import annotations
-
 import fnmatch
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +10,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 
 from fedlit.client.client import FederatedClient
-from fedlit.client.settings import check_clipping
+from fedlit.client.hooks import check_clipping
 from fedlit.errors import ConfigError, described, did_you_mean, told_as
 from fedlit.seeding import derive_seed, initialise, isolated_rng
 from fedlit.sharing import can_name_a_module

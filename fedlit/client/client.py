@@ -1,7 +1,5 @@
 """A client: one party's network, what it minimises and how it is scored. A new method starts as a subclass of this."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import math
@@ -16,13 +14,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fedlit.by_name import Live
-from fedlit.client.hooks import warn_of_misspelt
-from fedlit.client.settings import settings_of
+from fedlit.client.hooks import settings_of, warn_of_misspelt
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
-from fedlit.nn import Network, NetworkFactory
+from fedlit.nn.network import Network, NetworkFactory
 from fedlit.sharing import State, select
 from fedlit.spec import ClientSpec, Site
 from fedlit.tasks.base import LOSS, Score
@@ -78,7 +75,7 @@ class FederatedClient(LightningModule):
             of these. It is saved in the checkpoint.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> client = FederatedClient(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)
         >>> client.probabilities(client(torch.zeros(4, 2))).shape
         torch.Size([4, 2])

@@ -1,15 +1,15 @@
-"""Hooks of user-defined classes: errors name the hook that failed, and names that nearly match a hook are reported."""
-
-from __future__ import annotations
+"""Classes that users name or define: errors name the hook or the setting, and names that nearly match a hook are
+reported.
+"""
 
 import difflib
 import logging
 from contextlib import AbstractContextManager
 from typing import Any
 
-from fedlit.errors import failed_in
+from fedlit.errors import ConfigError, failed_in, told_as
 
-__all__ = ["hook_of", "misspelt", "warn_of_misspelt"]
+__all__ = ["check_clipping", "hook_of", "misspelt", "settings_of", "warn_of_misspelt"]
 
 _log = logging.getLogger(__name__)
 
@@ -60,3 +60,25 @@ def warn_of_misspelt(kind: type, *bases: type) -> None:
             name,
             hook,
         )
+
+
+def check_clipping(value: float | None, key: str) -> None:
+    """Refuse a gradient limit that is not above zero: with a negative one, a client would climb instead of descend.
+
+    Raises:
+        ConfigError: the limit is not above zero.
+    """
+    if value is not None and not value > 0:
+        raise ConfigError(f"{key}: expected a norm above 0, found {value}; leave it out, or null, for no limit")
+
+
+def settings_of(client: str, key: str) -> AbstractContextManager[None]:
+    """Return a context that turns errors of another library's class about its settings into a :class:`ConfigError` that
+    names the key.
+    """
+    return told_as(
+        lambda error: ConfigError(
+            f"client {client!r}: {key}: expected settings that its class accepts, found that it refuses them: "
+            f"{error} ({type(error).__name__}); fedlit fit --help {key} says where to look"
+        )
+    )

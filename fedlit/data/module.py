@@ -354,19 +354,15 @@ class FederatedData(LightningDataModule):
             self._moved[id(rows)] = Rows(rows.x.to(device), rows.y.to(device), rows.row)
         return self._moved[id(rows)]
 
-    def resident_loaders(self) -> dict[str, ClientLoader]:
-        """Return the training loaders by client, with their rows on the Trainer's device."""
-        for loader in self.train_loaders.values():
-            loader.rows = self._resident(loader.rows)
-        return dict(self.train_loaders)
-
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Return the batch: its rows are on the device already."""
         return batch
 
     def train_dataloader(self) -> CombinedLoader:
         """Return one batch of every client for each aligned step."""
-        return CombinedLoader(self.resident_loaders(), "min_size")
+        for loader in self.train_loaders.values():
+            loader.rows = self._resident(loader.rows)
+        return CombinedLoader(dict(self.train_loaders), "min_size")
 
     def _evaluation(self, split: Split) -> list[EvalLoader]:
         return [EvalLoader(self._resident(rows), self.eval_batch_size) for _, _, rows in self.sites(split)]

@@ -4,19 +4,3 @@ The plain engine is the reference: it equals a hand-written loop over clients, b
 same operations with the same number of intra-op threads, only at the same time, so it gives the same bits as the plain
 one with that number. Stacking agrees with both to float32 tolerance.
 """
-
-from fedlit.engine.base import ClientStep, Engine, EngineName, Evaluation, PlainEngine
-from fedlit.engine.make import make_engine
-from fedlit.engine.stacked import StackedEngine
-from fedlit.engine.threads import ThreadedEngine
-
-__all__ = [
-    "ClientStep",
-    "Engine",
-    "EngineName",
-    "Evaluation",
-    "PlainEngine",
-    "StackedEngine",
-    "ThreadedEngine",
-    "make_engine",
-]

@@ -1,7 +1,5 @@
 """Finds clients of the same structure, which may be stepped as one."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The interface of engines, and the steps and evaluations that they execute."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future

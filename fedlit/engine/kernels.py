@@ -1,7 +1,5 @@
 """Chooses what computes the operations of a client's step: plain torch operations, or compiled and fused ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Makes the engine of a given name."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from functools import cache

@@ -4,8 +4,6 @@ A small network's step is mostly the cost of starting its operations, not of the
 operation once for all its clients.
 """
 
-from __future__ import annotations
-
 import copy
 import threading
 from collections.abc import Iterator, Sequence

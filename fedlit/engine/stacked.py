@@ -1,7 +1,5 @@
 """Executes clients of the same structure as one computation, and the others by another engine."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs clients side by side, each step on one of several threads."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

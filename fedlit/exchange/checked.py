@@ -1,7 +1,5 @@
 """Checks what a rule returned before it is written, so that a mistake in a rule does not go unnoticed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """The exchange: when clients' states are aggregated, by which rule, and what share of the result each client takes."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -29,7 +27,7 @@ from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.sending import collect, planned, recover
 from fedlit.exchange.server import Server
-from fedlit.exchange.transport import InProcess, Transport, group_of
+from fedlit.exchange.transport import Transport
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Buffers, Sharing, State, named_tensors, resolve
@@ -139,7 +137,7 @@ class Exchange(Callback):
         self.every: Every = every
         self.remark, self.started = "", False
         self.rounds, self.bytes, self.seconds = 0, 0, 0.0
-        self.transport: Transport = InProcess()
+        self.transport = Transport()
         self.sharing = Sharing({}, {})
         self.published: dict[str, dict[str, Tensor]] = {}
         self.clustering: Clustering | None = None
@@ -193,7 +191,7 @@ class Exchange(Callback):
                 sizes = {name: [client.spec.num_features, client.spec.num_outputs] for name, client in clients.items()}
                 self.transport.share("model", sizes)
                 specs = {name: client.spec.state_dict() for name, client in clients.items()}
-                told = group_of(self.transport).gather("specs", specs)
+                told = self.transport.gather("specs", specs)
                 self._specs = {name: ClientSpec.from_state(state) for one in told for name, state in one.items()}
         self._take_hold(members)
         self.published = {name: planned(client, members.seed) if self.on else {} for name, client in clients.items()}
@@ -213,13 +211,13 @@ class Exchange(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refresh the references to the federated tensors, which are on their device now."""
-        self._take_hold(self._members(pl_module))
+        self._take_hold(_members(pl_module))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Draw the first cohort. Unless a checkpoint was restored, let the rule begin and call each client's
         ``on_receive`` with the state that it starts from.
         """
-        members = self._members(pl_module)
+        members = _members(pl_module)
         self.attackers.say()
         if trainer.global_step == 0:
             if self.on and type(self.rule).begin is not Rule.begin:  # nothing is collected for nothing
@@ -237,7 +235,7 @@ class Exchange(Callback):
         due = self.due(trainer.global_step - 1, last, trainer.current_epoch)
         if not (due or last):
             return
-        members = self._members(pl_module)
+        members = _members(pl_module)
         if due and not members.tuning:
             # Drift costs as much as an exchange, so not at every step.
             self.exchange(members, measure=last or self.every != "step")
@@ -250,10 +248,6 @@ class Exchange(Callback):
         self._lending.return_all()
 
     on_exception = on_fit_end  # type: ignore[assignment]  # a checkpoint may be loaded into these clients
-
-    def _members(self, module: Any) -> Members:
-        members: Members = module.federation
-        return members
 
     def _draw_cohort(self, members: Members) -> None:
         members.cohort = cohort(self.participation, self.sharing.names, members.seed, self.rounds)
@@ -390,6 +384,11 @@ class Exchange(Callback):
         self.named.load_state_dict(state_dict["named"])
         if self.guard is not None and "guard" in state_dict:
             self.guard.load_state_dict(state_dict["guard"])
+
+
+def _members(module: Any) -> Members:
+    members: Members = module.federation
+    return members
 
 
 def _is_of(key: str, members: Members) -> bool:

@@ -3,8 +3,6 @@
 All computations run where the tensors are, so that on an accelerator nothing is read back.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The guard checks clients' updates before a rule does, so that one client's numbers cannot ruin all others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Memory that idle clients share until they are drawn for a round."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from torch import Tensor

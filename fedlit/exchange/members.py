@@ -1,7 +1,5 @@
 """The clients of a federation, as its exchange and other parts of it see them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol

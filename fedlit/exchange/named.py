@@ -1,7 +1,5 @@
 """Counts and reports which clients' updates were left out of exchanges or watched."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections import Counter, defaultdict

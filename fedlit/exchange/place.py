@@ -1,7 +1,5 @@
 """The place of this process among those that torchrun or srun started together. Imports no torch."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

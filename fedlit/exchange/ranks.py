@@ -4,8 +4,6 @@ The ranks communicate through a process group of their own (gloo): in torch's de
 would wait for each other. Tensors travel through the CPU.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import warnings
@@ -25,7 +23,7 @@ from fedlit.exchange.place import Place, find_place, first_to_end
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Update
 from fedlit.exchange.server import Server
-from fedlit.exchange.transport import Answer, Group
+from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
 from fedlit.show.shown import Notices, print_notice, say, say_by
 
@@ -70,7 +68,7 @@ def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
     return blocks
 
 
-class Ranks(Group):
+class Ranks(Transport):
     """A transport over the ranks of a job. Rank 0 receives a message from each rank and sends the result to all.
 
     Each rank has a block of clients with neighbouring names. Rank 0 applies the rule to the updates of all clients in
@@ -162,14 +160,14 @@ class Ranks(Group):
         return dict(message) if message is not None else unpack(whole.numpy().tobytes(), device)
 
     def decide(self, topic: str, value: Any, work: Callable[[list[Any]], Any]) -> Any:
-        """See :class:`~fedlit.exchange.transport.Group`."""
+        """See :class:`~fedlit.exchange.transport.Transport`."""
         told = self._say(topic, value)
         return self._tell(topic, None if self.rank else {"value": work(told)})["value"]
 
     # ------------------------------------------------------------------ the transport
 
     def deal(self, sizes: Mapping[str, int]) -> list[str]:
-        """See :class:`~fedlit.exchange.transport.Group`."""
+        """See :class:`~fedlit.exchange.transport.Transport`."""
         return deal(self.first("sizes", sizes), self.size)[self.rank]
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -185,10 +183,6 @@ class Ranks(Group):
         if topic == "clients":
             self.homes = {name: rank for rank, told in enumerate(everybody) for name in told}
         return dict(sorted(facts.items()))
-
-    def takes_part(self, number: int) -> bool:
-        """Return True: all ranks take part in every round (see :class:`~fedlit.exchange.transport.Transport`)."""
-        return True
 
     def exchange(
         self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool

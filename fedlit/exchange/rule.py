@@ -1,10 +1,8 @@
 """Rules, which compute what each client receives from the updates of a round."""
 
-from __future__ import annotations
-
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -15,7 +13,7 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
 
-__all__ = ["DOWN", "Ask", "Facts", "Need", "Round", "Rule", "Update", "demand", "settings_of"]
+__all__ = ["DOWN", "Ask", "Facts", "Need", "Round", "Rule", "Update", "by_owners", "demand", "settings_of"]
 
 DOWN = "down/"
 """The beginning of the names of tensors that a rule sends in addition to the federated ones: they reach
@@ -190,6 +188,29 @@ def demand(fits: bool, setting: str, wanted: str, found: Any, mend: str = "") ->
     """
     if not fits:
         raise ConfigError(f"{setting}: expected {wanted}, found {found}" + (mend and f"; {mend}"))
+
+
+def by_owners(names: Mapping[str, Iterable[str]]) -> dict[tuple[str, ...], list[str]]:
+    """Group tensors by the clients that have them.
+
+    Args:
+        names: maps each client to the names of its tensors.
+
+    Returns:
+        Groups of clients, in the order of names, with the names of the tensors that exactly these have.
+
+    Example:
+        >>> by_owners({"b": ["w", "x"], "a": ["w"]})
+        {('a', 'b'): ['w'], ('b',): ['x']}
+    """
+    owners: dict[str, list[str]] = {}
+    for client in sorted(names):
+        for name in names[client]:
+            owners.setdefault(name, []).append(client)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, clients in owners.items():
+        groups.setdefault(tuple(clients), []).append(name)
+    return groups
 
 
 def settings_of(rule: Rule) -> str:

@@ -1,7 +1,5 @@
 """When clients exchange, and which of them take part, as functions of the settings, the seed and the round."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Literal
@@ -11,7 +9,7 @@ import torch
 from fedlit.errors import did_you_mean
 from fedlit.seeding import derive_seed
 
-__all__ = ["Every", "cohort", "cohort_size", "due", "wrong_every"]
+__all__ = ["Every", "cohort", "cohort_size", "due", "rounds", "wrong_every"]
 
 Every = Literal["step", "epoch"] | dict[str, int]
 
@@ -45,6 +43,22 @@ def due(every: Every, step: int, last: bool, epoch: int) -> bool:
     if isinstance(every, dict):
         return (step + 1) % every["steps"] == 0 if "steps" in every else last and (epoch + 1) % every["epochs"] == 0
     return every == "step" or last
+
+
+def rounds(every: Every, epochs: int, steps: int) -> int:
+    """Return the number of exchanges in some epochs.
+
+    Args:
+        every: see ``exchange.every``.
+        epochs: the number of epochs.
+        steps: aligned steps of an epoch; with 0, a schedule by steps has no exchange.
+
+    Example:
+        >>> rounds("epoch", 10, 4), rounds({"steps": 3}, 10, 4), rounds({"epochs": 3}, 10, 4)
+        (10, 13, 3)
+    """
+    unit, count = next(iter(every.items())) if isinstance(every, dict) else (f"{every}s", 1)
+    return (epochs if unit == "epochs" else epochs * steps) // count
 
 
 def cohort_size(participation: float, clients: int) -> int:

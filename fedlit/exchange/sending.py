@@ -1,7 +1,5 @@
 """Collects what a client sends: its federated tensors and what it publishes, and nothing else."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The server of a round: it screens updates, applies the rule, checks the result and records the round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any

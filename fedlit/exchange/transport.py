@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.questions import Question
@@ -11,25 +11,38 @@ from fedlit.exchange.rule import Update
 from fedlit.exchange.server import Server
 from fedlit.sharing import all_here
 
-__all__ = ["Group", "InProcess", "Transport", "group_of"]
+__all__ = ["Transport"]
 
 Answer = Callable[[str, Question], Any]
 """Asks a client of this process: (its name, the question) → the answer."""
 
 
-class Transport(Protocol):
-    """Carries messages between clients of several processes. Results have the same bits over every transport.
+class Transport:
+    """Carries messages between clients. The base class serves clients that are all in this process. Results have the
+    same bits over every transport.
+
+    Several processes of one job may hold the clients together (:class:`fedlit.exchange.ranks.Ranks`). They trust each
+    other, so facts and tensors are shared without checks of consent. Any other transport has a single process here.
 
     Attributes:
         everybody_here: whether all clients of the federation are in this process.
+        rank: the number of this process in its job, from 0; the first one owns the run's folder and prints.
+        size: the number of processes of the job.
+        local: the number of this process on its machine.
     """
 
-    everybody_here: bool
+    everybody_here = True
+    rank, size, local = 0, 1, 0
+
+    def __deepcopy__(self, memo: Any) -> Transport:
+        """Return the transport itself: whatever is copied has the same connection to the others."""
+        return self
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send facts about the clients of this process, and return those about all (see
         :data:`fedlit.sharing.Share`).
         """
+        return all_here(topic, own)
 
     def takes_part(self, number: int) -> bool:
         """Return whether clients of this process may still take part in a round; others may have finished it already.
@@ -37,6 +50,7 @@ class Transport(Protocol):
         Args:
             number: the number of exchanges before it.
         """
+        return True
 
     def exchange(
         self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
@@ -50,20 +64,14 @@ class Transport(Protocol):
             answer: asks a client of this process a question of the rule.
             measure: whether drift is measured.
         """
+        return server.round(
+            number,
+            updates,
+            lambda questions: {name: answer(name, question) for name, question in questions.items()},
+            measure=measure,
+        )
 
-
-class Group:
-    """The processes of one job that together hold the clients of a federation. The base class is a group of one.
-
-    They trust each other, so that facts and tensors are shared without checks of consent.
-
-    Attributes:
-        rank: the number of this process, from 0; the first one owns the run's folder and prints.
-        size: the number of processes.
-        local: the number of this process on its machine.
-    """
-
-    rank, size, local = 0, 1, 0
+    # ------------------------------------------------------------------ the processes of a job
 
     def decide(self, topic: str, value: Any, work: Callable[[list[Any]], Any]) -> Any:
         """Send a value to the first process, which computes a result from all values and sends it to all.
@@ -87,10 +95,6 @@ class Group:
         """Return the value of the first process."""
         return self.gather(topic, value)[0]
 
-    def __deepcopy__(self, memo: Any) -> Group:
-        """Return the group itself, so that the copy of an object that holds a group holds the same one."""
-        return self
-
     def deal(self, sizes: Mapping[str, int]) -> list[str]:
         """Return the names of the clients of this process.
 
@@ -98,33 +102,3 @@ class Group:
             sizes: maps each of all clients to its size; the sizes are dealt evenly.
         """
         return sorted(sizes)
-
-
-def group_of(transport: Any) -> Group:
-    """Return the group of processes that share a federation's clients; a group of one for any other transport."""
-    return transport if isinstance(transport, Group) else Group()
-
-
-class InProcess:
-    """The transport of a federation whose clients are all in this process."""
-
-    everybody_here = True
-
-    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the facts of the clients of this process, which are all clients."""
-        return all_here(topic, own)
-
-    def takes_part(self, number: int) -> bool:
-        """Return True."""
-        return True
-
-    def exchange(
-        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
-    ) -> Outcome:
-        """Apply the rule."""
-        return server.round(
-            number,
-            updates,
-            lambda questions: {name: answer(name, question) for name, question in questions.items()},
-            measure=measure,
-        )

@@ -1,7 +1,5 @@
 """Messages as bytes: JSON for plain data, safetensors for tensors. No pickle, so that reading one runs no code."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Mapping

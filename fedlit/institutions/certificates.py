@@ -4,8 +4,6 @@ All keys are of the elliptic curve P-384; Flower's node authentication takes no 
 :func:`fedlit.institutions.extra.needs_flower`.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import re

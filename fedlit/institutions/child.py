@@ -5,8 +5,6 @@ the pipe is closed when the parent ends, even by SIGKILL, and a closed pipe stay
 unpickles. The pipe has no name, so no other process can reach it.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The terms that a site is asked to accept before anything leaves it, and the check that nothing else leaves it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

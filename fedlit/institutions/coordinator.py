@@ -1,13 +1,9 @@
 """The coordinator: applies the rule, answers sites, and stores all of its replies."""
 
-from __future__ import annotations
-
 import json
 import logging
-import math
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +12,9 @@ from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.named import words
-from fedlit.exchange.outcome import BEGIN
+from fedlit.exchange.outcome import BEGIN, least
 from fedlit.exchange.rule import Rule
+from fedlit.exchange.schedule import rounds
 from fedlit.exchange.server import Server
 from fedlit.files import write_text
 from fedlit.institutions.agreed import settings_of, wrong_settings
@@ -33,7 +30,7 @@ from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 
-__all__ = ["NoTables", "coordinate", "minimum_of", "run_of", "serve"]
+__all__ = ["NoTables", "coordinate", "run_of", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,16 +52,6 @@ def run_of(federation: Path) -> Run:
     check_file(content, where)
     layers = [Layer(content, f"{where}: "), Layer({"data.source": "fedlit.institutions.coordinator.NoTables"})]
     return parse(Asked("fit", layers, federation.stem, [federation]))[0]
-
-
-def minimum_of(minimum: float, sites: int) -> int:
-    """How many sites a round needs: a number of them, or a share.
-
-    Example:
-        >>> minimum_of(2, 3), minimum_of(0.5, 3), minimum_of(1.0, 3)
-        (2, 2, 3)
-    """
-    return math.ceil(minimum * sites - 1e-9) if isinstance(minimum, float) else int(minimum)
 
 
 def coordinate(
@@ -121,17 +108,18 @@ def coordinate(
             )
         journal.tell("settings", {site: {site: settings} for site in sites})
         _log.info("continues with round %d of %s", journal.number + 1, ", ".join(sites))
-    least = minimum_of(minimum, len(sites))
-    if privacy.masked and least < len(sites):
+    needed = least(minimum, len(sites))
+    if privacy.masked and needed < len(sites):
         raise ConfigError(
             f"minimum: expected 1.0 with masked sums, found {minimum}: a sum needs the message of each of its sites, "
             "so a round waits for all of them"
         )
     if privacy.masked and len(sites) < privacy.masked.least:
         raise ConfigError(f"masked sums: expected at least {privacy.masked.least} sites, found {', '.join(sites)}")
-    limit = Patience(patience, least, repeat)
-    progress, planned = _Progress(state, _epochs(run)), _planned(run)
-    own = SitesServer(server, line, journal, settings, limit, partial(_report, progress), privacy, planned)
+    limit = Patience(patience, needed, repeat)
+    planned = _planned(run)
+    progress = _Progress(state, planned or _epochs(run))
+    own = SitesServer(server, line, journal, settings, limit, progress.write, privacy, planned)
     own.run()
     if journal.number < planned:
         found = max(journal.number, 0)
@@ -146,7 +134,7 @@ def coordinate(
         **({"guarded": guarded} if (guarded := own.named.found()) else {}),
     }
     _write(state / "result.json", result)
-    _report(progress, own, "finished")
+    progress.write(own, "finished")
     for warning in words(guarded):
         _log.warning("since this coordinator was started: %s", warning)
     _log.info("finished: %d rounds, %s bytes", result["rounds"], f"{own.bytes:,}")
@@ -191,13 +179,10 @@ def _progress(state: Path) -> dict[str, Any]:
 
 def _planned(run: Run) -> int:
     """Return the number of rounds if it follows from the epochs alone; 0 if it is not known."""
-    every, tune = run.exchange.every, run.loop.federation.training.tune
+    tune = run.loop.federation.training.tune
     if any(run.trainer_options.get(key) not in (None, -1) for key in ("max_steps", "max_time")):
         return 0
-    epochs = _epochs(run) - (tune.epochs if tune is not None else 0)
-    if every == "epoch":
-        return max(epochs, 0)
-    return max(epochs, 0) // every["epochs"] if isinstance(every, dict) and "epochs" in every else 0
+    return rounds(run.exchange.every, max(_epochs(run) - (tune.epochs if tune is not None else 0), 0), 0)
 
 
 def _epochs(run: Run) -> int:
@@ -205,32 +190,32 @@ def _epochs(run: Run) -> int:
 
 
 class _Progress:
-    def __init__(self, state: Path, epochs: int) -> None:
-        self.path, self.epochs = state / "progress.json", epochs
+    """The file that ``fedlit coordinate watch`` reads."""
+
+    def __init__(self, state: Path, rounds: int) -> None:
+        self.path, self.rounds = state / "progress.json", rounds
         self.begun, self.written = time.time(), 0.0
 
-
-def _report(progress: _Progress, server: SitesServer, state: str = "running") -> None:
-    """Write the file that ``fedlit coordinate watch`` reads."""
-    now = time.time()
-    if now - progress.written < 1 and state == "running":
-        return
-    progress.written = now
-    here = server.line.sites()
-    content = {
-        "state": state,
-        "round": max(server.journal.number, 0),
-        "rounds": progress.epochs,
-        "in": sorted(set(server.sites) & here - server.away),
-        "away": sorted(set(server.sites) - (here - server.away)),
-        "answered": sorted(server.waiting),
-        "refused": server.refused,
-        "seconds": round(now - progress.begun, 1),
-        "bytes": server.bytes,
-        "scores": server.scores,
-        "updated": now,
-    }
-    _write(progress.path, content)
+    def write(self, server: SitesServer, state: str = "running") -> None:
+        """Write where the federation is; at most once a second while it runs."""
+        now = time.time()
+        if now - self.written < 1 and state == "running":
+            return
+        self.written, here = now, server.line.sites() - server.away
+        content = {
+            "state": state,
+            "round": max(server.journal.number, 0),
+            "rounds": self.rounds,
+            "in": sorted(here & set(server.sites)),
+            "away": sorted(set(server.sites) - here),
+            "answered": sorted(server.waiting),
+            "refused": server.refused,
+            "seconds": round(now - self.begun, 1),
+            "bytes": server.bytes,
+            "scores": server.scores,
+            "updated": now,
+        }
+        _write(self.path, content)
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

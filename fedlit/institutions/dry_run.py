@@ -1,22 +1,16 @@
 """What a site would send, found offline: the run is set up as if another site had the same table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedlit.data.columns import NUMBERS
-from fedlit.errors import RunError
-from fedlit.exchange.outcome import Outcome
-from fedlit.exchange.rule import Update
-from fedlit.exchange.server import Server
-from fedlit.exchange.transport import Answer
+from fedlit.exchange.transport import Transport
 from fedlit.institutions.transport import LOCAL, told_of
 
 __all__ = ["DryRun"]
 
 
-class DryRun:
+class DryRun(Transport):
     """Records what would be sent. It pretends that another site has the same columns, so that everything is asked that
     may be asked about columns that sites share.
 
@@ -60,13 +54,3 @@ class DryRun:
         # at least two where columns are named, so that those which the site lacks are common to some
         twins = [f"another-site-{place}" for place in range(max(self._twins, 2 if self._named else 1))]
         return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))
-
-    def takes_part(self, number: int) -> bool:
-        """Return True. There are no rounds."""
-        return True
-
-    def exchange(
-        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
-    ) -> Outcome:
-        """Refuse, because there are no rounds."""
-        raise RunError("expected no round before a site has joined; this is a defect, please report it")

@@ -1,7 +1,5 @@
 """The packages of the extra ``fedlit[flower]``, imported where they are needed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

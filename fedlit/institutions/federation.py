@@ -1,7 +1,5 @@
 """``federation.yaml``: a configuration without a source, the federation's identity, and its privacy settings."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Most of what is used here is private to Flower, whose version is therefore pinne
 (:data:`fedlit.institutions.extra.FLOWER`). Import this module inside :func:`fedlit.institutions.extra.needs_flower`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import ssl
@@ -141,36 +139,21 @@ class Speaker:
             return method(request)
         except httpx.HTTPStatusError as error:
             if _UNKNOWN_KEY in error.response.text:
-                raise RunError(self._wrong_key()) from error
+                raise RunError(
+                    f"{self.address}: the coordinator does not know this site's key; give it the .pub that fedlit site "
+                    "keys made, and let it start again"
+                ) from error
             raise Lost(f"{error.response.status_code}") from error
         except httpx.TransportError as error:
-            raise (self._of_certificate(str(error)) or Lost(str(error))) from error
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise RunError(
+                    f"{self.address}: expected a certificate that the authority of ca.crt signed for this address and "
+                    f"for now, found another ({error}); compare the fingerprint, the address and this machine's clock "
+                    "with the coordinator's by telephone. It makes a new one by fedlit coordinate renew"
+                ) from error
+            raise Lost(str(error)) from error
         except ValueError as error:
             raise Lost(str(error)) from error
-
-    def _wrong_key(self) -> str:
-        return (
-            f"{self.address}: the coordinator does not know this site's key; give it the .pub that fedlit site keys "
-            "made, and let it start again"
-        )
-
-    def _of_certificate(self, told: str) -> RunError | None:
-        if "CERTIFICATE_VERIFY_FAILED" not in told:
-            return None
-        if "expired" in told or "not yet valid" in told:
-            return RunError(
-                f"{self.address}: expected a certificate that is valid now, found one that is not; the coordinator "
-                "makes a new one by fedlit coordinate renew. Is this machine's clock right?",
-            )
-        if "mismatch" in told or "doesn't match" in told:
-            return RunError(
-                f"{self.address}: expected a certificate for this address, found one for another; write the address "
-                "that the coordinator gave",
-            )
-        return RunError(
-            f"{self.address}: expected a certificate signed by the authority of ca.crt, found another; compare its "
-            "fingerprint with the coordinator's by telephone",
-        )
 
     def connect(self) -> None:
         """Register this node with the coordinator."""

@@ -1,7 +1,5 @@
 """A coordinator's folder: making it, checking it, and keeping it up to date."""
 
-from __future__ import annotations
-
 import secrets
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Limits what can be reached of Flower's SuperLink: paths, sizes, and only answers that are a node's own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any

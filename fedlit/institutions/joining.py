@@ -1,11 +1,10 @@
 """``fedlit site join``: this process has table, model and Trainer; another one, without them, uses the network."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.child import Child, Gone
@@ -145,23 +144,18 @@ def take_part(
     """
     expected = f"{settings.folder}: expected no other site to take part from this folder"
     with exclusive(settings.folder / "lock", expected, "end it first"):
-        return _take_part(settings, hashes, show, quiet=quiet)
-
-
-def _take_part(
-    settings: SiteSettings, hashes: Sequence[str], show: Callable[[list[str]], None], *, quiet: bool
-) -> tuple[Site, Results]:
-    site = Site(settings)
-    if (over := site.finished()) is not None:
-        raise ConfigError(
-            f"{over.parent.parent}: expected a training to take part in, found that it is over; score it by fedlit "
-            f"test --config {over.parent.parent / 'config.yaml'}, or move the folder away to begin anew"
-        )
-    terms = site.terms()
-    consent(site, terms, hashes, show)
-    line = Speaking(settings)
-    try:
-        results = join(site, line, terms, renew=lambda new: consent(site, new, hashes, show, again=True), quiet=quiet)
-    finally:
-        line.end()
-    return site, results
+        site = Site(settings)
+        if (over := site.finished()) is not None:
+            folder = over.parent.parent
+            raise ConfigError(
+                f"{folder}: expected a training to take part in, found that it is over; score it by fedlit test "
+                f"--config {folder / 'config.yaml'}, or move the folder away to begin anew"
+            )
+        terms = site.terms()
+        consent(site, terms, hashes, show)
+        line = Speaking(settings)
+        try:
+            renew = partial(consent, site, hashes=hashes, show=show, again=True)
+            return site, join(site, line, terms, renew=renew, quiet=quiet)
+        finally:
+            line.end()

@@ -1,7 +1,5 @@
 """What a coordinator must know after a restart: the facts that sites sent before training, and its replies to each."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Log lines that begin with their date and time of day."""
 
-from __future__ import annotations
-
 import logging
 import time
 

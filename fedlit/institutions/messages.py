@@ -7,8 +7,6 @@ or the next question of the rule. A request can be repeated without harm, becaus
 that was killed can continue.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,5 @@
 """Reads and checks ``coordinator.yaml`` and ``site.yaml``."""
 
-# no postponed annotations: jsonargparse reads these types as they stand
 import re
 from argparse import ArgumentError
 from collections.abc import Iterable, Mapping

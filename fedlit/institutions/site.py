@@ -1,7 +1,5 @@
 """A site of a federation: its table, the plan that it is asked to agree to, and its run."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -14,6 +12,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.outcome import BEGIN
+from fedlit.exchange.schedule import rounds
 from fedlit.institutions.agreed import meaning_of, settings_of
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms
@@ -91,7 +90,8 @@ class Site:
         sharing, rule = exchange.sharing, exchange.rule
         refuse(self.privacy, rule, sharing, len(sharing.names), exchange.published[name])
         values = sum(prod(sharing.forms[key][1]) for key in sharing.names[name])
-        protection = lines(self.privacy, rule, _rounds(run), masked.least if masked is not None else 1, values)
+        planned = rounds(exchange.every, int(run.trainer_options.get("max_epochs") or 0), run.data.aligned_steps)
+        protection = lines(self.privacy, rule, planned, masked.least if masked is not None else 1, values)
         return Terms(
             name,
             {"address": own.coordinator, "fingerprint": _fingerprint(own)},
@@ -103,7 +103,7 @@ class Site:
             tuple(sorted(rule.facts.questions)) or (("*",) if "answers" in rule.needs else ()),
             own.tell == "scores",
             exchange.every,
-            _rounds(run),
+            planned,
             tuple(protection),
             run.data.align != "none" or bool(exchange.by_name) or run.data.common is not None,
             rule.sends,
@@ -144,17 +144,6 @@ def _named(run: Run) -> list[str]:
     common = run.data.common
     groups = common.values() if isinstance(common, Mapping) else [common if isinstance(common, list) else []]
     return sorted({column for own in groups for column in own})
-
-
-def _rounds(run: Run) -> int:
-    epochs, every = run.trainer_options.get("max_epochs") or 0, run.exchange.every
-    steps = run.data.aligned_steps
-    if every == "epoch":
-        return int(epochs)
-    if every == "step":
-        return int(epochs * steps)
-    ((unit, count),) = every.items() if isinstance(every, dict) else (("epochs", 1),)
-    return int(epochs // count if unit == "epochs" else epochs * steps // count)
 
 
 def _refuse(run: Run) -> None:

@@ -9,8 +9,6 @@ It sends its parent the address at which the coordinator reaches it, the run tha
 run.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import errno

@@ -1,7 +1,5 @@
 """A site's side: the transport of a federation whose other clients are elsewhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -20,7 +18,7 @@ from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.questions import Question, within
 from fedlit.exchange.rule import DOWN, Rule, Update
 from fedlit.exchange.server import Server
-from fedlit.exchange.transport import Answer
+from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import question_from, update_to
 from fedlit.institutions.agreed import check_state
 from fedlit.institutions.consent import Consent
@@ -88,7 +86,7 @@ class Traffic:
             file.write(json.dumps({**line, "names": names}) + "\n")
 
 
-class SiteTransport:
+class SiteTransport(Transport):
     """Sends what the plan lists and receives the result, by requests that can be repeated.
 
     Args:
@@ -124,10 +122,6 @@ class SiteTransport:
         self._newest: State = {}
         self._forms: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._most = MOST
-
-    def __deepcopy__(self, memo: Any) -> SiteTransport:
-        """Return the transport itself: there is one connection to the coordinator."""
-        return self
 
     # ------------------------------------------------------------------ saying and hearing
 

@@ -1,7 +1,5 @@
 """``fedlit coordinate watch``: the coordinator's progress as a table."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping
@@ -17,7 +15,6 @@ __all__ = ["ENDS", "lines_of", "read_progress", "watch"]
 
 ENDS = ("finished", "failed")
 """States after which nothing changes."""
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def read_progress(folder: Path) -> dict[str, Any] | None:
@@ -56,16 +53,13 @@ def lines_of(progress: Mapping[str, Any], now: float) -> list[str]:
          round  state   in            away  seconds    bytes     told
         3 / 10  trains  north, south  east     1.25  5.0 MiB  2 s ago
     """
-    size, unit = float(progress.get("bytes", 0)), 0
-    while size >= 1024 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
     cells = [
         f"{progress.get('round', '?')} / {progress.get('rounds', '?')}",
         str(progress.get("state", "?")),
         ", ".join(progress.get("in", ())) or "nobody",
         ", ".join(progress.get("away", ())) or "nobody",
         f"{float(progress.get('seconds', 0)):.2f}",
-        f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B",
+        f"{float(progress.get('bytes', 0)) / 2**20:,.1f} MiB",
         f"{max(0.0, now - float(progress.get('updated', now))):.0f} s ago",
     ]
     return Grid(["round", "state", "in", "away", "seconds", "bytes", "told"], [cells]).text().splitlines()

@@ -4,8 +4,6 @@ Shakkottai 2021, "Exploiting Shared Representations for Personalized Federated L
 arXiv:2204.03809).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -13,7 +11,7 @@ from typing import Any, Literal
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.schedule import wrong_every
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
 __all__ = ["Alternating"]
@@ -44,7 +42,7 @@ class Alternating(FederatedClient):
         ConfigError: a round ends before the federated part is trained, nothing is private, or nothing is federated.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ())
         >>> Alternating(spec, MLP, private_first={"steps": 5}).private_first
         {'steps': 5}

@@ -1,7 +1,5 @@
 """The base of methods that hold a client to what the last exchange gave it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import torch

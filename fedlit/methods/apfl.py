@@ -1,7 +1,5 @@
 """Adaptive personalised federated learning (Deng, Kamani and Mahdavi 2020, arXiv:2003.13461)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -9,7 +7,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedlit.methods.copies import TwoCopies
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec, own_share
 
 __all__ = ["APFL"]
@@ -40,7 +38,7 @@ class APFL(TwoCopies):
         ConfigError: α is outside [0, 1], or there is none for this client.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> client = APFL(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, alpha={"cleve*": 0.25})
         >>> float(client.alpha), client(torch.zeros(4, 2)).shape
         (0.25, torch.Size([4, 1]))

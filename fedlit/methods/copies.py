@@ -1,14 +1,12 @@
 """The base of methods whose clients have two copies of the network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.seeding import repeat_draws
 from fedlit.spec import ClientSpec
 

@@ -2,8 +2,6 @@
 arXiv:2012.04221).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor
@@ -11,7 +9,7 @@ from torch import Tensor
 from fedlit.errors import ConfigError
 from fedlit.methods.anchored import Anchored
 from fedlit.methods.copies import TwoCopies
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
 __all__ = ["Ditto"]
@@ -38,7 +36,7 @@ class Ditto(Anchored, TwoCopies):
         ConfigError: λ is below 0.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> Ditto(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, strength=0.1).strength
         0.1
     """

@@ -2,13 +2,11 @@
 arXiv:2106.06042).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
 __all__ = ["FedBABU"]
@@ -32,7 +30,7 @@ class FedBABU(FederatedClient):
         ConfigError: the head of the network has nothing to train.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> client = FedBABU(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)
         >>> client.head.weight.requires_grad, client.private
         (False, ('head',))

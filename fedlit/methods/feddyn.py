@@ -2,8 +2,6 @@
 Regularization", arXiv:2111.04263, Algorithm 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +13,7 @@ from fedlit.exchange.rule import DOWN, Facts, Round
 from fedlit.exchange.rules.mean import counted
 from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.methods.anchored import Anchored, by_name, zero_buffers
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
@@ -39,7 +37,7 @@ class FedDyn(Anchored):
         ConfigError: α is not above 0.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> FedDyn(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, alpha=0.5).alpha
         0.5
     """

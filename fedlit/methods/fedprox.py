@@ -2,8 +2,6 @@
 arXiv:1812.06127).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.methods.anchored import Anchored
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
 __all__ = ["FedProx"]
@@ -31,7 +29,7 @@ class FedProx(Anchored):
         ConfigError: μ is below 0.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> FedProx(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, mu=0.1).mu
         0.1
     """

@@ -2,8 +2,6 @@
 randomized trees", Machine Learning 63:3-42) on the rows of all clients, without moving a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

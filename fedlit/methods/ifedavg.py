@@ -2,8 +2,6 @@
 Learning", arXiv:2107.06580).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -11,8 +9,8 @@ from torch import Tensor
 
 from fedlit.client.client import FederatedClient
 from fedlit.errors import expect
-from fedlit.nn import NetworkFactory
 from fedlit.nn.blocks import Affine
+from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
 __all__ = ["IFedAvg"]
@@ -45,7 +43,7 @@ class IFedAvg(FederatedClient):
 
     Example:
         >>> import torch
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> client = IFedAvg(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)
         >>> sum(value.numel() for name, value in client.named_parameters() if name.startswith(client.private))
         4

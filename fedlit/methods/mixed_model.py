@@ -2,8 +2,6 @@
 no row moves.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -33,7 +31,7 @@ class MixedModel(FederatedClient):
     and, on request, its slopes are private. The model is fitted by restricted maximum likelihood (REML) or, if the
     outcome is a class or a count, by penalised quasi-likelihood (PQL).
 
-    The rule :class:`fedlit.exchange.rules.MixedEffects` asks all sites for terms that are only added. The result is the
+    The rule :class:`fedlit.MixedEffects` asks all sites for terms that are only added. The result is the
     mixed model of pooled rows, with the site as the group. One exchange finds it, so that one epoch is enough;
     optimizer and batches have no effect. ``exchange.federated: [effects]`` shares one number for each pair of output
     and input. Columns are shared by name; a column that only some sites have is an effect of these. An input that is a

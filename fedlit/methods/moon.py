@@ -1,7 +1,5 @@
 """MOON (Li, He and Song 2021, "Model-Contrastive Federated Learning", arXiv:2103.16257)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +10,7 @@ from torch.nn.functional import cosine_similarity, softplus
 
 from fedlit.errors import ConfigError
 from fedlit.methods.anchored import Anchored, by_name, zero_buffers
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.seeding import repeat_draws
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -46,7 +44,7 @@ class MOON(Anchored):
         ConfigError: a value is out of range, or nothing of the encoder and the core is federated.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> MOON(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, mu=0.1).mu
         0.1
     """

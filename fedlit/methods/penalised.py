@@ -1,7 +1,5 @@
 """Linear models with a Gaussian prior on their coefficients: fitted exactly, by Newton's method in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -2,8 +2,6 @@
 Model-Agnostic Meta-Learning Approach", arXiv:2002.07948).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -16,7 +14,7 @@ from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError, RunError
 from fedlit.methods.copies import TwoCopies
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.seeding import repeat_draws
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -55,7 +53,7 @@ class PerFedAvg(TwoCopies):
         ConfigError: a value is out of range, or nothing is federated.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ())
         >>> client = PerFedAvg(spec, MLP, hessian="finite_difference")
         >>> client.parts, client(torch.zeros(4, 2)).shape

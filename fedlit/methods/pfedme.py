@@ -1,7 +1,5 @@
 """pFedMe (T. Dinh, Tran and Nguyen 2020, "Personalized Federated Learning with Moreau Envelopes", arXiv:2006.08848)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +10,7 @@ from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.methods.anchored import pull
 from fedlit.methods.copies import TwoCopies
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
 __all__ = ["PFedMe"]
@@ -45,7 +43,7 @@ class PFedMe(TwoCopies):
         ConfigError: a value is out of range, or ``model.accumulate`` is above 1.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> client = PFedMe(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, inner_steps=3)
         >>> client.inner_steps, client(torch.zeros(4, 2)).shape
         (3, torch.Size([4, 1]))

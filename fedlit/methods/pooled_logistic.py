@@ -1,7 +1,5 @@
 """Logistic regression for small tables: coefficients of shared columns are drawn towards what others found."""
 
-from __future__ import annotations
-
 import logging
 import math
 from typing import Any, Literal
@@ -29,7 +27,7 @@ class PooledLogistic(FederatedClient):
     """Logistic regression in which the coefficients of shared inputs have a Gaussian prior around what all other
     clients found. The strength of this prior is chosen by cross-validation on the client's own training rows.
 
-    The rule :class:`fedlit.exchange.rules.Newton` finds what others know, by name: ``exchange.federated: [prior]``
+    The rule :class:`fedlit.Newton` finds what others know, by name: ``exchange.federated: [prior]``
     shares one number for each pair of output and input. The intercept is private, and so are coefficients of inputs
     that no other client has, which a ridge shrinks towards 0. One exchange finds the exact optimum, so that one epoch
     is enough. No gradient step is taken: optimizer, batches and their sizes have no effect.
@@ -135,7 +133,7 @@ class PooledLogistic(FederatedClient):
         told = any(name.startswith(DOWN) for name in received)
         if self._sent and not told:
             raise ConfigError(
-                f"client {self.spec.name!r}: expected exchange.rule: fedlit.exchange.rules.Newton, which finds the "
+                f"client {self.spec.name!r}: expected exchange.rule: fedlit.Newton, which finds the "
                 "coefficients that PooledLogistic is drawn to, found another rule; set it"
             )
         self._sent = False

@@ -2,8 +2,6 @@
 Federated Learning", arXiv:1910.06378, Algorithm 1, option II).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +13,7 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.rule import DOWN, Facts, Round
 from fedlit.exchange.rules.mean import Mean, counted
 from fedlit.methods.anchored import by_name, zero_buffers
-from fedlit.nn import NetworkFactory
+from fedlit.nn.network import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
@@ -43,7 +41,7 @@ class Scaffold(FederatedClient):
         ConfigError: the optimizer is not plain SGD, so that its steps are not gradients.
 
     Example:
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> Scaffold(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)(torch.zeros(4, 2)).shape
         torch.Size([4, 1])
     """

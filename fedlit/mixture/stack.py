@@ -19,7 +19,7 @@ FOLDS = 2  # rows that weights and stacks are fitted to are not those that judge
 
 _FAMILY = {"regression": "gaussian", "counts": "poisson", "classification": "logistic", "multi_label": "logistic"}
 _LEAST_CLIENTS = 5  # fewer groups say too little of how they vary (Gelman and Hill 2007, section 12.9)
-_RIDGE = 0.1  # as of fedlit.exchange.rules.MixedEffects
+_RIDGE = 0.1  # as of fedlit.MixedEffects
 
 
 def stackable(clients: Mapping[str, Predicted]) -> bool:

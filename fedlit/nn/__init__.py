@@ -1,10 +1,4 @@
 """Networks and their building blocks."""
 
-from fedlit.nn.bilstm import BiLSTM
-from fedlit.nn.cnn import CNN
-from fedlit.nn.global_layers import GlobalLayers
-from fedlit.nn.mlp import MLP
-from fedlit.nn.network import Network, NetworkFactory
-from fedlit.nn.tabm import TabM
-
-__all__ = ["CNN", "MLP", "BiLSTM", "GlobalLayers", "Network", "NetworkFactory", "TabM"]
+# configurations and saved runs may name a class as fedlit.nn.<name>: it is that of the one list
+from fedlit import __getattr__ as __getattr__  # type: ignore[attr-defined]

@@ -1,7 +1,5 @@
 """A network of stacked bidirectional LSTMs in three parts, for sequences whose positions are columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

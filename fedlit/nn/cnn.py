@@ -1,7 +1,5 @@
 """A small convolutional network in three parts, for images whose pixels are columns."""
 
-from __future__ import annotations
-
 import math
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Dropout whose random numbers are cheap."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The network of Global Layers: a feature-token transformer and five wide layers, with the middle three shared."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import cast

@@ -1,7 +1,5 @@
 """A plain multilayer perceptron in three parts."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,9 +9,10 @@ from torch import nn
 
 from fedlit.inputs import Input
 from fedlit.nn.network import Network, name_axes
-from fedlit.nn.progressive import ACTIVATIONS
 
-__all__ = ["MLP"]
+__all__ = ["ACTIVATIONS", "MLP"]
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"selu": nn.SELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 class MLP(Network):

@@ -1,7 +1,5 @@
 """The three parts of a client's network."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 

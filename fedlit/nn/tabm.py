@@ -1,7 +1,5 @@
 """TabM: an ensemble of networks that share most weights, over embeddings of numbers and categories."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import NormalDist
 
@@ -226,11 +224,13 @@ class ColumnLayer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters (see :meth:`draw`). All members start with the same bias."""
+        """Draw all parameters (see :meth:`draw`). All members start with the same bias, which is drawn first, so that
+        it does not depend on the number of columns.
+        """
+        _one_bias(self.bias)
         self.draw("weight", self.weight)
         self.draw("input_scale", self.input_scale)
         self.scale.fill_(1)
-        _one_bias(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (x · input scale) W · scale + bias. Everything except W is separate for each member."""

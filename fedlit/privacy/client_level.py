@@ -11,8 +11,6 @@ sites are few: the noise of n sites shrinks only by √n, and grows with the num
 No amplification by sampling is counted: the coordinator knows who takes part.
 """
 
-from __future__ import annotations
-
 import math
 import os
 

@@ -1,7 +1,5 @@
 """The coordinator's side of masked sums: asking sites for their parts, and adding these up."""
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Callable, Mapping
@@ -112,7 +110,7 @@ class Gathering:
                     f"masked sums, round {self.number + 1}: expected answers of one form, found those of {first} and "
                     f"{differing[0]} differ: give all the same inputs and outputs (data.align: both)"
                 )
-            layout = Layout(dict.fromkeys(forms[first], tuple(self.sites)), forms[first], least=self.masked.least)
+            layout = Layout({tuple(self.sites): sorted(forms[first])}, forms[first], least=self.masked.least)
         return sum_of(layout, {site: answers[site]["state"] for site in self.sites}, self.masked.bits)
 
     def _flags_for(self, site: str) -> dict[str, Any]:

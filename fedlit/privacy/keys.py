@@ -6,8 +6,6 @@ fingerprints from elsewhere (``peers``) refuses a key that the coordinator has p
 relies on the coordinator.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -1,18 +1,16 @@
 """Which tensors are summed over which sites, and the result."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.rule import Rule
+from fedlit.exchange.rule import Rule, by_owners
 from fedlit.privacy.settings import LEAST
 from fedlit.sharing import Sharing, State, form_of
 
@@ -44,26 +42,21 @@ class Layout:
     """Which tensors are summed over which sites. All sites of a round and the coordinator have the same layout.
 
     Attributes:
-        owners: maps each tensor's name to the sites that have it and take part.
+        groups: maps groups of sites to the names of the tensors that exactly these have and send.
         forms: maps each tensor's name to its (dtype, shape), as :func:`fedlit.sharing.form_of` gives it.
         by_rows: whether values are weighted by the sites' rows; the sum of rows is then masked, too.
         least: the number of sites that must have a tensor.
-        groups: maps groups of sites to the sorted names of the tensors that they have; computed from the other
-            attributes.
 
     Raises:
         ConfigError: a tensor has fewer sites than that, or rows would be summed over different sites.
     """
 
-    owners: Mapping[str, tuple[str, ...]]
+    groups: Mapping[tuple[str, ...], list[str]]
     forms: Mapping[str, tuple[Any, Sequence[int]]]
     by_rows: bool = False
     least: int = LEAST
-    groups: dict[tuple[str, ...], list[str]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, sites in sorted(self.owners.items()):
-            self.groups.setdefault(tuple(sorted(sites)), []).append(name)
         for sites, names in self.groups.items():
             if len(sites) < self.least:
                 raise ConfigError(
@@ -85,8 +78,8 @@ class Layout:
     @property
     def digest(self) -> str:
         """The SHA-256 of the layout."""
-        forms = {name: [str(self.forms[name][0]), list(self.forms[name][1])] for name in sorted(self.owners)}
-        groups = [[list(sites), names] for sites, names in sorted(self.groups.items())]
+        forms = {name: [str(dtype), list(shape)] for name, (dtype, shape) in sorted(self.forms.items())}
+        groups = [[list(sites), sorted(names)] for sites, names in sorted(self.groups.items())]
         return hashlib.sha256(json.dumps([forms, groups, self.by_rows]).encode()).hexdigest()
 
     def of(self, site: str) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -127,11 +120,9 @@ def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule, least: int = L
             f"masked sums: expected at least {least} sites whose update is fit, found "
             f"{', '.join(sorted(set(sites))) or 'none'}; of fewer, one would know the other's part"
         )
-    owners: dict[str, tuple[str, ...]] = {}
-    for site in sorted(set(sites)):
-        for name in sharing.names[site]:
-            owners[name] = (*owners.get(name, ()), site)
-    return Layout(owners, {name: sharing.forms[name] for name in owners}, "rows" in rule.needs, least)
+    groups = {own: sorted(names) for own, names in by_owners({site: sharing.names[site] for site in sites}).items()}
+    forms = {name: sharing.forms[name] for names in groups.values() for name in names}
+    return Layout(groups, forms, "rows" in rule.needs, least)
 
 
 @dataclass(frozen=True)

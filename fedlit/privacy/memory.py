@@ -1,7 +1,5 @@
 """What a site has sent under protection, and what it received: one memory for each site folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

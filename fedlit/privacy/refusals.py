@@ -1,7 +1,5 @@
 """Settings that are impossible with privacy, refused before training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any

@@ -1,7 +1,5 @@
 """The privacy settings of a configuration."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

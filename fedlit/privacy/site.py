@@ -1,7 +1,5 @@
 """The site's side of privacy: what it sends instead of its update."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -243,7 +241,7 @@ class Shield:
             self._told[key] = answer(question)
         found = self._told[key]
         forms = {name: form_of(value) for name, value in found.items()}
-        layout = Layout(dict.fromkeys(forms, tuple(sites)), forms, least=self._least)
+        layout = Layout({tuple(sites): sorted(forms)} if forms else {}, forms, least=self._least)
         return {
             "state": self._masked(number, place, layout, found, 0, said),
             "forms": {name: [dtype, list(shape)] for name, (dtype, shape) in forms.items()},

@@ -1,10 +1,8 @@
 """What the terms say about privacy: what is promised, at what price, and what is not."""
 
-from __future__ import annotations
-
 from fedlit.exchange.rule import Rule
 from fedlit.privacy.client_level import NOT_COVERED, epsilon, noise_to_signal
-from fedlit.privacy.fixed import largest, tolerance
+from fedlit.privacy.masking import largest, tolerance
 from fedlit.privacy.settings import Privacy
 
 __all__ = ["MASKED_NOT_COVERED", "lines"]

@@ -23,7 +23,7 @@ from fedlit.errors import ConfigError, RunError, did_you_mean
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
 from fedlit.exchange.place import find_place
-from fedlit.exchange.transport import Group, InProcess, Transport, group_of
+from fedlit.exchange.transport import Transport
 from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.config import flatten, listed
@@ -83,7 +83,7 @@ class Run:
         >>> from functools import partial
         >>> from fedlit.client.client import FederatedClient
         >>> from fedlit.data.sources import Bundled
-        >>> from fedlit.nn import MLP
+        >>> from fedlit import MLP
         >>> loop = FederatedLoop(partial(FederatedClient, network=MLP), seed=8)
         >>> run = Run(loop, FederatedData(Bundled(), batches=4, seed=8), Exchange(["core"]), max_epochs=2)
         >>> run.describe().clients["wine"]["federated"]
@@ -128,9 +128,9 @@ class Run:
         return self.loop.seed
 
     @property
-    def group(self) -> Group:
+    def group(self) -> Transport:
         """The processes to which its clients are dealt."""
-        return group_of(self.exchange.transport)
+        return self.exchange.transport
 
     @property
     def exchange(self) -> Exchange:
@@ -444,4 +444,4 @@ def _everywhere() -> Transport:
 
         if (ranks := join()) is not None:
             return ranks
-    return InProcess()
+    return Transport()

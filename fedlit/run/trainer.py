@@ -18,7 +18,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, Timer
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.transport import Group
+from fedlit.exchange.transport import Transport
 from fedlit.run.config import listed
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.loop import FederatedLoop
@@ -145,7 +145,7 @@ def make_trainer(
     io: AtomicCheckpointIO,
     folder: Path,
     loop: FederatedLoop,
-    group: Group,
+    group: Transport,
 ) -> Trainer:
     """Make the Trainer.
 

@@ -20,12 +20,8 @@ if TYPE_CHECKING:
     from fedlit.tasks.go_alone import GoAlone
 
 __all__ = [
-    "LOSS", "Ranked", "Score", "Scorer", "Task", "balanced", "by_name", "is_target", "labels_of", "of_people", "one_of",
+    "LOSS", "Score", "Scorer", "Task", "balanced", "by_name", "is_target", "labels_of", "of_people", "one_of",
 ]  # fmt: skip
-
-Ranked = dict[str, "tuple[np.ndarray, np.ndarray]"]
-"""Class → (n,) bool, whether each row is of it; (n,) float in [0, 1], the probability that it was given. Each class has
-rows inside and outside of it."""
 
 Scorer = Callable[[Tensor | None], dict[str, Tensor]]
 """Scores by name of the same predictions, for counts (n,) int64 that say how often each row counts; once if None."""
@@ -317,12 +313,6 @@ class Task(ABC):
         None without classes.
         """
         return None
-
-    def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
-        """Return each class against the rest, for curves. It is empty if a number is predicted, or if values are not
-        finite.
-        """
-        return {}
 
     @abstractmethod
     def written(self, y: Tensor) -> dict[str, Any]:

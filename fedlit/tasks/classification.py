@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task, labels_of
+from fedlit.tasks.base import LOSS, Score, Scorer, Task, labels_of
 from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 
 if TYPE_CHECKING:
@@ -215,17 +215,6 @@ class Classification(Task):
         """
         width = predictions.shape[1]
         return torch.bincount(_cells(predictions, y), minlength=(width + 1) * width).view(-1, width)
-
-    def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
-        """Return each class against the rest, in the same way as AUROC and AUPRC: only the positive class if there are
-        two. Labels that are no class are negatives of every class.
-        """
-        if not torch.isfinite(predictions).all():
-            return {}
-        probability, known = predictions.cpu().double().numpy(), y.cpu().numpy()
-        asked = [1] if len(self.classes) == 2 else range(len(self.classes))
-        own = {str(self.classes[c]): (known == c, probability[:, c]) for c in asked}
-        return {label: line for label, line in own.items() if 0 < line[0].sum() < len(known)}
 
     def written(self, y: Tensor) -> dict[str, Any]:
         """Return ``target``, None if it is not among the classes."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from fedlit.tasks import SCORES
-from fedlit.tasks.base import Ranked, Score, Task
+from fedlit.tasks.base import Score, Task
 from fedlit.tasks.classification import Classification
 
 __all__ = ["Site", "SiteMetrics", "lost_sites", "summarise"]
@@ -100,10 +100,6 @@ class SiteMetrics(Metric):
     def confusion(self) -> Tensor | None:
         """Return counts of true classes by predicted classes, over all batches; None if there are no classes."""
         return self.task.confusion(*self._collected())
-
-    def ranked(self) -> Ranked:
-        """Return each class against the rest, over all batches."""
-        return self.task.ranked(*self._collected())
 
 
 def lost_sites(scores: Mapping[str, Mapping[str, float]], known: Mapping[str, Score] = SCORES) -> list[str]:

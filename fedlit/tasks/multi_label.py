@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task, balanced, labels_of
+from fedlit.tasks.base import LOSS, Score, Scorer, Task, balanced, labels_of
 from fedlit.tasks.classification import Classification, plain
 from fedlit.tasks.go_alone import LABELLERS, GoAlone
 from fedlit.tasks.yes_no import among, check_values, columns_of, ordered, pair_of
@@ -237,15 +237,6 @@ class MultiLabel(Task):
             }
 
         return score
-
-    def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
-        """Return each label, for the rows in which it is known."""
-        if not torch.isfinite(predictions).all():
-            return {}
-        probability, true = predictions.cpu().double().numpy(), y.cpu().numpy()
-        rows = [~np.isnan(own) for own in true.T]
-        each = {label: (true[rows[c], c] == 1, probability[rows[c], c]) for c, label in enumerate(self.classes)}
-        return {str(label): own for label, own in each.items() if 0 < own[0].sum() < len(own[0])}
 
     def written(self, y: Tensor) -> dict[str, Any]:
         """Return ``target_<label>`` for each label, in that label's values; None if it is unknown."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.tasks.base import LOSS, Ranked, Score, Scorer, Task, labels_of
+from fedlit.tasks.base import LOSS, Score, Scorer, Task, labels_of
 from fedlit.tasks.classification import Classification, log_loss
 from fedlit.tasks.go_alone import GoAlone
 
@@ -214,10 +214,6 @@ class SequenceLabelling(Task):
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
         """Return counts of positions (labels + 1, labels) int64."""
         return Classification(self.classes).confusion(*self._positions(predictions, y)[:2])
-
-    def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
-        """Return each label against the rest, over positions."""
-        return Classification(self.classes).ranked(*self._positions(predictions, y)[:2])
 
     def written(self, y: Tensor) -> dict[str, Any]:
         """Return ``target``, a text of labels: ``?`` if there is none, ``!`` for one that no training read has."""

@@ -1,7 +1,5 @@
 """A federation: its clients in this process, what they exchange and what was measured. It does not need Lightning."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -18,17 +16,16 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit.client import FederatedClient, overrides
 from fedlit.client.build import ClientFactory, ClientOverride, build_client, build_clients, find_override
-from fedlit.client.hooks import hook_of
-from fedlit.client.settings import check_clipping, settings_of
+from fedlit.client.hooks import check_clipping, hook_of, settings_of
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.engine import ClientStep
+from fedlit.engine.base import ClientStep
 from fedlit.engine.kernels import fuse_optimizer
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.transport import Group, group_of
+from fedlit.exchange.transport import Transport
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 from fedlit.tasks.base import Score
@@ -150,9 +147,9 @@ class Federation(Mapping[str, FederatedClient]):
     # ------------------------------------------------------------------ set-up
 
     @property
-    def group(self) -> Group:
+    def group(self) -> Transport:
         """The processes among which the clients are divided."""
-        return group_of(self.exchange.transport if self.exchange is not None else None)
+        return self.exchange.transport if self.exchange is not None else Transport()
 
     @property
     def active(self) -> dict[str, FederatedClient]:

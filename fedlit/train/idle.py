@@ -1,7 +1,5 @@
 """A warning about clients that train nothing in their first epoch."""
 
-from __future__ import annotations
-
 import logging
 
 from fedlit.client import FederatedClient

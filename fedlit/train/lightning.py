@@ -2,8 +2,6 @@
 ``tests/train/test_lightning.py``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lightning.pytorch import Trainer

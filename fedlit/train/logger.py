@@ -2,8 +2,6 @@
 with any logger of a run.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import math
 from collections.abc import Iterable, Mapping
@@ -49,8 +47,8 @@ class BoardSettings:
     Attributes:
         clients: the largest number of clients that have their own run in TensorBoard.
         chosen: names or patterns of clients that have their own run in any case.
-        pictures: the number of clients whose confusion matrix, and precision by recall, are drawn at the end of
-            training and of a test; 0 for no pictures at all, which saves 0.1 to 0.5 seconds each. Studies draw none.
+        pictures: the number of clients whose confusion matrix is drawn at the end of training and of a test; 0 for no
+            pictures at all, which saves 0.1 to 0.5 seconds each. Studies draw none.
     """
 
     clients: int = 64

@@ -1,7 +1,5 @@
 """The coordinator: one Lightning module that steps all clients aligned."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping
@@ -18,8 +16,10 @@ from fedlit.client.build import ClientFactory, ClientOverride
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.engine import Engine, EngineName, StackedEngine, make_engine
+from fedlit.engine.base import Engine, EngineName
 from fedlit.engine.kernels import ROWS_WORTH_COMPILING, Kernels, use_kernels
+from fedlit.engine.make import make_engine
+from fedlit.engine.stacked import StackedEngine
 from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, isolated_rng
@@ -177,7 +177,7 @@ class FederatedLoop(LightningModule):
         for logger in boards(self.trainer):
             logger.clients = frozenset(sites)
         # Lightning's own `setup` comes before the clients exist.
-        self._forward("setup", str(self.trainer.state.fn.value if self.trainer.state.fn else ""))
+        self.federation.forward_hook("setup", str(self.trainer.state.fn.value if self.trainer.state.fn else ""))
 
     def _adopt(self) -> None:
         """Take the data and the exchange of the Trainer if none have been set before."""
@@ -260,7 +260,7 @@ class FederatedLoop(LightningModule):
         for logger in boards(self.trainer):
             logger.show(federation.results[split].summary["worst_client"].values())
         self._log(values)
-        self._forward(f"on_{split}_epoch_end")
+        self.federation.forward_hook(f"on_{split}_epoch_end")
         if split == "validation" and self.trainer.state.fn == "fit":
             federation.step_plateaus(self.trainer.callback_metrics)
             federation.personal.judge(federation, federation.results[split], self.current_epoch + 1)
@@ -275,19 +275,19 @@ class FederatedLoop(LightningModule):
         self.federation.step = self.trainer.global_step
         for client in self.federation.clients.values():
             client.state = move_data_to_device(client.state, self.federation.device)
-        self._forward("on_fit_start")
+        self.federation.forward_hook("on_fit_start")
 
     def on_train_epoch_start(self) -> None:
         """Set the epoch of the loaders, which determines the order of rows."""
         for loader in self.federation.data.train_loaders.values():
             loader.epoch = self.current_epoch
-        self._forward("on_train_epoch_start")
+        self.federation.forward_hook("on_train_epoch_start")
 
     def on_train_epoch_end(self) -> None:
         """Log what was recorded during the epoch."""
         epochs, limits = self.current_epoch + 1, (self.trainer.max_epochs, self.trainer.max_steps)
         last = self.trainer.should_stop or epochs == limits[0] or self.trainer.global_step == limits[1]
-        self._forward("on_train_epoch_end")
+        self.federation.forward_hook("on_train_epoch_end")
         over = self.federation.personal.end_epoch(self.federation, epochs, last)
         self._log(self.federation.end_epoch(self.current_epoch))
         if over:
@@ -313,7 +313,7 @@ class FederatedLoop(LightningModule):
 
     def _begin_scoring(self, split: Split) -> None:
         self.federation.evaluations.begin(split)
-        self._forward(f"on_{split}_epoch_start")
+        self.federation.forward_hook(f"on_{split}_epoch_start")
 
     @property
     def manifest(self) -> Manifest:
@@ -362,18 +362,15 @@ class FederatedLoop(LightningModule):
             call_hook(client, "on_load_checkpoint", state)
         check_tensors(checkpoint["state_dict"], self.state_dict())
 
-    def _forward(self, hook: str, *args: Any) -> None:
-        self.federation.forward_hook(hook, *args)
-
     def teardown(self, stage: str) -> None:
         """Restore the number of threads."""
         self.release()
-        self._forward("teardown", stage)
+        self.federation.forward_hook("teardown", stage)
 
     def on_fit_end(self) -> None:
         """Remember how many steps were taken."""
         self.federation.step = self.trainer.global_step
-        self._forward("on_fit_end")
+        self.federation.forward_hook("on_fit_end")
 
     def on_train_start(self) -> None:
         """Warn about a training of one step, prepare personal parts, and forward the hook to the clients."""
@@ -387,7 +384,7 @@ class FederatedLoop(LightningModule):
         federation.personal.start(federation, epochs)
         if federation.personal.wanted and federation.personal.ended < self.trainer.current_epoch:
             self._catch_up(federation)
-        self._forward("on_train_start")
+        self.federation.forward_hook("on_train_start")
 
     @torch.no_grad()
     def _catch_up(self, federation: Federation) -> None:
@@ -411,4 +408,4 @@ class FederatedLoop(LightningModule):
 
     def on_train_end(self) -> None:
         """Forward the hook to the clients."""
-        self._forward("on_train_end")
+        self.federation.forward_hook("on_train_end")

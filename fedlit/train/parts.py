@@ -1,7 +1,5 @@
 """A checkpoint of clients that several processes train: a file with the parts of all, from which each reads its own."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import torch
 
 from fedlit.archives import check_archive
-from fedlit.exchange.transport import Group
+from fedlit.exchange.transport import Transport
 
 __all__ = ["load", "merge", "save", "select"]
 
@@ -90,7 +88,7 @@ def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
     return checkpoint if clients is None or "fedlit" not in checkpoint else select(checkpoint, clients)
 
 
-def save(checkpoint: Mapping[str, Any], group: Group, write: Callable[[Mapping[str, Any]], Any]) -> Any:
+def save(checkpoint: Mapping[str, Any], group: Transport, write: Callable[[Mapping[str, Any]], Any]) -> Any:
     """Let the first of several processes write a checkpoint. All wait until it is written.
 
     Args:

@@ -1,7 +1,5 @@
 """Scores of one split, collected batch by batch over all clients and sites."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -14,7 +12,7 @@ from fedlit.client.client import FederatedClient, main_score
 from fedlit.client.hooks import hook_of
 from fedlit.data.loader import Batch
 from fedlit.data.table import Split
-from fedlit.engine import Evaluation
+from fedlit.engine.base import Evaluation
 from fedlit.exchange.members import Members
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Share

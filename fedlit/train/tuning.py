@@ -1,7 +1,5 @@
 """The fine-tuning that follows a federation, as it is configured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The names of checkpoints, and the message if something cannot be written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

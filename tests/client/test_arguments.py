@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import fedlit
+from fedlit import MLP
 from fedlit.errors import ConfigError
-from fedlit.nn import MLP
 
 OWN = """
 import fedlit

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import torch
 
+from fedlit import TabM
 from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.exchange.questions import Answerer, Losses
-from fedlit.nn import TabM
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression, Task
 

@@ -10,14 +10,13 @@ from federations import SmallNet, make_run, trained
 from lightning import LightningModule
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from fedlit import methods as m
+import fedlit as m
+from fedlit import MLP, Network
 from fedlit.client.build import build_clients
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
-from fedlit.exchange import rules as r
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.ranks import deal
-from fedlit.nn import MLP, Network
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Counts, Regression
@@ -40,25 +39,25 @@ COUNTS = ClientSpec("ash", ("a",), (), {}, (), task=Counts(target="falls"))
 SHARED = {"shared": ("a",)}
 SETTINGS: list[tuple[Any, str]] = [
     # rules
-    (partial(r.CFL, 0, 1), "epsilon_2"),
-    (partial(r.IFCA, 0), "clusters"),
-    (r.Agglomerative, "clusters and distance"),
-    (partial(r.Agglomerative, after=0, clusters=2), "found 0"),
-    *((partial(r.FedGMCC, **{key: own}), f"found .*{own}") for key, own in (("grid", 3), ("lr", 0), ("move", 60))),
-    (partial(r.FedAvgM, 1.0), "momentum"),
-    *((partial(r.Median, wrong), "attackers") for wrong in (0, -1, 0.5, 0.0, True, 1.5)),
-    (partial(r.MultiKrum, keep=0), "keep"),
-    (partial(r.GeometricMedian, iterations=0), "iterations"),
-    (partial(r.NormBound, bound=0.0), "bound"),
-    (partial(r.CenteredClipping, radius=-1.0), "radius"),
-    (partial(r.CenteredClipping, iterations=0), "iterations"),
-    *((partial(r.GrowForest, **{"trees": 2, **own}), next(iter(own)))
+    (partial(m.CFL, 0, 1), "epsilon_2"),
+    (partial(m.IFCA, 0), "clusters"),
+    (m.Agglomerative, "clusters and distance"),
+    (partial(m.Agglomerative, after=0, clusters=2), "found 0"),
+    *((partial(m.FedGMCC, **{key: own}), f"found .*{own}") for key, own in (("grid", 3), ("lr", 0), ("move", 60))),
+    (partial(m.FedAvgM, 1.0), "momentum"),
+    *((partial(m.Median, wrong), "attackers") for wrong in (0, -1, 0.5, 0.0, True, 1.5)),
+    (partial(m.MultiKrum, keep=0), "keep"),
+    (partial(m.GeometricMedian, iterations=0), "iterations"),
+    (partial(m.NormBound, bound=0.0), "bound"),
+    (partial(m.CenteredClipping, radius=-1.0), "radius"),
+    (partial(m.CenteredClipping, iterations=0), "iterations"),
+    *((partial(m.GrowForest, **{"trees": 2, **own}), next(iter(own)))
       for own in ({"trees": 0}, {"minimum": 0}, {"max_features": 1.5})),
-    *((partial(r.ByPart, parts), key) for parts, key in (
+    *((partial(m.ByPart, parts), key) for parts, key in (
         ({}, "none"), ({"core": "median"}, "core: .*'median'"), ({"core": "maen"}, "Did you mean 'mean'"),
         ({"core": None}, "None"), ({"": "mean"}, "found ''"), ({"!head": "mean"}, "'!head'"),
-        ({"core": r.GrowForest(3)}, "GrowForest"), ({"core": r.ByPart({"core": "mean"})}, "found ByPart"),
-        ({"core": r.CFL(9.0, 1e-6), "head": r.IFCA()}, "core and head"))),
+        ({"core": m.GrowForest(3)}, "GrowForest"), ({"core": m.ByPart({"core": "mean"})}, "found ByPart"),
+        ({"core": m.CFL(9.0, 1e-6), "head": m.IFCA()}, "core and head"))),
     # exchanges
     (partial(Exchange, ["core"], rate=1.5), "1.5"),
     (partial(Exchange, ["core"], minimum=0), "at least 1 client"),
@@ -135,33 +134,33 @@ def small(client: Any = FederatedClient, exchange: Any = None, **options: Any) -
 
 
 def parts(**options: Any) -> dict[str, Any]:
-    return small(exchange={"federated": ["*"], "rule": partial(r.ByPart, options)}, align="both")
+    return small(exchange={"federated": ["*"], "rule": partial(m.ByPart, options)}, align="both")
 
 
 def forest(rule: Any = None, federated: tuple[str, ...] = (), client: Any = m.Forest, **options: Any) -> dict[str, Any]:
-    exchange = {"federated": list(federated), "rule": rule or r.GrowForest(2)}
+    exchange = {"federated": list(federated), "rule": rule or m.GrowForest(2)}
     loop = {"client": client} if client else {}
     return {"align": "both", "data": {"scaling": "pooled"}, "loop": loop, "exchange": exchange, **options}
 
 
 SGD = {"optimizer": partial(torch.optim.SGD, lr=0.1)}
 COMMON = {"loop": {"client": partial(m.CHFL, hidden=[8, 6])}, "data": {"common": "all", "scaling": "pooled"}}
-GMCC = {"rule": partial(r.FedGMCC, outputs="raw"), "federated": ["common", "!common.*.head"]}
+GMCC = {"rule": partial(m.FedGMCC, outputs="raw"), "federated": ["common", "!common.*.head"]}
 FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     # rules and exchanges
-    (small(exchange={"rule": r.Krum}), "Krum: expected at least 5 clients"),
-    (small(exchange={"rule": r.Median, "participation": 0.6}), "exchange.partici"),
-    *((small(exchange={"rule": rule, "rate": 0.5}), "exchange.rate") for rule in (r.FedNova, r.CFL)),
-    (small(partial(m.FedProx, mu=0.1), {"rule": r.FedNova}, loop=SGD), "model.client: .*FedProx"),
-    (small(exchange={"rule": partial(r.FedGMCC, outputs="probabilities")}), "head in exchange.federated"),
+    (small(exchange={"rule": m.Krum}), "Krum: expected at least 5 clients"),
+    (small(exchange={"rule": m.Median, "participation": 0.6}), "exchange.partici"),
+    *((small(exchange={"rule": rule, "rate": 0.5}), "exchange.rate") for rule in (m.FedNova, m.CFL)),
+    (small(partial(m.FedProx, mu=0.1), {"rule": m.FedNova}, loop=SGD), "model.client: .*FedProx"),
+    (small(exchange={"rule": partial(m.FedGMCC, outputs="probabilities")}), "head in exchange.federated"),
     ({"exchange": GMCC, **COMMON}, "found common"),
-    (small(Deep, {"rule": r.IFCA, "federated": ["core", "deep"]}), "deep.bias at cedar and not at ash"),
+    (small(Deep, {"rule": m.IFCA, "federated": ["core", "deep"]}), "deep.bias at cedar and not at ash"),
     (small(exchange={"participation": 0.5, "minimum": 3}), "take part in a round, 2, found 3"),
     (small(Tallies), "client 'ash': .*found count"),
     (parts(core="mean"), "none for encoder.0.weight"),
     (parts(**{"core": "mean", "*": "mean"}), r"put '\*' first"),
     (parts(**{"*": "mean", "haed": "none"}), "exchange.rule.parts: 'haed'"),
-    (parts(**{"*": "mean", "core": r.Krum()}), "core: .*Krum: expected at least 5 clients"),
+    (parts(**{"*": "mean", "core": m.Krum()}), "core: .*Krum: expected at least 5 clients"),
     (parts(**{"*": "mean", "head": "by_name"}), "exchange.by_name: pattern 'head'"),
     # what would never be trained
     *((small(partial(m.Alternating, private_first=first), {"every": every}), "'ash': .*exchange.every")
@@ -178,11 +177,11 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     *((small(exchange={"rule": rule}, loop=SGD), "model.client: .*FederatedClient")
       for rule in (m.ScaffoldMean, m.FedDynMean)),
     (small(m.FedDyn), "exchange.rule: FedDynMean"),
-    (forest(rule=r.Mean()), "GrowForest.*Mean"),
+    (forest(rule=m.Mean()), "GrowForest.*Mean"),
     (forest(client=None), "'ash': .*FederatedClient"),
     (forest(federated=("core",), client=None), "GrowForest"),
     ({"loop": {"client": m.PooledLogistic}, "exchange": {"federated": ["prior"]}}, "Newton"),
-    (small(exchange={"rule": r.Newton}, align="both"), "exchange.federated: .*core"),
+    (small(exchange={"rule": m.Newton}, align="both"), "exchange.federated: .*core"),
     # settings that break what is promised
     *((small(m.Scaffold, {"rule": m.ScaffoldMean}, loop={"optimizer": own}), "'ash': .*model.optimizer")
       for own in (torch.optim.AdamW, partial(torch.optim.SGD, lr=0.1, momentum=0.9))),
@@ -191,7 +190,7 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     (forest(align="none"), "data.align"),
     (forest(data={"scaling": "client"}), "data.scaling"),
     ({"loop": {"client": m.MixedModel}, "data": {"scaling": "pooled", "batches": 1},
-      "exchange": {"federated": ["effects"], "rule": partial(r.MixedEffects, ["nowhere"])}}, "slopes"),
+      "exchange": {"federated": ["effects"], "rule": partial(m.MixedEffects, ["nowhere"])}}, "slopes"),
     # trainings
     ({"gradient_clip_val": 1.0}, "model.gradient_clip_val"),
     ({"accumulate_grad_batches": 2}, "model.accumulate"),

@@ -14,7 +14,10 @@ from torch import Tensor
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine import PlainEngine, StackedEngine, ThreadedEngine, make_engine
+from fedlit.engine.base import PlainEngine
+from fedlit.engine.make import make_engine
+from fedlit.engine.stacked import StackedEngine
+from fedlit.engine.threads import ThreadedEngine
 
 
 class Watched(FederatedClient):

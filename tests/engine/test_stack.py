@@ -12,12 +12,11 @@ from contracts import one_in
 from federations import Dry, Spy, alike, close
 from torch import Tensor, nn
 
+from fedlit import APFL, MLP, FedProx, GlobalLayers, IFedAvg, Network
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine.alike import stack_key
 from fedlit.engine.stack import Stack
-from fedlit.methods import APFL, FedProx, IFedAvg
-from fedlit.nn import MLP, GlobalLayers, Network
 from fedlit.spec import ClientSpec
 
 

@@ -9,11 +9,11 @@ import torch
 from federations import make_run, trained, weights
 from torch import Tensor
 
+from fedlit import Mean
 from fedlit.client.client import FederatedClient
 from fedlit.errors import RunError
 from fedlit.exchange.checked import check_received
 from fedlit.exchange.rule import Round, Update
-from fedlit.exchange.rules import Mean
 from fedlit.sharing import State
 
 NAME = "core.0.weight"

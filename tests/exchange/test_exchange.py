@@ -11,10 +11,9 @@ import torch
 from federations import make_run, trained
 from torch import nn
 
+from fedlit import IFCA, FedAvgM, Mean, Network, Round
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.rules import IFCA, FedAvgM, Mean, Round
-from fedlit.nn import Network
 from fedlit.sharing import State
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from fedlit import CNN, MLP, GlobalLayers
 from fedlit.errors import ConfigError
 from fedlit.exchange.function import function_of
-from fedlit.nn import CNN, MLP, GlobalLayers
 from fedlit.nn.mlp import MLP as Net
 
 

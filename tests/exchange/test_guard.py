@@ -10,11 +10,11 @@ import pytest
 import torch
 from federations import Faulty, different, trained, weights
 
+from fedlit import IFCA, FedAvgM, Mean
 from fedlit.client import FederatedClient
 from fedlit.exchange.far import find_far, norms_of
 from fedlit.exchange.outcome import least
 from fedlit.exchange.rule import Update
-from fedlit.exchange.rules import IFCA, FedAvgM, Mean
 
 
 def found(

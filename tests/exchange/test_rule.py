@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedGMCC, Mean, Rule
+from fedlit import CFL, IFCA, Agglomerative, FedGMCC, Mean, Rule
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_whatever_is_killed_is_started_again_and_loses_nothing(world: World) -> 
     make_authority(stranger, "another")
     with pytest.raises(RunError, match="does not know this site's key"):
         world.speaking("stranger", key=stranger / "site.key").hear(60)
-    with pytest.raises(RunError, match=r"signed by the authority of ca.crt, found another"):
+    with pytest.raises(RunError, match=r"the authority of ca.crt signed .* found another"):
         world.speaking("north", certificate=stranger / "ca.crt").hear(60)
 
     # kill what speaks at a site, then the SuperLink, while rounds go on; then stop the coordinator

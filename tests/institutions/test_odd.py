@@ -9,10 +9,10 @@ import pytest
 import torch
 from lines import MemoryLine, SiteEnd
 
+from fedlit import GrowForest, Mean
 from fedlit.errors import RunError
 from fedlit.exchange.questions import InputRange, Losses, Own, within
 from fedlit.exchange.rule import Update
-from fedlit.exchange.rules import GrowForest, Mean
 from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.consent import Consent, Terms

@@ -25,10 +25,10 @@ import torch
 from federations import make_run
 from torch import Tensor, nn
 
+from fedlit import Network
 from fedlit.client.client import FederatedClient
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
-from fedlit.nn import Network
 from fedlit.run.run import Run
 
 DIMENSIONS = 3

@@ -8,8 +8,8 @@ import pytest
 import torch
 from federations import SmallNet, make_run
 
+from fedlit import Alternating, FedBABU
 from fedlit.client.client import FederatedClient
-from fedlit.methods import Alternating, FedBABU
 from fedlit.train.tuning import FineTune, Then
 
 

@@ -10,10 +10,9 @@ import torch
 from federations import Explodes
 from methods.quadratic import STEPS, Problem, point, problems, quadratic
 
+from fedlit import APFL, Ditto, FedDyn, FedDynMean, FedNova, FedProx, Mean, PFedMe, Scaffold, ScaffoldMean
 from fedlit.client.client import FederatedClient
-from fedlit.exchange.rules import FedNova, Mean
 from fedlit.exchange.schedule import cohort
-from fedlit.methods import APFL, Ditto, FedDyn, FedDynMean, FedProx, PFedMe, Scaffold, ScaffoldMean
 
 LR, ROUNDS, SHARE = 0.1, 5, 0.6
 MU, ALPHA, K, ETA = 1.5, 2.0, 3, 0.3

@@ -11,8 +11,8 @@ from contracts import one_in
 from federations import different, trained, weights
 from torch import Tensor
 
+from fedlit import CHFL
 from fedlit.data.loader import Batch
-from fedlit.methods import CHFL
 from fedlit.run.run import Run
 from fedlit.seeding import initialise
 from fedlit.spec import ClientSpec

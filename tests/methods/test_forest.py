@@ -7,10 +7,9 @@ import pytest
 import torch
 from federations import Made, make_run
 
+from fedlit import Forest, GrowForest
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
-from fedlit.exchange.rules import GrowForest
-from fedlit.methods import Forest
 from fedlit.mixture.export import export_scorer
 from fedlit.run.run import Run
 

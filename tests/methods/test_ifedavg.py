@@ -5,9 +5,8 @@ from functools import partial
 import pytest
 import torch
 
+from fedlit import MLP, IFedAvg
 from fedlit.data.loader import Batch
-from fedlit.methods import IFedAvg
-from fedlit.nn import MLP
 from fedlit.spec import ClientSpec
 
 

@@ -11,14 +11,13 @@ import torch
 from federations import make_run
 from statsmodels.regression.mixed_linear_model import MixedLM
 
+from fedlit import MixedEffects, MixedModel
 from fedlit.data.sources import Rdatasets
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
-from fedlit.exchange.rules import MixedEffects
 from fedlit.explain.effects import intraclass
-from fedlit.methods import MixedModel
 from fedlit.reml import lower, site_terms, solve
 from fedlit.run.explanation import explain
 from fedlit.run.run import Run

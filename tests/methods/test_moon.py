@@ -7,10 +7,9 @@ import pytest
 import torch
 from federations import SmallNet
 
+from fedlit import MLP, MOON
 from fedlit.client.client import FederatedClient
-from fedlit.methods import MOON
 from fedlit.methods.anchored import by_name
-from fedlit.nn import MLP
 from fedlit.spec import ClientSpec
 
 SPEC = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())

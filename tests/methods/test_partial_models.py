@@ -8,8 +8,8 @@ import yaml
 from federations import make_run
 from torch import nn
 
+from fedlit import MLP, GlobalLayers
 from fedlit.client.client import FederatedClient
-from fedlit.nn import MLP, GlobalLayers
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "methods"
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)

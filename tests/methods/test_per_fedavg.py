@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.autograd.functional import hvp
 from torch.nn import functional
 
+from fedlit import PerFedAvg
 from fedlit.data.loader import Batch
-from fedlit.methods import PerFedAvg, per_fedavg
+from fedlit.methods import per_fedavg
 from fedlit.spec import ClientSpec
 from fedlit.train.tuning import FineTune, Then
 

@@ -11,10 +11,9 @@ import torch
 from federations import Made, different, make_run, weights
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from fedlit import Newton, PooledLogistic
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
-from fedlit.exchange.rules import Newton
-from fedlit.methods import PooledLogistic
 from fedlit.methods.penalised import INTERCEPT, choose
 from fedlit.run.run import Run
 

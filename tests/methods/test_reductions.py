@@ -9,8 +9,8 @@ from contracts import covering
 from federations import SmallNet, different, trained, weights
 from torch import Tensor
 
+from fedlit import APFL, MOON, Ditto, FedProx, IFedAvg
 from fedlit.client.client import FederatedClient
-from fedlit.methods import APFL, MOON, Ditto, FedProx, IFedAvg
 
 Train = Callable[..., dict[str, Tensor]]
 REDUCED: dict[str, tuple[Any, float | None, tuple[str, ...]]] = {

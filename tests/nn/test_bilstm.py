@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from fedlit import BiLSTM
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
-from fedlit.nn import BiLSTM
 from fedlit.seeding import initialise
 from fedlit.spec import ClientSpec
 from fedlit.tasks import SequenceLabelling

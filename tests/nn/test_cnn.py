@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy.signal import correlate2d
 
-from fedlit.nn import CNN
+from fedlit import CNN
 
 
 def test_it_is_two_convolutions_and_a_dense_layer() -> None:

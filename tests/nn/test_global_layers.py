@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import batch_norm, dropout, linear, scaled_dot_product_attention, selu
 
-from fedlit.nn import GlobalLayers
+from fedlit import GlobalLayers
 from fedlit.sharing import named_tensors, resolve
 
 # client: columns, logits, the paper's count of parameters under Global Layers and Local

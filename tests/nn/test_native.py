@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from fedlit import GlobalLayers
 from fedlit.engine.kernels import use_kernels
 from fedlit.engine.stacked_ops import Stacked
-from fedlit.nn import GlobalLayers
 from fedlit.nn.blocks import NormMode, SelfAttention
 from fedlit.nn.global_layers import Encoder
 from fedlit.nn.native.build import load

@@ -9,10 +9,10 @@ import tabm
 import torch
 from torch import Tensor, nn
 
+from fedlit import TabM
 from fedlit.client.build import build_client
 from fedlit.client.client import FederatedClient
 from fedlit.inputs import Input
-from fedlit.nn import TabM
 from fedlit.nn.dropout import ByteDropout
 from fedlit.spec import ClientSpec
 

@@ -9,10 +9,10 @@ import torch
 from privacy.gathering import ID, MEAN, SITES, STARTS, WIDE, Sites, sent, shields, states
 from torch import Tensor
 
+from fedlit import Newton
 from fedlit.errors import RunError
 from fedlit.exchange.questions import Own
 from fedlit.exchange.rule import Update
-from fedlit.exchange.rules import Newton
 from fedlit.exchange.wire import question_to
 from fedlit.privacy.client_level import epsilon
 from fedlit.privacy.coordinator import SUM

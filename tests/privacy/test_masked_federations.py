@@ -13,8 +13,8 @@ from sites import Sites, over_sites
 from torch import Tensor
 
 import fedlit
+from fedlit import FedAvgM, MixedEffects, Newton
 from fedlit.errors import ConfigError
-from fedlit.exchange.rules import FedAvgM, MixedEffects, Newton
 from fedlit.privacy.client_level import epsilon
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.run.run import Run

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.privacy.fixed import decoded, encoded, largest, tolerance
+from fedlit.exchange.rule import by_owners
 from fedlit.privacy.keys import Pairs, derived
 from fedlit.privacy.layout import GROUP, Layout
-from fedlit.privacy.masking import Masker, stream, sum_of
+from fedlit.privacy.masking import Masker, decoded, encoded, largest, stream, sum_of, tolerance
 from fedlit.sharing import form_of
 
 SITES = ("ash", "birch", "cedar", "dune")
@@ -38,9 +38,9 @@ def states(count: int = 50, seed: int = 8) -> dict[str, dict[str, Tensor]]:
 
 
 def layout_of(own: Mapping[str, Mapping[str, Tensor]], *, by_rows: bool = False) -> Layout:
-    names = {name for state in own.values() for name in state}
-    owners = {name: tuple(site for site in own if name in own[site]) for name in names}
-    return Layout(owners, {name: form_of(own[owners[name][0]][name]) for name in names}, by_rows)
+    groups = {sites: sorted(names) for sites, names in by_owners(own).items()}
+    forms = {name: form_of(own[sites[0]][name]) for sites, names in groups.items() for name in names}
+    return Layout(groups, forms, by_rows)
 
 
 def test_the_mean_is_the_mean_to_the_stated_tolerance_by_rows_too() -> None:

@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from privacy.gathering import MASKED, MEAN, NAMES, SHARING, SITES, Sites, sent, shields, states
 from privacy.test_masking import KEYS, PUBLICS
 
+from fedlit import CFL, IFCA, GrowForest, Mean, Newton
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.questions import Own
 from fedlit.exchange.rule import Rule
-from fedlit.exchange.rules import CFL, IFCA, GrowForest, Mean, Newton
 from fedlit.exchange.wire import question_to
 from fedlit.privacy.client_level import noised
 from fedlit.privacy.keys import fingerprint, registered_key

@@ -45,7 +45,10 @@ def generated() -> dict[str, list[str]]:
     found: dict[str, set[str]] = {kind: set() for kind in (*ROOMS, "optimizer", "scheduler")}
     for kind, rooms in ROOMS.items():
         homes = {(room, name) for room in rooms for name in getattr(importlib.import_module(room), "__all__", ())}
-        homes |= {(home, name) for name in dir(fedlit) if (home := getattr(fedlit, name).__module__).startswith(rooms)}
+        for name in dir(fedlit):
+            home = getattr(fedlit, name).__module__
+            homes |= {(own, name) for room in rooms if home.startswith(room) for own in (room, home)}
+        homes = {(home, name) for home, name in homes if hasattr(importlib.import_module(home), name)}
         for home, name in homes:
             made = getattr(importlib.import_module(home), name)
             if inspect.isclass(made):

@@ -18,7 +18,7 @@ import fedlit
 from fedlit.errors import ConfigError
 from fedlit.exchange import ranks as exchange_ranks
 from fedlit.exchange.place import Place
-from fedlit.exchange.transport import Group
+from fedlit.exchange.transport import Transport
 from fedlit.run.alike import asked_of, check_alike, differences
 from fedlit.run.trainer import check_clocks
 from fedlit.train.manifest import read_checkpoint
@@ -182,7 +182,7 @@ def test_what_is_asked_for_is_compared_by_value_and_objects_by_their_class(tmp_p
     assert differences(asked(0), asked(0, rate=0.5)) == "- exchange.rate: 1; + exchange.rate: 0.5"
 
 
-class OfTwo(Group):
+class OfTwo(Transport):
     """The first of two ranks, whose other one is asked for something else."""
 
     size = 2

@@ -20,15 +20,14 @@ from made_tables import Given, reads_of
 from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
+from fedlit import APFL, CNN, MLP, BiLSTM, GlobalLayers, TabM
 from fedlit.client.client import FederatedClient
 from fedlit.data.sources import Populations
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, RunError
-from fedlit.methods import APFL
 from fedlit.mixture.export import Exported, export_scorer
-from fedlit.nn import CNN, MLP, BiLSTM, GlobalLayers, TabM
 from fedlit.run.run import Run
 from fedlit.score import load
 

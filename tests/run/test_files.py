@@ -16,12 +16,11 @@ from federations import different, weights
 from federations import make_run as made_run
 from lightning.pytorch.callbacks import LambdaCallback
 
+from fedlit import MLP, FedAvgM, Median
 from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.rules import FedAvgM, Median
 from fedlit.locks import exclusive
-from fedlit.nn import MLP
 from fedlit.run.folders import check_name, say_once, to_score
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints

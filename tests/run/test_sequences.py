@@ -13,11 +13,11 @@ from federations import make_run
 from made_tables import fasta, reads_of
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
+from fedlit import BiLSTM
 from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
 from fedlit.data.sources import Populations
 from fedlit.errors import DataError
-from fedlit.nn import BiLSTM
 from fedlit.score import load_run
 from fedlit.score.files import read_rows
 from fedlit.train.logger import BoardSettings

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedlit import MLP, TabM
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine.alike import stack_key
-from fedlit.nn import MLP, TabM
 from fedlit.spec import ClientSpec
 from fedlit.study.frames import Frames
 from fedlit.tasks import (

@@ -9,10 +9,10 @@ import torch
 from federations import Made, SmallNet, trained
 from lightning.pytorch import Trainer
 
+from fedlit import Mean, Round
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import Mean, Round
 from fedlit.sharing import State
 from fedlit.train.loop import FederatedLoop
 

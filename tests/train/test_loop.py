@@ -10,12 +10,12 @@ from federations import Made, SmallNet, different, make_run, trained
 from lightning.pytorch.cli import ReduceLROnPlateau
 from torch import Tensor, nn
 
+from fedlit import GlobalLayers
 from fedlit.client.build import ClientOverride
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.errors import RunError
-from fedlit.nn import GlobalLayers
 from fedlit.seeding import derive_seed, initialise
 
 SEED, EPOCHS, BATCHES = 8, 3, 4

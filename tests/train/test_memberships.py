@@ -9,6 +9,7 @@ from contracts import one_in
 from federations import CLUSTERED, Explodes, StopAfter, different, make_run, trained, weights
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from fedlit import MLP, FedGMCC
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
 from fedlit.data.shaping.concept import ConceptShift
@@ -16,10 +17,8 @@ from fedlit.data.shaping.dealing import Iid
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Bundled
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import FedGMCC
 from fedlit.explain.clusters import adjusted_rand, concepts_of, judged
 from fedlit.files import read_named
-from fedlit.nn import MLP
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.loop import FederatedLoop

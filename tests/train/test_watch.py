@@ -10,11 +10,11 @@ from federations import METHODS, Dry, SmallNet, alike, trained
 from lightning.pytorch.core.hooks import CheckpointHooks, ModelHooks
 from torch import Tensor
 
+from fedlit import Mean
 from fedlit.client.client import FederatedClient
 from fedlit.client.hooks import misspelt
 from fedlit.errors import FedlitError
 from fedlit.exchange.rule import Rule
-from fedlit.exchange.rules import Mean
 
 
 def descendants(kind: type) -> Iterator[type]:

@@ -2,8 +2,6 @@
 Kumar and McMahan 2021, "Adaptive Federated Optimization", arXiv:2003.00295, Algorithm 2).
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Literal

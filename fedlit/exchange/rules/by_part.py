@@ -1,7 +1,5 @@
 """A different rule for each part of a network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal

@@ -2,8 +2,6 @@
 Distributed Multitask Optimization Under Privacy Constraints", arXiv:1910.01991), and one-time clustering of updates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Rules that limit how far one client can move the result."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

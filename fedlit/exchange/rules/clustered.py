@@ -1,7 +1,5 @@
 """Rules that find which clients belong together, and give each group its own state."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -13,25 +11,10 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules.mean import Mean
-from fedlit.names import Clustering, Clusters, sort_clusters
+from fedlit.names import Clustering
 from fedlit.sharing import Sharing, State
 
-__all__ = ["Clustered", "components", "cosine_similarities"]
-
-
-def components(clients: Iterable[str], connected: Iterable[tuple[str, str]]) -> Clusters:
-    """Return the connected components of a graph of clients.
-
-    Example:
-        >>> components("abcd", [("a", "c"), ("c", "d")])
-        (('a', 'c', 'd'), ('b',))
-    """
-    of = {client: {client} for client in clients}
-    for first, second in connected:
-        if of[first] is not of[second]:
-            joint = of[first] | of[second]
-            of |= dict.fromkeys(joint, joint)
-    return sort_clusters({id(cluster): cluster for cluster in of.values()}.values())
+__all__ = ["Clustered", "cosine_similarities"]
 
 
 def flat(state: State, names: Iterable[str]) -> Tensor:

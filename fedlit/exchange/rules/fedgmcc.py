@@ -2,8 +2,6 @@
 Geometric Monte Carlo Clustering to Counter Non-IID Datasets", arXiv:2204.11017).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import combinations
 from typing import Any, Literal, NamedTuple

@@ -2,8 +2,6 @@
 Federated Optimization", arXiv:2007.07481).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
@@ -13,10 +11,10 @@ from torch import Tensor
 from torch.optim import SGD
 
 from fedlit.client import FederatedClient
-from fedlit.client.settings import settings_of
+from fedlit.client.hooks import settings_of
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Facts, Need, Round, Update
+from fedlit.exchange.rule import Facts, Need, Round, Update, by_owners
 from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.sharing import Sharing, State
 
@@ -107,17 +105,13 @@ class FedNova(ServerOptimizer):
 
     def _normalised(self, update: Update, updates: Mapping[str, Update]) -> Update:
         """Return the update as if the client had taken τ̄ steps in its mean direction."""
-        state = dict(update.state)
-        factors: dict[tuple[str, ...], float] = {}
-        for name in update.parameters:
-            if name not in self._given:
-                continue
-            owners = tuple(client for client, other in updates.items() if name in other.state)
-            if owners not in factors:
-                factors[owners] = self._factor(update, [updates[client] for client in owners])
-            if factors[owners] != 1:
+        state, moving = dict(update.state), self._given.keys() & set(update.parameters)
+        for owners, names in by_owners({client: other.state for client, other in updates.items()}).items():
+            mine = [name for name in names if name in moving]
+            factor = self._factor(update, [updates[client] for client in owners]) if mine else 1
+            for name in mine if factor != 1 else ():
                 before = self._given[name]
-                state[name] = before.lerp(update.state[name].to(before.dtype), factors[owners])
+                state[name] = before.lerp(update.state[name].to(before.dtype), factor)
         return replace(update, state=state)
 
     def _factor(self, update: Update, others: list[Update]) -> float:

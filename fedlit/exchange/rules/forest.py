@@ -1,7 +1,5 @@
 """The rule that grows a forest from the rows of all clients."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -2,8 +2,6 @@
 Transactions on Signal Processing 70, arXiv:1912.13445).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

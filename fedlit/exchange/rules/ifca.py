@@ -2,8 +2,6 @@
 Federated Learning", arXiv:2006.04088).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -2,8 +2,6 @@
 Tolerant Gradient Descent", NeurIPS 30).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -2,18 +2,16 @@
 Decentralized Data").
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedlit.exchange.rule import Facts, Round, Rule, Update
+from fedlit.exchange.rule import Facts, Round, Rule, Update, by_owners
 from fedlit.sharing import State
 
-__all__ = ["Mean", "Sum", "counted", "mean", "spread"]
+__all__ = ["Mean", "counted", "mean", "spread"]
 
 
 @torch.no_grad()
@@ -36,58 +34,22 @@ def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None
         >>> mean({"a": {"w": torch.ones(1)}, "b": {"w": torch.ones(1)}, "c": {}})
         {'w': tensor([1.])}
     """
-    total = Sum()
+    weights = weights or dict.fromkeys(states, 1.0)
+    total, forms = dict[str, Tensor](), dict[str, torch.dtype]()
     for client in sorted(states):
-        weight = 1.0 if weights is None else float(weights[client])
-        total.add(client, states[client], weight)
-    return total.divided()
-
-
-class Sum:
-    """Accumulates Σ w_k ω_k for each name, one client after another.
-
-    Attributes:
-        values: maps each name to the sum so far, in float32 or better.
-        forms: maps each name to the dtype of the clients' tensors.
-        owners: maps each name to the clients that have added to it.
-    """
-
-    def __init__(self) -> None:
-        self.values: dict[str, Tensor] = {}
-        self.forms: dict[str, torch.dtype] = {}
-        self.owners: dict[str, list[str]] = {}
-        self._weights: dict[str, float] = {}
-
-    def add(self, client: str, state: State, weight: float) -> None:
-        """Add a client's tensors. Clients must be added in the order of their names.
-
-        Raises:
-            ValueError: the weight is not positive.
-        """
+        state, weight = states[client], float(weights[client])
         if weight <= 0:
             raise ValueError(f"expected positive weights, found {weight} of {client!r}")
-        self._weights[client] = weight
-        for name in state:
-            self.owners.setdefault(name, []).append(client)
-        first = [name for name in state if name not in self.values]
-        others = [name for name in state if name in self.values]
-        if first:
-            terms = [_at_least_single(state[name]) for name in first]
-            self.values |= zip(first, torch._foreach_mul(terms, weight), strict=True)
-            self.forms |= {name: state[name].dtype for name in first}
+        terms = {name: value.to(torch.promote_types(value.dtype, torch.float32)) for name, value in state.items()}
+        first, others = [name for name in state if name not in total], [name for name in state if name in total]
         if others:
-            terms = [_at_least_single(state[name]) for name in others]
-            torch._foreach_add_([self.values[name] for name in others], terms, alpha=weight)
-
-    def divided(self) -> dict[str, Tensor]:
-        """Return the mean."""
-        groups: dict[tuple[str, ...], list[str]] = {}
-        for name, clients in self.owners.items():
-            groups.setdefault(tuple(clients), []).append(name)
-        for owners, names in groups.items():
-            total = sum(self._weights[client] for client in owners)
-            torch._foreach_div_([self.values[name] for name in names], total)
-        return {name: value.to(self.forms[name]) for name, value in self.values.items()}
+            torch._foreach_add_([total[name] for name in others], [terms[name] for name in others], alpha=weight)
+        if first:
+            total |= zip(first, torch._foreach_mul([terms[name] for name in first], weight), strict=True)
+            forms |= {name: state[name].dtype for name in first}
+    for owners, names in by_owners(states).items():
+        torch._foreach_div_([total[name] for name in names], sum(float(weights[client]) for client in owners))
+    return {name: value.to(forms[name]) for name, value in total.items()}
 
 
 def counted(round: Round) -> dict[str, Tensor]:
@@ -97,10 +59,6 @@ def counted(round: Round) -> dict[str, Tensor]:
     device = next((value.device for update in round.updates.values() for value in update.state.values()), None)
     yes, no = (torch.tensor(value, device=device) for value in (1.0, 0.0))
     return {name: yes if name in round.updates else no for name in round.receivers}
-
-
-def _at_least_single(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def spread(average: State, round: Round) -> dict[str, dict[str, Tensor]]:
@@ -129,10 +87,8 @@ class Mean(Rule):
 
     def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
         """Return the mean of each tensor over the clients that sent it."""
-        total = Sum()
-        for client, update in sorted(updates.items()):
-            total.add(client, update.state, self.weight(update))
-        return total.divided()
+        states = {client: update.state for client, update in updates.items()}
+        return mean(states, {client: self.weight(update) for client, update in updates.items()})
 
     def weight(self, update: Update) -> float:
         """Return the weight of a client."""

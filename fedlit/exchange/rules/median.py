@@ -2,8 +2,6 @@
 Learning: Towards Optimal Statistical Rates", arXiv:1803.01498).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor

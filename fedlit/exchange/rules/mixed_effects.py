@@ -1,7 +1,5 @@
 """Mixed models of the rows of all sites, from sums of terms."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase

@@ -2,8 +2,6 @@
 for Federated Visual Classification", arXiv:1909.06335, Sec. 4.3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

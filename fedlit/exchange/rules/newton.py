@@ -1,7 +1,5 @@
 """Coefficients that clients share by name, found exactly and without moving rows, by Newton's method on sums."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,18 +1,16 @@
 """The base classes of rules that tolerate attackers: how many, among whom, and parts that only some clients have."""
 
-from __future__ import annotations
-
 import logging
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Round, Rule, demand
+from fedlit.exchange.rule import Round, Rule, by_owners, demand
 from fedlit.exchange.rules.mean import spread
 from fedlit.sharing import Sharing, State
 
@@ -86,7 +84,7 @@ class Robust(Rule):
         """Return how many attackers among a number of clients are tolerated: the result stays near that of the others.
 
         Example:
-            >>> from fedlit.exchange.rules import Krum, Median
+            >>> from fedlit import Krum, Median
             >>> Median().bears(10), Krum(attackers=2).bears(10), Krum(attackers=2).bears(6)
             (4, 2, 1)
         """
@@ -94,7 +92,7 @@ class Robust(Rule):
         return min(most, self.expected(clients)) if self.by_setting else most
 
     def _promise(self, sharing: Sharing, clients: int) -> str:
-        sizes = {len(owners) for owners in _groups(sharing.names)}
+        sizes = {len(owners) for owners in by_owners(sharing.names)}
         fewer = sorted({self.bears(min(size, clients)) for size in sizes if 1 < size < len(sharing.names)})
         some = f", down to {fewer[0]} among those that share a tensor which fewer have" if fewer else ""
         single = "; what a single client has goes back to it" if 1 in sizes else ""
@@ -110,7 +108,7 @@ class Robust(Rule):
             ConfigError: a part has too few clients; the message names the part and the clients that have it.
         """
         everybody = len(sharing.names)
-        for owners, names in _groups(sharing.names).items():
+        for owners, names in by_owners(sharing.names).items():
             if len(owners) < 2:
                 continue  # what a single client has goes back to it
             coming = max(0, clients - (everybody - len(owners)))  # in the worst draw
@@ -132,7 +130,7 @@ class Robust(Rule):
         average: dict[str, Tensor] = {}
         borne: list[int] = []
         moving = {name for update in round.updates.values() for name in update.parameters}
-        for owners, names in _groups({name: update.state for name, update in sorted(round.updates.items())}).items():
+        for owners, names in by_owners({name: update.state for name, update in round.updates.items()}).items():
             states = [round.updates[name].state for name in owners]
             if len(owners) == 1:
                 average |= {name: states[0][name].clone() for name in names}
@@ -181,8 +179,8 @@ class Moves(Robust):
     @torch.no_grad()
     def begin(self, round: Round) -> Mapping[str, State]:
         """Remember what clients start from, which is the same for all honest clients."""
-        parameters = {name: round.updates[name].parameters for name in sorted(round.updates)}
-        for owners, names in _groups(parameters).items():
+        parameters = {name: update.parameters for name, update in round.updates.items()}
+        for owners, names in by_owners(parameters).items():
             states = [round.updates[name].state for name in owners]
             self._given |= _tensors(middle(_matrix(states, names)), names, states[0])
         return {}
@@ -223,18 +221,6 @@ def check_bound(rule: Rule, key: str, bound: float | None) -> None:
 
 def _attackers(number: int) -> str:
     return "1 attacker" if number == 1 else f"{number} attackers"
-
-
-def _groups(names: Mapping[str, Any]) -> dict[tuple[str, ...], list[str]]:
-    """Map the owners of tensors, in the order of names, to the names of the tensors that exactly these have."""
-    owners: dict[str, list[str]] = {}
-    for client in sorted(names):
-        for name in names[client]:
-            owners.setdefault(name, []).append(client)
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for name, clients in owners.items():
-        groups.setdefault(tuple(clients), []).append(name)
-    return groups
 
 
 def _matrix(states: Sequence[State], names: Sequence[str]) -> Tensor:

@@ -1,7 +1,5 @@
 """Optimisers at the server: the last result is moved by a step that depends on the mean of what clients send."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal

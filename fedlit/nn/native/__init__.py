@@ -1,7 +1,5 @@
 """Compiled kernels for parts of networks that plain torch operations serve badly. Each has a torch reference."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 from torch import nn

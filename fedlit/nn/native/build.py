@@ -1,7 +1,5 @@
 """Compiles the package's C++ sources with the system's compiler, once per machine, and loads them."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import logging

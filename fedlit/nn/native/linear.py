@@ -1,7 +1,5 @@
 """Linear layers of a stack of networks, for batches of few rows (``linear.cpp``)."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Batch normalisation of a stack of networks (``norm.cpp``)."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The token side of Global Layers as one operation (``tokens.cpp``)."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,20 +2,15 @@
 score so far, and pictures of the last predictions.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import torch
 from lightning.pytorch import Callback, Trainer
 
 from fedlit.data.table import Split
 from fedlit.show.confusion import confusion_figure
-from fedlit.tasks.metrics import SiteMetrics
 from fedlit.train.logger import boards, log_hyperparams, log_scalars, spared_logger
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
@@ -114,26 +109,13 @@ class Board(Callback):
         # of several processes the first draws what all tell
         shown = federation.group.first("what is drawn", shown)
         matrices = {site: [*found] for site, found in (scoring.confusion() if shown else {}).items() if site in shown}
-        ranked = {site: _micro(scoring.metrics[site]) for site in shown if site in scoring.metrics}
-        told = federation.group.gather("what is drawn of clients", {"matrices": matrices, "ranked": ranked})
+        told = federation.group.gather("what is drawn of clients", matrices)
         for logger in loggers:
-            for site, (labels, matrix) in (pair for one in told for pair in one["matrices"].items()):
+            for site, (labels, matrix) in (pair for one in told for pair in one.items()):
                 logger.draw(f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), step, site)
-            for site, rows in (pair for one in told for pair in one["ranked"].items()):
-                if rows:
-                    with spared_logger(logger):
-                        logger.writer(site).add_pr_curve(f"{tag}/pr", rows[0], rows[1], step)
 
 
 def _mean(results: Results) -> float | None:
     """Return the mean of the main score over clients; None if it is undefined."""
     mean = results.summary["mean"].get(results.main.name, math.nan)
     return mean if math.isfinite(mean) else None
-
-
-def _micro(metrics: Any) -> list[torch.Tensor]:
-    """Return whether each row is of each class, and the probability that it was given; for several classes, this is the
-    micro-average. Empty for a number, or for a client's own metric.
-    """
-    ranked = metrics.ranked() if isinstance(metrics, SiteMetrics) else {}
-    return [torch.from_numpy(np.concatenate(rows)) for rows in zip(*ranked.values(), strict=True)]

@@ -1,7 +1,5 @@
 """The checkpoints that a run keeps, and how they are written."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -17,7 +15,7 @@ from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from fedlit.archives import write_archive
 from fedlit.client.client import main_score
 from fedlit.errors import ConfigError, RunError, did_you_mean
-from fedlit.exchange.transport import Group
+from fedlit.exchange.transport import Transport
 from fedlit.files import advice, reason
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import LOSS, Score, by_name
@@ -44,9 +42,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         clients: returns the clients whose part is read; all if None.
     """
 
-    def __init__(self, group: Group | None = None, clients: Callable[[], Collection[str]] | None = None) -> None:
+    def __init__(self, group: Transport | None = None, clients: Callable[[], Collection[str]] | None = None) -> None:
         super().__init__()
-        self.group, self.clients = group or Group(), clients
+        self.group, self.clients = group or Transport(), clients
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
         """Write a checkpoint as the class describes it.

@@ -1,7 +1,5 @@
 """Lightning's progress bar, with the scores of the federation."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of corrections and clusters that a run appends to while it trains, and pictures of them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +9,6 @@ import pandas as pd
 from lightning.pytorch import Callback, Trainer
 
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.transport import group_of
 from fedlit.explain import EFFECTS, PATHS
 from fedlit.explain.clusters import CLUSTERS, PAIRS
 from fedlit.explain.effects import effects_frame
@@ -51,7 +48,7 @@ class Tables(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Remove the rows that a resumed run writes again."""
         self._recorded_round = self.exchange.rounds
-        if group_of(self.exchange.transport).rank:
+        if self.exchange.transport.rank:
             return
         for name in (CLUSTERS, PAIRS):
             if (self.folder / name).is_file():
@@ -89,7 +86,7 @@ class Tables(Callback):
         clients = pl_module.federation
         corrections = self._gathered(CORRECTIONS, corrections_frame({k: own.corrections for k, own in clients.items()}))
         effects = self._gathered(EFFECTS, effects_frame({k: getattr(own, "told", ()) for k, own in clients.items()}))
-        if group_of(self.exchange.transport).rank:
+        if self.exchange.transport.rank:
             return
         if len(corrections):
             corrections.insert(0, "epoch", trainer.current_epoch)
@@ -105,7 +102,7 @@ class Tables(Callback):
 
     def _gathered(self, topic: str, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of all processes."""
-        group = group_of(self.exchange.transport)
+        group = self.exchange.transport
         if group.size > 1:
             frames = [pd.DataFrame(table, columns=rows.columns) for table in group.gather(topic, rows.to_dict("list"))]
             rows = pd.concat([frame for frame in frames if len(frame)] or [rows], ignore_index=True)

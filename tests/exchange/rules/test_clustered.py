@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedlit.exchange.rules import CFL, IFCA, Agglomerative, Clustered, Round, Rule, Update
+from fedlit import CFL, IFCA, Agglomerative, Clustered, Round, Rule, Update
 from fedlit.exchange.rules.clustered import cosine_similarities
 
 NAMES = ("w",)

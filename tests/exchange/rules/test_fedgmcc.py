@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedlit import FedGMCC, Round, Update
 from fedlit.exchange.function import FederatedFunction
-from fedlit.exchange.rules import FedGMCC, Round, Update, fedgmcc
+from fedlit.exchange.rules import fedgmcc
 from fedlit.exchange.rules.fedgmcc import Curves
 from fedlit.sharing import State
 

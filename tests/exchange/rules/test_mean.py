@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlit.exchange.rules import Mean, Round, Update, mean
+from fedlit import Mean, Round, Update
+from fedlit.exchange.rules.mean import mean
 
 SHAPES = {"core.weight": (3, 2), "core.bias": (3,), "scale": ()}
 

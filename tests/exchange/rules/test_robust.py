@@ -9,11 +9,11 @@ import torch
 from scipy.optimize import minimize
 from scipy.stats import trim_mean
 
+from fedlit import CenteredClipping, GeometricMedian, Krum, Median, MultiKrum, NormBound, TrimmedMean
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Round, Rule, Update
-from fedlit.exchange.rules import CenteredClipping, GeometricMedian, Krum, Median, MultiKrum, NormBound, TrimmedMean
 from fedlit.sharing import Sharing
 
 ALL = (Median, TrimmedMean, Krum, MultiKrum, GeometricMedian, NormBound, CenteredClipping)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from federations import different
 
-from fedlit.exchange import rules
+import fedlit
+from fedlit import ByPart, FedAdagrad, FedAdam, FedAvgM, FedNova, FedYogi, Mean, Median
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rule import Round, Rule, Update
-from fedlit.exchange.rules import ByPart, FedAdagrad, FedAdam, FedAvgM, FedNova, FedYogi, Mean, Median
 
 ADAPTIVE = {FedAdagrad: (0.0, 0.0), FedAdam: (0.9, 0.99), FedYogi: (0.9, 0.99)}
 ALL = [FedAvgM, FedNova, *ADAPTIVE]
@@ -60,7 +60,7 @@ PARTS: dict[str, Callable[[], Rule]] = {
     "momentum": partial(FedAvgM, 0.6),
     "nova": FedNova,
     "median": Median,
-    "clipping": rules.CenteredClipping,
+    "clipping": fedlit.CenteredClipping,
 }
 
 
