@@ -20,6 +20,31 @@ RUNNABLE = [
 FIRST = ("README.md", "docs/tutorial.md")
 """What a newcomer runs; the other pages take some minutes, and are ``full``."""
 
+_RUN, _STUDY = "lightning_logs/{}/version_0/{}", "lightning_logs/studies/{}"
+LEFT = {
+    "README.md": {_RUN.format("mine", "config.yaml"): "north.csv"},
+    "docs/tutorial.md": {
+        _RUN.format("clinics", "test.csv"): "south",
+        _STUDY.format("clinics_study/report.html"): "Two clinics that share three columns.",
+    },
+    "docs/how-to/study.md": {
+        _STUDY.format("mixed_study/lift.csv"): "without_trees",
+        _STUDY.format("joining/leave_one_out.csv"): "west,(others)",
+    },
+    "docs/how-to/best.md": {_RUN.format("mixed", "mixture.json"): "federated"},
+    "docs/how-to/method.md": {
+        _RUN.format(name, "config.yaml"): f"class_path: {own}"
+        for name, own in {
+            "proximal": "mymethod.Proximal",
+            "quickstart": "mymethod.Proximal",
+            "median": "myrule.Median",
+            "counted": "counted.Count",
+            "named": "named.Named",
+        }.items()
+    },
+}
+"""What the commands of a page must leave behind: page → file → what stands in it."""
+
 
 @pytest.fixture(scope="module")
 def environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
@@ -51,6 +76,8 @@ def test_every_block_runs(page: str, tmp_path: Path, environ: dict[str, str]) ->
     prepare(tmp_path, page, read(page))
     for block in BLOCKS[page]:
         run(block, tmp_path, environ, [*WARM, environ["WARM"]])
+    for file, words in LEFT.get(page, {}).items():
+        assert words in (tmp_path / file).read_text(encoding="utf-8"), file
 
 
 def test_the_files_that_the_design_names_are_there() -> None:

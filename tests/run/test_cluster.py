@@ -1,8 +1,12 @@
 """The command line under torchrun: one run, one message, whatever happens to a rank or what it is asked for."""
 
 import json
+import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +19,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from ranks import on_ranks
 
 import fedlit
+from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.exchange import ranks as exchange_ranks
 from fedlit.exchange.place import Place
@@ -65,6 +70,17 @@ def test_a_killed_rank_ends_all_with_one_message_and_the_run_goes_on_in_one_proc
     assert len(said) == 1 and "--ckpt_path last" in said[0]
     runs = f"--trainer.default_root_dir={config.parent / 'runs'}"
     fedlit.load(str(config), runs).fit("last", quiet=True)
+    assert different(whole(config), end(config)) == []
+
+
+def test_a_killed_command_goes_on_to_the_same_bits(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.write_text(config.read_text().replace("[8, 8]", "[8, 8], dropout: 0.2"))
+    words = ["fit", "--config", config.name, "--trainer.default_root_dir", "runs"]
+    path = {"PYTHONPATH": os.pathsep.join(sys.path), "FALLS": "SIGKILL wine 10"}
+    killed = subprocess.run([sys.executable, "-m", "fedlit", *words], cwd=config.parent, env={**os.environ, **path})
+    assert killed.returncode == -signal.SIGKILL
+    monkeypatch.chdir(config.parent)
+    assert main([*words, "--ckpt_path", "last"]) == 0
     assert different(whole(config), end(config)) == []
 
 

@@ -20,6 +20,7 @@ from fedlit import MLP, FedAvgM, Median
 from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
+from fedlit.files import partial_of
 from fedlit.locks import exclusive
 from fedlit.run.folders import check_name, say_once, to_score
 from fedlit.run.run import Run
@@ -147,6 +148,30 @@ def test_a_best_checkpoint_that_the_last_one_names_outlives_it(
 
 
 # ---------------------------------------------------------------------- no room
+
+
+def test_where_nothing_can_be_kept_training_ends_with_one_message(tmp_path: Path) -> None:
+    with files_of_at_most(2000), pytest.raises(RunError, match=r"File too large; .*nothing of this .* kept"):
+        make_run(tmp_path, epochs=1).fit(quiet=True)
+    assert not list(tmp_path.rglob("*.partial")) and not list(tmp_path.rglob("*.ckpt"))
+
+
+@pytest.mark.parametrize("name", ["best-0002.ckpt", "last.ckpt"])
+def test_a_checkpoint_that_cannot_be_written_ends_training_and_the_last_one_goes_on(name: str, tmp_path: Path) -> None:
+    """A link to a device that is always full takes the place of what the checkpoint is written to."""
+
+    def fill(trainer: Any, module: object) -> None:
+        if trainer.current_epoch == 2:
+            partial_of(Path(trainer.default_root_dir) / "checkpoints" / name).symlink_to("/dev/full")
+
+    whole, _ = trained(tmp_path / "whole", epochs=4)
+    run = make_run(tmp_path / "part", epochs=4, callbacks=[LambdaCallback(on_train_epoch_start=fill)])
+    with pytest.raises(RunError, match=rf"{name}: .*No space left on device; .*then continue with --ckpt_path last"):
+        run.fit(quiet=True)
+    assert not list(tmp_path.rglob("*.partial"))
+    again = make_run(tmp_path / "part", epochs=4)  # there is room again
+    again.fit("last", quiet=True)
+    assert different(weights(whole), weights(again)) == []
 
 
 def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(

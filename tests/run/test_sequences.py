@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from federations import make_run
+from federations import different, make_run, weights
 from made_tables import fasta, reads_of
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
@@ -18,24 +18,30 @@ from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
 from fedlit.data.sources import Populations
 from fedlit.errors import DataError
+from fedlit.run.run import Run
 from fedlit.score import load_run
 from fedlit.score.files import read_rows
 from fedlit.train.logger import BoardSettings
 
 
-def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
+def of_reads(folder: Path, epochs: int) -> Run:
     client = partial(FederatedClient, network=partial(BiLSTM, hidden=6, width=4, dropout=0.1))
     run = make_run(
-        tmp_path,
+        folder,
         loop={"client": client, "optimizer": partial(torch.optim.Adam, lr=0.03)},
         data={"batches": None, "batch_size": 8},
         align="classes",
         exchange={"federated": ["*"]},
         board=BoardSettings(clients=1, chosen=["pop1_1"], pictures=1),
         seed=3,
-        epochs=6,
+        epochs=epochs,
     )
     run.data.source = Populations(2, 2, reads=40, length=24, reference=2000, flipped=[1, 2], errors=0.0)
+    return run
+
+
+def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
+    run = of_reads(tmp_path, epochs=6)
     run.fit(quiet=True)
     scores = run.test(quiet=True).scores
     drawn = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload().Runs()["fedlit/version_0/pop1_1"]["images"]
@@ -47,6 +53,13 @@ def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
     true = "".join(table.target[row] for row in told["row"])
     right = sum(one == other for one, other in zip("".join(told["predicted"]), true, strict=True))
     assert right / len(true) == pytest.approx(scores["pop1_1"]["accuracy"])
+
+
+def test_resumed_it_ends_with_the_same_bits(tmp_path: Path) -> None:
+    whole, resumed = of_reads(tmp_path / "whole", epochs=2), of_reads(tmp_path / "part", epochs=2)
+    of_reads(tmp_path / "part", epochs=1).fit(quiet=True)
+    assert resumed.fit("last", quiet=True).scores == whole.fit(quiet=True).scores
+    assert different(weights(whole), weights(resumed)) == []
 
 
 def test_a_file_of_new_reads_is_scored_whatever_its_format(

@@ -225,6 +225,8 @@ def test_one_name_in_two_units(tmp_path: Path, column: str, factor: float, unit:
     (note,) = page.odd
     assert (note.kind, note.column) == ("scale", column) and unit in note.text and note.clients[-1] == "south"
     assert all(f"{tables[own][column].median():,.5g} at {own}" in note.text for own in note.clients)
+    (note,) = (own for own in looked(tmp_path, column, tables, task="regression").odd if own.kind == "scale")  # targets
+    assert note.column == column and unit in note.text and "in units of the target can only be" in note.text
 
 
 @pytest.mark.parametrize(

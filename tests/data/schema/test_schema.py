@@ -72,6 +72,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "long codes": (lambda n: f"990000000000000000000{n % 5:05d}", "categorical", None, ""),
     "letters": (lambda n: ["1a", "3c", "2b", "7d"][n % 4], "categorical", None, ""),
     "unseen letters": (lambda n: UNSEEN[n % 3], "categorical", lambda n: ["a", "a", "b c"][n % 3], "20 cells hold"),
+    "nearly unique JSON": (lambda n: json.dumps({"dose": min(n, 55)}), "categorical", None, "56 different texts in 60"),
     "signs": (lambda n: "+-"[n % 2], "categorical", None, ""),
     "yes or nothing": (lambda n: None if n % 3 else "yes", "categorical", None, "and 40 gaps"),
     "spellings": (lambda n: ["m", "f", "M "][n % 3], "categorical", lambda n: "mfm"[n % 3], "'m' = 'M'"),
@@ -212,6 +213,13 @@ def test_columns_seen_together() -> None:
     ages, weights = [str(n * 7 % 59) for n in range(20)], [f"{n / 4}" for n in range(20)]
     cells = {"age": ["years", *ages], "weight": ["kg", *weights]}
     assert any("second header (years, kg)" in note for note in Schema.find(pd.DataFrame(cells))[2])
+
+
+def test_no_advice_deletes_levels() -> None:
+    """A text with a digit may be a level; only of a mere word it is asked whether it means that there is no value."""
+    for text, asked in (("5 or more", False), ("3b", False), ("many", True)):
+        (note,) = Schema.find(pd.DataFrame({"x": ["1", "2", "3", text] * 15}))[2]
+        assert f"{text!r} (15) are not" in note and ("write missing: {x: [...]}" in note) == asked
 
 
 def test_words_for_a_missing_value() -> None:

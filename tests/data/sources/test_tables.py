@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedlit.data.examine import examine
 from fedlit.data.module import FederatedData
 from fedlit.data.sources import Tables
 from fedlit.data.table import ClientTable
@@ -151,6 +152,19 @@ def test_a_client_that_predicts_classes_unasked_beside_numbers_is_noted(tmp_path
     for task, noted in (({"north": "regression"}, ["south"]), ("counts", []), (None, [])):
         tables = Tables(files, "y", task=task).tables(seed=1)  # type: ignore[arg-type]
         assert [own.name for own in tables if any("number is predicted at" in note for note in own.notes)] == noted
+
+
+def test_identifiers_are_unique_over_all_clients_of_a_table(tmp_path: Path) -> None:
+    """Files have a schema each; `check` notes a column that only one of them leaves out."""
+    visit, case = np.random.default_rng(1).permutation(48), np.random.default_rng(2).permutation(96) * 9
+    rows = NUMBERED.assign(visit_no=[*visit, *visit[::-1]], case_no=case, site=["north"] * 48 + ["south"] * 48)
+    path = write(tmp_path / "both.csv", rows)
+    for table in Tables(path, "y", client_column="site").tables(seed=1):
+        assert list(table.features) == ["x", "visit_no"] and table.schema and table.schema.keys == ["case_no"]
+    files = {"north": write(tmp_path / "n.csv", rows[:48]), "south": write(tmp_path / "s.csv", rows[48:66])}
+    found = examine(Tables(files, "y", split="random", drop=["site"]).tables(seed=1)).notes
+    told = {note.column: note.text for note in found if note.kind == "kind"}
+    assert told == dict.fromkeys(("visit_no", "case_no"), "left out (identifier) at north; numbers at south")
 
 
 def test_rows_that_are_doubles_are_noted(tmp_path: Path) -> None:
