@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -63,6 +63,8 @@ class ClientTable:
         notes: notes on how the table was read and split.
         groups: (n,) which rows belong to one person or thing, and so in one split and one fold; None if that is not
             known.
+        keys: identifier that is left out → a uint64 for each of its different values, ascending, by which clients can
+            be compared that one process sees.
     """
 
     name: str
@@ -76,6 +78,7 @@ class ClientTable:
     schema: Schema | None = None
     notes: tuple[str, ...] = ()
     groups: np.ndarray | None = None
+    keys: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.target.ndim > 1:

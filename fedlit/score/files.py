@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_input", "check_output", "has_reads", "read_rows", "scores_beside", "write_scores"]
 
-_OF_A_FILE = ("sep", "sheet", "rename")
+_OF_A_FILE = ("sep", "encoding", "sheet", "rename")
 _PACKED = (".gz", ".xz", ".zip")
 _TYPED = (".parquet", ".pq", ".xlsx")
 _KINDS = (".csv", ".tsv", ".txt", ".data", *_TYPED, *ENDINGS)

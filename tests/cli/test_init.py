@@ -50,7 +50,8 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
     site("west.csv", 2, stage=lambda own, draw: draw.choice(["I", "II", "III"], len(own)))
     west = pd.read_csv("sites/west.csv").rename(columns={"stage": "class"})
     west.loc[:6, "class"] = None
-    west.to_csv("sites/west.csv", index=False, sep=";", decimal=",")
+    west["town"] = ["Москва", "Казань", "Пермь", "Тула"] * (len(west) // 4)
+    west.to_csv("sites/west.csv", index=False, sep=";", decimal=",", encoding="cp1251")
     site("south.csv", 3, target=lambda own, draw: (own["bmi"] * 3 + draw.normal(0, 1, len(own))).round(2))
     draw = np.random.default_rng(4)
     rows = np.column_stack([draw.normal(size=(90, 3)).round(3), draw.integers(0, 2, 90)])
@@ -64,7 +65,7 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
             "bare": {"path": "sites/bare.csv", "names": ["c1", "c2", "c3", "c4"]},
             "north": "sites/north.csv",
             "south": "sites/south.csv",
-            "west": {"path": "sites/west.csv", "sep": ";"},
+            "west": {"path": "sites/west.csv", "encoding": "cp1251", "sep": ";"},
         },
         "target": {"bare": "c4", "north": "outcome", "south": "target", "west": "class"},
         "task": {"south": "regression"},
@@ -73,8 +74,13 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
         "validation": 0.2,
     }
     text = Path("sites.yaml").read_text()
-    for part in ("first line is numbers", "west: 7 rows without a label", "south: target is"):
-        assert part in said and part in text
+    told = (
+        "first line is numbers",
+        "west: is not UTF-8 and is read as cp1251, ",
+        "west: 7 rows without",
+        "south: target is",
+    )
+    assert all(part in said and part in text for part in told)
     assert max(map(len, [*said.splitlines(), *text.splitlines()])) <= 80
     for line in ("fedlit fit --config sites.yaml", "fedlit test --config sites.yaml --ckpt_path best"):
         assert f"#   {line}\n" in text

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, is_number, named, owners
 from fedlit.data.examine.leaks import leaks
-from fedlit.data.examine.names import plain
+from fedlit.data.examine.names import plain, plainly, spelt
 from fedlit.data.note import Note
 from fedlit.data.table import row_hashes
 from fedlit.show.text import counted, shorten
@@ -28,7 +28,7 @@ _FAR = 5.0  # times: from here on the size itself is odd
 _NEAR, _NEAR_AND_FAR = 0.05, 0.4  # of a logarithm: quartiles' ratios that are one of units
 _WORDS = {"number": "numbers", "categorical": "categories", "boolean": "yes or no", "date": "dates"}
 _NOT_USED = ("constant", "empty", "dropped")
-_FEW_WORDS, _MOST_VALUES = 3, 200
+_MOST_VALUES = 200
 _MOST_GROUPS = 8  # clients of equal values are compared as one
 MOST_PAIRS = 300
 _FEWEST_COLUMNS, _BEYOND_CHANCE = 3, 5
@@ -78,11 +78,14 @@ def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
                 continue  # two names at one client are two things
             ours |= {*at}
             text = f"{first!r} at {_who(who[first])}, {second!r} at {named(at)}"
-            if (times := _times(mine, yours)) is not None:
+            fit = _fit(mine, yours)
+            if not fit and (times := _times(mine, yours)) is not None:
                 text += f", but of different size: median {_median(mine)} and {_median(yours)}{times}"
             elif mine.group != yours.group:
                 text += f", but {_WORDS.get(mine.group)} and {_WORDS.get(yours.group)}"
-            fix = {"rename": {second: first}} if times is None and mine.group == yours.group else None
+            elif not fit:
+                text += ", but with other values"
+            fix = {"rename": {second: first}} if fit else None
             everybody = [*(own.client for own in who[first]), *at]
             yield Note(text, "name", clients=everybody, column=first, fix=fix, at=at)
 
@@ -93,6 +96,20 @@ def _who(clients: Sequence[ClientFacts]) -> str:
 
 def _median(column: ColumnFacts) -> str:
     return f"{column.quantiles[2]:,.5g}"
+
+
+def _fit(one: ColumnFacts, other: ColumnFacts) -> bool:
+    """Return whether two columns could hold the same thing."""
+    if one.group != other.group:
+        return False
+    if one.values is not None and other.values is not None:
+        first, second = ({str(value).casefold() for value in own.values or ()} for own in (one, other))
+        return len(first & second) >= 0.5 * min(len(first), len(second))
+    if not one.quantiles or not other.quantiles:
+        return False
+    (low, high), (least, most) = (own.quantiles[1:4:2] for own in (one, other))
+    both = min(high, most) - max(low, least)
+    return both >= 0 and both >= 0.2 * min(high - low, most - least)
 
 
 def scales(clients: Sequence[ClientFacts]) -> Iterator[Note]:
@@ -168,15 +185,17 @@ def _shown(held: Sequence[Any]) -> str:
 
 def _odd(ones: tuple[Any, ...], others: tuple[Any, ...], labels: bool) -> str:
     """Describe what is odd about two sets of categories or classes, if anything is."""
-    first, second = ({str(own).casefold().strip() for own in side} for side in (ones, others))
+    first, second = ({str(own) for own in side} for side in (ones, others))
     if first == second:
+        return "the same words, and numbers at one of them" if labels else ""
+    if {*map(plainly, first)} == {*map(plainly, second)}:
         return "the same except for spelling"
-    if len(ones) != len(others):
-        return ""
     if labels and all(type(own) is int for own in (*ones, *others)):
         low, high = sorted(map(sorted, (ones, others)))
-        return f"the same, counted from {low[0]} and from {high[0]}?" if np.ptp(np.subtract(low, high)) == 0 else ""
-    return "other words for the same?" if len(ones) <= _FEW_WORDS and not first & second else ""
+        if len(low) == len(high) and np.ptp(np.subtract(low, high)) == 0:
+            return f"the same, counted from {low[0]} and from {high[0]}?"
+        return "one counts further than the other" if low == [0, 1] and high[0] == 0 else ""
+    return shorten([f"{one!r} and {other!r}" for one, other in spelt(first - second, second - first)], 4)
 
 
 def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
@@ -204,7 +223,16 @@ def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             yield Note(text, "rows", clients=(one.client, other.client))
 
 
+def people(clients: Sequence[ClientFacts]) -> Iterator[Note]:
+    """Find values of an identifier that two clients have. This works only if one process sees both."""
+    for one, other in islice(combinations(clients, 2), MOST_PAIRS):
+        for name, known in one.table.keys.items():
+            if both := len(np.intersect1d(known, other.table.keys.get(name, ()), assume_unique=True)):
+                text = f"both clients have {counted(both, 'value')}"
+                yield Note(text, "people", clients=(one.client, other.client), column=name)
+
+
 Check = Callable[[Sequence[ClientFacts]], Iterable[Note]]
-OF_EACH: tuple[Check, ...] = (untrainable, leaks, rows, noted)
+OF_EACH: tuple[Check, ...] = (untrainable, leaks, rows, people, noted)
 OF_SEVERAL: tuple[Check, ...] = (names, scales, kinds, spellings)
 """Checks of tables that need not have the same columns: of one table with a column of clients they say nothing."""

@@ -31,6 +31,10 @@ KINDS = {
         "the same rows at two clients",
         "If they are the same people, scores are too good: leave them out at one client.",
     ),
+    "people": (
+        "the same identifiers at two clients",
+        "If they are the same people, leave them out at one client. If each client counts its own, nothing is wrong.",
+    ),
     "group": ("several rows of one person or thing", ""),
     "missing": ("values that may stand for a missing value", ""),
     "task": ("a target whose task is unclear", ""),

@@ -116,8 +116,8 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
     shown = str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
     made.settings["files"][client] = {"path": shown, **options} if options else shown
     sample = f"what its columns hold is found in {len(few):,} of its {len(raw.frame):,} rows"
-    headers = [note.text for note in notes if "names" in note.fix and names is None]
-    for text in (place.note.removeprefix(f"{client}: "), *headers, sample * (len(few) < len(raw.frame))):
+    guessed = [note.text for note in notes if "encoding" in note.fix or ("names" in note.fix and names is None)]
+    for text in (place.note.removeprefix(f"{client}: "), *guessed, sample * (len(few) < len(raw.frame))):
         if text:
             made.note("files", client, text)
     if said not in kinds:

@@ -62,7 +62,7 @@ class ReadOptions:
         sep: the character between two fields of delimited text; found among comma, semicolon, tab and bar.
         decimal: the decimal mark of numbers, ``.`` or ``,``; used where types are found.
         thousands: the character between groups of digits; used where types are found.
-        encoding: the encoding of the text, for example ``cp1251``, where it is not UTF-8; cp1252 if None.
+        encoding: the encoding of the text, for example ``latin-1``; detected if the file is not UTF-8.
         names: the names of the columns of a file without a header.
         skiprows: lines (of Excel: rows) above the header.
         sheet: the Excel sheet, by name or counted from 0; the first.

@@ -26,6 +26,9 @@ SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 SEP_LINE = re.compile(rb"sep=(.)(?:\r\n|\r|\n|\Z)", re.IGNORECASE)
 LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 BLANK_LINES = re.compile(rb"(?:[ \t]*(?:\r\n|\r|\n))*")
+WESTERN = re.compile(
+    rb"[\x80\x85\x91-\x97\xa0\xa7\xab\xb0\xb2\xb3\xb5\xbb\xc0-\xd6\xd8-\xf6\xf8-\xff]*"
+)  # letters and a few signs of cp1252
 
 
 def read_text(content: bytes, notes: Notes, sep: str | None = None) -> pd.DataFrame:
@@ -222,35 +225,52 @@ def _lines_in(piece: bytes) -> int:
 
 
 def _as_utf8(content: bytes, notes: Notes) -> bytes:
-    """Return a text as UTF-8 without a byte order mark. What is not UTF-8 has the declared encoding, or is read as
-    Western text, with a note.
-    """
-    declared = notes.options.encoding and codecs.lookup(notes.options.encoding).name
-    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    tried = ["utf-16" if marked else "utf-8", declared or "cp1252"]
-    if declared and declared.startswith(("utf-16", "utf-32")):  # its bytes may pass for UTF-8
-        tried = [declared]
-    if tried[0] != "utf-8" or not content.isascii():
-        for found in tried:
-            try:
-                text = content.decode(found, "strict" if declared or found == "utf-8" else "replace")
-                break
-            except UnicodeError as error:
-                failure = error
-        else:
-            raise notes.error(f"encoding: expected text in {declared}, found another: {failure}.") from failure
+    """Return a text as UTF-8 without a byte order mark; note the encoding if it was detected."""
+    declared = notes.options.encoding
+    found = declared or ("utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8")
+    if found != "utf-8" or not content.isascii():
+        try:
+            text = content.decode(found)
+        except UnicodeError as error:
+            if declared:
+                raise notes.error(f"encoding: expected text in {declared}, found another: {error}.") from error
+            found = _likely(content)
+            text = content.decode(found)
         if found != "utf-8":
             content = text.encode()
             if not declared:
                 word = re.search(r"\w*[^\x00-\x7f\ufeff]+\w*", text)
                 such = f", such as {word.group()!r}" if word else ""
                 notes.add(f"is not UTF-8 and is read as {found}{such}. Else write encoding.", encoding=found)
-        if declared and found != declared:
-            notes.add(f"encoding says {declared}, but the text is {found}, and is read so.")
     if (nul := content.find(b"\0")) >= 0:
         line = _lines_in(content[:nul]) + 1
         raise notes.error("expected text, found NUL bytes. Save it anew; if it is UTF-16, write encoding.", line)
     return content.removeprefix(codecs.BOM_UTF8)
+
+
+def _likely(content: bytes) -> str:
+    """Return the likely encoding, which decodes all of a text that is not UTF-8: cp1252 if all letters are Western or
+    nothing better is found.
+
+    >>> _likely("Müller,Köln".encode("latin-1"))
+    'cp1252'
+    """
+    from charset_normalizer import from_bytes
+
+    # The first lines that are more than ASCII: the others would drown them.
+    telling = itertools.islice((line for line in content.splitlines() if not line.isascii()), 200)
+    sample, likely = b"\n".join(telling)[: 2**15], ["cp1252"]
+    if re.search(rb"[\x80-\xff]{2}", sample) or not WESTERN.fullmatch(re.sub(rb"[\x00-\x7f]", b"", sample)):
+        best = from_bytes(sample).best()
+        if best is not None:  # short texts are taken for those of a Macintosh, and hardly any is
+            likely.insert(1 if best.encoding.startswith("mac") else 0, str(best.encoding))
+    for found in likely:
+        try:
+            content.decode(found)
+            return found
+        except UnicodeError:
+            continue
+    return "latin-1"  # in which every byte is a letter of its own
 
 
 def _without_blanks_around_quotes(content: bytes, sep: str) -> bytes:

@@ -113,6 +113,7 @@ class Partition(Source):
                     first,
                     name=name,
                     concept=None,
+                    keys={},
                     features=features.iloc[own],
                     target=target.iloc[own],
                     groups=None if groups is None else groups[own],

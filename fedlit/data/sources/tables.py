@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading import Raw, read_table
 from fedlit.data.schema.declared import Declared, Dialect, check_declared
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tables"]
 
+_NUMBERING = 1.25  # of the rows that is the range of numbers that count them
 _FEW_ROWS = 10  # validation rows by which nothing should be chosen
 _BY_CLIENT = ("target", "drop", "positive")  # settings that may be a mapping by client
 
@@ -277,6 +280,11 @@ class Tables(Source):
             positive=labels.positive,
             task=task,
             schema=schema,
+            keys={
+                name: own
+                for name in schema.keys
+                if name in used and len(own := _hashed(used[name], dialect.words(name)))
+            },
         )
         first = [place.note] if place.note else []
         said = (prefixed(client, note) for note in found)
@@ -300,6 +308,21 @@ class Tables(Source):
                     f"tables: {key}: expected other columns than the target of client {client!r}, found "
                     f"{min(twice)!r}. Take it out."
                 )
+
+
+def _hashed(key: pd.Series, missing: tuple[str | float, ...]) -> np.ndarray:
+    """Return the distinct values of an identifier as uint64, ascending; none if it only numbers the rows."""
+    import pandas as pd
+
+    from fedlit.data.schema.cells import Cells, plain_types
+
+    cells, _ = Cells.of(plain_types(key)).without(missing)
+    numbers = pd.to_numeric(pd.Series(cells.texts, dtype=object), errors="coerce").to_numpy(np.float64)
+    plain = bool((np.abs(numbers) < 2**53).all())  # beyond, different numbers are one float
+    if not cells.texts or (plain and np.ptp(numbers) < _NUMBERING * cells.counts.sum()):
+        return np.empty(0, np.uint64)
+    hashes = pd.util.hash_array(numbers if plain else np.array(cells.texts, object), categorize=False)
+    return np.unique(hashes)
 
 
 def _notes(table: ClientTable) -> list[str]:
