@@ -239,4 +239,5 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
                 found.append((client, job.variant, digests["test"], ratio))
     own = pd.DataFrame(found, columns=["client", "variant", "test", "ratio"])
     ratios = own.groupby(["client", "variant"])["ratio"].mean().groupby("client").max()
-    return bool((own.groupby("client")["test"].nunique() == 1).all()), ratios.to_dict()
+    alike = bool((own.groupby("client")["test"].nunique() == 1).all())
+    return alike, dict(zip(map(str, ratios.index), ratios, strict=True))

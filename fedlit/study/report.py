@@ -66,9 +66,9 @@ def _pictures(found: Findings, score: Score) -> dict[str, str]:
     made = {}
     for client in (name for name in found.clients_of(score) if name != WORST):
         own = found.estimates.query("metric == @score.name and client == @client")
-        ends = [drawn(score, own[end]) for end in ("mean", "low", "high")]
+        means, lows, highs = (drawn(score, own[end]) for end in ("mean", "low", "high"))
         names = own["method"].map(found.study.labels).tolist()
-        plot = partial(plot_intervals, names, *ends, in_unit(score), zero=False)
+        plot = partial(plot_intervals, names, means, lows, highs, in_unit(score), zero=False)
         made[client_label(client)] = _svg(len(own), plot)
     if found.answers:
         made["Lift of the best federated method"] = _svg(len(found.extremes), found.plot)
