@@ -203,7 +203,7 @@ class Part:
     @property
     def lacks(self) -> str:
         """What its training lacks because time was up; empty if nothing."""
-        cut = sum(not read_json(self.fold(fold) / DONE)["whole"] for fold in self.each_fold)
+        cut = sum(not read_json(self.fold(fold) / DONE).get("whole", True) for fold in self.each_fold)
         if cut and self.settings.go_alone is not None:
             return "time was up before all its settings were tried"
         return f"time was up before the last epoch in {cut} of {len(self.each_fold)} folds" if cut else ""

@@ -42,8 +42,7 @@ class Collected:
         bootstrap: maps (method with its settings, seed, without) to a table with one row per resample and the columns
             (client, metric).
         fixed: whether every seed has the same test rows, so that seeds differ only in training.
-        ratio: maps each client to its test rows / training rows: the mean over seeds, of the method for which it is
-            largest.
+        ratio: maps each client to its test rows / training rows: the mean over seeds, and the largest of all methods.
         tuned: the choices of tuned methods: without, seed, client, ``best`` (the method), ``method`` (with its
             settings), and the settings that were best on the client's validation rows, as JSON. The method's results
             are those of these settings.
@@ -216,8 +215,8 @@ def _clusters(study: Study, jobs: Sequence[Job]) -> pd.DataFrame:
 
 def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[str, float]]:
     """Return whether all seeds have the same test rows, and each client's test rows / training rows: the mean over
-    seeds, of the method for which it is largest, because the interval of a lift must not depend on which other methods
-    a study has.
+    seeds, of the method for which it is largest, so that no interval of a lift is too narrow. With methods on folds and
+    others that do not train on validation rows, intervals of the first are wider than they need to be.
     """
     seen: dict[tuple[int, str], tuple[str, dict[str, str]]] = {}
     found = []

@@ -73,18 +73,20 @@ class Findings:
         own = answers(study, collected, of_scores, of_lifts, left_out)
         return cls(study, seeds, collected, of_scores, of_lifts, own, folder, left_out=left_out, **more)
 
-    def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw the lift of the best federated method over the best model alone, with its 95 % interval, for each of
-        :attr:`extremes` that chooses by the first one's score.
+    def plot(self, axes: Axes | None = None, score: Score | None = None) -> Axes:
+        """Draw the lift of the best federated method over the best model alone, with its 95 % interval, for those of
+        :attr:`extremes` that choose by one score.
 
         Args:
             axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
+            score: the score; if None, the first client's.
         """
         from fedlit.show.effects import plot_intervals
 
         expect(bool(self.answers), "plot", "a study with a federated method", [*self.study.methods], "add one")
-        shown = [own for own in self.answers if own.client in self.extremes]
-        score = shown[0].score
+        extremes = self.extremes
+        shown = [own for own in self.answers if own.client in extremes]
+        score = score or shown[0].score
         told = [own for own in shown if own.score == score]
         values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
         label = f"lift in {score.label}, {lift_unit(score)}, with 95 % intervals"

@@ -306,7 +306,7 @@ def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Pl
         raise ConfigError(f"methods.{title_of(name, tuned)}: {error}") from error
     title = title_of(name, tuned)
     if not is_mixture(config):
-        _check_sharing(study, name, title, [name] if said.shares else [], [])
+        _check_sharing(study, name, title, [name] if said.shares or said.pools else [], [])
         return Planned(name, Train(str(config), overrides, study.checkpoint), said.keys, tuned or None)
     settings = mixture_settings(config, overrides)
     _check_sharing(study, name, title, _shared(basis, settings.parts), settings.parts)
@@ -348,8 +348,9 @@ def _check_sharing(study: Study, name: str, title: str, shared: Any, parts: Iter
     """
     own, key, reference = study.methods[name], f"methods.{title}", name == study.reference
     alone = own.alone or (reference and len(study.methods) > 1)  # a method that is tuned is a study by itself
-    what = "nothing in exchange.federated, for each client trains alone"
-    expect(not (alone and shared), key, what, shared, "name other parts, or another reference, or drop alone")
+    what = "nothing that clients share, because each client trains alone here"
+    advice = "set exchange.federated: [], name other parts or another reference, or drop alone"
+    expect(not (alone and shared), key, what, shared, advice)
     expect(
         bool(own.alone or own.pooled or shared or reference),
         key, "something in exchange.federated", [*parts],

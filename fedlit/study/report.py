@@ -62,7 +62,9 @@ def _answers(found: Findings) -> Iterator[Section]:
 
 
 def _pictures(found: Findings, score: Score) -> dict[str, str]:
-    """Return the methods' scores with 95 % intervals for each client, and the lifts of all clients."""
+    """Return the methods' values of a score with 95 % intervals for each client, and the lifts of the clients that
+    choose by this score.
+    """
     made = {}
     for client in (name for name in found.clients_of(score) if name != WORST):
         own = found.estimates.query("metric == @score.name and client == @client")
@@ -70,8 +72,8 @@ def _pictures(found: Findings, score: Score) -> dict[str, str]:
         names = own["method"].map(found.study.labels).tolist()
         plot = partial(plot_intervals, names, means, lows, highs, in_unit(score), zero=False)
         made[client_label(client)] = _svg(len(own), plot)
-    if found.answers:
-        made["Lift of the best federated method"] = _svg(len(found.extremes), found.plot)
+    if rows := sum(answer.score == score and answer.client in found.extremes for answer in found.answers):
+        made["Lift of the best federated method"] = _svg(rows, partial(found.plot, score=score))
     return made
 
 
