@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.errors import FedlitError
+from fedlit.errors import ConfigError, FedlitError
 from fedlit.run.arguments import Asked, read
 from fedlit.show.shown import for_terminal
 
@@ -36,6 +36,8 @@ def check(
         strict: exit with status 1 if there is anything to look at
         format: of the page
     """
+    if "--columns" in keys:
+        raise ConfigError("--columns: expected another flag, found one that is gone. --format json shows all columns.")
     asked = read("describe", [*(word for name in config for word in ("--config", name)), *keys])
     from fedlit.data.examine import examine
 

@@ -29,7 +29,7 @@ def init(
 
     Args:
         folder: a folder, a pattern such as 'sites/*.csv', or one file
-        target: the column to predict; of one client alone: CLIENT=COLUMN (may be repeated)
+        target: the column to predict; for one client alone, CLIENT=COLUMN (may be repeated)
         names: column names for files without a header, separated by commas
         client_column: the column of one file that names the client of each row, such as a school
         out: the file to write (default: the folder's name, here)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fedlit.cli.study import names
+from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
 from fedlit.run.folders import find_trained
 from fedlit.show.shown import for_terminal
@@ -38,6 +39,12 @@ def add_client(
         seeds: 8:28 (both ends included) or 1,2,5 (default: only the run's seed)
         baselines: only these local baselines, separated by commas, or none (default: all)
     """
+    stray = keys[0] if keys and not keys[0].startswith("-") else None
+    if stray and (seeds or baselines):
+        raise ConfigError(
+            "--seeds, --baselines: expected several values as one word, such as --seeds 0:2 or --seeds 0,1,2; "
+            f"found another word, {stray!r}."
+        )
     folder, _ = find_trained(run, ckpt_path, "add-client")
     configuration = read("fit", ["--config", config, *keys]).configs[0]  # refused before torch is imported
     from fedlit.study import joining

@@ -36,7 +36,8 @@ _ABOUT = {
     "validate": "Score the validation split of a trained run; --all shows every score.",
     "test": "Score the test split of a trained run; --all shows every score.",
     "predict": "Write each client's predictions for a split of its table.\n"
-    "New rows: fedlit predict --run RUN --client NAME --data FILE (fedlit predict\n--run RUN --help)",
+    "New rows: fedlit predict --run RUN --client NAME --data FILE\n"
+    "The options for new rows: fedlit predict --run RUN --help",
     "describe": "Show the plan: rows, parameters, what is sent. Trains nothing.",
 }
 _WORDS: dict[Any, str] = {
@@ -91,6 +92,7 @@ def _chosen(parser: Any, command: str, topic: str) -> str:
         "--help data": f"those of a group: {', '.join(groups)}",
         "--help data.batches": "one key",
         "--data.source.help fedlit.Tables": "what a class takes",
+        "--config NAME --method METHOD": "with a method that fedlit methods lists",
         "--config NAME --print_config": "all keys with their values",
     }
     told = ((f"fedlit {command} {flags}", about) for flags, about in more.items())
@@ -131,12 +133,20 @@ def _type(hint: Any) -> str:
         return "null"
     outer, inner = get_origin(hint), get_args(hint)
     if outer in (Literal, Union, UnionType):
-        return " or ".join(dict.fromkeys(f"`{own}`" if outer is Literal else _type(own) for own in inner))
+        return " or ".join(dict.fromkeys(_choices(hint)))
     if outer is Callable:
         return "class"
     if inner:
         return f"mapping to {_type(inner[-1])}" if outer in (dict, Mapping) else f"list of {_type(inner[0])}"
     return _WORDS.get(hint, f"`{hint.__name__}`" if isinstance(hint, type) else "anything")
+
+
+def _choices(hint: Any) -> list[str]:
+    """Return each value or type of a choice; the same word may be there twice, as of 64 and '64'."""
+    outer, inner = get_origin(hint), get_args(hint)
+    if outer is Literal:
+        return [f"`{own}`" for own in inner]
+    return [word for own in inner for word in _choices(own)] if outer in (Union, UnionType) else [_type(hint)]
 
 
 def _default(value: Any) -> str:

@@ -124,7 +124,7 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
         hint = did_you_mean(said, kinds) if said else ""
         raise ConfigError(
             f"{raw.where}: --target: expected the column to predict, one of {shorten(list(kinds), 20)}; found "
-            f"{repr(said) if said else 'none'}.{hint} Of one client alone: --target CLIENT=COLUMN.{raw.hint}"
+            f"{repr(said) if said else 'none'}.{hint} For one client alone, write --target CLIENT=COLUMN.{raw.hint}"
         )
     made.note("target", client, f"predicts {said}", target=said)
     made.kinds[client] = {name: kind for name, kind in kinds.items() if name != said}

@@ -96,5 +96,5 @@ def finished(frame: pd.DataFrame, notes: Notes) -> pd.DataFrame:
         if old not in names:
             known = shorten([own[:80] for own in names])
             raise notes.error(f"rename: expected a column among {known}; found {old!r}.{did_you_mean(old, names)}")
-    frame.columns = _each_once([rename.get(name, name) for name in names], notes, "Correct rename, or drop one.")
+    frame.columns = _each_once([rename.get(name, name) for name in names], notes, "Write another name in rename.")
     return frame

@@ -34,6 +34,7 @@ def _tokens(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(type(own) in (str, int, float) for own in value)
 
 
+_LEFT_OUT = " Write drop of fedlit.Tables, or data.columns, to leave out columns."
 _COUNT = (lambda own: _whole(own, 1), "a whole number, 1 or more")
 _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sep": (
@@ -127,7 +128,8 @@ class ReadOptions:
         """
         for key in given:
             if key not in _EXPECTED:
-                hint = did_you_mean(str(key), _EXPECTED)
+                gone = key in ("drop", "keep")
+                hint = _LEFT_OUT if gone else did_you_mean(str(key), _EXPECTED)
                 raise ConfigError(f"{where}: expected one of {', '.join(_EXPECTED)}; found {key!r}.{hint}")
         try:
             return cls(**given)
@@ -188,4 +190,4 @@ class Notes:
         """Refuse a table with more rows, or more bytes in memory, than the options allow."""
         for key, found, what in (("max_rows", rows, "rows"), ("max_bytes", size, "bytes")):
             if found > (most := getattr(self.options, key)):
-                raise self.error(f"expected at most {most:,} {what}, found more. Raise {key}, or give it fewer.")
+                raise self.error(f"expected at most {most:,} {what}, found more. Raise {key}, or give a smaller table.")

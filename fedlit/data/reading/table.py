@@ -51,7 +51,7 @@ MAGIC = {
     rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype html|html|\?xml|table|body|head|meta)": "a web page or XML",
     rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*)?\{\s*"[^"]*"\s*:': "JSON",
 }
-"""How a file begins, and what it is; anything else is text."""
+"""How a file begins, and what it is, with what to do; anything else is text."""
 
 OPENERS: dict[str, Callable[[Path], Any]] = {
     "text": lambda path: path.open("rb"),
@@ -133,7 +133,9 @@ def _read_file(text: str, notes: Notes) -> pd.DataFrame:
         raise notes.error("expected the path of a file, found none, a folder, a device or a pipe. Name a file.")
     kind = _kind_of(path)
     if kind not in (*OPENERS, *SUFFIXES.values()):
-        raise notes.error(f"looks like {kind}, expected a table. Save it as CSV, Parquet or .xlsx.")
+        what, _, advice = kind.partition(". ")
+        advice = advice or "Save it as CSV, Parquet or .xlsx"
+        raise notes.error(f"looks like {what}, expected a table. {advice}.")
     _check_options("text" if kind in OPENERS else kind, notes)
     if kind != SUFFIXES.get(path.suffix.lower(), "text"):
         notes.add(f"its name ends in {path.suffix or 'nothing'!r}, but it is read as what its first bytes say: {kind}.")
@@ -170,7 +172,8 @@ def _content(path: Path, kind: str, notes: Notes) -> bytes:
     with OPENERS[kind](path) as source:
         while piece := source.read(min(PIECE, notes.options.max_bytes + 1)):
             if not content.tell() and kind != "text" and (inside := _begins(piece)) != "text":
-                raise notes.error(f"what is inside the {kind} file looks like {inside}, expected a table. Unpack it.")
+                what = inside.partition(". ")[0]
+                raise notes.error(f"what is inside the {kind} file looks like {what}, expected a table. Unpack it.")
             content.write(piece)
             notes.check_size(0, content.tell())
     if not content.tell():

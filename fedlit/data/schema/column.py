@@ -129,8 +129,8 @@ class Column:
             expected = _WORDS.get(self.kind, f"one of {', '.join(self.order)}")
             raise DataError(
                 f"{where}: expected {expected}, found {held[lost].sum():,} other cells of {held.sum():,}, such as "
-                f"{cells.texts[int(lost.argmax())]!r}. Write them as before, leave them empty, or say what they are "
-                "with types"
+                f"{cells.texts[int(lost.argmax())]!r}. Correct them or leave them empty; in new rows, write them as in "
+                "the rows of training"
             )
         notes = self.notes_on(cells, made)
         if self.kind in ("numeric", "coded"):

@@ -87,6 +87,7 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     "rows": (LONG, {"max_rows": 4999}, None, "max_rows"),
     "bytes": (LONG, {"max_bytes": len(LONG) - 1}, None, "max_bytes"),
     "random bytes": (np.random.default_rng(0).bytes(4000), {}, None, "found"),
+    "bzip2": (b"BZh91AY&SY...", {}, None, r"a bzip2 file, expected a table\. Unpack it\.$"),
     "PDF": (b"%PDF-1.7 ...", {}, None, "a PDF"),
     "a picture": (b"\x89PNG\r\n\x1a\n....", {}, None, "a PNG picture"),
     "old Excel": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1..", {}, None, r"\.xls"),
@@ -315,6 +316,8 @@ def test_options_are_checked() -> None:
             ReadOptions.from_dict(wrong, "here")
     with pytest.raises(ConfigError, match="Did you mean 'rename'"):
         ReadOptions.from_dict({"renames": {}}, "here")
+    with pytest.raises(ConfigError, match=r"data\.columns"):
+        ReadOptions.from_dict({"keep": ["a"]}, "here")
     options = {"sep": "\t", "missing": {"age": [-999, "?"], "bmi": -1}, "rename": {"a": "b"}, "max_rows": 5}
     assert ReadOptions.from_dict(options, "here").to_dict() == options
     assert ReadOptions(sep=r"\t").to_dict() == {"sep": "\t"} and ReadOptions().to_dict() == {}
