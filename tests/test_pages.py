@@ -36,7 +36,7 @@ LEFT = {
         _RUN.format(name, "config.yaml"): f"class_path: {own}"
         for name, own in {
             "proximal": "mymethod.Proximal",
-            "quickstart": "mymethod.Proximal",
+            "quickstart+proximal": "mymethod.Proximal",
             "median": "myrule.Median",
             "counted": "counted.Count",
             "named": "named.Named",
