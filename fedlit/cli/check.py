@@ -27,8 +27,8 @@ def check(
     """Look at the tables of a configuration.
 
     Shows rows, types, missing cells and classes; columns that reveal the target; similar names, units, categories and
-    labels of several clients; the same rows at two clients; and what to write. Any key of the configuration can be
-    changed: --seed 5
+    labels of several clients; the same rows or identifiers at two clients; and what to write. Any key of
+    the configuration can be changed: --seed 5
 
     Args:
         *keys: keys of the configuration and their values: --seed 5

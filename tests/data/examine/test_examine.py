@@ -208,7 +208,7 @@ def test_one_category_and_one_kind_in_two_ways(tmp_path: Path) -> None:
     [("age", "AGE_YEARS", True), ("age", "age (years)", True), ("town", "Town", False), ("score", "Score", False)],
 )  # fmt: skip
 def test_one_thing_under_two_names(tmp_path: Path, column: str, name: str, fix: bool) -> None:
-    other = {"town": choice("rural", "city"), "score": whole(8, 13)}
+    other: dict[str, Any] = {"town": choice("rural", "city"), "score": whole(8, 13)}
     tables = {
         "north": made(1, **other),
         "south": made(2, **other).rename(columns={column: name}),
