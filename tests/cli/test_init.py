@@ -202,7 +202,8 @@ def test_one_table_of_many_small_sites(here: Path, capsys: pytest.CaptureFixture
     assert len(tables) == 14 and all(list(table.features) == ["size", "iq"] for table in tables)
     assert all(table.features["size"].nunique() == 1 and table.schema == tables[0].schema for table in tables)
     notes = [note for table in tables for note in table.notes if isinstance(note, Note) and not note.column]
-    assert sorted(note.kind for note in notes) == ["client columns", "small clients"]
+    kinds = sorted(note.kind for note in notes)
+    assert kinds == ["client columns", *["few rows"] * 14, "small clients"]
     capsys.readouterr()
     assert main(["check", "schools.yaml"]) == 0
     assert len(capsys.readouterr().out.splitlines()) < 35

@@ -284,5 +284,5 @@ def test_another_file_may_have_other_types_but_no_other_notation() -> None:
     schema = Schema.find(made("decimal commas").set_axis(["x"], axis=1))[0]
     dated = Schema.find(pd.DataFrame({"x": [f"{n % 28 + 1:02d}.01.2024" for n in range(60)]}))[0]
     for own, cell, found in ((schema, "1.25", "numbers"), (dated, "2024-01-03", "dates"), (dated, 20240101, "dates")):
-        with pytest.raises(DataError, match=f"expected {found}, found .*{cell}.*Write them as before"):
+        with pytest.raises(DataError, match=f"expected {found}, found .*{cell}.*[Ww]rite them as"):
             own.apply(pd.DataFrame({"x": [cell]}), "here")
