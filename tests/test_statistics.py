@@ -127,11 +127,9 @@ def test_holm_is_statsmodels() -> None:
 def test_where_clients_are_tested_on_the_same_rows_these_are_set_against_all_others() -> None:
     def ratio(digests: dict[str, str], tested: int) -> dict[str, float]:
         rows = {name: {"test": {"digest": digest, "rows": tested}} for name, digest in digests.items()}
-        record = {"rows": rows, "train_rows": {"a": 200, "b": 300, "all": 500}}
+        record = {"rows": rows, "train_rows": {"a": 200, "b": 300}}
         job = Job("local", 1, "", "", Train("", []), "auroc")
         return _check_rows([(job, record)])[1]
 
     assert ratio({"a": "1", "b": "2"}, 100) == {"a": 1 / 2, "b": 1 / 3}
     assert ratio({"a": "1", "b": "1"}, 100) == {"a": 1 / 5, "b": 1 / 5}  # of 500 training rows
-    # the union of a pooled run repeats its parts' training rows
-    assert ratio({"a": "1", "b": "1", "all": "1"}, 100)["a"] == 1 / 5
