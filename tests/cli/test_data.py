@@ -1,5 +1,9 @@
 """``fedlit data``: what is found, what is fetched, and from where."""
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,21 +12,22 @@ from fedlit.__main__ import main
 from fedlit.data.sources import Heart, HumanActivity, VehicleSensors
 
 
-def test_fetch_without_network_tries_every_file_and_fails(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # a port that nobody listens to: nothing leaves this machine
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.setenv(name, "")
-    assert main(["data", "fetch", "heart"]) == 1
-    told = capsys.readouterr()
+def test_fetch_without_network_tries_every_file_and_fails(cache: Path) -> None:
+    with socket.socket() as closed:  # a proxy that refuses every connection: nothing leaves this machine
+        closed.bind(("127.0.0.1", 0))
+        proxy = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        proxies = {key: proxy for name in ("http_proxy", "https_proxy") for key in (name, name.upper())}
+        known = {**os.environ, **proxies, "NO_PROXY": "", "no_proxy": ""}
+        command = [sys.executable, "-m", "fedlit", "data", "fetch", "heart"]
+        done = subprocess.run(command, capture_output=True, text=True, env=known, check=False)
+    assert done.returncode == 1
     for file in Heart.known_files():
         if file.url is None:
-            assert f"{file.path}: has no verified public address" in told.out
+            assert f"{file.path}: has no verified public address" in done.stdout
         else:
-            assert f"{file.url} could not be fetched" in told.err
-    assert not [path for path in cache.rglob("*") if path.is_file()] and "Traceback" not in told.err
+            assert f"{file.url} could not be fetched" in done.stderr
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+    assert "Traceback" not in done.stderr
 
 
 def test_list_and_fetch_say_where_a_file_was_found(

@@ -41,6 +41,9 @@ def test_members_are_averaged(name: str, weights: Literal["none", "balanced"]) -
         lambda features, outputs: TabM(features, outputs, k=3, width=5, embedding=2, num_bins=4),
         weights,
     )
+    with torch.no_grad():
+        for own_weights in client.parameters():  # members that differ
+            own_weights.normal_()
     x = torch.randn(N, 2)
     outputs = client.eval()(x)
     assert outputs.shape == (N, 3, own.outputs)

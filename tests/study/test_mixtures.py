@@ -130,7 +130,7 @@ def basis(tmp_path_factory: pytest.TempPathFactory) -> Basis:
         ({"of": "best", "parts": ["tree"]}, r"methods\.more\.parts"),
         ({"of": "best", "parts": OWN, "weights": {"federated": 1}}, r"methods\.more\.weights"),
         ({"of": "best", "alone": True}, r"methods\.more: .*federated"),
-        ({"config": "tiny.yaml", "alone": True}, r"methods\.more: expected nothing in exchange.federated"),
+        ({"config": "tiny.yaml", "alone": True}, r"methods\.more: expected nothing that clients share"),
         ({"of": "best", "parts": OWN}, r"methods\.more: .*trees.*linear"),
         ({"of": "best", "weights": {"trees": 1, "federated": 0}}, r"methods\.more: .*trees"),
         ({"of": "best", "set": {"folds": 4}}, "methods.more.set"),
