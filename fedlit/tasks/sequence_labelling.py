@@ -223,8 +223,8 @@ class SequenceLabelling(Task):
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Read what :meth:`frame` wrote. A label whose probabilities are missing in every row does not belong to the
-        client.
+        """Read what :meth:`~fedlit.tasks.base.Task.frame` wrote. A label whose probabilities are missing in every row
+        does not belong to the client.
         """
         labels = labels_of(frame, _PROBABILITY)
         each = [np.array([own.split(" ") for own in frame[f"{_PROBABILITY}{own}"]], np.float32) for own in labels]
