@@ -10,7 +10,7 @@ LIBRARY = Path(__file__).parents[1] / "fedlit"
 BUDGETS = {
     "": 1358, "attacks": 273, "cli": 962, "client": 370, "data": 6448, "engine": 611, "exchange": 3011, "explain": 266,
     "institutions": 3104, "methods": 1410, "mixture": 1988, "nn": 955, "privacy": 864, "run": 2760, "score": 802,
-    "show": 464, "study": 2955, "tasks": 1208, "train": 2057, "trees": 521,
+    "show": 464, "study": 2957, "tasks": 1208, "train": 2057, "trees": 521,
 }  # fmt: skip
 """Room → lines. Who raises one says why in the commit; who cuts lowers it."""
 

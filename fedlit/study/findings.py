@@ -84,8 +84,7 @@ class Findings:
         from fedlit.show.effects import plot_intervals
 
         expect(bool(self.answers), "plot", "a study with a federated method", [*self.study.methods], "add one")
-        extremes = self.extremes
-        shown = [own for own in self.answers if own.client in extremes]
+        shown = self.shown_answers
         score = score or shown[0].score
         told = [own for own in shown if own.score == score]
         values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
@@ -103,6 +102,12 @@ class Findings:
         gains = {own.client: own.lift["mean"] for own in self.answers if math.isfinite(own.lift["mean"])}
         order = sorted(gains, key=lambda client: gains[client]) or every
         return list(dict.fromkeys([*order[:_MOST], *order[-_MOST:]]))
+
+    @property
+    def shown_answers(self) -> list[Answer]:
+        """The answers to :attr:`extremes`, in the order of :attr:`answers`."""
+        extremes = self.extremes
+        return [own for own in self.answers if own.client in extremes]
 
     @property
     def scores(self) -> list[Score]:

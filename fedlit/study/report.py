@@ -57,8 +57,7 @@ def _answers(found: Findings) -> Iterator[Section]:
             f"by {choice_words(found.choices)}. Scores are those on test rows:"
         )
         told = f"**{summary(found.answers, few=len(found.answers) <= MANY)}.**"
-        shown = [answer for answer in found.answers if answer.client in found.extremes]
-        yield Section("Should this client join?", [told, about], answers=shown)
+        yield Section("Should this client join?", [told, about], answers=found.shown_answers)
 
 
 def _pictures(found: Findings, score: Score) -> dict[str, str]:
@@ -72,7 +71,7 @@ def _pictures(found: Findings, score: Score) -> dict[str, str]:
         names = own["method"].map(found.study.labels).tolist()
         plot = partial(plot_intervals, names, means, lows, highs, in_unit(score), zero=False)
         made[client_label(client)] = _svg(len(own), plot)
-    if rows := sum(answer.score == score and answer.client in found.extremes for answer in found.answers):
+    if rows := sum(answer.score == score for answer in found.shown_answers):
         made["Lift of the best federated method"] = _svg(rows, partial(found.plot, score=score))
     return made
 
