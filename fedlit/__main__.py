@@ -21,8 +21,6 @@ from fedlit.run.allowed import take, trusting
 from fedlit.show.shown import Notices, for_terminal, say
 from fedlit.show.text import Verbatim
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.

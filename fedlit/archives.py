@@ -14,8 +14,6 @@ from typing import Any
 from fedlit.errors import ConfigError
 from fedlit.files import write_whole
 
-__all__ = ["check_archive", "write_archive"]
-
 
 def check_archive(path: Path) -> None:
     """Refuse an archive whose bytes have changed since it was written. It is read once, in pieces; a file that was

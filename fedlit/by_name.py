@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from fedlit.errors import ConfigError
 
-__all__ = ["Axes", "Live", "live_of", "named_axes", "slice_name"]
-
 Axes = Mapping[str, tuple[int, tuple[str, ...]]]
 """Tensor → (axis, names along it)."""
 

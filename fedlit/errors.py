@@ -13,20 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-__all__ = [
-    "ConfigError",
-    "DataError",
-    "FedlitError",
-    "LeftOutError",
-    "RunError",
-    "closest",
-    "described",
-    "did_you_mean",
-    "expect",
-    "failed_in",
-    "told_as",
-]
-
 
 class FedlitError(Exception):
     """Base of all errors that carry a message for the user."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fedlit.score.scorer import Scorer
     from fedlit.train.results import Results
 
-__all__ = ["Federation", "Member"]
-
 
 class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Finds out who should join a federation and with which method, and predicts for each client.
@@ -237,6 +235,6 @@ def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
 
 def _checkpoint(run: Path) -> str:
     """Return ``best``, the best state by validation rows, if the run kept one; otherwise ``last``."""
-    from fedlit.run.folders import CHECKPOINTS
+    from fedlit.train.whole import CHECKPOINTS
 
     return "best" if any((run / CHECKPOINTS).glob("best*.ckpt")) else "last"

@@ -17,19 +17,6 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "UNWRITABLE",
-    "advice",
-    "clear_partials",
-    "naming",
-    "partial_of",
-    "read_named",
-    "reason",
-    "write_frames",
-    "write_text",
-    "write_whole",
-]
-
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 """What the system says where a place cannot be written to, whoever asks."""
 

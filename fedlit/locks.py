@@ -23,8 +23,6 @@ from filelock import FileLock, Timeout
 from fedlit.errors import ConfigError
 from fedlit.files import advice, reason
 
-__all__ = ["exclusive"]
-
 
 @contextmanager
 def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:

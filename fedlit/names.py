@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Clustering", "Clusters", "Share", "sort_clusters"]
-
 Share = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 """Tells facts: (topic, {client: JSON facts of the clients here}) → {client: those of all clients}, ordered by name."""
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from fedlit.errors import ConfigError
 
-__all__ = ["SEQUENCE", "OneEach", "Outcome"]
-
 SEQUENCE, _LABELS = "sequence_labelling", "multi_label"
 _NAMES = ("classification", "regression", "counts", _LABELS, SEQUENCE)
 _PLAIN = (bool, int, float, str)

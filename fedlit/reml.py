@@ -15,9 +15,6 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PQL_QUESTIONS", "REML_QUESTIONS", "Fit", "Terms", "lower", "own_effects", "site_answer", "site_terms",
-           "solve"]  # fmt: skip
-
 Array = NDArray[np.float64]
 Terms = Mapping[str, Array]
 """What a site says at given variances; sums over sites have the same names.

@@ -13,8 +13,6 @@ from contextvars import ContextVar
 import torch
 from torch import nn
 
-__all__ = ["GENERATORS", "derive_seed", "initialise", "isolated_rng", "repeat_draws"]
-
 
 def derive_seed(seed: int, *keys: str | int) -> int:
     """Return a 63-bit seed for one purpose.

@@ -14,22 +14,6 @@ from fedlit.by_name import named_axes, slice_name
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.names import Share
 
-__all__ = [
-    "Buffers",
-    "Share",
-    "Sharing",
-    "State",
-    "all_finite",
-    "all_here",
-    "can_name_a_module",
-    "form_of",
-    "named_tensors",
-    "relative_distance",
-    "resolve",
-    "select",
-    "sharing_of",
-]
-
 State = Mapping[str, Tensor]
 """Named tensors: what travels."""
 

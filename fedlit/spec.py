@@ -12,8 +12,6 @@ from fedlit.inputs import Input
 from fedlit.tasks import Classification, Task, task_from, task_state
 from fedlit.tasks.metrics import Site
 
-__all__ = ["ClientSpec", "Site", "own_share"]
-
 
 @dataclass(frozen=True)
 class ClientSpec:

@@ -18,25 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "ALONE",
-    "FEW",
-    "JOIN",
-    "LEVEL",
-    "MATTERS",
-    "MIN_SEEDS",
-    "SAME",
-    "TITLES",
-    "Estimate",
-    "corrected_interval",
-    "estimate",
-    "holm",
-    "rows_interval",
-    "seeds_interval",
-    "verdict",
-    "wilcoxon",
-]
-
 LEVEL = 0.95
 MIN_SEEDS_FOR_TEST = 8
 

@@ -14,8 +14,6 @@ from zlib import crc32
 from fedlit.errors import ConfigError
 from fedlit.files import write_whole
 
-__all__ = ["Store"]
-
 _FAILED = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_TOOBIG")
 
 

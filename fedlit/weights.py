@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from fedlit.errors import DataError, RunError
 
-__all__ = ["Array", "Stack", "Terms", "checked", "fitted", "linked", "mixed", "on_stack", "stacked"]
-
 Array = NDArray[np.float64]
 Terms = Callable[[Array], tuple[float, Array]]
 """(n, width) predictions → the sum of their losses, convex in each prediction, and its slopes (n, width)."""

@@ -15,8 +15,6 @@ from urllib.parse import urlparse
 
 import pytest
 
-__all__ = ["described", "path_of", "recorded"]
-
 
 def recorded(folder: Path, data_id: int) -> Path:
     """Lay out what was recorded of a data set as a cache of ``fetch_openml``.

@@ -12,8 +12,6 @@ from pathlib import Path
 from drill.federation import Job, differing, end_of, import_all
 from drill.forks import alive, ended, kill, start, told
 
-__all__ = ["clock"]
-
 Rows = list[tuple[str, int, int, str]]
 HOUR, YEAR = 3600.0, 365.25 * 86400
 JUMPS: dict[str, Callable[[int], float]] = {

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["alive", "ended", "free_port", "start", "told"]
-
 
 def start(work: Callable[[], int | None], log: Path, **environment: str) -> int:
     """Begin work in a process, and a process group, of its own; what it prints goes to ``log``.

@@ -13,7 +13,6 @@ from drill.federation import TESTS, import_all
 from drill.forks import ended, kill, start, told
 
 sys.path.insert(0, str(TESTS))
-__all__ = ["hostile"]
 
 Rows = list[tuple[str, int, int, str]]
 PATIENCE, MEMORY = 120, 12 * 2**30

@@ -13,8 +13,6 @@ from pathlib import Path
 from drill.federation import Job, differing, end_of, import_all, jobs
 from drill.forks import alive, ended, kill, start, told
 
-__all__ = ["kills"]
-
 Rows = list[tuple[str, int, int, str]]
 PATIENCE = 300
 SHARES = {"one": 0.6, "ranks": 0.2, "sites": 0.15}

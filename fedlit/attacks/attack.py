@@ -10,8 +10,6 @@ from fedlit.attacks.kinds import KINDS, AttackKind
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.seeding import derive_seed
 
-__all__ = ["Attack", "drawn"]
-
 
 @dataclass(frozen=True)
 class Attack:

@@ -13,8 +13,6 @@ from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
 from fedlit.seeding import derive_seed
 
-__all__ = ["Attackers"]
-
 _log = logging.getLogger(__name__)
 _KEPT = "attack"
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from fedlit.sharing import State
 
-__all__ = ["KINDS", "AttackKind", "Kind", "Moment"]
-
 AttackKind = Literal[
     "sign_flip", "scaled", "noise", "alie", "ipm", "nan", "replay", "free_rider", "label_flip", "backdoor"
 ]

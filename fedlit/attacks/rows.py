@@ -11,8 +11,6 @@ from fedlit.data.target import has_classes, without_classes
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.seeding import derive_seed
 
-__all__ = ["poison"]
-
 
 def poison(tables: Sequence[ClientTable], attackers: Mapping[str, Attack], seed: int) -> list[ClientTable]:
     """Return tables in which the training rows of attackers are changed. Rows of other splits stay as they are.

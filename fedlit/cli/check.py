@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
     from fedlit.data.table import ClientTable
 
-__all__ = ["check"]
-
 _SHAPED = ("leave_out", "mutations")  # keys of data that change tables and need all of fedlit to be understood
 
 

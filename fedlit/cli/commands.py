@@ -8,8 +8,6 @@ from typing import NamedTuple
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.show.text import definitions
 
-__all__ = ["COMMANDS", "Command", "find_command", "usage"]
-
 
 class Command(NamedTuple):
     """The description of one command.

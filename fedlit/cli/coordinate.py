@@ -11,8 +11,6 @@ from fedlit.institutions.settings import PORT, read_coordinator
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
 
-__all__ = ["add", "init", "renew", "start", "watch"]
-
 
 def _tell(lines: Sequence[str]) -> None:
     for line in lines:

@@ -10,8 +10,6 @@ from fedlit.data.sources.base import Source
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.show.shown import for_terminal, say
 
-__all__ = ["fetch", "list_sources", "show"]
-
 
 def list_sources() -> None:
     """List the known data sources: what they are, and where their files were found."""

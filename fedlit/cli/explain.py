@@ -6,8 +6,6 @@ from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.run.folders import find_run
 from fedlit.show.shown import for_terminal
 
-__all__ = ["explain"]
-
 
 def explain(
     *,

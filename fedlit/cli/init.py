@@ -11,8 +11,6 @@ from fedlit.errors import ConfigError
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
 
-__all__ = ["init"]
-
 
 def init(
     folder: str,

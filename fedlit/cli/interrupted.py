@@ -17,8 +17,6 @@ from types import FrameType
 
 from fedlit.exchange.place import says_the_end
 
-__all__ = ["STATUS", "came", "heeded", "leave"]
-
 PATIENCE = 4.0
 """Seconds for an orderly end."""
 STATUS = 130

@@ -10,8 +10,6 @@ from fedlit.run.arguments import read
 from fedlit.run.folders import find_trained
 from fedlit.show.shown import for_terminal
 
-__all__ = ["add_client"]
-
 
 def add_client(
     *keys: str,

@@ -10,8 +10,6 @@ from fedlit.run.config import shown
 from fedlit.show.shown import Grid, for_terminal
 from fedlit.show.text import Verbatim, definitions, terminal_width
 
-__all__ = ["list_methods", "methods_markdown", "show_method"]
-
 _ABOUT = """Columns, classes: whether clients may differ in them; private: only if the part that differs is not \
 federated, as with --exchange.federated '[core]' --data.align none. Bytes of an exchange and gradients of a step \
 (time) are multiples of FedAvg's with the same federated part.

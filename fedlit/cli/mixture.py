@@ -16,8 +16,6 @@ from fedlit.show.shown import say
 if TYPE_CHECKING:
     from fedlit.mixture.mixture import Mixture
 
-__all__ = ["MIXTURE_HELP", "read_mixture"]
-
 MIXTURE_HELP = f"""A configuration of several parts (mixture:). Keys:
   --seed, --name, --folds, --workers, --trainer.default_root_dir
   --mixture.weights {" | ".join(WEIGHTS)}, or --mixture.weights.PART NUMBER

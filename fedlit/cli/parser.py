@@ -14,8 +14,6 @@ from docstring_parser import parse
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.keys import SINGLE
 
-__all__ = ["call"]
-
 _TRUST = "an installed module whose classes the files may name, too; may be repeated"
 
 

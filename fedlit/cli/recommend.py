@@ -7,8 +7,6 @@ from fedlit.run.arguments import read
 from fedlit.run.config import find_config, shown
 from fedlit.show.shown import for_terminal, say
 
-__all__ = ["recommend"]
-
 
 def recommend(
     *,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from fedlit.mixture.mixture import Mixture
     from fedlit.run.run import Run
 
-__all__ = ["describe", "fit", "predict", "test", "validate"]
-
 
 def _run(command: Command, *typed: str) -> None:
     brief = command not in ("fit", "validate", "test") or "--all" not in typed

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from fedlit.score.scorer import Scorer
 
-__all__ = ["export", "predict"]
-
 
 def predict(
     *,

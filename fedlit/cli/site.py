@@ -17,8 +17,6 @@ from fedlit.show.text import Verbatim
 if TYPE_CHECKING:
     from fedlit.institutions.settings import SiteSettings
 
-__all__ = ["check", "join", "keys"]
-
 
 def keys(folder: Path) -> None:
     """Make this site's key pair.

@@ -16,8 +16,6 @@ from fedlit.study.parse import load_study
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 
-__all__ = ["compare", "names", "search"]
-
 
 def compare(
     study: str,

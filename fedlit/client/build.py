@@ -16,8 +16,6 @@ from fedlit.seeding import derive_seed, initialise, isolated_rng
 from fedlit.sharing import can_name_a_module
 from fedlit.spec import ClientSpec
 
-__all__ = ["ClientFactory", "ClientOverride", "build_client", "build_clients", "find_override"]
-
 NOT_FORWARDED = (
     "backward",
     "configure_callbacks",

@@ -21,11 +21,9 @@ from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 from fedlit.nn.network import Network, NetworkFactory
 from fedlit.sharing import State, select
-from fedlit.spec import ClientSpec, Site
+from fedlit.spec import ClientSpec
 from fedlit.tasks.base import LOSS, Score
-from fedlit.tasks.metrics import SiteMetrics
-
-__all__ = ["FederatedClient", "main_score"]
+from fedlit.tasks.metrics import Site, SiteMetrics
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from fedlit.errors import ConfigError, failed_in, told_as
 
-__all__ = ["check_clipping", "hook_of", "misspelt", "settings_of", "warn_of_misspelt"]
-
 _log = logging.getLogger(__name__)
 
 CLOSE, CLOSE_WORD = 0.85, 0.88

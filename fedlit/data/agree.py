@@ -24,14 +24,13 @@ from fedlit.data.schema.column import Kind, kind_of
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, refuse_several_tasks, sent_about_targets, target_facts
 from fedlit.errors import DataError, expect
-from fedlit.sharing import Share, all_here
+from fedlit.names import Share
+from fedlit.sharing import all_here
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedlit.tasks import Task
-
-__all__ = ["AgreedColumn", "Agreement", "Align", "Bins", "Missing", "Terms", "agree", "facts", "negotiate"]
 
 Align = Literal["none", "features", "classes", "both"]
 Missing = Literal["mean", "indicator"]

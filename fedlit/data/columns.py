@@ -16,9 +16,6 @@ from fedlit.data.schema.cells import plain_text
 from fedlit.data.schema.column import TYPES, Kind, type_of
 from fedlit.errors import DataError
 
-__all__ = ["NUMBERS", "Categories", "ColumnEncoder", "Scaling", "Tail", "categories_of", "frequent", "input_names",
-           "plain_values"]  # fmt: skip
-
 Scaling = Literal["client", "pooled", "none"]
 Categories = Literal["codes", "indicators", "auto"]
 Tail = Literal["", "other", "hashed"]

@@ -11,8 +11,6 @@ from fedlit.data.schema.column import Kind
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.sharing import can_name_a_module
 
-__all__ = ["Common", "CommonColumns", "check_common", "find_groups", "is_listed", "kind_conflict", "mixed_kinds"]
-
 # ``all``, ``groups``, a list of columns, or group → columns; what else a configuration says is refused below, in words.
 Common = str | bool | int | list[Any] | dict[str, Any]
 Kinds = Mapping[str, Mapping[str, Kind | None]]

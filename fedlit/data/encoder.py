@@ -23,10 +23,9 @@ from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import target_facts
 from fedlit.errors import DataError
 from fedlit.inputs import Input
-from fedlit.spec import ClientSpec, Site
+from fedlit.spec import ClientSpec
 from fedlit.tasks import MultiLabel, SequenceLabelling, Task, task_from, task_state
-
-__all__ = ["TableEncoder"]
+from fedlit.tasks.metrics import Site
 
 
 class TableEncoder(RowEncoder):

@@ -14,10 +14,9 @@ from torch import Tensor
 from fedlit.data.moments import own_edges
 from fedlit.data.table import SPLITS, Split
 from fedlit.errors import DataError
-from fedlit.spec import ClientSpec, Site
+from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification
-
-__all__ = ["POOLED_CLIENT", "UNION_SITE", "EncodedClient", "Rows", "pool_clients"]
+from fedlit.tasks.metrics import Site
 
 POOLED_CLIENT = "centralized"
 UNION_SITE = "all"

@@ -14,8 +14,6 @@ from pathlib import Path, PurePosixPath
 
 from fedlit.errors import DataError
 
-__all__ = ["RemoteFile", "cache_folder", "find", "locate", "search_roots"]
-
 
 @dataclass(frozen=True)
 class RemoteFile:

@@ -16,8 +16,6 @@ from fedlit.data.target import own_task
 from fedlit.errors import DataError, expect
 from fedlit.seeding import derive_seed
 
-__all__ = ["BINS", "check_fold", "check_folds", "fold_note", "fold_of", "folded", "together"]
-
 _NUMBERS = ("regression", "counts")
 BINS = 10  # of equal counts, by which a number's rows are spread over folds
 

@@ -19,8 +19,6 @@ from fedlit.data.target import class_labels, is_classification, own_task
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
 
-__all__ = ["Labels", "likely_positive", "plain_target", "read_target"]
-
 _MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
 _SKEW = 50  # rows of the largest class for one of the smallest
 _CASES = """

@@ -14,8 +14,6 @@ from fedlit.data.table import check_patterns, first_match
 from fedlit.errors import ConfigError, DataError, expect
 from fedlit.seeding import derive_seed
 
-__all__ = ["Batch", "Batching", "ClientLoader", "EvalLoader", "Steps"]
-
 Steps = int | list[int] | dict[str, int | list[int]]
 """A number, or [least, most] to draw from anew for each client and epoch; the same for all, or by client's name or
 pattern."""

@@ -23,10 +23,9 @@ from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.table import ClientTable, Split, choose_columns, leave_out
 from fedlit.errors import ConfigError, DataError, expect
-from fedlit.sharing import Share, all_here
+from fedlit.names import Share
+from fedlit.sharing import all_here
 from fedlit.spec import ClientSpec
-
-__all__ = ["FederatedData"]
 
 
 @dataclass(eq=False, repr=False)
@@ -70,7 +69,7 @@ class FederatedData(LightningDataModule):
 
     Attributes:
         share: sends facts about the clients of this process, and returns those about all (see
-            :data:`fedlit.sharing.Share`); set it before ``setup`` if some clients are in other processes.
+            :data:`fedlit.names.Share`); set it before ``setup`` if some clients are in other processes.
         poison: returns tables with changed training rows, given tables and the names of all clients; set it before
             ``setup`` if attacks are planted.
         deal: returns the names of this process's clients, given the size of each client; None if clients are not

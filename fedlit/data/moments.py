@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SKETCHED", "Moments", "agreed_edges", "own_edges", "sketch"]
-
 SKETCHED = 257
 """Order statistics in a sketch."""
 MOST_ROWS = 100_000

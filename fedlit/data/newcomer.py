@@ -14,8 +14,6 @@ from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, expect
 from fedlit.show.text import shorten
 
-__all__ = ["newcomer"]
-
 
 def newcomer(
     table: ClientTable, terms: Terms, agreed: Agreement, clients: Iterable[str]

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Note", "client_note", "prefixed", "similar"]
-
 
 class Note(str):
     """A sentence with its kind, clients, column and fix. As text it begins with the client and the column.

@@ -12,8 +12,6 @@ from fedlit.data.columns import Categories, ColumnEncoder, Scaling
 from fedlit.data.schema.schema import Schema
 from fedlit.errors import DataError, did_you_mean
 
-__all__ = ["RowEncoder"]
-
 
 class RowEncoder:
     """Encodes rows, which need no label.

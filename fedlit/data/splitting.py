@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
     from fedlit.data.schema.column import Column
 
-__all__ = [
-    "SplitSettings",
-    "check_split",
-    "groups_of",
-    "own_split",
-    "random_split",
-    "same_rows",
-    "split_column",
-    "split_rows",
-]
-
 SplitSettings = str | dict[str, str | dict[str, str]]
 """``stratified``, ``random``, ``{group: COLUMN}``, ``{time: COLUMN}`` or ``{column: COLUMN}``; or one of these for each
 client, by its name or pattern."""

@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 
     from fedlit.data.schema.schema import Schema
 
-__all__ = [
-    "SPLITS",
-    "ClientTable",
-    "Split",
-    "TaskSettings",
-    "check_client",
-    "check_patterns",
-    "choose_columns",
-    "first_match",
-    "leave_out",
-    "row_hashes",
-    "several",
-]
-
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 _BLOCK = 65_536  # rows that are hashed at a time

@@ -15,19 +15,6 @@ if TYPE_CHECKING:
 
     from fedlit.tasks import Task
 
-__all__ = [
-    "agree_on_task",
-    "check_task",
-    "class_labels",
-    "has_classes",
-    "is_classification",
-    "own_task",
-    "refuse_several_tasks",
-    "sent_about_targets",
-    "target_facts",
-    "without_classes",
-]
-
 
 def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettings | None = None) -> pd.Series:
     """Return labels unchanged, except that whole numbers stored as floats become integers. Numbers of other tasks stay

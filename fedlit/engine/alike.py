@@ -9,8 +9,6 @@ from torch import nn
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 
-__all__ = ["MAX_ROWS", "stack_key"]
-
 MAX_ROWS = 256
 """Rows in a batch up to which stacking pays; beyond, the arithmetic dominates and threads do as well."""
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 
-__all__ = ["ClientStep", "Engine", "EngineName", "Evaluation", "PlainEngine", "Scope", "Step", "settle"]
-
 EngineName = Literal["auto", "plain", "threads"]
 
 

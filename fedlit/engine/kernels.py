@@ -9,8 +9,6 @@ from torch.optim import Optimizer
 
 from fedlit.nn.native import Fusable
 
-__all__ = ["ROWS_WORTH_COMPILING", "Kernels", "fuse_optimizer", "use_kernels"]
-
 Kernels = Literal["auto", "torch", "compiled"]
 
 ROWS_WORTH_COMPILING = 50_000

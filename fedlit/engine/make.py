@@ -10,8 +10,6 @@ from fedlit.engine.base import Engine, EngineName, PlainEngine, Scope
 from fedlit.engine.stacked import SMALLEST_STACK, StackedEngine
 from fedlit.engine.threads import ThreadedEngine
 
-__all__ = ["make_engine"]
-
 
 @cache
 def keep_freed_memory() -> None:

@@ -19,8 +19,6 @@ from fedlit.data.loader import Batch
 from fedlit.engine.stacked_ops import Stacked
 from fedlit.seeding import isolated_rng
 
-__all__ = ["Stack"]
-
 
 class Stack:
     """Several clients of the same structure, stepped and evaluated as one.

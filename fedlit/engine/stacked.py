@@ -14,8 +14,6 @@ from fedlit.engine.base import ClientStep, Engine, Evaluation, Scope, Step
 from fedlit.engine.stack import Stack
 from fedlit.errors import RunError
 
-__all__ = ["SMALLEST_STACK", "StackedEngine"]
-
 _log = logging.getLogger(__name__)
 
 SMALLEST_STACK, LARGEST_STACK = 4, 32

@@ -16,8 +16,6 @@ from fedlit.nn.native.linear import StackedLinear
 from fedlit.nn.native.norm import StackedNorm
 from fedlit.seeding import GENERATORS
 
-__all__ = ["Stacked", "StackedDropout"]
-
 SIGNATURES = {func: inspect.signature(func) for func in (nn.functional.batch_norm, nn.functional.dropout)}
 
 

@@ -9,8 +9,6 @@ import torch
 from fedlit.engine.base import ClientStep, Engine, Evaluation, settle
 from fedlit.errors import RunError
 
-__all__ = ["ThreadedEngine"]
-
 
 class ThreadedEngine(Engine):
     """Clients side by side, each step on one of several threads.

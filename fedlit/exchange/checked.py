@@ -11,8 +11,6 @@ from fedlit.errors import RunError, did_you_mean
 from fedlit.exchange.rule import DOWN, Round, Rule
 from fedlit.sharing import State, form_of
 
-__all__ = ["check_received", "unchanged", "where_of"]
-
 
 @contextmanager
 def unchanged(tensors: Iterable[tuple[str, Tensor]], expected: str) -> Iterator[None]:

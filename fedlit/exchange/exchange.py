@@ -33,8 +33,6 @@ from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Buffers, Sharing, State, named_tensors, resolve
 from fedlit.spec import ClientSpec
 
-__all__ = ["Every", "Exchange", "OptimizerState"]
-
 OptimizerState = Literal["keep", "reset"]
 
 

@@ -13,8 +13,6 @@ from torch import Tensor
 from fedlit.exchange.rule import Update
 from fedlit.sharing import State
 
-__all__ = ["REMEMBERED", "Far", "find_far", "norms_of", "relative_sizes"]
-
 SUSPICIOUS, FAR = 4.0, 6.0
 """Robust z-scores of the logarithm of an update's relative size, from which clients are named, and left out."""
 

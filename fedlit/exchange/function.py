@@ -14,8 +14,6 @@ from fedlit.nn.blocks import FrozenBatchNorm
 from fedlit.sharing import State
 from fedlit.tasks.base import one_of
 
-__all__ = ["FederatedFunction", "entering", "function_of"]
-
 CHAIN = ("encoder", "core", "head")
 
 

@@ -13,8 +13,6 @@ from fedlit.exchange.far import REMEMBERED, Far, find_far, norms_of
 from fedlit.exchange.rule import DOWN, Update
 from fedlit.sharing import Sharing, State, all_finite
 
-__all__ = ["DONE", "Guard", "GuardMode", "Verdict", "screen"]
-
 GuardMode = Literal["leave_out", "watch"]
 DONE = ("left_out", "watched")
 """What is done about a client whose update is far, or about one that is suspicious."""

@@ -7,8 +7,6 @@ from torch import Tensor
 from fedlit.client import FederatedClient
 from fedlit.sharing import State
 
-__all__ = ["Lending"]
-
 
 class Lending:
     """Lets idle clients share the memory of what they received: a thousand of them then hold one federated part."""

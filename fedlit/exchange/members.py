@@ -13,8 +13,6 @@ from fedlit.data.module import FederatedData
 from fedlit.spec import ClientSpec
 from fedlit.tasks.base import Score
 
-__all__ = ["Members"]
-
 
 class Members(Protocol):
     """The interface of a federation (``fedlit.train.federation``) that an exchange, scoring and personal parts use.

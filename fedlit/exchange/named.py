@@ -9,8 +9,6 @@ from typing import Any
 from fedlit.errors import LeftOutError
 from fedlit.exchange.guard import DONE, Verdict
 
-__all__ = ["OUT", "Found", "Named", "check_left_out", "found_in", "too_often", "words"]
-
 _log = logging.getLogger(__name__)
 
 Found = Mapping[str, Mapping[str, int]]

@@ -16,8 +16,6 @@ from fedlit.exchange.rule import Ask, Update
 from fedlit.names import Clustering
 from fedlit.sharing import Sharing, State
 
-__all__ = ["BEGIN", "Asked", "Minimum", "Outcome", "is_minimum", "least", "require"]
-
 Minimum = int | float | None
 """Clients that a round needs: a number, a share of those that take part, or more than half of them (None)."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from fedlit.errors import ConfigError
 
-__all__ = ["Place", "find_place", "first_to_end", "refuse_ranks", "says_the_end"]
-
 first_to_end: list[Callable[[], bool]] = []
 """Functions that return whether this rank is the first to end."""
 

@@ -17,8 +17,6 @@ from fedlit.errors import RunError, told_as
 from fedlit.exchange.function import FederatedFunction, entering, function_of
 from fedlit.sharing import State, named_tensors
 
-__all__ = ["QUESTIONS", "Answerer", "Blueprint", "InputRange", "Losses", "Own", "Question", "bytes_of", "within"]
-
 ROWS = 4096
 """Rows that are evaluated at once."""
 

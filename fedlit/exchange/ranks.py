@@ -27,8 +27,6 @@ from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
 from fedlit.show.shown import Notices, print_notice, say, say_by
 
-__all__ = ["Ranks", "deal", "join"]
-
 _MEETING = timedelta(seconds=60)
 """The time within which all ranks must arrive."""
 _WORK = timedelta(days=365)

@@ -13,8 +13,6 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
 
-__all__ = ["DOWN", "Ask", "Facts", "Need", "Round", "Rule", "Update", "by_owners", "demand", "settings_of"]
-
 DOWN = "down/"
 """The beginning of the names of tensors that a rule sends in addition to the federated ones: they reach
 ``on_receive`` and are written nowhere else."""

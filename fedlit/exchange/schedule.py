@@ -9,8 +9,6 @@ import torch
 from fedlit.errors import did_you_mean
 from fedlit.seeding import derive_seed
 
-__all__ = ["Every", "cohort", "cohort_size", "due", "rounds", "wrong_every"]
-
 Every = Literal["step", "epoch"] | dict[str, int]
 
 

@@ -10,8 +10,6 @@ from fedlit.exchange.rule import Update
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Sharing, State, form_of, named_tensors
 
-__all__ = ["collect", "planned", "recover"]
-
 
 def planned(client: FederatedClient, seed: int) -> dict[str, Tensor]:
     """Return what a client publishes before training.

@@ -19,8 +19,6 @@ from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Sharing, State, relative_distance, sharing_of
 from fedlit.spec import ClientSpec
 
-__all__ = ["Server"]
-
 
 class Server:
     """Applies a rule to the updates of a round. It builds models of clients in its process with ``model``; sites report

@@ -11,8 +11,6 @@ from fedlit.exchange.rule import Update
 from fedlit.exchange.server import Server
 from fedlit.sharing import all_here
 
-__all__ = ["Transport"]
-
 Answer = Callable[[str, Question], Any]
 """Asks a client of this process: (its name, the question) → the answer."""
 
@@ -40,7 +38,7 @@ class Transport:
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send facts about the clients of this process, and return those about all (see
-        :data:`fedlit.sharing.Share`).
+        :data:`fedlit.names.Share`).
         """
         return all_here(topic, own)
 

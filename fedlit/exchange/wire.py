@@ -13,8 +13,6 @@ from fedlit.errors import RunError
 from fedlit.exchange.questions import QUESTIONS, Question
 from fedlit.exchange.rule import Need, Update
 
-__all__ = ["pack", "question_from", "question_to", "unpack", "update_from", "update_to"]
-
 _PLACE = "__tensor__"
 
 

@@ -9,17 +9,6 @@ import pandas as pd
 
 from fedlit.names import Clusters, sort_clusters
 
-__all__ = [
-    "CLUSTERS",
-    "PAIRS",
-    "adjusted_rand",
-    "clusters_of",
-    "concepts_of",
-    "in_words",
-    "judged",
-    "stable_numbers",
-]
-
 CLUSTERS = "clusters.csv"
 
 """Of a run's folder: round, epoch, client, cluster, concept (what was planted; empty where that is not known)."""

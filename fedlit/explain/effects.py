@@ -8,8 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["effects_frame", "intraclass"]
-
 _COLUMNS = ["client", "output", "part", "column", "value", "error"]
 _LOGISTIC = math.pi**2 / 3
 """Variance of the logistic distribution: the residual one on the scale of log odds."""

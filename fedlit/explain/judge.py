@@ -10,20 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.errors import ConfigError
-from fedlit.explain import CORRECTIONS
 from fedlit.explain.words import finding_words
-
-__all__ = [
-    "COLUMNS",
-    "CORRECTIONS",
-    "IDENTITY",
-    "LEVEL",
-    "Judgement",
-    "chances",
-    "corrections_frame",
-    "distances",
-    "judge",
-]
 
 Numbers = NDArray[np.float64]
 

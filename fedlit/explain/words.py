@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["ABOUT", "finding_words"]
-
 ABOUT = (
     "Each client multiplies (scale) and shifts its own columns before the shared network, and its outputs after it. It "
     "learns by how much, so that its table fits the others; columns are scaled before. A client that corrects a column "

@@ -22,8 +22,6 @@ from fedlit.spec import ClientSpec
 if TYPE_CHECKING:
     from fedlit.run.run import Run
 
-__all__ = ["bytes_of_forms", "check_state", "check_update", "meaning_of", "settings_of", "wrong_settings"]
-
 _OWN = (
     "name",
     "ckpt_path",

@@ -20,18 +20,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedlit.errors import ConfigError
 from fedlit.privacy.keys import fingerprint as fingerprint_of_key
 
-__all__ = [
-    "CA_DAYS",
-    "SERVER_DAYS",
-    "check_certificate",
-    "fingerprint",
-    "make_authority",
-    "make_server",
-    "make_site_keys",
-    "read_public_key",
-    "write_new",
-]
-
 CA_DAYS = 3650
 """Days that a certificate authority is valid."""
 SERVER_DAYS = 397

@@ -26,8 +26,6 @@ from fedlit.institutions.extra import QUIET
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MOST", "Child", "Gone", "Parent", "main"]
-
 MOST = 2**30
 """The bytes of one message, where nobody sets another limit."""
 

@@ -16,8 +16,6 @@ from fedlit.files import write_text
 from fedlit.institutions.agreed import bytes_of_forms
 from fedlit.show.text import shorten
 
-__all__ = ["Consent", "Terms", "accepted", "at_stake", "keep", "write"]
-
 Forms = Mapping[str, tuple[str, tuple[int, ...]]]
 
 _TOPICS = {

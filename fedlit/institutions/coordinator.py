@@ -30,8 +30,6 @@ from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 
-__all__ = ["NoTables", "coordinate", "run_of", "serve"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -7,8 +7,6 @@ from fedlit.data.columns import NUMBERS
 from fedlit.exchange.transport import Transport
 from fedlit.institutions.transport import LOCAL, told_of
 
-__all__ = ["DryRun"]
-
 
 class DryRun(Transport):
     """Records what would be sent. It pretends that another site has the same columns, so that everything is asked that

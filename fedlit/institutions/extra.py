@@ -6,8 +6,6 @@ from contextlib import contextmanager
 
 from fedlit.errors import ConfigError
 
-__all__ = ["FLOWER", "QUIET", "Lost", "needs_flower"]
-
 FLOWER = "1.41.0"
 """Flower's version: its interface for sites is not a public one, so another must be tested first."""
 QUIET = {

@@ -11,8 +11,6 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.run.config import flatten, read_yaml, shown
 
-__all__ = ["Federation", "federation_of", "plain_federation"]
-
 _KINDS: dict[str, type[Any]] = {"masked": Masked, "client_level": ClientLevel}
 _ID = re.compile(r"[0-9a-f]{32}")
 

@@ -45,18 +45,6 @@ from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.institutions.extra import Lost
 from fedlit.institutions.gate import LARGEST
 
-__all__ = [
-    "LOST",
-    "FlowerLine",
-    "Link",
-    "Speaker",
-    "acceptable",
-    "make_link",
-    "open_grid",
-    "packed",
-    "unpacked",
-]
-
 LOST = (RunNotRunningException, httpx.HTTPError, httpx.StreamError)
 """The errors that the coordinator gets if the SuperLink or its run is gone; starting again may help."""
 

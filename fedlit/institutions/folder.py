@@ -22,8 +22,6 @@ from fedlit.institutions.settings import (
 )
 from fedlit.run.config import shown
 
-__all__ = ["add", "check", "init", "invite", "renew"]
-
 _COORDINATOR = """\
 # A coordinator of a federation across institutions. It has no table: fedlit coordinate start {folder}
 address: {address}  # where sites reach this machine: a name or an IP address; the server certificate names it

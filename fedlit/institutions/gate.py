@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-__all__ = ["BUDGET", "FLEET", "LARGEST", "RUNTIME", "SECONDS", "Gate"]
-
 LARGEST = 8 * 2**20
 """Bytes of one request or response: Flower cuts messages into pieces of 5 MiB."""
 

@@ -14,8 +14,6 @@ from fedlit.institutions.site import Site, join
 from fedlit.locks import exclusive
 from fedlit.train.results import Results
 
-__all__ = ["Speaking", "consent", "take_part"]
-
 QUIET = 120.0
 """The seconds of silence after which a site reports it, and again after as many."""
 

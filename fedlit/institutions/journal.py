@@ -8,8 +8,6 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.outcome import BEGIN
 from fedlit.store import Store
 
-__all__ = ["Journal"]
-
 FORMAT = 4
 KEPT = ("number", "memory", "told", "took", "done")
 HEAD = "/"

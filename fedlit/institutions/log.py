@@ -3,8 +3,6 @@
 import logging
 import time
 
-__all__ = ["stamped", "with_time"]
-
 
 def stamped(line: str) -> str:
     """Return a line with the date and time before it.

@@ -14,23 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from fedlit.errors import RunError
-from fedlit.exchange.wire import pack, unpack
+from fedlit.exchange.wire import unpack
 from fedlit.sharing import form_of
-
-__all__ = [
-    "HEAD",
-    "MOST",
-    "WIRE",
-    "forms_of",
-    "pack",
-    "question_key",
-    "question_of",
-    "read",
-    "round_key",
-    "round_of",
-    "share_key",
-    "topic_of",
-]
 
 MOST = 64 * 2**20
 """The largest number of bytes of a message before it is known which tensors are sent."""

@@ -13,8 +13,6 @@ from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.institutions.child import MOST
 from fedlit.run.config import read_yaml, shown
 
-__all__ = ["PORT", "CoordinatorSettings", "SiteSettings", "check_init", "read_coordinator", "read_site"]
-
 PORT = 8443
 """The coordinator's port, unless another is set."""
 

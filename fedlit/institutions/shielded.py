@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fedlit.institutions.transport import SiteTransport
     from fedlit.run.run import Run
 
-__all__ = ["shielded"]
-
 
 def shielded(federation: Federation, settings: SiteSettings, run: Run, transport: SiteTransport) -> Shield:
     """Make what protects a site's updates.

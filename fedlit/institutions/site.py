@@ -31,10 +31,9 @@ from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.sharing import form_of
-from fedlit.train.manifest import LAST, read_checkpoint
+from fedlit.train.manifest import read_checkpoint
 from fedlit.train.results import Results
-
-__all__ = ["Site", "join"]
+from fedlit.train.whole import LAST
 
 DONE = "federation-is-over"
 """The file in a run's folder that records that the coordinator knows that training is over."""

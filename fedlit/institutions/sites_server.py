@@ -16,15 +16,13 @@ from fedlit.exchange.named import Named
 from fedlit.exchange.outcome import BEGIN, Outcome
 from fedlit.exchange.questions import Question
 from fedlit.exchange.server import Server
-from fedlit.exchange.wire import question_to
+from fedlit.exchange.wire import pack, question_to
 from fedlit.institutions.agreed import bytes_of_forms, check_update, wrong_settings
 from fedlit.institutions.journal import Journal
-from fedlit.institutions.messages import MOST, pack, question_of, read, round_of, topic_of
+from fedlit.institutions.messages import MOST, question_of, read, round_of, topic_of
 from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import sharing_of
-
-__all__ = ["Line", "Patience", "SitesServer"]
 
 _log = logging.getLogger(__name__)
 

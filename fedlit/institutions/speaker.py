@@ -21,8 +21,6 @@ from fedlit.institutions.extra import Lost
 if TYPE_CHECKING:
     from fedlit.institutions.flower import Speaker
 
-__all__ = ["main", "speak"]
-
 _SLOW, _FAST = 1.0, 0.1
 
 

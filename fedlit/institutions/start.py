@@ -23,8 +23,6 @@ from fedlit.show.shown import say
 if TYPE_CHECKING:
     from fedlit.institutions.sites_server import Line
 
-__all__ = ["start"]
-
 
 class _Stopped(BaseException):
     """SIGINT or SIGTERM was received."""

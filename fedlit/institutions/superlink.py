@@ -23,8 +23,6 @@ from fedlit.institutions.certificates import read_public_key
 from fedlit.institutions.child import Parent
 from fedlit.institutions.gate import FLEET, RUNTIME, SECONDS, Gate
 
-__all__ = ["main"]
-
 _BUSY = 10.0
 """Seconds for which a port that is in use is tried: a SuperLink that was just killed may still hold it."""
 _CONNECTIONS = 256

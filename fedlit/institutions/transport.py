@@ -19,13 +19,12 @@ from fedlit.exchange.questions import Question, within
 from fedlit.exchange.rule import DOWN, Rule, Update
 from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer, Transport
-from fedlit.exchange.wire import question_from, update_to
+from fedlit.exchange.wire import pack, question_from, update_to
 from fedlit.institutions.agreed import check_state
 from fedlit.institutions.consent import Consent
 from fedlit.institutions.messages import (
     MOST,
     forms_of,
-    pack,
     question_key,
     read,
     round_key,
@@ -34,8 +33,6 @@ from fedlit.institutions.messages import (
 )
 from fedlit.privacy.site import Shield
 from fedlit.sharing import State, sharing_of
-
-__all__ = ["LOCAL", "Answering", "SiteTransport", "Traffic"]
 
 FAREWELL = 60.0
 """The seconds to wait for the coordinator's last reply, on which nothing depends."""

@@ -11,8 +11,6 @@ from fedlit.institutions.settings import read_coordinator
 from fedlit.run.config import shown
 from fedlit.show.shown import Grid
 
-__all__ = ["ENDS", "lines_of", "read_progress", "watch"]
-
 ENDS = ("finished", "failed")
 """States after which nothing changes."""
 

@@ -14,8 +14,6 @@ from fedlit.exchange.schedule import wrong_every
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
-__all__ = ["Alternating"]
-
 _log = logging.getLogger(__name__)
 
 

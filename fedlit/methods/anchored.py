@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from fedlit.client.client import FederatedClient
 from fedlit.sharing import State
 
-__all__ = ["Anchored", "by_name", "pull", "zero_buffers"]
-
 
 class Anchored(FederatedClient):
     """Remembers the result of the last exchange, in buffers that are saved in the checkpoint and never sent.

@@ -10,8 +10,6 @@ from fedlit.methods.copies import TwoCopies
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec, own_share
 
-__all__ = ["APFL"]
-
 
 class APFL(TwoCopies):
     """A client with two copies of the network: a global one w, which is federated, and a local one v, which is not. It

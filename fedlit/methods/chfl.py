@@ -15,8 +15,6 @@ from fedlit.errors import ConfigError
 from fedlit.nn.mlp import ACTIVATIONS
 from fedlit.spec import ClientSpec, own_share
 
-__all__ = ["CHFL", "Column"]
-
 
 class Column(nn.Module):
     """A fully connected column of a progressive network (Rusu et al. 2016, arXiv:1606.04671), which returns the outputs

@@ -10,8 +10,6 @@ from fedlit.nn.network import NetworkFactory
 from fedlit.seeding import repeat_draws
 from fedlit.spec import ClientSpec
 
-__all__ = ["TwoCopies"]
-
 
 class TwoCopies(FederatedClient):
     """A client with a federated copy w of the network and a personal copy v, which is never sent. It predicts by v.

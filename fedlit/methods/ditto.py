@@ -12,8 +12,6 @@ from fedlit.methods.copies import TwoCopies
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
-__all__ = ["Ditto"]
-
 
 class Ditto(Anchored, TwoCopies):
     """A client with a federated copy w of the network, and a personal copy v that is pulled towards what was received.

@@ -9,8 +9,6 @@ from fedlit.errors import ConfigError
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
-__all__ = ["FedBABU"]
-
 
 class FedBABU(FederatedClient):
     """Federates only the body. The head keeps its initial values, which are equal at all clients whose heads have one

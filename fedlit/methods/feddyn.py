@@ -17,8 +17,6 @@ from fedlit.nn.network import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
-__all__ = ["FedDyn", "FedDynMean"]
-
 
 class FedDyn(Anchored):
     """Adds −⟨g_k, w⟩ + α/2 · ‖w − w_t‖² to the loss, over the federated parameters (Eq. 1). Here w_t is the result of

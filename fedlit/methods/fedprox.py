@@ -12,8 +12,6 @@ from fedlit.methods.anchored import Anchored
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
-__all__ = ["FedProx"]
-
 
 class FedProx(Anchored):
     """Adds μ/2 · ‖w − w_t‖², taken over the federated parameters, to the loss; w_t is the result of the last exchange

@@ -23,8 +23,6 @@ from fedlit.trees.grow import Way
 from fedlit.trees.nodes import Grown, find_leaves
 from fedlit.trees.party import Party
 
-__all__ = ["Forest"]
-
 _LEAST = 1e-6
 """The share of a class that no tree predicts, so that its logarithm is finite."""
 

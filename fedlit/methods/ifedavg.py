@@ -13,8 +13,6 @@ from fedlit.nn.blocks import Affine
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
-__all__ = ["IFedAvg"]
-
 Parts = Literal["both", "weight", "bias", "none"]
 
 

@@ -21,8 +21,6 @@ from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Counts, Regression
 
-__all__ = ["INTERCEPT", "MixedModel"]
-
 INTERCEPT = "(intercept)"
 
 

@@ -15,8 +15,6 @@ from fedlit.seeding import repeat_draws
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
-__all__ = ["MOON"]
-
 PARTS = ("encoder", "core")
 
 

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["INTERCEPT", "RIDGES", "STRENGTHS", "Chosen", "Kind", "choose", "fit", "profile"]
-
 Kind = Literal["logistic", "gaussian"]
 
 INTERCEPT = 1e-4

@@ -19,8 +19,6 @@ from fedlit.seeding import repeat_draws
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
-__all__ = ["PerFedAvg"]
-
 CHUNK = 1024
 """Rows whose gradient is computed at a time when a model is adapted."""
 

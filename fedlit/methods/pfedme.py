@@ -13,8 +13,6 @@ from fedlit.methods.copies import TwoCopies
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
-__all__ = ["PFedMe"]
-
 
 class PFedMe(TwoCopies):
     """A client with a personal model θ that stays near a federated w, while w follows θ. It predicts by θ, the

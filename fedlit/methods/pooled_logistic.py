@@ -18,8 +18,6 @@ from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression
 
-__all__ = ["PooledLogistic", "safe_name"]
-
 _log = logging.getLogger(__name__)
 
 

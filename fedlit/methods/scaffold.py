@@ -17,8 +17,6 @@ from fedlit.nn.network import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
-__all__ = ["Scaffold", "ScaffoldMean"]
-
 CONTROL = "control/"
 
 

@@ -18,8 +18,6 @@ from fedlit.statistics import FEW, JOIN, MATTERS, SAME, TITLES, Interval, rows_i
 from fedlit.tasks import Score
 from fedlit.weights import Array, mixed
 
-__all__ = ["BLEND", "Advice", "advise", "gain_interval"]
-
 BLEND = "mixture"
 _RESAMPLES, _MANY = 40, 2000  # for a mean; of many rows, where there is little to correct, a quarter
 

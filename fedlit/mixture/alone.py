@@ -26,8 +26,6 @@ from fedlit.score.scorer import Scorer
 from fedlit.tasks import COMPARED, Classification, Score, Task, task_state
 from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 
-__all__ = ["Fitted", "Fold", "fit_alone", "fit_part", "fit_rows", "maker"]
-
 Make = Callable[[Mapping[str, Any]], Any]
 _MANY = 1000
 _BATCH = 65_536  # rows at a time through a model: trees are as fast as there are many

@@ -16,8 +16,6 @@ from fedlit.run.run import Run
 from fedlit.show.text import shorten
 from fedlit.tasks.go_alone import LINEAR, TREES
 
-__all__ = ["ENOUGH", "Candidate", "Survey", "candidates_of", "configuration", "survey"]
-
 ENOUGH = 500
 """With fewer rows for training and validation a client's own network is not tried."""
 _LARGE = 2000

@@ -18,8 +18,6 @@ from fedlit.score.plain import defined
 from fedlit.tasks import COMPARED
 from fedlit.weights import Stack, mixed, stacked
 
-__all__ = ["Combined", "combine"]
-
 
 @dataclass(frozen=True)
 class Combined:

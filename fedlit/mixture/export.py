@@ -28,8 +28,6 @@ from fedlit.score.scorer import Scorer
 from fedlit.show.shown import Shown
 from fedlit.show.text import Verbatim
 
-__all__ = ["Exported", "export", "export_scorer", "random_rows"]
-
 MOST_ROWS = 1000  # that are compared
 TOLERANCE = 1e-6
 

@@ -9,8 +9,6 @@ from typing import Any
 from fedlit.errors import ConfigError, DataError
 from fedlit.score.plain import check_stack, check_weights, read_json
 
-__all__ = ["CONFIG", "MIXED", "find_mixture", "newest", "read_mixture"]
-
 CONFIG, MIXED, FORMAT = "config.yaml", "mixture.json", 2
 
 

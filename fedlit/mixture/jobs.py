@@ -15,8 +15,6 @@ from fedlit.mixture.parts import Part
 from fedlit.mixture.settings import MixtureSettings, settings_of
 from fedlit.run.worker import Call, Pool
 
-__all__ = ["Tell", "run_jobs", "serve"]
-
 Tell = Callable[[str], None]
 Ended = Iterator[tuple[str, FedlitError | None, float]]
 

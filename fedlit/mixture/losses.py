@@ -17,8 +17,6 @@ from fedlit.weights import Array, checked
 if TYPE_CHECKING:
     from fedlit.tasks import Score, Task
 
-__all__ = ["FLOOR", "Judge", "RowLoss", "row_loss"]
-
 FLOOR = 1e-6
 """Below this probability the log loss goes on as a straight line: it stays convex, and one row costs at most 14.8."""
 

@@ -32,8 +32,6 @@ from fedlit.score.plain import write_json
 from fedlit.show.shown import for_terminal, say
 from fedlit.tasks.base import is_target
 
-__all__ = ["Mixture"]
-
 
 class Mixture:
     """Trains local and federated models on folds, and mixes them for each client. Models that make held-out rows worse

@@ -37,8 +37,6 @@ from fedlit.score.plain import read_json, write_json
 from fedlit.score.scorer import Scorer
 from fedlit.tasks import task_from
 
-__all__ = ["Part", "predicted"]
-
 CONFIG, DONE = "config.yaml", "DONE"
 _ALONE = {  # a local baseline reads its client's table, whatever the configuration's federation does with it
     "data.align": "none", "data.scaling": "client", "data.categories": "codes", "data.missing": "mean",

@@ -11,8 +11,6 @@ from fedlit.run.plan import Plan
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more
 
-__all__ = ["MixturePlan"]
-
 
 @dataclass(frozen=True, repr=False)
 class MixturePlan(Shown):

@@ -37,8 +37,6 @@ from fedlit.statistics import MATTERS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Recommendation", "recommend"]
-
 DONE = "recommend.json"
 
 

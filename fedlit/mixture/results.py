@@ -18,8 +18,6 @@ from fedlit.tasks import SCORES
 from fedlit.tasks.metrics import Site, SiteMetrics, summarise
 from fedlit.train.results import Results
 
-__all__ = ["MixtureResults", "results_of"]
-
 
 @dataclass(frozen=True, repr=False)
 class MixtureResults(Results):

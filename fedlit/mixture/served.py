@@ -18,8 +18,6 @@ from fedlit.score.mixed import MixedScorer
 from fedlit.score.scorer import Scorer
 from fedlit.show.shown import say
 
-__all__ = ["load_run", "mixed_scorer", "opened"]
-
 
 def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> Scorer:
     """Load one client of a trained run; if the run is a mixture, the client's whole mixture. The tables that it was

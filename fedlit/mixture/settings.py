@@ -22,9 +22,6 @@ from fedlit.run.config import find_config, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name
 from fedlit.run.keys import check_key
 
-__all__ = ["WEIGHTS", "Mixing", "MixtureSettings", "PartSettings", "has_mixture", "is_mixture", "settings_from",
-           "settings_of"]  # fmt: skip
-
 TOP = ("mixture", "seed", "name", "folds", "workers", "trainer")
 MIXING = ("weights", "shrink", "admit", "by")
 PART = ("config", "set", "go_alone", "grid")

@@ -13,8 +13,6 @@ from fedlit import reml
 from fedlit.mixture.weigh import Predicted, weights_of
 from fedlit.weights import Array, Stack, linked, mixed
 
-__all__ = ["FOLDS", "stackable", "stacks"]
-
 FOLDS = 2  # rows that weights and stacks are fitted to are not those that judge them
 
 _FAMILY = {"regression": "gaussian", "counts": "poisson", "classification": "logistic", "multi_label": "logistic"}

@@ -13,8 +13,6 @@ from fedlit.mixture.stack import FOLDS, stackable, stacks
 from fedlit.mixture.weigh import HOW, Predicted, weights_of
 from fedlit.weights import Array, Stack
 
-__all__ = ["ALONE", "STACK", "Chosen", "choose_together"]
-
 ALONE, STACK, WITHOUT, AND = "alone", "stack", " without own network", " and "
 Candidates = dict[str, tuple[str, list[str]]]
 """Name → how the weights of which parts are set."""

@@ -18,8 +18,6 @@ from fedlit.tasks import Task
 from fedlit.tasks.base import of_people
 from fedlit.weights import Array, Stack, fitted, mixed, on_stack, stacked
 
-__all__ = ["HOW", "Predicted", "weights_of"]
-
 HOW = ("equal", "half_own", "fitted")
 
 

@@ -11,8 +11,6 @@ from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 from fedlit.nn.network import Network
 
-__all__ = ["BiLSTM"]
-
 
 class _Symbols(nn.Embedding):
     """A vector for each symbol, found by its code; zero if there is no symbol (code −1). Codes are rounded, so that

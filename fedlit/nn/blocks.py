@@ -7,18 +7,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "FC",
-    "Affine",
-    "FeatureEmbedding",
-    "FrozenBatchNorm",
-    "GatedFeedForward",
-    "NormMode",
-    "SelfAttention",
-    "TransformerBlock",
-    "make_norm",
-]
-
 NormMode = Literal["batch", "frozen"]
 
 

@@ -6,8 +6,6 @@ from torch import Tensor, nn
 
 from fedlit.nn.network import Network
 
-__all__ = ["CNN"]
-
 
 class _Image(nn.Module):
     def __init__(self, side: int, white: float) -> None:

@@ -10,8 +10,6 @@ from torch.autograd import Function
 from fedlit.nn.native.build import stack_first
 from fedlit.seeding import GENERATORS
 
-__all__ = ["ByteDropout", "Masked"]
-
 
 class ByteDropout(nn.Module):
     """Dropout with a random byte for each number, on the CPU. PyTorch draws 32 random bits or more, which takes up to a

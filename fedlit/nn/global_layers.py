@@ -23,8 +23,6 @@ from fedlit.nn.native import Fusable
 from fedlit.nn.native.tokens import MAX_TOKENS, TokenKernel
 from fedlit.nn.network import Network, name_axes
 
-__all__ = ["GlobalLayers"]
-
 
 class Encoder(Fusable):
     """Maps a client's columns to the shared width: tokens, transformer blocks, and the first of the five layers."""

@@ -10,8 +10,6 @@ from torch import nn
 from fedlit.inputs import Input
 from fedlit.nn.network import Network, name_axes
 
-__all__ = ["ACTIVATIONS", "MLP"]
-
 ACTIVATIONS: dict[str, type[nn.Module]] = {"selu": nn.SELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 

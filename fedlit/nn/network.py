@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 
-__all__ = ["Network", "NetworkFactory", "name_axes"]
-
 
 class Network(nn.Module):
     """Encoder (private input side), core (shared) and head (private output side), applied in this order.

@@ -11,8 +11,6 @@ from fedlit.inputs import Input
 from fedlit.nn.dropout import ByteDropout
 from fedlit.nn.network import Network, name_axes
 
-__all__ = ["TabM"]
-
 FURTHEST = 3.0
 """Widths of the outermost bin by which a number may lie beyond it."""
 

@@ -25,8 +25,6 @@ from fedlit.errors import RunError
 from fedlit.privacy.settings import ClientLevel
 from fedlit.sharing import State, form_of
 
-__all__ = ["NOT_COVERED", "clipped", "difference", "epsilon", "gaussian", "length", "noise_to_signal", "noised"]
-
 NOT_COVERED = (
     "what is agreed before training: names of columns, categories and labels, counts and moments where the settings "
     "tell them",

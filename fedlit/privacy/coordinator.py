@@ -17,8 +17,6 @@ from fedlit.privacy.masking import sum_of
 from fedlit.privacy.settings import Masked
 from fedlit.sharing import Sharing, all_finite
 
-__all__ = ["SUM", "Flags", "Gathering"]
-
 SUM = "sum/"
 """The name under which a rule gets the mean. It is no client's, so that none receives what it does not have."""
 

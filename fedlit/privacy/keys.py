@@ -24,8 +24,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from fedlit.errors import ConfigError, RunError
 from fedlit.files import write_whole
 
-__all__ = ["UNKNOWN_PEERS", "Pairs", "accepted", "advert", "derived", "fingerprint", "mask_key", "registered_key"]
-
 _SIGNATURE = ec.ECDSA(hashes.SHA384(), deterministic_signing=True)  # a restarted site must say the same again
 UNKNOWN_PEERS = (
     "keys of other sites came by the coordinator and were compared with nothing: a coordinator that lies could put its "

@@ -14,8 +14,6 @@ from fedlit.exchange.rule import Rule, by_owners
 from fedlit.privacy.settings import LEAST
 from fedlit.sharing import Sharing, State, form_of
 
-__all__ = ["GROUP", "Layout", "Total", "digest_of", "dtype_of", "layout_of"]
-
 GROUP = "sum/"
 """The prefix of what is summed beside the tensors: for each group of sites a zero, by which a wrong sum is found, and
 the rows if they are weights."""

@@ -28,8 +28,6 @@ from fedlit.privacy.keys import Pairs
 from fedlit.privacy.layout import GROUP, Layout, Total, digest_of, dtype_of
 from fedlit.sharing import State
 
-__all__ = ["Masker", "Words", "decoded", "encoded", "largest", "stream", "sum_of", "tolerance"]
-
 Words = NDArray[np.uint64]
 """Whole numbers modulo 2⁶⁴."""
 

@@ -12,9 +12,6 @@ from fedlit.exchange.rule import DOWN
 from fedlit.sharing import State
 from fedlit.store import Store
 
-__all__ = ["Memory", "Received"]
-
-
 RECEIVED = "received.db"
 _MEND = "restore it from a copy, or ask the coordinator for a new federation"
 

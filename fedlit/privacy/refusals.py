@@ -10,8 +10,6 @@ from fedlit.privacy.layout import dtype_of, layout_of
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import Sharing
 
-__all__ = ["refuse"]
-
 
 def refuse(
     privacy: Privacy,

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from fedlit.errors import ConfigError
 
-__all__ = ["LEAST", "ClientLevel", "Masked", "Privacy"]
-
 LEAST = 3
 """The least number of sites behind each sum: of two, each would know the other's part."""
 

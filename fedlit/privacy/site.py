@@ -23,8 +23,6 @@ from fedlit.privacy.memory import Memory, Received
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import Sharing, State, form_of
 
-__all__ = ["Shield"]
-
 
 class Shield:
     """Protects what a site's client sends to the coordinator.

@@ -5,8 +5,6 @@ from fedlit.privacy.client_level import NOT_COVERED, epsilon, noise_to_signal
 from fedlit.privacy.masking import largest, tolerance
 from fedlit.privacy.settings import Privacy
 
-__all__ = ["MASKED_NOT_COVERED", "lines"]
-
 MASKED_NOT_COVERED = (
     "the sums themselves: a site whose part others can guess, or whose partners all conspire with the coordinator",
     "what changes from one round to the next where other sites take part",

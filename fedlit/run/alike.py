@@ -11,8 +11,6 @@ from typing import Any
 from fedlit.errors import ConfigError
 from fedlit.run.config import flatten
 
-__all__ = ["asked_of", "check_alike", "differences"]
-
 _EXCHANGE = ("federated", "every", "rate", "buffers", "minimum", "by_name", "optimizer_state", "participation", "rule")
 _MOST = 8
 """Lines that a message shows."""

@@ -24,18 +24,6 @@ from fedlit.errors import ConfigError
 from fedlit.run.config import shown
 from fedlit.train.whole import CHECKPOINTS
 
-__all__ = [
-    "FLAG",
-    "allowed",
-    "check_allowed",
-    "check_no_links",
-    "is_of_run",
-    "only_allowed",
-    "take",
-    "trusted",
-    "trusting",
-]
-
 FLAG = "--trust"
 _trusted: ContextVar[tuple[str, ...]] = ContextVar("fedlit_trusted", default=())
 _KINDS = {

@@ -21,8 +21,6 @@ from fedlit.run.keys import GROUPS, check_classes, check_file, check_key
 from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
 
-__all__ = ["ROOT", "Asked", "Command", "check_format", "layers_of", "made_from", "origins", "pairs_of", "read", "title"]
-
 Command = Literal["fit", "validate", "test", "predict", "describe"]
 
 ROOT = "lightning_logs"

@@ -13,15 +13,6 @@ from typing import Any
 
 from fedlit.run.config import METHODS, find_config, read_yaml, typed_value
 
-__all__ = [
-    "FAMILIES",
-    "PLAIN",
-    "Card",
-    "cards",
-    "space_words",
-    "times",
-]
-
 FLAG = "--method"
 _DIFFER = ("columns", "classes", "tasks", "sizes")
 PLAIN = Path(__file__).with_name("plain.yaml")

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
     from fedlit.train.results import Results
 
-__all__ = ["mixed_units", "weak_networks"]
-
 _MOST_ROWS, _MOST_INPUTS, _MOST_CLIENTS = 2_000, 500, 20  # else fitting takes longer than scoring
 _MARGIN = 0.01
 _SAME_SIZE = 3.0  # times: standard deviations of targets in one unit

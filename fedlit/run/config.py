@@ -14,20 +14,6 @@ import yaml
 
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = [
-    "METHODS",
-    "STUDIES",
-    "config_folders",
-    "find_config",
-    "flatten",
-    "known_configs",
-    "listed",
-    "parse_yaml",
-    "read_yaml",
-    "shown",
-    "typed_value",
-]
-
 STUDIES, METHODS = "studies", "methods"
 """Folders in that of configurations."""
 _NAMED = {"": "--config", STUDIES: "study", METHODS: "--method"}

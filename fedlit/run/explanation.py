@@ -12,9 +12,9 @@ import pandas as pd
 
 from fedlit.data.table import check_client
 from fedlit.errors import ConfigError
-from fedlit.explain import EFFECTS, PATHS
+from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.explain.effects import intraclass
-from fedlit.explain.judge import CORRECTIONS, judge
+from fedlit.explain.judge import judge
 from fedlit.explain.words import ABOUT
 from fedlit.files import read_named, write_frames, write_text
 from fedlit.show.canvas import save_figure
@@ -23,8 +23,6 @@ from fedlit.show.corrections import heatmap_figure
 from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more
-
-__all__ = ["Explanation", "explain", "read_corrections"]
 
 _ENDS = 10  # sites at each end of a long list
 

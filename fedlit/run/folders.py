@@ -17,22 +17,6 @@ from fedlit.locks import exclusive
 from fedlit.show.shown import say
 from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS
 
-__all__ = [
-    "CHECKPOINTS",
-    "CONFIG",
-    "begin",
-    "check_name",
-    "find_run",
-    "find_trained",
-    "new_folder",
-    "newest_run",
-    "run_folder",
-    "say_once",
-    "to_resume",
-    "to_score",
-    "writing",
-]
-
 CONFIG = "config.yaml"
 
 _LONGEST = 200  # bytes of a name that file systems take, with something before and after it

@@ -16,8 +16,6 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.layers import DEFAULTS
 from fedlit.show.text import definitions
 
-__all__ = ["SHOWN", "keys_markdown", "print_help"]
-
 _RUN = ("name", "seed", "trainer.default_root_dir", "trainer.accelerator")
 _TABLES = ("data.source", "data.batches", "data.align", "model.client", "exchange.federated", "exchange.every")
 SHOWN: dict[str, tuple[str, ...]] = {

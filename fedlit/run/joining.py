@@ -21,8 +21,6 @@ from fedlit.run.run import Run
 from fedlit.show.text import shorten
 from fedlit.train.manifest import Manifest, read_checkpoint
 
-__all__ = ["Joining", "prepare"]
-
 Settings = dict[str, Any]
 
 

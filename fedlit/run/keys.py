@@ -15,8 +15,6 @@ from typing import Any
 import fedlit
 from fedlit.errors import ConfigError, closest, did_you_mean
 
-__all__ = ["FILE", "GROUPS", "SINGLE", "check_classes", "check_file", "check_key"]
-
 FILE = Path(__file__).with_suffix(".json")
 """What :func:`fedlit.run.load.keys_of_parser` gave."""
 

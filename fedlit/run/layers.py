@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from fedlit.run.config import flatten, listed
 
-__all__ = ["DEFAULTS", "Given", "Layer", "find_class", "given_in", "laid", "parameters_of"]
-
 Given = Mapping[str, tuple[Any, str]]
 """Full key → its value, and the key as a message shows it: with two dashes, or with its file."""
 

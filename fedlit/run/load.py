@@ -26,8 +26,6 @@ from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["keys_of_parser", "load", "parse", "run_of"]
-
 
 @cache
 def _parser() -> LightningArgumentParser:

@@ -12,8 +12,6 @@ from fedlit.errors import ConfigError
 from fedlit.run.config import listed
 from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
 
-__all__ = ["LoggerChoice", "LoggerOf", "RunTrainer", "make_loggers"]
-
 
 class LoggerOf(Protocol):
     """Builds a logger that writes to a folder. A logger class of Lightning is suitable."""

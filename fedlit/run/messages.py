@@ -19,8 +19,6 @@ from fedlit.errors import ConfigError, FedlitError, described, did_you_mean
 from fedlit.run.config import shown
 from fedlit.run.layers import Given, Layer, find_class, given_in, parameters_of
 
-__all__ = ["misfit", "why_refused"]
-
 _AROUND = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Problem with given", "Expected a path but")
 """Lines of jsonargparse's that say nothing of what is wrong begin so."""
 

@@ -10,8 +10,6 @@ from lightning.pytorch import Trainer
 
 from fedlit.run.trainer import is_part
 
-__all__ = ["opening"]
-
 
 def opening(
     folder: Path,

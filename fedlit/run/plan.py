@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fedlit.sharing import Sharing
     from fedlit.train.federation import Federation
 
-__all__ = ["Plan", "make_plan", "when"]
-
 Facts = Mapping[str, Mapping[str, Any]]
 """Client of any process → what notes are made of."""
 

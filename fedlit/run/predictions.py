@@ -22,8 +22,6 @@ from fedlit.spec import ClientSpec
 from fedlit.tasks.base import is_target
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["Predictions", "scored_predictions", "write_predictions"]
-
 
 class Predictions(Shown, dict[str, pd.DataFrame]):
     """Maps each client to its predictions: one row for each row of the split, with the columns ``row`` (its number in

@@ -27,7 +27,7 @@ from fedlit.exchange.transport import Transport
 from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.config import flatten, listed
-from fedlit.run.folders import CHECKPOINTS, begin, check_name, new_folder, to_resume, to_score, writing
+from fedlit.run.folders import begin, check_name, new_folder, to_resume, to_score, writing
 from fedlit.run.layers import Layer, laid
 from fedlit.run.loggers import make_loggers
 from fedlit.run.opening import opening
@@ -44,15 +44,13 @@ from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.manifest import LAST, PREVIOUS, Manifest, check_rule, read_checkpoint
+from fedlit.train.manifest import Manifest, check_rule, read_checkpoint
 from fedlit.train.results import Results
-from fedlit.train.whole import forget, spared
+from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS, forget, spared
 
 if TYPE_CHECKING:
     from fedlit.run.predictions import Predictions
     from fedlit.score.scorer import Scorer
-
-__all__ = ["Run"]
 
 _Loader, _Dumper = (getattr(yaml, f"C{name}", getattr(yaml, name)) for name in ("SafeLoader", "SafeDumper"))
 

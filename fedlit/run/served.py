@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
     from fedlit.train.loop import FederatedLoop
 
-__all__ = ["ClientFunction", "scorers_of", "use_encoders"]
-
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")  # the last one to compare what was written
 
 _ANY = 2**40  # bytes

@@ -23,16 +23,6 @@ from fedlit.run.config import listed
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.loop import FederatedLoop
 
-__all__ = [
-    "DEFAULTS",
-    "check_clocks",
-    "check_options",
-    "is_part",
-    "make_trainer",
-    "with_tuning",
-    "without_hints",
-]
-
 DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
 """Options that differ from Lightning's where the user gives none."""
 

@@ -27,8 +27,6 @@ from typing import Any
 
 from fedlit.exchange.place import refuse_ranks
 
-__all__ = ["Call", "Pool", "WorkerProcess", "cores", "main"]
-
 
 def cores() -> int:
     """Return the number of cores that this process may use."""

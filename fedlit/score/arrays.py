@@ -18,8 +18,6 @@ from fedlit.errors import DataError, told_as
 from fedlit.outcomes import OneEach, Outcome
 from fedlit.score.plain import read_json, unfit, write_json
 
-__all__ = ["FILES", "ArrayFunction", "Linear", "Trees", "as_arrays", "from_arrays"]
-
 FILES = ("model.json", "model.npz")
 Arrays = dict[str, np.ndarray]
 _TREES = ("roots", "left", "right", "feature", "threshold", "values")

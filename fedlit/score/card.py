@@ -15,8 +15,6 @@ from fedlit.score.mixed import MixedScorer
 from fedlit.score.scorer import Scorer
 from fedlit.tasks import SCORES
 
-__all__ = ["model_card"]
-
 _SEEN = "one of those that training had; another one counts as missing"
 _TREATED = {
     "numeric": "standardised; a missing one counts as the training mean",

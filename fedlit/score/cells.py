@@ -9,8 +9,6 @@ from fedlit.data.row_encoder import RowEncoder
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
 
-__all__ = ["check_frame", "missing_and_unseen"]
-
 
 def check_frame(frame: pd.DataFrame, encoder: RowEncoder) -> pd.DataFrame:
     """Return the frame with the names of columns as text; a column that training renamed gets its new name.

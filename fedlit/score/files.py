@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fedlit.data.reading import Raw
     from fedlit.data.row_encoder import RowEncoder
 
-__all__ = ["check_input", "check_output", "has_reads", "read_rows", "scores_beside", "write_scores"]
-
 _OF_A_FILE = ("sep", "encoding", "sheet", "rename")
 _PACKED = (".gz", ".xz", ".zip")
 _TYPED = (".parquet", ".pq", ".xlsx")

@@ -25,8 +25,6 @@ from fedlit.score.mixed import MixedScorer
 from fedlit.score.plain import check_stack, check_weights, read_json, unfit, write_json
 from fedlit.score.scorer import Function, Scorer
 
-__all__ = ["MAIN", "NETWORK", "columns_of", "load", "write"]
-
 MAIN, ENCODER, NETWORK = "scorer.json", "encoder.json", "model.onnx"
 _FILES: Mapping[str, tuple[str, ...]] = {"onnx": (NETWORK,), "arrays": arrays.FILES}
 _VERSION = 3

@@ -13,8 +13,6 @@ from fedlit.errors import DataError, RunError
 from fedlit.score.scorer import Scorer
 from fedlit.weights import Stack, linked, mixed, on_stack
 
-__all__ = ["MixedScorer", "aligned", "united"]
-
 _UNUSED = "columns that the client does not use"
 
 

@@ -10,8 +10,6 @@ from typing import Any
 from fedlit.errors import DataError, FedlitError
 from fedlit.files import reason, write_text
 
-__all__ = ["check_stack", "check_weights", "defined", "read_json", "unfit", "write_json"]
-
 _MOST = 256 * 2**20  # bytes
 
 

@@ -16,8 +16,6 @@ from fedlit.outcomes import SEQUENCE, Outcome
 from fedlit.score.cells import check_frame, missing_and_unseen
 from fedlit.show.text import shorten
 
-__all__ = ["Function", "Scorer"]
-
 Function = Callable[[NDArray[np.float32]], NDArray[Any]]
 """Encoded rows (n, d) float32 → what the client predicts of them, (n, width): probabilities of the task's classes, or a
 number."""

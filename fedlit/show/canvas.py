@@ -15,9 +15,6 @@ from fedlit.show.palette import INK, SOFT, THEME
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["canvas", "save_figure", "svg_text"]
-
-
 _STYLE: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "fedlit", "text.parse_math": False, "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"], "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": SOFT,

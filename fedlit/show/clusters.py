@@ -15,9 +15,6 @@ from fedlit.show.palette import CLUSTERS, INK, PAPER
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["membership_figure", "paths_figure"]
-
-
 _BY_ITSELF, _NOTHING = "#c4c8ce", (0.0, 0.0, 0.0, 0.0)
 _LETTERS = 900  # cells, up to which a cluster's letter stands where a client comes into it
 

@@ -10,8 +10,6 @@ from fedlit.show.canvas import canvas
 from fedlit.show.heatmap import draw_heatmap
 from fedlit.show.palette import SCALE
 
-__all__ = ["confusion_figure"]
-
 _FEW = 20  # classes; beyond, numbers cannot be read and take seconds to draw
 
 

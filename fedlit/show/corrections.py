@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["heatmap_figure"]
-
 _LEGIBLE = 900  # cells, beyond which numbers in them are left out
 
 _CELL = (0.48, 0.3)  # inches

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["caterpillar_figure", "forest_figure", "plot_intervals"]
-
 _NAMED, _TEXT = 40, 9  # sites up to which each is named; points
 _Z = 1.96
 

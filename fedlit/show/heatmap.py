@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-__all__ = ["TEXT", "draw_heatmap"]
-
 TEXT = 9
 """Points of labels: a report shows pictures at 4/3 of their size, and no label is below 12 pixels."""
 

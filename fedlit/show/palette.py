@@ -8,11 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "CLASSES", "CLUSTERS", "FINDING", "INK", "LINE", "METHOD", "PAPER", "SCALE", "SIGNED_SCALE", "SOFT", "THEME",
-    "text_on",
-]  # fmt: skip
-
 # Name → on light paper, on dark. A page has them as CSS variables; in a picture the first stands, and a page that shows
 # the picture puts the variable in its place. So no two of the first may be equal.
 THEME: dict[str, tuple[str, str]] = {

@@ -14,8 +14,6 @@ from typing import TextIO
 
 from fedlit.show.text import printable, right_aligned, terminal_width, text_table, wrap
 
-__all__ = ["Grid", "Notices", "Shown", "for_terminal", "print_notice", "say", "say_by"]
-
 
 @dataclass(frozen=True)
 class Grid:

@@ -11,9 +11,6 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, TextIO
 
-__all__ = ["MOST_ROWS", "Verbatim", "counted", "definitions", "more", "printable", "right_aligned", "shorten",
-           "terminal_width", "text_table", "wrap"]  # fmt: skip
-
 MOST_ROWS = 24  # of a printed table
 
 _NARROWEST = 20  # columns; a terminal that says less is written to as if it had these

@@ -10,8 +10,6 @@ from fedlit.study.method import NAME, must_be_known
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.go_alone import LINEAR, TREES, TREES_AND_LINEAR, GoAlone, is_any_model
 
-__all__ = ["LABELS", "check_alone", "default_models", "is_any_model", "means_of", "model_for"]
-
 Models = Mapping[str, Mapping[str, Any] | None]
 
 LABELS = {name: model.label for task in TASKS.values() for name, model in task.go_alone.items()}

@@ -18,8 +18,6 @@ from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 from fedlit.study.units import drawn, heading, points
 from fedlit.tasks import COMPARED, Score
 
-__all__ = ["Answer", "answers", "summary"]
-
 _SUMMARY = {
     JOIN: "{} should join",
     ALONE: "{} should stay alone",

@@ -29,8 +29,6 @@ from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
 from fedlit.tasks.go_alone import GoAlone
 
-__all__ = ["FEW_FOLDS", "fit_baseline"]
-
 FEW_FOLDS = 5
 """Of the training rows of clients with few validation rows."""
 

@@ -13,8 +13,6 @@ from torch import Tensor
 from fedlit.seeding import derive_seed
 from fedlit.tasks import Task, read_predictions
 
-__all__ = ["Tested", "bootstrap_scores", "read_tested"]
-
 Numbers = NDArray[np.float64]
 Tested = Mapping[str, tuple[Task, Tensor, Tensor]]
 """Client → its task, the predictions of its test rows, their targets."""

@@ -13,8 +13,6 @@ from fedlit.study.frames import OUT_OF_FOLD
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
 
-__all__ = ["best_in_hindsight", "best_on_validation", "of_choice"]
-
 
 def best_on_validation(
     results: pd.DataFrame,

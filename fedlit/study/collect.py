@@ -22,8 +22,6 @@ from fedlit.study.frames import OUT_OF_FOLD, SCORE_FILE
 from fedlit.study.job import BOOTSTRAP, Job, each_variant, finished, title_of, variant_name
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 
-__all__ = ["Collected", "collect"]
-
 _KEYS = ["without", "seed", "client", "method"]
 _CLUSTERS = ["method", "seed", "client", "cluster", "concept", "adjusted_rand"]
 

@@ -27,8 +27,6 @@ from fedlit.study.study import Study
 from fedlit.study.tune import TUNED, tune
 from fedlit.study.words import guard_notes, one_class_notes
 
-__all__ = ["Comparison", "compare", "write"]
-
 
 class Comparison(Shown, Findings):
     """The findings of a study. As text, it is what a terminal shows."""

@@ -21,8 +21,6 @@ from fedlit.tasks import COMPARED, Score
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MANY", "Findings"]
-
 MANY, _MOST = 12, 3
 """Clients up to which all have a column and an answer of their own; of more, so many at each end."""
 

@@ -13,8 +13,6 @@ from fedlit.files import read_named
 from fedlit.tasks import Task
 from fedlit.tasks.base import of_people
 
-__all__ = ["OUT_OF_FOLD", "PREDICTIONS", "SCORE_FILE", "Frames"]
-
 PREDICTIONS, SCORE_FILE = "predictions.parquet", "scores.csv"
 OUT_OF_FOLD = "out_of_fold"
 """A split: rows that the models of a fold were not trained on."""

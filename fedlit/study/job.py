@@ -29,11 +29,6 @@ from fedlit.files import read_named
 from fedlit.study.frames import SCORE_FILE
 from fedlit.study.study import Study
 
-__all__ = [
-    "BESIDE", "BOOTSTRAP", "DONE", "FORMAT", "Combine", "FitAlone", "Job", "Train", "Work", "digest_of",
-    "each_variant", "finished", "is_free", "title_of", "validation_scores", "variant_name",
-]  # fmt: skip
-
 # Of what is written and how it is computed: runs of another format are run again.
 FORMAT = 3
 DONE = "DONE"

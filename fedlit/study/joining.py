@@ -11,7 +11,6 @@ import torch
 
 from fedlit.errors import RunError, expect
 from fedlit.run.config import shown
-from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.joining import Joining, prepare
 from fedlit.run.run import Run
 from fedlit.show.shown import Grid, Shown
@@ -27,9 +26,8 @@ from fedlit.study.runner import nothing
 from fedlit.study.runs import best_checkpoint, execute, record
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
-from fedlit.train.manifest import LAST, read_checkpoint
-
-__all__ = ["Joined", "add_client"]
+from fedlit.train.manifest import read_checkpoint
+from fedlit.train.whole import CHECKPOINTS, LAST
 
 JOINED, LOCAL = "joined", "local"
 BESIDE = "alone"  # the folder of what it is compared with, in the run's

@@ -14,9 +14,6 @@ from fedlit.study.collect import Collected
 from fedlit.study.study import BEST_FEDERATED, Study
 from fedlit.tasks import COMPARED
 
-__all__ = ["LEFT_OUT", "MEAN", "OTHERS", "WORST", "Scores", "client_label", "estimates", "flat", "judged",
-           "leave_one_out", "lifts"]  # fmt: skip
-
 # No client can have these names.
 MEAN, WORST, OTHERS = "(mean)", "(worst)", "(others)"
 LEFT_OUT = "leave_one_out.csv"

@@ -12,11 +12,6 @@ from typing import Any
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.mixture.settings import Mixing
 
-__all__ = [
-    "NAME", "Method", "Paper", "Scenario", "Search", "check_tuned", "coded_choices", "must_be_known", "plain",
-    "refuse_row_key",
-]  # fmt: skip
-
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 

@@ -27,8 +27,6 @@ from fedlit.study.job import DONE, Combine, Job, Train
 from fedlit.tasks import read_predictions
 from fedlit.weights import Stack
 
-__all__ = ["PARTS", "combined", "mixture_settings", "train_mixture"]
-
 PARTS = "parts.parquet"
 """What each part of a mixture predicts of rows that it has not seen; rows as predictions have them, and its name."""
 

@@ -17,8 +17,6 @@ from fedlit.study.method import Method, Paper, Scenario, Search
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 
-__all__ = ["KEYS", "load_study"]
-
 KEYS: dict[str, Any] = {key: kind for key, kind in get_type_hints(Study).items() if key not in ("name", "folder")}
 """The keys of a study in a file, with their types."""
 

@@ -44,9 +44,6 @@ from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.go_alone import TREES_AND_LINEAR, is_any_model
 
-__all__ = ["Basis", "Planned", "installed", "jobs_of", "left_out", "plan_jobs", "planned_alone", "planned_methods",
-           "tasks_of", "training_notes"]  # fmt: skip
-
 _TRAINING = tuple(
     f"trainer.{key}"
     for key in ("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "callbacks")

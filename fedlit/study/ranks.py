@@ -19,8 +19,6 @@ from fedlit.study.findings import Findings
 from fedlit.study.study import BEST_ALONE
 from fedlit.tasks import Score
 
-__all__ = ["Ranks", "rank_table"]
-
 RESAMPLES, FEWEST = 2000, 3
 
 

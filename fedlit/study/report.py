@@ -23,8 +23,6 @@ from fedlit.tasks import Score
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["sections", "title_of_report"]
-
 
 def title_of_report(found: Findings) -> str:
     """Return the title of the report."""

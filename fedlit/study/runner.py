@@ -21,8 +21,6 @@ from fedlit.study.choose import of_choice
 from fedlit.study.job import DONE, Job, finished, validation_scores
 from fedlit.tasks import COMPARED
 
-__all__ = ["default_jobs", "locked", "nothing", "run_jobs"]
-
 
 def default_jobs() -> int:
     """Return the default number of simultaneous runs: one per core, at most 4 to limit memory."""

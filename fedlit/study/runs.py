@@ -35,8 +35,6 @@ from fedlit.tasks import COMPARED
 from fedlit.tasks.base import is_target
 from fedlit.train.results import Results
 
-__all__ = ["best_checkpoint", "execute", "record", "serve"]
-
 
 def execute(job: Job) -> None:
     """Run one job to the end, and mark its folder as done.

@@ -37,8 +37,6 @@ from fedlit.study.tune import judged, tuning_jobs
 from fedlit.study.units import heading
 from fedlit.tasks import COMPARED, Score
 
-__all__ = ["Found", "Trial", "search"]
-
 MOST_TRIALS = 10  # of the printed table
 STARTUP = 10  # trials that are drawn at random before the sampler learns from them
 

@@ -16,8 +16,6 @@ from fedlit.show.palette import THEME
 from fedlit.show.shown import Grid
 from fedlit.study.answer import Answer
 
-__all__ = ["Section", "grid", "html", "markdown", "terminal"]
-
 
 @dataclass(frozen=True)
 class Section:

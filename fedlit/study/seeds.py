@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from fedlit.errors import ConfigError
 
-__all__ = ["parse_seeds", "seed_words"]
-
 
 def parse_seeds(text: int | str | Iterable[int], key: str = "seeds") -> list[int]:
     """Return the seeds in ``a:b`` (both ends included), in numbers separated by commas, or in both.

@@ -17,8 +17,6 @@ from fedlit.study.seeds import parse_seeds
 if TYPE_CHECKING:
     from fedlit.tasks import Task
 
-__all__ = ["BEST_ALONE", "BEST_FEDERATED", "HINDSIGHT", "Study", "choice_of"]
-
 BEST_ALONE, HINDSIGHT, BEST_FEDERATED = "best_alone", "best_alone_in_hindsight", "best_federated"
 # What tables show of a task where a study does not say it; of any other task its first three scores.
 _SHOWN = {"classification": ["auroc", "balanced_accuracy", "auprc"], "regression": ["rmse", "mae", "r2"]}
@@ -191,7 +189,8 @@ class Study:
     @property
     def labels(self) -> dict[str, str]:
         """Maps the name of each method, baseline and best choice to its label, in the order of tables."""
-        from fedlit.study.alone import LABELS, is_any_model
+        from fedlit.study.alone import LABELS
+        from fedlit.tasks.go_alone import is_any_model
 
         known = cards()
         methods = {

@@ -15,8 +15,6 @@ from fedlit.study.lift import MEAN, WORST, client_label
 from fedlit.study.study import Study
 from fedlit.tasks import Score
 
-__all__ = ["MARKS", "NOTHING", "cluster_table", "lift_table", "score_table"]
-
 NOTHING = "–"
 MARKS = {JOIN: "▲ ", ALONE: "▼ "}
 """Before a lift: its verdict, where that is to join or to stay alone."""

@@ -21,8 +21,6 @@ from fedlit.study.seeds import seed_words
 from fedlit.study.study import Study
 from fedlit.tasks import COMPARED
 
-__all__ = ["TUNED", "TUNING", "Judged", "judged", "tune", "tuning_jobs"]
-
 TUNED = "settled.csv"
 TUNING = "tuning"
 """Where runs of ``tune_seeds`` lie, in the study's folder."""

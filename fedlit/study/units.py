@@ -7,8 +7,6 @@ from typing import Any
 
 from fedlit.tasks import Score
 
-__all__ = ["choice_words", "drawn", "heading", "in_percent", "in_unit", "lift_unit", "points"]
-
 
 def drawn(score: Score, value: Any) -> Any:
     """Return one or several values on the scale that is shown to the user."""

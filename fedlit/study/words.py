@@ -18,10 +18,6 @@ from fedlit.study.findings import Findings
 from fedlit.study.frames import OUT_OF_FOLD
 from fedlit.study.study import Study
 
-__all__ = [
-    "clients_table", "glossary", "guard_notes", "one_class_notes", "paper_notes", "provenance", "times",
-]  # fmt: skip
-
 _MOST_NAMED = 6  # methods in one line
 
 

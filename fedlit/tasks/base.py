@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
     from fedlit.tasks.go_alone import GoAlone
 
-__all__ = [
-    "LOSS", "Score", "Scorer", "Task", "balanced", "by_name", "is_target", "labels_of", "of_people", "one_of",
-]  # fmt: skip
-
 Scorer = Callable[[Tensor | None], dict[str, Tensor]]
 """Scores by name of the same predictions, for counts (n,) int64 that say how often each row counts; once if None."""
 

@@ -28,8 +28,6 @@ from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Classification", "auroc_one_versus_one", "log_loss", "plain", "restrict", "type_of"]
-
 _PROBABILITY = "probability_"
 
 

@@ -13,11 +13,6 @@ import numpy as np
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.outcomes import OneEach
 
-__all__ = [
-    "CLASSIFIERS", "COUNTERS", "LABELLERS", "LINEAR", "MOST_CATEGORIES", "REGRESSORS", "TREES", "TREES_AND_LINEAR",
-    "FitEach", "GoAlone", "is_any_model",
-]  # fmt: skip
-
 MOST_CATEGORIES = 255  # of a column in gradient boosting
 TREES_AND_LINEAR = "trees_and_linear"  # the mean of what two other models predict, with equal weights
 TREES, LINEAR = ("extra_trees",), ("logistic_regression", "ridge", "poisson_regression")  # which two; by task

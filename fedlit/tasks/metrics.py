@@ -15,8 +15,6 @@ from fedlit.tasks import SCORES
 from fedlit.tasks.base import Score, Task
 from fedlit.tasks.classification import Classification
 
-__all__ = ["Site", "SiteMetrics", "lost_sites", "summarise"]
-
 
 @dataclass(frozen=True)
 class Site:

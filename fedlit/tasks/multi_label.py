@@ -27,8 +27,6 @@ from fedlit.tasks.yes_no import among, check_values, columns_of, ordered, pair_o
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MultiLabel"]
-
 _PROBABILITY, _TARGET, _PREDICTED = "probability_", "target_", "predicted_"
 _OF_CLASSES = {score.name: score for score in Classification.scores}
 _MEANS = ("auroc", "auprc", "balanced_accuracy")

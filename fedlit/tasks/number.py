@@ -22,8 +22,6 @@ from fedlit.tasks.go_alone import COUNTERS, REGRESSORS, GoAlone
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MAE", "RMSE", "Counts", "Number", "Regression"]
-
 RMSE = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0, always=True)
 MAE = Score("mae", "MAE", higher_is_better=False, percent=False, low=0.0)
 

@@ -26,8 +26,6 @@ from fedlit.tasks.go_alone import GoAlone
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["IGNORED", "NO_LABEL", "UNSEEN", "SequenceLabelling"]
-
 NO_LABEL, UNSEEN = "?", "!"
 """What stands in a text of labels for a position without one, and for a label that no training read has."""
 IGNORED = -100

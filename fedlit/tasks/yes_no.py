@@ -11,8 +11,6 @@ from fedlit.tasks.classification import type_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["among", "check_values", "columns_of", "ordered", "pair_of"]
-
 _SAID = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("nein", "ja"), ("non", "oui"), ("-", "+"))
 _WORDS = {word: pair for pair in _SAID for word in pair}
 

@@ -36,8 +36,6 @@ from fedlit.train.results import Results
 from fedlit.train.scoring import Evaluations
 from fedlit.train.tuning import FineTune
 
-__all__ = ["Federation", "Moment", "Training"]
-
 _log = logging.getLogger(__name__)
 
 Scope = Callable[[], AbstractContextManager[None]]

@@ -4,8 +4,6 @@ import logging
 
 from fedlit.client import FederatedClient
 
-__all__ = ["IdleClients"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -9,8 +9,6 @@ from lightning.pytorch.core.optimizer import _configure_optimizers, _configure_s
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch.optim import Optimizer
 
-__all__ = ["count_aligned_step", "parse_optimizers"]
-
 
 def count_aligned_step(trainer: Trainer) -> None:
     """Advance ``trainer.global_step`` by one.

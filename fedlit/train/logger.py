@@ -18,16 +18,6 @@ from torch.utils.tensorboard import SummaryWriter
 from fedlit.errors import ConfigError, RunError, told_as
 from fedlit.train.whole import spared
 
-__all__ = [
-    "FEDERATION",
-    "HPARAMS",
-    "BoardSettings",
-    "FederatedTensorBoardLogger",
-    "boards",
-    "log_hyperparams",
-    "log_scalars",
-]
-
 FEDERATION = "federation"
 HPARAMS = f"{FEDERATION}/hparams"
 """The run that TensorBoard's HParams tab compares; the tab shows every scalar in the folder of the hyperparameters."""

@@ -31,8 +31,6 @@ from fedlit.train.results import Results
 from fedlit.train.start import Begun, Start
 from fedlit.train.tuning import Then, then_of
 
-__all__ = ["FederatedLoop"]
-
 _log = logging.getLogger(__name__)
 
 

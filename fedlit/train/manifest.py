@@ -14,24 +14,11 @@ from torch import Tensor
 from fedlit.errors import ConfigError, FedlitError
 from fedlit.exchange.rule import settings_of
 from fedlit.train.parts import load
-from fedlit.train.whole import LAST, PREVIOUS
+from fedlit.train.whole import LAST
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
     from fedlit.train.federation import Federation
-
-__all__ = [
-    "FORMAT",
-    "LAST",
-    "PREVIOUS",
-    "Manifest",
-    "check_optimizers",
-    "check_rule",
-    "check_state",
-    "check_tensors",
-    "optimizers_of",
-    "read_checkpoint",
-]
 
 FORMAT = 7
 """The format of checkpoints; checkpoints of other formats are refused."""

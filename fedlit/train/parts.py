@@ -10,8 +10,6 @@ import torch
 from fedlit.archives import check_archive
 from fedlit.exchange.transport import Transport
 
-__all__ = ["load", "merge", "save", "select"]
-
 _LISTS = ("optimizer_states", "lr_schedulers")
 _BY_NAME = ("clients", "encoders", "specs", "optimizers", "records")
 """The entries by client, other than tensors, that fedlit adds to a checkpoint."""

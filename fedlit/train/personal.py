@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from fedlit.client import FederatedClient
     from fedlit.train.results import Results
 
-__all__ = ["Personal"]
-
 _log = logging.getLogger(__name__)
 
 _STATE = ("after", "ended", "tuning", "done", "_epochs")

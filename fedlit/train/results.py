@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Results"]
-
 
 @dataclass(frozen=True, repr=False)
 class Results(Shown):

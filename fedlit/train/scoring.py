@@ -14,15 +14,12 @@ from fedlit.data.loader import Batch
 from fedlit.data.table import Split
 from fedlit.engine.base import Evaluation
 from fedlit.exchange.members import Members
+from fedlit.names import Share
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Share
-from fedlit.spec import Site
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import Score, by_name
-from fedlit.tasks.metrics import SiteMetrics, summarise
+from fedlit.tasks.metrics import Site, SiteMetrics, summarise
 from fedlit.train.results import Results
-
-__all__ = ["Evaluations", "Scoring"]
 
 _log = logging.getLogger(__name__)
 

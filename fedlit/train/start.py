@@ -21,8 +21,6 @@ from fedlit.train.manifest import Manifest, read_checkpoint
 if TYPE_CHECKING:
     from fedlit.train.federation import Federation
 
-__all__ = ["Begun", "Start", "core_of"]
-
 
 @dataclass
 class Start:

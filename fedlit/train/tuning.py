@@ -5,8 +5,6 @@ from typing import Literal
 
 from fedlit.errors import ConfigError
 
-__all__ = ["FineTune", "Then", "check_share", "then_of"]
-
 
 @dataclass
 class FineTune:

@@ -7,8 +7,6 @@ from pathlib import Path
 from fedlit.files import advice, reason
 from fedlit.show.shown import say
 
-__all__ = ["CHECKPOINTS", "LAST", "PREVIOUS", "forget", "spared"]
-
 CHECKPOINTS = "checkpoints"
 """The folder of a run's checkpoints, in the run's folder."""
 

@@ -13,8 +13,6 @@ from fedlit.trees.grow import Way, asking, grow
 from fedlit.trees.nodes import Grown, find_leaves, keys_of
 from fedlit.trees.party import SCALE, Party
 
-__all__ = ["finished", "sided"]
-
 _MOST, _FADES = 2.0, 100
 """The most rows that are added to a leaf, and a party's rows at which it is one; chosen on validation rows."""
 

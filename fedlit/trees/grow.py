@@ -17,8 +17,6 @@ from fedlit.trees import keys as drawn
 from fedlit.trees.nodes import Grown, Nodes
 from fedlit.trees.party import Arrays, Party
 
-__all__ = ["TRIES", "Ask", "Way", "asking", "grow"]
-
 TRIES = 12
 """How often thresholds are drawn for a node before it becomes a leaf."""
 

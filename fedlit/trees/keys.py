@@ -7,8 +7,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FEATURE", "LARGEST", "SIDE", "THRESHOLD", "Keys", "children", "roots", "uniform"]
-
 Keys = NDArray[np.uint64]
 """(nodes,) one key for each node: a function of (seed, tree, the path from the root)."""
 

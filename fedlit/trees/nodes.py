@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from fedlit.trees import keys as drawn
 
-__all__ = ["Grown", "Nodes", "find_leaves", "keys_of"]
-
 
 @dataclass
 class Grown:

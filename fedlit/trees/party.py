@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from fedlit.errors import DataError
 from fedlit.trees import keys as drawn
 
-__all__ = ["SCALE", "Arrays", "Party"]
-
 Arrays = Mapping[str, NDArray]
 
 SCALE = 2.0**16

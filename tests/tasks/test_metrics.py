@@ -20,10 +20,9 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from fedlit.spec import Site
 from fedlit.tasks import Classification
 from fedlit.tasks.classification import auroc_one_versus_one
-from fedlit.tasks.metrics import SiteMetrics, summarise
+from fedlit.tasks.metrics import Site, SiteMetrics, summarise
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
 

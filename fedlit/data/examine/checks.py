@@ -15,8 +15,6 @@ from fedlit.data.note import Note
 from fedlit.data.table import row_hashes
 from fedlit.show.text import counted, shorten
 
-__all__ = ["MOST_PAIRS", "OF_EACH", "OF_SEVERAL"]
-
 _UNITS = (
     (365.25, "days and years"), (30.44, "days and months"), (12, "months and years"), (7, "days and weeks"),
     (24, "hours and days"), (60, "minutes and hours"), (1000, "a factor of 1,000, as of mg and g"),

@@ -11,8 +11,6 @@ import pandas as pd
 
 from fedlit.data.table import SPLITS, ClientTable
 
-__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "named", "owners", "sampled"]
-
 SAMPLE = 100_000
 """Rows of which quantiles and values are taken, spread over the table."""
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -12,8 +12,6 @@ import pandas as pd
 from fedlit.data.examine.facts import ClientFacts, is_number, sampled
 from fedlit.data.note import Note
 
-__all__ = ["leaks"]
-
 ALMOST = 0.98
 """AUROC, or R² of ranks, of one column alone from which it is suspected."""
 ROWS = 5_000

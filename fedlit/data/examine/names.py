@@ -7,8 +7,6 @@ from collections.abc import Collection
 
 from fedlit.data.schema.cells import true_or_false
 
-__all__ = ["plain", "plainly", "spelt"]
-
 _NO_MEANING = """
     years year yrs yr y days day d months month mo weeks mg dl mgdl kg g cm mm mmhg hg l ml mmol umol iu u percent pct
     in at of the value val

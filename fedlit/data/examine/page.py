@@ -22,8 +22,6 @@ from fedlit.show.text import Verbatim, counted, shorten
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
 
-__all__ = ["KINDS", "Page", "examine", "flow"]
-
 KINDS = {
     "untrainable": ("a client that cannot be trained", "Name another target, or leave the client out."),
     "leak": ("a column predicts the target", "Is it known when the prediction is made? If not, drop it."),

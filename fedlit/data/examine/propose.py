@@ -20,8 +20,6 @@ from fedlit.show.text import counted, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Proposal", "propose"]
-
 _FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
 _FEWEST_ROWS = 20  # of a client by default: below, its test rows are two or three
 _DRAWN = 20_000  # rows of which types are found

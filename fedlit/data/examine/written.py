@@ -13,8 +13,6 @@ from fedlit.data.examine.page import flow
 from fedlit.data.examine.propose import Proposal
 from fedlit.show.text import shorten
 
-__all__ = ["some", "written"]
-
 _MOST = 10
 """Notes of one kind that are printed or written; the rest is counted."""
 _TOLD = 6  # names of columns in a comment

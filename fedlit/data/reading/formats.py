@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["check_url", "read_excel", "read_parquet", "read_sql", "without_secrets"]
-
 PIECE_ROWS = 4096
 NOT_COMPUTED = re.compile(rb"</f>\s*(?:<v\s*/>|<v>\s*</v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
 VARIABLE = re.compile(r"\$\{(\w+)\}")

@@ -14,8 +14,6 @@ from fedlit.show.text import counted, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["finished", "mostly_numbers", "named"]
-
 _NO_NAME = "unnamed_"
 
 

@@ -12,8 +12,6 @@ from fedlit.errors import ConfigError, DataError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Notes", "Raw", "ReadOptions"]
-
 
 def _texts(value: Any) -> bool:
     return (

@@ -21,8 +21,6 @@ from fedlit.errors import ConfigError, FedlitError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["read_table"]
-
 PIECE = 2**20
 ONLY_FOR = {
     "sheet": ("excel",),

@@ -18,8 +18,6 @@ from fedlit.show.text import counted, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["read_text", "text_dtype"]
-
 SNIFFED = 2**18
 MOST_IN_LINE = 2**23
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}

@@ -12,18 +12,6 @@ import pandas as pd
 
 from fedlit.data.note import Note
 
-__all__ = [
-    "FALSE",
-    "LABEL_MISSING",
-    "MISSING",
-    "TRUE",
-    "Cells",
-    "is_text",
-    "plain_text",
-    "plain_types",
-    "true_or_false",
-]
-
 LABEL_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
 """Of labels: any other word may be a class."""
 

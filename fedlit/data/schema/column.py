@@ -17,8 +17,6 @@ from fedlit.data.schema.numbers import Notation, find_notation, plain_numbers
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
 
-__all__ = ["TYPES", "Column", "Kind", "Typed", "as_numbers", "kind_of", "type_of"]
-
 Kind = Literal["numeric", "categorical", "coded", "boolean", "ordinal", "date", "left out"]
 """What a column holds. ``coded`` is numbers that name categories; an ordinal column and the parts of a date become
 numeric."""

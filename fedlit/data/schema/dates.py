@@ -12,8 +12,6 @@ from pandas.tseries.api import guess_datetime_format
 
 from fedlit.data.note import Note
 
-__all__ = ["OF_ZONES", "PARTS", "ZONE", "expand", "find_format", "look_like_dates", "missing_date", "parse_dates"]
-
 PARTS = ("year", "month", "weekday", "hour", "elapsed")
 """What a date becomes: its year, month (1 to 12), weekday (0 is Monday), hour, and days since 1970."""
 

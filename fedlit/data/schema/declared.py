@@ -10,8 +10,6 @@ from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["KINDS", "NO_DIALECT", "Declared", "Dialect", "check_declared"]
-
 Declared = str | list[Any] | Mapping[str, Any]
 """A kind, the values of an ordinal column in their order, or ``{date: '%d/%m/%Y'}``."""
 

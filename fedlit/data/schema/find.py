@@ -18,8 +18,6 @@ from fedlit.data.schema.numbers import is_code, missing_codes, one_number, split
 from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
-__all__ = ["Found", "declared_column", "find", "missing_notes", "spellings", "unsupported"]
-
 _ID_NAME = re.compile(
     r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?|pid|patid|phone|telephone)$"
     r"|^(index|unnamed: ?\d+)$|^(patient|case|hospital|subject|customer|account)([_\s.-]?(id|no|nr|num|number))?$",

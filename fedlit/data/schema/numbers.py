@@ -12,9 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-__all__ = ["Notation", "Written", "find_notation", "is_code", "missing_codes", "one_number",
-           "plain_numbers", "split"]  # fmt: skip
-
 _CURRENCIES = "[€$£¥₹₩₽₺₪]|eur|usd|chf|gbp|jpy|cny|inr|sek|nok|dkk|rs|kr|zł|fr"
 _NUMBER = re.compile(
     rf"(?P<bound>[<>≤≥]=?)? ?(?P<open>\()?(?P<sign>[-+]?) ?(?P<before>(?:{_CURRENCIES})\.?)? ?(?P<inner>[-+]?)"

@@ -18,8 +18,6 @@ from fedlit.data.schema.find import Found, declared_column, find
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
-__all__ = ["Schema"]
-
 _THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _SAMPLE = 5_000
 _MANY_COLUMNS = 100

@@ -17,8 +17,6 @@ from fedlit.data.table import SPLITS
 from fedlit.errors import ConfigError, expect
 from fedlit.seeding import derive_seed
 
-__all__ = ["SAMPLE", "Distance", "Space", "emd"]
-
 SAMPLE = 200
 """Rows of a client that are measured, at most."""
 _NORMAL = 0.05  # the p-value above which distances pass for normally distributed

@@ -12,8 +12,6 @@ from fedlit.data.table import ClientTable
 from fedlit.errors import DataError, expect
 from fedlit.seeding import derive_seed
 
-__all__ = ["ColumnSplit"]
-
 
 @dataclass(eq=False)
 class ColumnSplit(Source):

@@ -15,8 +15,6 @@ from fedlit.data.target import has_classes, without_classes
 from fedlit.errors import expect
 from fedlit.seeding import derive_seed
 
-__all__ = ["ConceptShift"]
-
 
 @dataclass(eq=False)
 class ConceptShift(Source):

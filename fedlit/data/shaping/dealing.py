@@ -20,8 +20,6 @@ from fedlit.seeding import derive_seed
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ByColumn", "Deal", "Dirichlet", "Hand", "Iid", "Shards", "Whole"]
-
 Hand = Mapping[Split, np.ndarray]
 """What a client gets: positions of rows, by split."""
 

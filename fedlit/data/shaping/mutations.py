@@ -18,8 +18,6 @@ from fedlit.data.target import has_classes, without_classes
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.seeding import derive_seed
 
-__all__ = ["Mutation", "mutate"]
-
 Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
 
 

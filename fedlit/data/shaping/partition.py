@@ -16,8 +16,6 @@ from fedlit.data.target import has_classes
 from fedlit.errors import DataError, expect
 from fedlit.seeding import derive_seed
 
-__all__ = ["Partition", "Redraw", "Subsample"]
-
 
 @dataclass(frozen=True)
 class Redraw:

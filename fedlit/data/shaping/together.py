@@ -10,8 +10,6 @@ from fedlit.data.sources.base import Source, check_tables, choose_clients
 from fedlit.data.table import ClientTable
 from fedlit.errors import expect
 
-__all__ = ["Together"]
-
 
 @dataclass(eq=False)
 class Together(Source):

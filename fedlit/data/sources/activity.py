@@ -18,8 +18,6 @@ from fedlit.errors import DataError, expect
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ACTIVITIES", "HumanActivity"]
-
 ACTIVITIES = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")
 """The activities, in the order of the file's numbers 1 to 6."""
 

@@ -24,19 +24,6 @@ if TYPE_CHECKING:
 
     from fedlit.names import Share
 
-__all__ = [
-    "RESERVED",
-    "Source",
-    "check_client_name",
-    "check_fractions",
-    "check_names",
-    "check_tables",
-    "choose_clients",
-    "client_name",
-    "published",
-    "read_known",
-]
-
 _CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 RESERVED = {
     "federation": "the run of the whole federation",

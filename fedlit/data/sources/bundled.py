@@ -11,8 +11,6 @@ from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, own_task
 
-__all__ = ["Bundled"]
-
 
 @dataclass(eq=False)
 class Bundled(Source):

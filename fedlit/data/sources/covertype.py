@@ -16,8 +16,6 @@ from fedlit.errors import DataError, expect
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["AREAS", "ELU_CODES", "Covertype"]
-
 AREAS = ("rawah", "neota", "comanche", "poudre")
 """The wilderness areas, in the order of the file's one-hot columns: area 1 is rawah."""
 

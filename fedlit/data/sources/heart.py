@@ -16,8 +16,6 @@ from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import DataError
 
-__all__ = ["Heart"]
-
 _READ: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _SITES = {name: site for name, site in _READ.items() if not name.startswith(".")}
 _FILES = {name: RemoteFile(**site["file"]) for name, site in _SITES.items()}

@@ -20,8 +20,6 @@ from fedlit.show.text import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OpenML"]
-
 
 @dataclass(eq=False)
 class OpenML(Source):

@@ -15,8 +15,6 @@ from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import check_client_name, check_names, client_name
 from fedlit.errors import ConfigError, DataError
 
-__all__ = ["Files", "Place", "places_of"]
-
 Files = str | dict[str, str | dict[str, Any]]
 """A folder, a pattern or one file; or each client's name and its file, or its ``path`` and how it is read."""
 

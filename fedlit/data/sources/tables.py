@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from fedlit.data.schema.schema import Schema
     from fedlit.names import Share
 
-__all__ = ["Tables"]
-
 _NUMBERING = 1.25  # of the rows that is the range of numbers that count them
 _FEW_ROWS = 10  # validation rows by which nothing should be chosen
 _BY_CLIENT = ("target", "drop", "positive")  # settings that may be a mapping by client

@@ -14,8 +14,6 @@ from fedlit.data.sources.base import Source, check_tables, published
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 
-__all__ = ["VehicleSensors"]
-
 _COLUMNS = 100
 
 

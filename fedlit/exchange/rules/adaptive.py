@@ -11,8 +11,6 @@ from torch import Tensor
 
 from fedlit.exchange.rules.server import ServerOptimizer
 
-__all__ = ["Adaptive", "FedAdagrad", "FedAdam", "FedYogi"]
-
 
 class Adaptive(ServerOptimizer):
     """Every client receives w ← w + η m / (√v + τ), elementwise, with m ← β₁ m + (1 − β₁) Δ and Δ = w̄ − w; m

@@ -12,8 +12,6 @@ from fedlit.exchange.rules.mean import Mean
 from fedlit.names import Clustering
 from fedlit.sharing import Sharing, State, select
 
-__all__ = ["ByPart", "Part"]
-
 Part = Rule | Literal["mean", "none", "by_name"]
 """What becomes of a part: a rule, or a word."""
 

@@ -14,8 +14,6 @@ from fedlit.exchange.rules.clustered import Clustered, cosine_similarities, flat
 from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import State
 
-__all__ = ["CFL", "Agglomerative"]
-
 Linkage = Literal["single", "complete", "average"]
 
 

@@ -8,8 +8,6 @@ from torch import Tensor
 from fedlit.exchange.rule import demand
 from fedlit.exchange.rules.robust import Moves, check_bound, clipped
 
-__all__ = ["CenteredClipping", "NormBound"]
-
 
 class NormBound(Moves):
     """The mean of what clients send, after each update is clipped towards the result of the last exchange:

@@ -14,8 +14,6 @@ from fedlit.exchange.rules.mean import Mean
 from fedlit.names import Clustering
 from fedlit.sharing import Sharing, State
 
-__all__ = ["Clustered", "cosine_similarities"]
-
 
 def flat(state: State, names: Iterable[str]) -> Tensor:
     """Return several tensors as one flat float32 vector."""

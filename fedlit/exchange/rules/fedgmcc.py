@@ -17,8 +17,6 @@ from fedlit.exchange.rules.clustered import Clustered
 from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
 
-__all__ = ["Curves", "FedGMCC", "bent", "mean_of_curve"]
-
 MEMORY = {"cpu": 2**24}
 """The bytes that curves may take that are trained at once, by kind of device; on a CPU, what fits into its cache."""
 ACCELERATOR_MEMORY = 2**30

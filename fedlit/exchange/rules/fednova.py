@@ -18,8 +18,6 @@ from fedlit.exchange.rule import Facts, Need, Round, Update, by_owners
 from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.sharing import Sharing, State
 
-__all__ = ["FedNova"]
-
 
 class FedNova(ServerOptimizer):
     """Every client receives w + τ̄ Σ p_k (w_k − w) / ‖a_k‖₁, with τ̄ = Σ p_k ‖a_k‖₁: w is the result of the last

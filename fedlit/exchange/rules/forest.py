@@ -18,8 +18,6 @@ from fedlit.trees.grow import Way, grow
 from fedlit.trees.nodes import Grown
 from fedlit.trees.party import Arrays
 
-__all__ = ["GrowForest"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -10,8 +10,6 @@ from torch import Tensor
 from fedlit.exchange.rule import demand
 from fedlit.exchange.rules.robust import Robust, middle
 
-__all__ = ["GeometricMedian"]
-
 
 class GeometricMedian(Robust):
     """Every client receives the point with the smallest sum of distances from what clients send: arg min_z Σ ‖ω_k − z‖.

@@ -14,8 +14,6 @@ from fedlit.names import Clustering, sort_clusters
 from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 
-__all__ = ["IFCA"]
-
 
 class IFCA(Clustered):
     """There are k models. Each client gets the one with the smallest mean loss on its training rows, and each model

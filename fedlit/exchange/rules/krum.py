@@ -10,8 +10,6 @@ from torch import Tensor
 from fedlit.exchange.rule import demand
 from fedlit.exchange.rules.robust import Robust
 
-__all__ = ["Krum", "MultiKrum"]
-
 
 class Krum(Robust):
     """Every client receives what one client sent: the one with the smallest sum of squared distances to its n − f − 2

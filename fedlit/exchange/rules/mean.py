@@ -11,8 +11,6 @@ from torch import Tensor
 from fedlit.exchange.rule import Facts, Round, Rule, Update, by_owners
 from fedlit.sharing import State
 
-__all__ = ["Mean", "counted", "mean", "spread"]
-
 
 @torch.no_grad()
 def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:

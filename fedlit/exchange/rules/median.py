@@ -8,8 +8,6 @@ from torch import Tensor
 
 from fedlit.exchange.rules.robust import Robust, middle
 
-__all__ = ["Median", "TrimmedMean"]
-
 
 class Median(Robust):
     """Every client receives the elementwise median of what clients send: the middle value, or the mean of the two

@@ -14,8 +14,6 @@ from fedlit.exchange.questions import Blueprint, Own
 from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.sharing import Sharing, State
 
-__all__ = ["MixedEffects"]
-
 _log = logging.getLogger(__name__)
 
 _PREFIX, _INTERCEPT = "effects.", "(intercept)"

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from fedlit.exchange.rules.server import ServerOptimizer
 
-__all__ = ["FedAvgM"]
-
 
 class FedAvgM(ServerOptimizer):
     """Every client receives w ← w + η v, with v ← β v + (w̄ − w): w is the result of the last exchange, w̄ the mean of

@@ -13,8 +13,6 @@ from fedlit.exchange.rule import Facts, Round, Rule, demand
 from fedlit.sharing import Sharing, State
 from fedlit.show.text import shorten
 
-__all__ = ["Newton"]
-
 _log = logging.getLogger(__name__)
 
 STEPS, SMALL = 50, 1e-9

@@ -14,8 +14,6 @@ from fedlit.exchange.rule import Round, Rule, by_owners, demand
 from fedlit.exchange.rules.mean import spread
 from fedlit.sharing import Sharing, State
 
-__all__ = ["Moves", "Robust", "middle"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ from fedlit.exchange.rule import Round, demand
 from fedlit.exchange.rules.mean import Mean, spread
 from fedlit.sharing import State
 
-__all__ = ["ServerOptimizer"]
-
 
 class ServerOptimizer(Mean):
     """Every client receives w ← w + a step: w is the result of the last exchange, and the step is a function of

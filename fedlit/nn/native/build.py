@@ -15,8 +15,6 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["load", "pointer", "stack_first"]
-
 _log = logging.getLogger(__name__)
 
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-Wno-psabi")

@@ -10,8 +10,6 @@ from torch.autograd import Function
 
 from fedlit.nn.native.build import load, pointer, stack_first
 
-__all__ = ["StackedLinear"]
-
 SOURCE = Path(__file__).with_name("linear.cpp")
 FEW_ROWS = 32
 

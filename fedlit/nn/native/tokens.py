@@ -12,8 +12,6 @@ from torch.autograd import Function
 
 from fedlit.nn.native.build import load, pointer, stack_first
 
-__all__ = ["MAX_TOKENS", "TokenKernel"]
-
 SOURCE = Path(__file__).with_name("tokens.cpp")
 MAX_TOKENS = 128
 

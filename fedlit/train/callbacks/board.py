@@ -15,8 +15,6 @@ from fedlit.train.logger import boards, log_hyperparams, log_scalars, spared_log
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 
-__all__ = ["Board"]
-
 TAGS: Mapping[Split, str] = {"train": "train", "validation": "val", "test": "test"}
 
 

@@ -20,11 +20,8 @@ from fedlit.files import advice, reason
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import LOSS, Score, by_name
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.manifest import LAST, PREVIOUS
 from fedlit.train.parts import load, save
-from fedlit.train.whole import CHECKPOINTS
-
-__all__ = ["AtomicCheckpointIO", "Checkpoints", "LastCheckpoint", "check_monitor", "check_monitors"]
+from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,6 @@ from fedlit.client.client import main_score
 from fedlit.exchange.exchange import Exchange
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["Progress"]
-
 
 class Progress(TQDMProgressBar):
     """A bar for each epoch, with the mean main score of the last validation, the mean training loss and the round. It

@@ -9,18 +9,16 @@ import pandas as pd
 from lightning.pytorch import Callback, Trainer
 
 from fedlit.exchange.exchange import Exchange
-from fedlit.explain import EFFECTS, PATHS
+from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.explain.clusters import CLUSTERS, PAIRS
 from fedlit.explain.effects import effects_frame
-from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge
+from fedlit.explain.judge import corrections_frame, judge
 from fedlit.files import read_named, write_text
 from fedlit.show.clusters import membership_figure
 from fedlit.show.corrections import heatmap_figure
 from fedlit.train.logger import boards
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.whole import spared
-
-__all__ = ["Tables"]
 
 _log = logging.getLogger(__name__)
 
