@@ -1,9 +1,5 @@
 """Clusters: who belongs together at the end, against what was planted, and colours that stay."""
 
-from __future__ import annotations
-
-from math import comb
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,17 +47,6 @@ def test_judged_is_the_most_frequent_of_the_last_rounds_whatever_clusters_are_ca
     assert judged(own, last) == expected == judged(own.sample(frac=1, random_state=0), last)
 
 
-def test_adjusted_rand_by_hand() -> None:
-    # Hubert and Arabie's formula on the counts of a small table: clusters {a b c} {d e f}, concepts {a b} {c d e f}
-    partition = (("a", "b", "c"), ("d", "e", "f"))
-    concepts = {"a": "x", "b": "x", "c": "y", "d": "y", "e": "y", "f": "y"}
-    together = comb(2, 2) + comb(1, 2) + comb(3, 2)
-    clusters, planted = comb(3, 2) + comb(3, 2), comb(2, 2) + comb(4, 2)
-    chance = clusters * planted / comb(6, 2)
-    expected = (together - chance) / ((clusters + planted) / 2 - chance)
-    assert adjusted_rand(partition, concepts) == pytest.approx(expected, abs=1e-12) == pytest.approx(12 / 37)
-
-
 def test_adjusted_rand_at_its_ends() -> None:
     planted = {"ash": "1", "elm": "1", "oak": "2", "yew": "2"}
     assert adjusted_rand(SPLIT, planted) == 1.0 and adjusted_rand(OTHER, planted) < 0
@@ -86,6 +71,21 @@ def test_who_took_no_part_in_a_round_has_no_colour() -> None:
     numbers = stable_numbers(own[(own["round"] == 1) | (own["client"] != "yew")])
     assert np.isnan(numbers.loc["yew", 2]) and numbers.loc["oak", 2] == -1
     assert membership_figure(own[(own["round"] == 1) | (own["client"] != "yew")]).axes
+
+
+def colours_of(frame: pd.DataFrame) -> dict[str, tuple[float, ...]]:
+    """Client → its colour in the last round of the picture."""
+    (axes,) = membership_figure(frame).axes
+    names = [label.get_text().rpartition("│ ")[2] for label in axes.get_yticklabels()]
+    return dict(zip(names, map(tuple, axes.images[0].get_array()[:, -1].tolist()), strict=True))
+
+
+def test_a_client_keeps_its_colour_from_picture_to_picture() -> None:
+    """Of the same run a few rounds later, of another run, and with concepts, by which clients are put in order."""
+    first = colours_of(frame(ONE, SPLIT))
+    assert first["ash"] == first["elm"] != first["oak"] == first["yew"]
+    for other in (frame(ONE, SPLIT, OTHER, SPLIT, shift=1), frame(SPLIT), frame(SPLIT, concepts={"oak": "1"})):
+        assert colours_of(other) == first
 
 
 def test_the_membership_picture_names_clients_and_concepts() -> None:

@@ -1,7 +1,5 @@
 """Marks: distances against NumPy, the bound that the paper's rule has, and what is said in words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,8 +1,7 @@
 """A mixture of predictions against closed forms, expectation and maximisation, and the optimum's own proof."""
 
-from __future__ import annotations
-
 import math
+from collections import defaultdict
 from itertools import permutations
 from typing import Any
 
@@ -271,22 +270,29 @@ def test_small_clients_take_what_is_best_for_all_and_a_large_one_that_differs_le
     assert {name: own.weights for name, own in again.items()} == {name: own.weights for name, own in chosen.items()}
 
 
-def test_the_common_choice_is_the_closed_form_and_each_client_counts_alike() -> None:
-    """The sum over clients of mean losses in units of the spread of equal weights' losses, in whatever unit."""
+@pytest.mark.parametrize("bare", [False, True], ids=["", "one client has no own network"])
+def test_the_common_choice_is_the_closed_form_and_each_client_counts_alike(bare: bool) -> None:
+    """The sum over clients of mean losses in units of the spread of equal weights' losses, in whatever unit; of what
+    each client has.
+    """
     for scale in (1.0, 1000.0):
         clients = {f"kg{place}": numbers(place, 200, mine=1.0, net=0.9, ours=0.2) for place in range(2)}
         clients["g"] = numbers(7, 30, scale=scale, mine=0.2, net=0.9, ours=1.0)
-        candidates = {
-            "equal": {"mine": 1, "net": 1, "ours": 1}, "half_own": {"mine": 1, "net": 1, "ours": 2},
-            "equal without own network": {"mine": 1, "ours": 1}, "ours": {"ours": 1}, "alone": {"mine": 1, "net": 1},
-        }  # fmt: skip
-        total = dict.fromkeys(candidates, 0.0)
+        if bare:
+            clients["bare"] = numbers(8, 90, mine=0.2, ours=2.0)
+        total = defaultdict[str, float](float)
         for rows in clients.values():
-            mean = rows.loss(mixed(rows.parts, dict.fromkeys(rows.parts, 1.0)))
-            for name, weights in candidates.items():
-                total[name] += float((rows.loss(mixed(rows.parts, weights)).mean() - mean.mean()) / mean.std())
-        (common,) = {own.common for own in choose_together(clients, ["mine", "net"], math.inf, ["net"]).values()}
-        assert common == min(total, key=lambda name: total[name])
+            mean, own = rows.loss(mixed(rows.parts, dict.fromkeys(rows.parts, 1.0))), len(rows.parts) - 1
+            for name, weights in {
+                "equal": {"mine": 1, "net": 1, "ours": 1}, "half_own": {"mine": 1, "net": 1, "ours": own},
+                "ours": {"ours": 1}, "alone": {"mine": 1, "net": 1},
+                **({} if bare else {"equal without own network": {"mine": 1, "ours": 1}}),
+            }.items():  # fmt: skip
+                had = {part: weight for part, weight in weights.items() if part in rows.parts}
+                total[name] += float((rows.loss(mixed(rows.parts, had)).mean() - mean.mean()) / mean.std())
+        chosen = choose_together(clients, ["mine", "net"], math.inf, ["net"])
+        assert {own.common for own in chosen.values()} == {min(total, key=lambda name: total[name])}
+        assert all({*own.weights} <= {*clients[name].parts} for name, own in chosen.items())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Trees from sums: those of several parties are those of all rows in one place; what is told and what is not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -76,29 +74,28 @@ def test_the_sum_of_answers_is_enough_where_all_have_one_form(made: Tables, clas
     assert same(grown, grown_by(tables, classes, 5, lacks=LACKS, minimum=minimum))
 
 
-@pytest.mark.parametrize("options", [{}, {"exact": True}, {"tried": 2, "thresholds": 1}, {"thresholds": 4}], ids=str)
+EVERY = [{}, {"exact": True}, {"tried": 2, "thresholds": 1}, {"thresholds": 4}, {"classes": 0}]
+
+
+@pytest.mark.parametrize("options", EVERY, ids=str)
 def test_trees_of_several_parties_are_those_of_all_rows(made: Tables, options: dict[str, Any]) -> None:
-    together = grown_by(made, 3, 5, **options)
-    assert same(together, grown_by(pooled(made), 3, 5, **options))
-    assert same(together, grown_by(made[::-1], 3, 5, **options))
-    assert not same(together, grown_by(made, 3, 5, seed=9, **options))
-    [(x, y)] = pooled(made)
-    leaves = find_leaves(x, together.feature, together.threshold, together.child, np.arange(5))
-    for tree in range(5):  # every leaf holds the sums of the rows that end there
-        counted = np.zeros_like(together.totals)
-        np.add.at(counted, (leaves[:, tree], y), 1)
-        assert np.array_equal(counted[np.unique(leaves[:, tree])], together.totals[np.unique(leaves[:, tree])])
-
-
-def test_trees_of_numbers_are_those_of_all_rows_and_leaves_hold_their_means(made: Tables) -> None:
-    rng = np.random.default_rng(1)
-    tables = [(x, (x[:, 0] + rng.normal(size=len(x))).astype(np.float32)) for x, _ in made]
-    together = grown_by(tables, 0, 4)
-    assert same(together, grown_by(pooled(tables), 0, 4)) and same(together, grown_by(tables[::-1], 0, 4))
+    rng, options = np.random.default_rng(1), {"classes": 3, **options, "trees": 5}
+    tables = (
+        made if options["classes"] else [(x, (x[:, 0] + rng.normal(size=len(x))).astype(np.float32)) for x, _ in made]
+    )
+    together = grown_by(tables, **options)
+    assert same(together, grown_by(pooled(tables), **options))
+    assert same(together, grown_by(tables[::-1], **options))
+    assert not same(together, grown_by(tables, seed=9, **options))
     [(x, y)] = pooled(tables)
-    leaves = find_leaves(x, together.feature, together.threshold, together.child, np.arange(4))
-    way = Way(0, 4, 4)
-    _, values = finished(together, drawn.roots(8, 4), way, x, y, (), alone=False)
+    leaves = find_leaves(x, together.feature, together.threshold, together.child, np.arange(5))
+    if options["classes"]:
+        for tree in range(5):  # every leaf holds the sums of the rows that end there
+            counted = np.zeros_like(together.totals)
+            np.add.at(counted, (leaves[:, tree], y), 1)
+            assert np.array_equal(counted[np.unique(leaves[:, tree])], together.totals[np.unique(leaves[:, tree])])
+        return
+    _, values = finished(together, drawn.roots(8, 5), Way(0, 4, 4), x, y, (), alone=False)
     for leaf in np.unique(leaves[:, 1])[::9]:
         assert values[leaf, 0] == pytest.approx(y[leaves[:, 1] == leaf].mean(), abs=1 / SCALE)
     assert len(np.unique(leaves[:, 0])) > 100
