@@ -1,6 +1,7 @@
 """``fedlit check``: the page, its data, and that what it suggests can be pasted and changes what it says."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,18 @@ import yaml
 
 from fedlit.__main__ import main
 
-CONFIG = """
-seed: 1
-data:
-  source:
-    class_path: fedlit.Tables
-    init_args:
-      files: {north: north.csv, south: {path: south.csv, sep: ";"}}
-      target: outcome
-      drop: {south: [ward]}
-model:
-  client:
-    class_path: fedlit.FederatedClient
-    init_args:
-      network: {class_path: fedlit.MLP}
-"""
+SOUTH = {"path": "south.csv", "sep": ";"}
+SETTINGS: dict[str, Any] = {
+    "files": {"north": "north.csv", "south": SOUTH}, "target": "outcome", "drop": {"south": ["ward"]},
+}  # fmt: skip
+NETWORK = {"class_path": "fedlit.FederatedClient", "init_args": {"network": {"class_path": "fedlit.MLP"}}}
+
+
+def write(source: dict[str, Any], **data: Any) -> None:
+    """The configuration; a source of own tables by its settings."""
+    own = source if "class_path" in source else {"class_path": "fedlit.Tables", "init_args": source}
+    content = {"seed": 1, "data": {"source": own, **data}, "model": {"client": NETWORK}}
+    Path("mine.yaml").write_text(yaml.safe_dump(content))
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made["south"] = made["south"].rename(columns={"age": "AGE_YEARS"})
     made["north"].to_csv("north.csv", index=False)
     made["south"].to_csv("south.csv", index=False, sep=";")
-    (tmp_path / "mine.yaml").write_text(CONFIG)
+    write(SETTINGS)
     return tmp_path
 
 
@@ -64,8 +62,7 @@ def test_what_is_suggested_settles_what_was_found(tables: Path, capsys: pytest.C
     text = capsys.readouterr().out
     assert "  Write: files: {south: {rename: {AGE_YEARS: age}}}\n" in text
     assert max(map(len, text.splitlines())) <= 80
-    config = yaml.safe_load(CONFIG)
-    settings = config["data"]["source"]["init_args"]
+    settings = deepcopy(SETTINGS)
     settings["files"]["north"] = {"path": settings["files"]["north"]}
     for client, fix in [pair for note in settled for pair in note["fix"].items()]:
         for key, value in fix.items():
@@ -73,7 +70,7 @@ def test_what_is_suggested_settles_what_was_found(tables: Path, capsys: pytest.C
             (settings["files"][client] if of_file else settings.setdefault(key, {})).update(
                 {key: value} if of_file else {client: value}
             )
-    Path("mine.yaml").write_text(yaml.safe_dump(config))
+    write(settings)
     after = told(capsys)
     assert not [own for own in after["notes"] if own["fix"]]
     columns = {own["client"]: own["columns"] for own in after["clients"]}
@@ -93,14 +90,10 @@ def test_the_exit_status_is_asked_for(tables: Path, capsys: pytest.CaptureFixtur
 
 def test_sources_of_sources_are_looked_at_too(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of others than own tables columns can be left out by pattern."""
-    config = yaml.safe_load(CONFIG)
-    own = config["data"]["source"]
-    own["init_args"] |= {"files": {"north": "north.csv"}}
-    del own["init_args"]["drop"]
-    config["data"]["source"] = {"class_path": "fedlit.Partition", "init_args": {"source": own, "clients": 2}}
-    Path("mine.yaml").write_text(yaml.safe_dump(config))
+    own = {"class_path": "fedlit.Tables", "init_args": {"files": {"north": "north.csv"}, "target": "outcome"}}
+    source = {"class_path": "fedlit.Partition", "init_args": {"source": own, "clients": 2}}
+    write(source)
     assert main(["check", "--config", "mine.yaml"]) == 0
     assert "  Write: data: {columns: ['!code']}\n" in capsys.readouterr().out
-    config["data"]["columns"] = ["!code"]
-    Path("mine.yaml").write_text(yaml.safe_dump(config))
+    write(source, columns=["!code"])
     assert "leak" not in [note["kind"] for note in told(capsys)["notes"]]

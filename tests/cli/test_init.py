@@ -90,22 +90,6 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
     assert {"bare", "north", "south", "west"} <= set(scores.iloc[:, 0])
 
 
-def test_a_column_of_one_file_makes_clients(here: Path) -> None:
-    """And how a number is written is found column by column: nothing is written of the whole file."""
-    frame = site(
-        "every.csv", 5, 240,
-        hospital=lambda own, draw: draw.choice(["north", "south", "west"], len(own)),
-        outcome=lambda own, draw: own["age"] * 2.5 + draw.normal(size=len(own)),
-    )  # fmt: skip
-    frame["bmi"] = frame["bmi"].map(lambda own: f"{own:.1f}".replace(".", ","))
-    frame.to_csv("sites/every.csv", index=False, sep=";")
-    told = ["--target", "outcome", "--client-column", "hospital", "--out", "mine.yaml"]
-    assert main(["init", "sites/every.csv", *told]) == 0
-    tables = Tables(**settings("mine.yaml")).tables(seed=1)
-    assert [table.name for table in tables] == ["north", "south", "west"]
-    assert all("bmi" in table.features.select_dtypes("number") and not table.categorical for table in tables)
-
-
 def test_real_files_are_understood(here: Path, real_file: Callable[[RemoteFile], Path]) -> None:
     """Their own descriptions say what is predicted; all seven are read as one federation."""
     files = {file.path.partition("/")[2].partition(".")[0]: real_file(file) for file in Heart.known_files()}
@@ -192,14 +176,16 @@ def schools(sizes: list[int]) -> pd.DataFrame:
 
 def test_one_table_of_many_small_sites(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One table has one schema and one task; what is constant at a site and differs between sites is kept; tiny sites
-    are left out with a note; and what init writes trains with 20 rows a site.
+    are left out with a note; how a number is written is found column by column, and nothing is written of the whole
+    file; and what init writes trains with 20 rows a site.
     """
-    schools([20] * 14 + [7, 3]).to_csv("schools.csv", index=False)
+    schools([20] * 14 + [7, 3]).to_csv("schools.csv", index=False, sep=";", decimal=",")
     assert main(["init", "schools.csv", "--target", "score", "--client-column", "school"]) == 0
     own = settings("schools.yaml")
     assert own["client_column"] == "school" and own["least_rows"] == 20 and own["task"] == "regression"
     tables = Tables(**own).tables(seed=1)
-    assert len(tables) == 14 and all(list(table.features) == ["size", "iq"] for table in tables)
+    assert len(tables) == 14 and not any(table.categorical for table in tables)
+    assert all(list(table.features.select_dtypes("number")) == ["size", "iq"] for table in tables)
     assert all(table.features["size"].nunique() == 1 and table.schema == tables[0].schema for table in tables)
     notes = [note for table in tables for note in table.notes if isinstance(note, Note) and not note.column]
     kinds = sorted(note.kind for note in notes)

@@ -1,7 +1,5 @@
 """A mixture of several parts: trained on folds, tested, predicted with, killed and resumed, exported."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -9,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +57,25 @@ def trained(place: Path) -> Mixture:
     return mixture
 
 
-def test_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(trained: Mixture) -> None:
+@pytest.fixture(scope="module")
+def folder(trained: Mixture) -> Path:
     assert trained.folder is not None
+    return trained.folder
+
+
+@pytest.fixture
+def written(folder: Path) -> Iterator[Path]:
+    """What it wrote last; as it was, behind a test that alters it."""
+    path = folder / "mixture.json"
+    kept = path.read_text()
+    yield path
+    path.write_text(kept)
+
+
+def test_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(trained: Mixture, folder: Path) -> None:
     whole = load(str(trained.settings.parts["network"].config), "--seed=8")
     tables = {table.name: table for table in whole.data.tables()}
-    frame, parts = pd.read_parquet(trained.folder / "out_of_fold.parquet"), Part.of(trained.settings, trained.folder)
+    frame, parts = pd.read_parquet(folder / "out_of_fold.parquet"), Part.of(trained.settings, folder)
     for (name, client), own in frame.groupby(["part", "client"]):
         table = tables[str(client)]
         rows = table.features.index[np.concatenate([table.splits["train"], table.splits["validation"]])]
@@ -74,27 +86,26 @@ def test_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(trained: Mix
             assert not set(held["row"]) & set(dealt.features.index[dealt.splits["train"]])
 
 
-def test_the_test_is_the_average_by_hand(trained: Mixture) -> None:
-    assert trained.folder is not None
+def test_the_test_is_the_average_by_hand(trained: Mixture, folder: Path) -> None:
     results = trained.test(quiet=True)
     for table in Bundled(clients=["wine", "breast_cancer"]).tables(8):
         rows = table.features.iloc[table.splits["test"]]
         total = 0.0
-        for name, part in Part.of(trained.settings, trained.folder).items():
+        for name, part in Part.of(trained.settings, folder).items():
             for fold in (0, 1):
-                folder = part.fold(fold)  # a local baseline's arrays, or an ordinary run of fedlit
-                scorer = load_folder(folder / table.name) if name == "trees" else None
-                scorer = scorer or load_run(folder / "version_0", table.name, quiet=True)
+                own = part.fold(fold)  # a local baseline's arrays, or an ordinary run of fedlit
+                scorer = load_folder(own / table.name) if name == "trees" else None
+                scorer = scorer or load_run(own / "version_0", table.name, quiet=True)
                 total = total + scorer.predict_proba(rows).astype(np.float64) / 2 / 3
         predicted = np.array(scorer.classes_)[np.asarray(total).argmax(1)]
         accuracy = float((predicted == table.target.iloc[table.splits["test"]].to_numpy()).mean())
         assert results.scores[table.name]["accuracy"] == pytest.approx(accuracy, abs=1e-6)
-        own = trained.client(table.name).predict_proba(rows)
-        np.testing.assert_allclose(own, total, atol=1e-7)
+        found = trained.client(table.name).predict_proba(rows)
+        np.testing.assert_allclose(found, total, atol=1e-7)
         # in the same order of sums: the same bits as in the file of predictions
         frame = trained.predict(quiet=True)[table.name]
-        np.testing.assert_array_equal(frame.filter(like="probability_").to_numpy(np.float32), own)
-    written = json.loads((trained.folder / "test.json").read_text())["clients"]["wine"]["parts"]
+        np.testing.assert_array_equal(frame.filter(like="probability_").to_numpy(np.float32), found)
+    written = json.loads((folder / "test.json").read_text())["clients"]["wine"]["parts"]
     assert [own["weight"] for own in written.values()] == pytest.approx([1 / 3] * 3)
 
 
@@ -110,7 +121,7 @@ def bits(folder: Path) -> dict[str, str]:
 
 
 def test_killed_in_the_second_part_and_resumed_it_ends_with_the_same_bits(
-    trained: Mixture, place: Path, tmp_path: Path
+    folder: Path, place: Path, tmp_path: Path
 ) -> None:
     """The real command, by SIGKILL, as soon as fold 1 of the second part has a checkpoint."""
     own = settings(place, trainer={"default_root_dir": str(tmp_path)})
@@ -130,33 +141,26 @@ def test_killed_in_the_second_part_and_resumed_it_ends_with_the_same_bits(
         Mixture(own).test(quiet=True)
     resumed = Mixture(own)
     resumed.fit("last", quiet=True)
-    assert resumed.folder == begun and trained.folder is not None
+    assert resumed.folder == begun
     assert (begun / "parts/network/fold_0/DONE").stat().st_mtime_ns == before
-    assert bits(begun) == bits(trained.folder)
+    assert bits(begun) == bits(folder)
 
 
 @pytest.mark.full
-def test_two_processes_leave_what_one_leaves(trained: Mixture, place: Path, tmp_path: Path) -> None:
-    assert trained.folder is not None
+def test_two_processes_leave_what_one_leaves(folder: Path, place: Path, tmp_path: Path) -> None:
     twice = Mixture(settings(place, trainer={"default_root_dir": str(tmp_path)}, workers=2))
     twice.fit(quiet=True)
-    assert twice.folder is not None and bits(twice.folder) == bits(trained.folder)
+    assert twice.folder is not None and bits(twice.folder) == bits(folder)
 
 
-def test_other_weights_need_no_training_and_other_parts_are_refused(trained: Mixture, place: Path) -> None:
-    assert trained.folder is not None
-    path = trained.folder / "mixture.json"
-    kept = path.read_text()
-    try:
-        other = Mixture(settings(place, mixture={"weights": {"trees": 3, "network": 1, "federated": 0}}))
-        other.fit("last", quiet=True)
-        assert json.loads(path.read_text())["clients"]["wine"]["weights"] == {"trees": 0.75, "network": 0.25}
-        changed = settings(place, seed=9)
-        changed["mixture"]["parts"]["trees"] = {"go_alone": "logistic_regression"}
-        with pytest.raises(ConfigError, match=r"found changed seed, parts\.trees"):
-            Mixture(changed).fit("last", quiet=True)
-    finally:
-        path.write_text(kept)
+def test_other_weights_need_no_training_and_other_parts_are_refused(written: Path, place: Path) -> None:
+    other = Mixture(settings(place, mixture={"weights": {"trees": 3, "network": 1, "federated": 0}}))
+    other.fit("last", quiet=True)
+    assert json.loads(written.read_text())["clients"]["wine"]["weights"] == {"trees": 0.75, "network": 0.25}
+    changed = settings(place, seed=9)
+    changed["mixture"]["parts"]["trees"] = {"go_alone": "logistic_regression"}
+    with pytest.raises(ConfigError, match=r"found changed seed, parts\.trees"):
+        Mixture(changed).fit("last", quiet=True)
 
 
 def test_a_limit_of_time_leaves_out_what_it_does_not_reach(place: Path, tmp_path: Path) -> None:
@@ -172,20 +176,16 @@ def test_a_limit_of_time_leaves_out_what_it_does_not_reach(place: Path, tmp_path
     assert part.lacks == "time was up before the last epoch in 1 of 2 folds"
 
 
-def test_the_whole_mixture_is_exported_with_its_stack_and_read_again(trained: Mixture, tmp_path: Path) -> None:
-    assert trained.folder is not None
-    path, (table,) = trained.folder / "mixture.json", Bundled(clients=["wine"]).tables(8)
-    rows, kept, stack = table.features.tail(30), path.read_text(), [[0.3, 1.5], [0.0, 1.0], [-0.2, 0.8]]
+def test_the_whole_mixture_is_exported_with_its_stack_and_read_again(
+    trained: Mixture, folder: Path, written: Path, tmp_path: Path
+) -> None:
+    (table,), stack = Bundled(clients=["wine"]).tables(8), [[0.3, 1.5], [0.0, 1.0], [-0.2, 0.8]]
+    rows, content = table.features.tail(30), json.loads(written.read_text())
     corrected = on_stack("classification", trained.client("wine").predict_proba(rows).astype(float), stack)
-    content = json.loads(kept)
     content["clients"]["wine"]["stack"] = stack
-    try:
-        path.write_text(json.dumps(content))
-        made = export(trained.folder, "wine", tmp_path / "wine")
-        scorer = trained.client("wine")
-        tested = trained.predict(quiet=True)["wine"].filter(like="probability_").to_numpy()
-    finally:
-        path.write_text(kept)
+    written.write_text(json.dumps(content))
+    made, scorer = export(folder, "wine", tmp_path / "wine"), trained.client("wine")
+    tested = trained.predict(quiet=True)["wine"].filter(like="probability_").to_numpy()
     assert "Checked: on 45 test rows" in made.checked
     np.testing.assert_allclose(scorer.predict_proba(rows), corrected, atol=1e-6)
     np.testing.assert_allclose(scorer.predict_proba(table.features.iloc[table.splits["test"]]), tested, atol=1e-6)
@@ -225,16 +225,12 @@ def weighed(**weights: Any) -> Callable[[str], str]:
         (lambda text: "{}", "expected what fedlit fit writes"),
     ],
 )
-def test_an_altered_mixture_is_refused(trained: Mixture, change: Callable[[str], str], told: str) -> None:
-    assert trained.folder is not None
-    path = trained.folder / "mixture.json"
-    kept = path.read_text()
-    try:
-        path.write_text(change(kept))
-        with pytest.raises(FedlitError, match=told):
-            trained.client("wine")
-    finally:
-        path.write_text(kept)
+def test_an_altered_mixture_is_refused(
+    trained: Mixture, written: Path, change: Callable[[str], str], told: str
+) -> None:
+    written.write_text(change(written.read_text()))
+    with pytest.raises(FedlitError, match=told):
+        trained.client("wine")
 
 
 @pytest.mark.parametrize(
