@@ -1,18 +1,29 @@
 """Files that are written as a whole or not at all, and messages for failed writes.
 
 A file is first written under a temporary name, and renamed when it is complete. If the disk is full or the process
-ends, the previous file stays.
+ends, the previous file stays. An archive of tensors is a zip file whose records each have a checksum (CRC-32), which
+torch writes but does not check. A lock allows only one process at a time to write to a folder.
 """
 
 from __future__ import annotations
 
 import errno
+import io
+import json
 import os
+import shlex
 import socket
+import sys
+import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from textwrap import shorten
 from typing import IO, TYPE_CHECKING, Any
+
+from fedlit.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,3 +174,115 @@ def _lives(pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+# ---------------------------------------------------------------------- archives
+
+
+def check_archive(path: Path) -> None:
+    """Refuse an archive whose bytes have changed since it was written. It is read once, in pieces; a file that was
+    checked and has not changed is not read again.
+
+    Raises:
+        ConfigError: the archive is damaged; the message names the place.
+        FileNotFoundError: there is no such file.
+    """
+    file = path.stat()
+    if damage := _damage(path, file.st_ino, file.st_size, file.st_mtime_ns):
+        raise ConfigError(f"{path}: expected a file that fedlit wrote, found {damage}; use another one")
+
+
+@cache
+def _damage(path: Path, *_: int) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            record = archive.testzip()
+    except Exception as error:  # of damaged files zipfile raises many kinds
+        return f"a file that cannot be read: it is damaged or cut short ({error or type(error).__name__})"
+    if record is None:
+        return ""
+    return f"that the checksum of {record.partition('/')[2] or record} differs: its bytes have changed"
+
+
+def write_archive(content: Any, path: Path, before: Path | None = None) -> None:
+    """Write tensors and plain data to a temporary file and rename it, so that a killed process leaves the previous file
+    whole.
+
+    Args:
+        content: the content that ``torch.save`` writes.
+        path: the file.
+        before: the new name of the previous file, which is deleted if None.
+
+    Raises:
+        OSError: the disk is full, for example. Nothing that was written is left then.
+    """
+    import torch
+
+    torch.save(content, file := io.BytesIO())
+    write_whole({path: lambda place: place.write(file.getbuffer())}, before)
+
+
+# ---------------------------------------------------------------------- locks
+
+# The system releases a lock when its process ends in any way. The lock's file also names the process that holds the
+# lock, for messages to other processes. It is removed when the lock is released. A file that is left belongs to a
+# process that was killed, and its lock is taken over.
+
+
+@contextmanager
+def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
+    """Hold a lock inside the block.
+
+    Args:
+        path: the path of its file.
+        expected: what must not be the case, as the beginning of the error message: ``"expected no other process …"``.
+        do: what the user can do, for the error message.
+
+    Raises:
+        ConfigError: another process holds the lock (the message says which), or its folder cannot be written to.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder, exclusive(Path(folder, ".lock"), "expected nobody here", "wait"):
+        ...     try:
+        ...         exclusive(Path(folder, ".lock"), "expected nobody here", "wait").__enter__()
+        ...     except ConfigError as error:
+        ...         str(error).startswith(f"expected nobody here, found process {os.getpid()} on ")
+        True
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, timeout=0, mode=0o644, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(f"{expected}, found {_holder(path)}; {do}") from None
+    except OSError as error:
+        raise ConfigError(
+            f"{path.parent}: expected a folder that can be written to, found: {reason(error)}; {advice(error)}, or "
+            "give another one"
+        ) from error
+    held = os.stat(path)
+    words = ["fedlit", *sys.argv[1:]] if "fedlit" in sys.argv[0] else []
+    command = shorten(shlex.join(words), 120, placeholder=" …")
+    began = time.strftime("%Y-%m-%d %H:%M:%S")
+    own = {"pid": os.getpid(), "host": socket.gethostname(), "began": began, "command": command}
+    with suppress(OSError):  # a full disk does not keep it from being held
+        path.write_text(json.dumps(own), encoding="utf-8")  # the file itself: a new one would not be locked
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # another process may hold a new file, where the folder was removed meanwhile
+            if os.path.samestat(held, os.stat(path)):
+                path.unlink()
+        lock.release(force=True)
+
+
+def _holder(path: Path) -> str:
+    """Describe the process that a lock's file names. The file may be empty for a moment."""
+    try:
+        own = json.loads(path.read_text(encoding="utf-8"))
+        command = f", {own['command']}" if own["command"] else ""
+        return f"process {own['pid']} on {own['host']}{command}, since {own['began']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "one"

@@ -1,16 +1,22 @@
-"""Decides which of a client's named tensors are federated and which are private."""
+"""Decides which of a client's named tensors are federated and which are private, as a whole or slice by slice.
+
+A network's attribute ``axes`` names the slices of a tensor along one axis: the rows of an embedding by columns or
+categories, the rows of an output layer by classes. If ``exchange.by_name`` selects such a tensor, its slices are sent
+separately, as ``<tensor>[<name>]``. Each slice is then averaged over the clients that have its name, whatever else they
+have.
+"""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedlit.by_name import named_axes, slice_name
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.names import Share
 
@@ -18,6 +24,9 @@ State = Mapping[str, Tensor]
 """Named tensors: what travels."""
 
 Buffers = Literal["private", "average"]
+
+Axes = Mapping[str, tuple[int, tuple[str, ...]]]
+"""Tensor → (axis, names along it)."""
 
 
 def can_name_a_module(name: str) -> bool:
@@ -152,7 +161,7 @@ def resolve(
             (``average``) or not (``private``). Integer buffers never are.
         share: sends the names, dtypes and shapes of federated tensors to clients in other processes.
         by_name: patterns of the federated tensors that are sent slice by slice, each slice under the name of its
-            column, category or class (see :mod:`fedlit.by_name`).
+            column, category or class (see :mod:`fedlit.sharing`).
         by_rule: the ``patterns`` that the rule added; messages about these name the rule's parts.
 
     Raises:
@@ -244,3 +253,141 @@ def relative_distance(state: State, reference: State) -> Tensor | None:
     distance = torch.stack(torch._foreach_norm(torch._foreach_sub(mine, theirs))).norm()
     size = torch.stack(torch._foreach_norm(theirs)).norm()
     return torch.where(size > 0, distance / size, torch.nan)
+
+
+# ---------------------------------------------------------------------- slices
+
+
+def slice_name(tensor: str, label: str) -> str:
+    """Return the name of a slice.
+
+    Example:
+        >>> slice_name("head.weight", "Spruce")
+        'head.weight[Spruce]'
+    """
+    return f"{tensor}[{label}]"
+
+
+def named_axes(module: nn.Module) -> dict[str, tuple[int, tuple[str, ...]]]:
+    """Return the tensors in a module that name the slices along one of their axes.
+
+    Raises:
+        ConfigError: two slices of a tensor have one name, or there are more names than slices, or fewer.
+
+    Example:
+        >>> linear = nn.Linear(2, 3)
+        >>> linear.axes = {"weight": (0, ("a", "b", "c"))}
+        >>> named_axes(nn.Sequential(linear))
+        {'0.weight': (0, ('a', 'b', 'c'))}
+    """
+    found = {}
+    for path, part in module.named_modules():
+        axes: Any = getattr(part, "axes", None)
+        for tensor, (axis, labels) in axes.items() if isinstance(axes, Mapping) else ():
+            name = f"{path}.{tensor}" if path else tensor
+            size = getattr(part, tensor).shape[axis]
+            twice = [label for label, number in Counter(labels).items() if number > 1]
+            if twice or len(labels) != size:
+                wrong = f"{twice[0]!r} twice" if twice else f"{len(labels)} names"
+                raise ConfigError(
+                    f"{name}: expected {size} different names of slices along axis {axis}, found {wrong}; mend "
+                    f"{type(part).__name__}.axes, or rename the column or class"
+                )
+            found[name] = (axis, tuple(labels))
+    return found
+
+
+class Live(Mapping[str, Tensor]):
+    """Selects some of a module's tensors by name. Slices are views: what is written into them changes the module.
+
+    Args:
+        tensors: whole tensors, by name.
+        names: the names of the selected tensors or slices.
+        axes: the axis and the names of slices of each tensor that is cut.
+
+    Example:
+        >>> import torch
+        >>> weight = torch.arange(6.0).view(2, 3)
+        >>> live = Live({"head": weight}, ["head[a]", "head[c]"], {"head": (1, ("a", "b", "c"))})
+        >>> live["head[c]"].zero_()
+        tensor([0., 0.])
+        >>> weight
+        tensor([[0., 1., 0.],
+                [3., 4., 0.]])
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor] | None = None, names: Sequence[str] = (), axes: Axes | None = None
+    ) -> None:
+        self._tensors = tensors or {}
+        places = {
+            slice_name(tensor, label): (tensor, axis, place)
+            for tensor, (axis, labels) in (axes or {}).items()
+            for place, label in enumerate(labels)
+        }
+        self._slices = {name: places[name] for name in names if name not in self._tensors}
+        self._names, self._known = tuple(names), frozenset(names)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.pick(self._tensors, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def pick(self, tensors: Mapping[str, Tensor], name: str) -> Tensor:
+        """Return the tensor or slice with this name from other tensors of the same names and shapes,
+        such as gradients.
+        """
+        if name not in self._slices:
+            return tensors[name]
+        tensor, axis, place = self._slices[name]
+        return tensors[tensor].select(axis, place)
+
+    def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the named tensors and slices of other tensors, as far as they exist there. Slices are views."""
+        return {name: self.pick(tensors, name) for name in self if self.tensor_of(name) in tensors}
+
+    def is_slice(self, name: str) -> bool:
+        """Return whether a name is the name of a slice."""
+        return name in self._slices
+
+    def tensor_of(self, name: str) -> str:
+        """Return the name of the tensor that a name belongs to."""
+        return self._slices[name][0] if name in self._slices else name
+
+    def tensor(self, name: str) -> Tensor:
+        """Return a whole tensor."""
+        return self._tensors[name]
+
+    def size_of(self, tensor: str) -> int:
+        """Return the number of names that a tensor has: its number of slices if it is cut into slices,
+        otherwise one.
+        """
+        return next((self._tensors[t].shape[axis] for t, axis, _ in self._slices.values() if t == tensor), 1)
+
+    def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return named values as whole tensors. If a value is a slice, its tensor is a copy of the module's with the
+        slice put in.
+        """
+        found: dict[str, Tensor] = {}
+        for name, value in state.items():
+            if name not in self._slices:
+                found[name] = value
+                continue
+            tensor, axis, place = self._slices[name]
+            if tensor not in found:
+                found[tensor] = self._tensors[tensor].detach().clone()
+            found[tensor].select(axis, place).copy_(value)
+        return found
+
+
+def live_of(module: nn.Module, tensors: Mapping[str, Tensor], names: Sequence[str]) -> Live:
+    """Select the tensors of a module by name."""
+    sliced = any(name not in tensors for name in names)
+    return Live(tensors, names, named_axes(module) if sliced else None)

@@ -13,14 +13,13 @@ from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fedlit.by_name import Live
 from fedlit.client.hooks import settings_of, warn_of_misspelt
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 from fedlit.nn.network import Network, NetworkFactory
-from fedlit.sharing import State, select
+from fedlit.sharing import Live, State, select
 from fedlit.spec import ClientSpec
 from fedlit.tasks.base import LOSS, Score
 from fedlit.tasks.metrics import Site, SiteMetrics

@@ -11,7 +11,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from fedlit.attacks import Attack, Attackers
-from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
@@ -30,7 +29,7 @@ from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Transport
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Buffers, Sharing, State, named_tensors, resolve
+from fedlit.sharing import Buffers, Sharing, State, live_of, named_tensors, resolve
 from fedlit.spec import ClientSpec
 
 OptimizerState = Literal["keep", "reset"]
@@ -65,7 +64,7 @@ class Exchange(Callback):
             :class:`~fedlit.exchange.guard.Guard`): it is left out and named (``leave_out``, or ``true``), or named only
             (``watch``); ``false`` for no guard.
         by_name: patterns of federated tensors that are shared slice by slice: embeddings among the clients that have
-            the column or category, outputs among those that have the class (see :mod:`fedlit.by_name`). Networks that
+            the column or category, outputs among those that have the class (see :mod:`fedlit.sharing`). Networks that
             name their slices are ``fedlit.TabM``, ``GlobalLayers`` and ``MLP``; none by default.
         attacks: attacks to inject into clients, as an experiment (see :class:`fedlit.attacks.Attack`).
 

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.errors import RunError, told_as
 from fedlit.exchange.function import FederatedFunction, entering, function_of
-from fedlit.sharing import State, named_tensors
+from fedlit.sharing import State, live_of, named_tensors
 
 ROWS = 4096
 """Rows that are evaluated at once."""

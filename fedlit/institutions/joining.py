@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.files import exclusive
 from fedlit.institutions.child import Child, Gone
 from fedlit.institutions.consent import Terms, accepted, at_stake, keep, write
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, join
-from fedlit.locks import exclusive
 from fedlit.train.results import Results
 
 QUIET = 120.0

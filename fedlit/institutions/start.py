@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from fedlit.files import exclusive
 from fedlit.institutions.child import Child, Gone
 from fedlit.institutions.extra import QUIET
 from fedlit.institutions.folder import check, invite
 from fedlit.institutions.settings import CoordinatorSettings, read_coordinator
-from fedlit.locks import exclusive
 from fedlit.run.config import shown
 from fedlit.show.shown import say
 

@@ -13,8 +13,7 @@ import pandas as pd
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError, FedlitError, did_you_mean, expect
 from fedlit.exchange.exchange import Exchange
-from fedlit.files import write_frames, write_text
-from fedlit.locks import exclusive
+from fedlit.files import exclusive, write_frames, write_text
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.folders import CONFIG, FORMAT, MIXED, newest, read_mixture
 from fedlit.mixture.jobs import Tell, run_jobs

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 
 from fedlit.explain.clusters import concepts_of, stable_numbers
-from fedlit.show.canvas import canvas
+from fedlit.show.canvas import CLUSTERS, INK, PAPER, canvas
 from fedlit.show.heatmap import TEXT
-from fedlit.show.palette import CLUSTERS, INK, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from fedlit.show.canvas import canvas
-from fedlit.show.palette import INK, LINE, METHOD
+from fedlit.show.canvas import INK, LINE, METHOD, canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""Draws a table of numbers as colours."""
+"""Draws tables of numbers as colours: confusion matrices, and corrections."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlit.show.palette import text_on
+from fedlit.explain.judge import IDENTITY, Judgement
+from fedlit.show.canvas import FINDING, INK, SCALE, SIGNED_SCALE, canvas, text_on
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
+    from torch import Tensor
 
 TEXT = 9
 """Points of labels: a report shows pictures at 4/3 of their size, and no label is below 12 pixels."""
+
+_FEW = 20  # classes; beyond, numbers cannot be read and take seconds to draw
+_LEGIBLE = 900  # cells, beyond which numbers in them are left out
+_CELL = (0.48, 0.3)  # inches
 
 
 def draw_heatmap(
@@ -53,3 +60,86 @@ def draw_heatmap(
         colour = text_on(picture.cmap(picture.norm(shown[i, j])))
         axes.text(j, i, str(texts[i, j]), ha="center", va="center", fontsize=TEXT, color=colour)
     return picture
+
+
+def confusion_figure(title: str, labels: list[str], matrix: Tensor) -> Figure:
+    """Return a matplotlib figure with the shares of each true class (rows) by predicted class (columns), and the
+    counts.
+
+    Args:
+        title: the title of the picture.
+        labels: the classes.
+        matrix: (len(labels) + 1, len(labels)) counts; the last row counts labels that the client does not know, and is
+            drawn if there are any.
+    """
+    from matplotlib.colors import Normalize
+
+    rows = [*labels, "unknown"] if int(matrix[-1].sum()) else labels
+    counts = matrix[: len(rows)].cpu().numpy()
+    shares = counts / counts.sum(1, keepdims=True).clip(1)
+    few = len(labels) <= _FEW
+    with canvas(*((1.6 + 0.55 * len(labels), 1.4 + 0.5 * len(rows)) if few else (9, 9))) as figure:
+        axes = figure.add_subplot(title=title, xlabel="predicted", ylabel="true")
+        draw_heatmap(axes, shares, rows, labels, SCALE, Normalize(0, 1), counts if few else None)
+        if not few:
+            figure.set_layout_engine(None)
+            axes.set(xticks=[], yticks=[])
+    return figure
+
+
+def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> Figure:
+    """Draw clients × features, with a panel for each part of one side. Marked cells have a thin frame and findings a
+    thick orange one; the names of marked features are bold.
+
+    Args:
+        judged: the evaluated corrections.
+        side: ``input`` or ``output``.
+        title: the title above all panels.
+
+    Raises:
+        ValueError: there are no corrections on this side.
+    """
+    parts = [part for part in judged.parts if part.startswith(side)]
+    if not parts:
+        raise ValueError(f"expected corrections of the {side}s, found none")
+    rows, columns = judged.matrix(parts[0]).shape
+    longest = max(len(str(name)) for name in judged.matrix(parts[0]).columns)
+    across = rows > columns  # side by side where there are more clients than columns, else one below the other
+    panel = (max(2.4, _CELL[0] * columns + 1.8), max(1.2, _CELL[1] * rows + 0.5) + 0.09 * longest)
+    shape = (1, len(parts)) if across else (len(parts), 1)
+    with canvas(min(panel[0] * shape[1], 40), min(panel[1] * shape[0] + 0.6, 60)) as figure:
+        for axes, part in zip(figure.subplots(*shape, squeeze=False).ravel(), parts, strict=True):
+            _panel(axes, judged, part)
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _panel(axes: Axes, judged: Judgement, part: str) -> None:
+    from matplotlib.colors import Normalize
+    from matplotlib.patches import Rectangle
+
+    values, bold = judged.matrix(part), judged.matrix(part, "feature_marked")
+    centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
+    table = values.to_numpy(float) - centre
+    reach = max(float(np.nanmax(np.abs(table))), 1e-3)
+    # digits of a cell do not show so little, while colours always use their whole scale
+    little = f"\nat most {reach:.1g} from it" if reach < 0.01 else ""
+    texts = np.array([[_number(value) for value in row] for row in (table + centre).tolist()])
+    shown = texts if table.size <= _LEGIBLE else None
+    names = list(map(str, values.columns))
+    norm = Normalize(-reach, reach)
+    picture = draw_heatmap(axes, table, list(values.index), names, SIGNED_SCALE, norm, shown)
+    bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
+    bar.ax.tick_params(labelsize=TEXT)
+    ends = [-reach, 0, reach]
+    bar.set_ticks(ends, labels=[f"{value + centre:.{4 if little else 2}g}" for value in ends])
+    axes.set_title(f"{part} (none: {centre:g}){little}", fontsize=9, loc="left")
+    for label, name in zip(axes.get_xticklabels(), values.columns, strict=True):
+        label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
+    for column, colour, line in (("marked", INK, 0.8), ("finding", FINDING, 2.2)):
+        for i, j in np.argwhere(judged.matrix(part, column).fillna(False).to_numpy(bool)):
+            axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
+
+
+def _number(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}" if abs(value) < 10 else f"{value:.3g}"  # 0.00, not -0.00

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from fedlit.show.text import printable, right_aligned, terminal_width, text_table, wrap
+from fedlit.show.text import printable, terminal_width, text_table, wrap
 
 
 @dataclass(frozen=True)
@@ -32,23 +32,16 @@ class Grid:
         return text_table(self.header, self.rows, width)
 
     def html(self) -> str:
-        """Return the table as HTML. It sets no colours, so that it is readable on any background, and all cells are
-        escaped.
+        """Return the table as HTML, as a notebook shows any frame of pandas. All cells are escaped.
 
         Example:
             >>> Grid(["client", "rows"], [["<b>", "12"]]).html().count("&lt;b&gt;")
             1
         """
-        columns = [[row[place] for row in self.rows] for place in range(len(self.header))]
-        styles = [f' style="text-align: {"right" if right_aligned(own) else "left"}"' for own in columns]
-        lines = [
-            "".join(
-                f"<{tag}{style}>{html.escape(cell)}</{tag}>" for cell, style in zip(row, styles, strict=True)
-            )
-            for tag, row in (("th", self.header), *(("td", row) for row in self.rows))
-        ]  # fmt: skip
-        head, *body = (f"<tr>{line}</tr>" for line in lines)
-        return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+        import pandas as pd
+
+        with pd.option_context("display.max_colwidth", None):
+            return str(pd.DataFrame(self.rows, columns=list(self.header)).to_html(index=False, border=0))
 
 
 class Shown(ABC):

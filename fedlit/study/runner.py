@@ -13,8 +13,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fedlit.errors import ConfigError
-from fedlit.files import advice, reason
-from fedlit.locks import exclusive
+from fedlit.files import advice, exclusive, reason
 from fedlit.run.worker import Call, Pool, cores
 from fedlit.show.text import terminal_width
 from fedlit.study.choose import of_choice

@@ -12,7 +12,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from fedlit.show.palette import THEME
+from fedlit.show.canvas import THEME
 from fedlit.show.shown import Grid
 from fedlit.study.answer import Answer
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from fedlit.archives import check_archive
 from fedlit.exchange.transport import Transport
+from fedlit.files import check_archive
 
 _LISTS = ("optimizer_states", "lr_schedulers")
 _BY_NAME = ("clients", "encoders", "specs", "optimizers", "records")

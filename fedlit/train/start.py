@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fedlit.by_name import Live, live_of, named_axes, slice_name
 from fedlit.client import FederatedClient, call_hook
 from fedlit.errors import ConfigError
-from fedlit.sharing import Buffers, named_tensors, offer
+from fedlit.sharing import Buffers, Live, live_of, named_axes, named_tensors, offer, slice_name
 from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
 from fedlit.train.manifest import Manifest, read_checkpoint

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlit.run.plan import Plan
-from fedlit.show.confusion import confusion_figure
+from fedlit.show.heatmap import confusion_figure
 from fedlit.show.shown import Grid, for_terminal
 from fedlit.show.text import Verbatim, definitions, terminal_width, text_table, wrap
 from fedlit.train.results import Results

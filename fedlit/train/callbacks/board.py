@@ -10,7 +10,7 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 
 from fedlit.data.table import Split
-from fedlit.show.confusion import confusion_figure
+from fedlit.show.heatmap import confusion_figure
 from fedlit.train.logger import boards, log_hyperparams, log_scalars, spared_logger
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results

@@ -12,11 +12,10 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
-from fedlit.archives import write_archive
 from fedlit.client.client import main_score
 from fedlit.errors import ConfigError, RunError, did_you_mean
 from fedlit.exchange.transport import Transport
-from fedlit.files import advice, reason
+from fedlit.files import advice, reason, write_archive
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import LOSS, Score, by_name
 from fedlit.train.loop import FederatedLoop

@@ -15,7 +15,7 @@ from fedlit.explain.effects import effects_frame
 from fedlit.explain.judge import corrections_frame, judge
 from fedlit.files import read_named, write_text
 from fedlit.show.clusters import membership_figure
-from fedlit.show.corrections import heatmap_figure
+from fedlit.show.heatmap import heatmap_figure
 from fedlit.train.logger import boards
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.whole import spared
