@@ -67,7 +67,7 @@ class InTheWay(Callback):
 def copies(folder: Path) -> None:
     """A copy of a run, then ranks that ask for different things."""
     run = trained(folder, loop={"engine": "plain"}, callbacks=[Remembers()], epochs=1)
-    again = run.with_seed(9)
+    again = run.with_fold(0, "again")
     assert again.exchange.transport is run.exchange.transport
     again.fit(quiet=True)
     print("fitted again", flush=True)

@@ -17,6 +17,7 @@ from fedlit.exchange.place import refuse_ranks
 from fedlit.mixture.settings import has_mixture
 from fedlit.run.arguments import Command, pairs_of, read, title
 from fedlit.run.catalogue import FLAG as METHOD
+from fedlit.run.keys import help_of
 from fedlit.show.shown import for_terminal, say
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def _run(command: Command, *typed: str) -> None:
         name = made.settings.name
     else:
         asked = read(command, words)  # what is not there is said before torch is imported
+        if asked.topic is not None:
+            print(help_of(command, asked.topic))
+            return
         if sys.stderr.isatty() and command in ("fit", "describe") and not asked.help:
             say(f"Reading {', '.join(map(str, asked.configs))}")
         from fedlit.run.load import parse

@@ -33,8 +33,8 @@ _KINDS = {
     "trainer": ("callbacks",),
 }
 """Group of keys → kinds of classes that its keys take."""
-_CLASSES = ("callbacks", "logger", "plugins", "profiler", "strategy")
-"""Keys of the trainer where text may mean a class."""
+_CLASSES = tuple(f"trainer.{key}" for key in ("callbacks", "logger", "plugins", "profiler", "strategy"))
+"""Keys where text may mean a class, such as ``logger: CSVLogger``."""
 _USUAL: tuple[Any, ...] = (None, "auto", [], True, False, 1)
 _PLACES = ("trainer.default_root_dir", "trainer.logger", "trainer.profiler", "model.start", "model.start.checkpoint")
 """Keys that may name places of the machine on which a run was made."""
@@ -46,6 +46,11 @@ _NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_
 def _list() -> dict[str, frozenset[str]]:
     text = Path(__file__).with_name("allowed.json").read_text(encoding="utf-8")
     return {kind: frozenset(names) for kind, names in json.loads(text).items()}
+
+
+def all_classes() -> set[str]:
+    """Return the paths of all classes on the list."""
+    return {path for paths in _list().values() for path in paths}
 
 
 def allowed(path: Any, group: str) -> bool:
@@ -83,13 +88,14 @@ def check_allowed(content: Mapping[str, Any], where: str, own: Collection[str] =
 
 def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool = True) -> None:
     group = key.partition(".")[0]
+    named = isinstance(tree, Mapping) and "class_path" in tree
+    if key in _CLASSES and not named and not isinstance(tree, list) and tree not in _USUAL:
+        _refuse(key, tree, where)
     if isinstance(tree, Mapping):
-        if plain or "class_path" in tree:
+        if plain or named:
             for name in tree:
                 if not str(name).isidentifier():  # "callbacks+" and "callbacks.init_args" would mean what stands inside
                     _refuse(key or str(name), name, where, "plain keys, each in its own mapping")
-        if key == "trainer":
-            _check_trainer(tree, where)
         for name, value in tree.items():
             if name == "class_path":
                 if not allowed(value, group) and str(value) not in own:
@@ -102,15 +108,6 @@ def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool
             _check(item, key, where, own, plain=False)
     elif isinstance(tree, str) and key not in _NAMES and tree not in own:
         _check_text(tree, key, where)
-
-
-def _check_trainer(tree: Mapping[str, Any], where: str) -> None:
-    """Refuse values that mean a class without ``class_path``, such as ``logger: CSVLogger``."""
-    for key in _CLASSES:
-        value = tree.get(key)
-        for item in value if isinstance(value, list) else [value]:
-            if item not in _USUAL and not (isinstance(item, Mapping) and "class_path" in item):
-                _refuse(f"trainer.{key}", item, where)
 
 
 def _check_text(text: str, key: str, where: str) -> None:
@@ -240,7 +237,7 @@ def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[No
             import_path_denylist=["*", "fedlit.run", "fedlit.cli", "fedlit.institutions", "fedlit.study"],
             import_path_allowlist=[
                 "fedlit", "torch.nn", "torch.optim",
-                *(name for names in _list().values() for name in names), *mine,
+                *all_classes(), *mine,
             ],
         )  # fmt: skip
         yield

@@ -17,7 +17,7 @@ from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN
 from fedlit.run.config import METHODS, find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
-from fedlit.run.keys import GROUPS, check_classes, check_file, check_key
+from fedlit.run.keys import GROUPS, check_file, check_key
 from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
 
@@ -57,6 +57,11 @@ class Asked:
     def content(self) -> dict[str, Any]:
         """The whole configuration, as the parser gets it."""
         return laid([DEFAULTS, *self.layers])
+
+    @property
+    def topic(self) -> str | None:
+        """The word after ``--help``; None if nobody asked for help about keys."""
+        return next((word for flag, word in self.help.items() if flag in ("-h", "--help")), None)
 
     @property
     def own(self) -> list[Path]:
@@ -120,8 +125,8 @@ def read(
         trusted: files of the user from which it was made; what they name is allowed.
 
     Raises:
-        ConfigError: an error that can be found without building a run: in files, keys, classes of fedlit, or
-            checkpoints that do not exist.
+        ConfigError: an error that can be found without building a run: in files, keys, or checkpoints that do not
+            exist.
 
     Example:
         >>> read("describe", ["--config", "quickstart"], overrides={"seed": 3}).content["seed"]
@@ -249,12 +254,11 @@ def pairs_of(typed: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _check_typed(layer: Layer, files: Sequence[Layer]) -> None:
-    """Refuse an unknown key or class. The message suggests similar keys, including those of the files' classes."""
+    """Refuse an unknown key. The message suggests similar keys, including those of the files' classes."""
     ((key, value),) = layer.values.items()
     check_key(key, also=[own.replace(".init_args", "") for file in files for own, _ in flatten(dict(file.values))])
     if key in GROUPS and not isinstance(value, Mapping):
         raise ConfigError(f"--{key}: expected its keys, such as --{key}.{GROUPS[key][0]}, found {value!r} for all")
-    check_classes(key, value)
 
 
 def check_format(command: str, style: str) -> None:

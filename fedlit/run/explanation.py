@@ -19,8 +19,8 @@ from fedlit.explain.words import ABOUT
 from fedlit.files import read_named, write_frames, write_text
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
-from fedlit.show.corrections import heatmap_figure
 from fedlit.show.effects import caterpillar_figure, forest_figure
+from fedlit.show.heatmap import heatmap_figure
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more
 

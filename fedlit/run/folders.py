@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from fedlit.archives import check_archive
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.files import advice, clear_partials, reason, write_text
-from fedlit.locks import exclusive
+from fedlit.files import advice, check_archive, clear_partials, exclusive, reason, write_text
 from fedlit.show.shown import say
 from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS
 

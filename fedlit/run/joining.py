@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,9 @@ class Joining:
     clients: list[str]
     federated: bool
     notes: list[str]
-    _settings: _Settings = field(repr=False)
+    _layers: Callable[[Settings], list[Layer]] = field(repr=False)
+    _files: list[Path] = field(repr=False)
+    _both: Settings = field(repr=False)
     _newcomer: Settings = field(repr=False)
     _start: Settings = field(repr=False)
 
@@ -56,52 +58,23 @@ class Joining:
 
     def joined(self, *more: str) -> Run:
         """Return the newcomer's untrained run. ``more`` are further keys, written as on the command line."""
-        own, theirs = self._settings.source, self._settings.run["data"]["source"]
-        both = {"data.source": _together((theirs, None), (own, [self.client]))}
-        over = {**(both if self.federated else self._newcomer), "model.start": self._start}
-        return self._settings.parse(self.name, over, more, exchange=self.federated)
+        over = {**(self._both if self.federated else self._newcomer), "model.start": self._start}
+        return _built(self.name, [*self._layers(over), *layers_of(more)], self._files, exchange=self.federated)
 
     def alone(self) -> Run:
         """Return the run of the same network on the newcomer's rows, from random initial values, without exchange."""
-        return self._settings.parse(f"{self.name}-alone", self._newcomer)
+        return _built(f"{self.name}-alone", self._layers(self._newcomer), self._files)
 
 
-@dataclass
-class _Settings:
-    """The settings of a run, and the newcomer's changes to them.
-
-    Attributes:
-        run: the settings of the run that is joined.
-        source: the source of the newcomer.
-        own: the rest of the newcomer's configuration.
-        typed: the typed keys.
-        files: the files of these configurations, the run's first.
-    """
-
-    run: Settings
-    source: Any
-    own: Settings
-    typed: list[Layer]
-    files: list[Path]
-
-    def parse(self, name: str, over: Settings, more: Sequence[str] = (), *, exchange: bool = False) -> Run:
-        """Build a run from the run's settings, with ``over``, the newcomer's settings and ``more`` laid over them in
-        this order.
-        """
-        data = {key: value for key, value in self.run["data"].items() if key != "source"}  # replaced, not merged
+def _built(name: str, layers: list[Layer], files: list[Path], *, exchange: bool = False) -> Run:
+    """Build a run of some layers, of which the first is the run's that is joined."""
+    if not exchange:
         layers = [
-            Layer({**self.run, "data": data}, f"{shown(self.files[0])}: ", own=False),
-            Layer(over, f"{shown(self.files[-1])}: "),
-            Layer(self.own, f"{shown(self.files[-1])}: "),
-            *self.typed,
-            *layers_of(more),
+            layer._replace(values={key: own for key, own in layer.values.items() if key.split(".")[0] != "exchange"})
+            for layer in layers
         ]
-        if not exchange:
-            for place, layer in enumerate(layers):
-                kept = {key: own for key, own in layer.values.items() if key.partition(".")[0] != "exchange"}
-                layers[place] = layer._replace(values=kept)
-            layers.append(Layer({"exchange.federated": []}))
-        return parse(Asked("fit", layers, name, self.files, tuple(self.files[:1])))[0]
+        layers.append(Layer({"exchange.federated": []}))
+    return parse(Asked("fit", layers, name, files, tuple(files[:1])))[0]
 
 
 def prepare(
@@ -160,11 +133,17 @@ def prepare(
     if unused and not federated:
         notes.append(f"without effect: {shorten(unused)}; nothing is exchanged with a frozen core")
     start = {"checkpoint": str(path.absolute()), **_core(settings), "frozen": not federated}
-    whole = _Settings(settings, source, own, layers, files)
-    table = _table(whole.parse("add-client", _for_newcomer(settings, source)).data, client, clients)
+
+    def laid_over(over: Settings) -> list[Layer]:
+        below = {**settings, "data": {key: value for key, value in settings["data"].items() if key != "source"}}
+        above = [Layer(values, f"{shown(files[-1])}: ") for values in (over, own)]
+        return [Layer(below, f"{shown(saved)}: ", own=False), *above, *layers]  # a source is replaced, not merged
+
+    table = _table(_built("add-client", laid_over(_for_newcomer(settings, source)), files).data, client, clients)
     chosen = source if client is None else _together((source, [client]))
     newcomer = _for_newcomer(settings, chosen, table, notes if not federated else [])
-    return Joining(folder, path, table.name, table, clients, federated, notes, whole, newcomer, start)
+    both = {"data.source": _together((settings["data"]["source"], None), (source, [table.name]))}
+    return Joining(folder, path, table.name, table, clients, federated, notes, laid_over, files, both, newcomer, start)
 
 
 def _core(settings: Settings) -> Settings:

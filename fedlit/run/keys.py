@@ -1,4 +1,5 @@
-"""The keys of a configuration. Misspelt keys are reported before torch is imported, which takes seconds.
+"""The keys of a configuration: what ``fedlit fit --help`` prints, and errors that can be found by keys alone. Neither
+imports torch, which takes seconds.
 
 ``keys.json`` is generated from the parser that Lightning and fedlit's classes make; a test compares the two. What a
 class takes (``model.optimizer.lr``) is not there: it depends on the class.
@@ -12,32 +13,29 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import fedlit
 from fedlit.errors import ConfigError, closest, did_you_mean
+from fedlit.show.text import definitions
 
-FILE = Path(__file__).with_suffix(".json")
-"""What :func:`fedlit.run.load.keys_of_parser` gave."""
+KEYS: dict[str, list[str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+"""Key → its type, its default and its meaning, in Markdown, in the order of the parser."""
 
-_KEYS: dict[str, list[str]] = json.loads(FILE.read_text(encoding="utf-8"))
-
-SINGLE = tuple(_KEYS[""])
+SINGLE = tuple(key for key in KEYS if "." not in key)
 """Keys that have no group."""
 
-GROUPS = {group: tuple(names) for group, names in _KEYS.items() if group}
+GROUPS = {
+    group: tuple(key.partition(".")[2] for key in KEYS if key.startswith(f"{group}."))
+    for group in dict.fromkeys(key.partition(".")[0] for key in KEYS if "." in key)
+}
 """Group → its keys."""
 
 _ONLY_TYPED = ("config", "method", "help", "print_config")
-
-
-def _known() -> list[str]:
-    return [*SINGLE, *(f"{group}.{name}" for group, names in GROUPS.items() for name in names)]
 
 
 def _hint(key: str, also: Iterable[str], dashes: str) -> str:
     """Return a hint at the intended key: one with this name in another group, one with similar spelling, or one with a
     similar name.
     """
-    known = list(dict.fromkeys([*_known(), *also]))
+    known = list(dict.fromkeys([*KEYS, *also]))
     leaf = key.rpartition(".")[2]
     same = [f"{dashes + other!r}" for other in known if other.rpartition(".")[2] == leaf]
     if same:
@@ -85,36 +83,11 @@ def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
     )
 
 
-def check_classes(key: str, value: Any, where: str = "") -> None:
-    """Refuse a class that fedlit does not have, in the text of a key or in a ``class_path`` inside its value. Other
-    text inside may be any name, and is left to the parser.
-
-    Args:
-        key: the key of the value.
-        value: text such as ``fedlit.FedProx``, or a value that may contain it; classes of other packages pass.
-        where: the file of the value; empty for the command line.
-
-    Raises:
-        ConfigError: the class does not exist; the message suggests a similar one.
-    """
-    if isinstance(value, Mapping):
-        for name, own in value.items():
-            if name == "class_path" or not isinstance(own, str):
-                check_classes(key if name in ("class_path", "init_args") else f"{key}.{name}".strip("."), own, where)
-    elif isinstance(value, list):
-        for own in value:
-            if not isinstance(own, str):
-                check_classes(key, own, where)
-    elif isinstance(value, str) and re.fullmatch(r"fedlit\.[A-Z]\w*", value) and value[7:] not in dir(fedlit):
-        hint = did_you_mean(value[7:], [own for own in dir(fedlit) if own[0].isupper()], "fedlit.")
-        raise ConfigError(f"{_shown(key, where)}: expected a class, found {value}, which fedlit does not have.{hint}")
-
-
 def check_file(content: Mapping[Any, Any], where: str) -> None:
     """Refuse errors in a configuration that can be found without building it.
 
     Raises:
-        ConfigError: a key or a class of fedlit does not exist, the file is a study, or a group has no keys.
+        ConfigError: a key does not exist, the file is a study, or a group has no keys.
     """
     if "methods" in content and not set(content) & set(GROUPS):
         raise ConfigError(
@@ -126,4 +99,74 @@ def check_file(content: Mapping[Any, Any], where: str) -> None:
         names = [f"{key}.{name}" for name in value] if key in GROUPS and value else [str(key)]
         for name in names:
             check_key(name, where)
-    check_classes("", content, where)
+
+
+# ---------------------------------------------------------------------- help
+
+_RUN = ("name", "seed", "trainer.default_root_dir", "trainer.accelerator")
+_TABLES = ("data.source", "data.batches", "data.align", "model.client", "exchange.federated", "exchange.every")
+SHOWN: dict[str, tuple[str, ...]] = {
+    "fit": (
+        *_RUN, "ckpt_path", *_TABLES, "model.optimizer", "exchange.rule", "checkpoint.best",
+        "board.clients", "trainer.max_epochs", "trainer.precision",
+    ),
+    "describe": ("format", "seed", *_TABLES),
+    "validate": ("ckpt_path", *_RUN),
+    "test": ("ckpt_path", *_RUN),
+    "predict": ("ckpt_path", "format", "data.predict", *_RUN),
+}  # fmt: skip
+"""Command → the keys that its help explains; ``--help all`` explains the others, too."""
+_ABOUT = {
+    "fit": "Train the federation of a configuration; --all shows every score at the end.",
+    "validate": "Score the validation split of a trained run; --all shows every score.",
+    "test": "Score the test split of a trained run; --all shows every score.",
+    "predict": "Write each client's predictions for a split of its table.\n"
+    "New rows: fedlit predict --run RUN --client NAME --data FILE\n"
+    "The options for new rows: fedlit predict --run RUN --help",
+    "describe": "Show the plan: rows, parameters, what is sent. Trains nothing.",
+}
+_MORE = {
+    "--help all": "all keys, with those of Lightning's Trainer",
+    "--help data": f"those of a group: {', '.join(GROUPS)}",
+    "--help data.batches": "one key",
+    "--data.source.help fedlit.Tables": "what a class takes",
+    "--config NAME --method METHOD": "with a method that fedlit methods lists",
+    "--config NAME --print_config": "all keys with their values",
+}
+
+
+def help_of(command: str, topic: str) -> str:
+    """Return the help of a command, of a group of keys, or of a key.
+
+    Args:
+        command: one of :data:`SHOWN`.
+        topic: empty, ``all``, a group or a key.
+
+    Raises:
+        ConfigError: there is no such topic.
+    """
+    shown = (
+        SHOWN[command] if not topic else [key for key in KEYS if topic == "all" or f"{key}.".startswith(f"{topic}.")]
+    )
+    if not shown:
+        raise ConfigError(
+            f"fedlit {command} --help: expected all, a group ({', '.join(GROUPS)}) or a key, found {topic!r}."
+            + did_you_mean(topic, [*GROUPS, *KEYS, "all"])
+        )
+    lines = [f"usage: fedlit {command} --config NAME [--KEY VALUE ...]", "", _ABOUT[command]]
+    for group in ("", *GROUPS):
+        own = [key for key in KEYS if key in shown and key.rpartition(".")[0] == group]
+        if own:
+            lines += ["", f"{group or 'The run'}:", definitions((f"--{key}", _told(*KEYS[key])) for key in own)]
+    more = definitions((f"fedlit {command} {flags}", about) for flags, about in _MORE.items())
+    return "\n".join([*lines, "", "More:", more])
+
+
+def _told(kind: str, default: str, about: str) -> str:
+    return plain(f"{about} ({kind}; default: {default})")
+
+
+def plain(text: str) -> str:
+    """Return the text of docstrings without markup."""
+    text = re.sub(r":(?:\w+:)?\w+:`(?:~(?:[\w.]+\.)?)?([^`<]+?)(?:\s*<[^>]*>)?`", r"\1", text)
+    return re.sub(r"(`{1,2})([^`]+)\1", r"\2", text)

@@ -17,7 +17,7 @@ Given = Mapping[str, tuple[Any, str]]
 """Full key → its value, and the key as a message shows it: with two dashes, or with its file."""
 
 _CLASS = re.compile(r"([A-Za-z_]\w*\.)*[A-Z]\w*")
-_SPEC = ("class_path", "init_args", "dict_kwargs")
+_SPEC = ("class_path", "init_args")
 _RESET = ("model.optimizer", "model.scheduler")
 """Of another class, these start from that class's own defaults: SGD would inherit the weight decay of AdamW."""
 
@@ -98,17 +98,13 @@ def _over(base: Any, over: Any, key: str) -> Any:
         return over
     old, new = _named(base), _named(over)
     same = not new or new.rpartition(".")[2] == old.rpartition(".")[2]
-    before, after = _spec(base), _spec(over)
-    args = before["init_args"] if same else _still_taken(before["init_args"], new, key)
-    args = dict(args)
-    for name, value in after["init_args"].items():
+    args = dict(_args(base) if same else _still_taken(_args(base), new, key))
+    for name, value in _args(over).items():
         args[name] = _over(args.get(name), value, f"{key}.{name}")
-    more = {**(before["dict_kwargs"] if same else {}), **after["dict_kwargs"]}
-    if isinstance(over, str) and not args and not more:
+    if isinstance(over, str) and not args:
         return over
-    made = {"class_path": new or old, "init_args": args, **({"dict_kwargs": more} if more else {})}
     wrong = {name: own for name, own in over.items() if name not in _SPEC} if new and isinstance(over, Mapping) else {}
-    return {**made, **wrong}  # which the parser refuses
+    return {"class_path": new or old, "init_args": args, **wrong}  # which the parser refuses
 
 
 def _named(value: Any) -> str:
@@ -117,14 +113,10 @@ def _named(value: Any) -> str:
     return found if isinstance(found, str) and (_CLASS.fullmatch(found) or isinstance(value, Mapping)) else ""
 
 
-def _spec(value: Any) -> dict[str, dict[str, Any]]:
+def _args(value: Any) -> Mapping[str, Any]:
     content = value if isinstance(value, Mapping) else {}
-    plain = not set(content) & set(_SPEC)
-    args = content if plain else content.get("init_args")
-    return {
-        "init_args": dict(args) if isinstance(args, Mapping) else {},
-        "dict_kwargs": dict(content.get("dict_kwargs") or {}) if not plain else {},
-    }
+    args = content.get("init_args") if set(content) & set(_SPEC) else content
+    return args if isinstance(args, Mapping) else {}
 
 
 def _still_taken(args: Mapping[str, Any], path: str, key: str) -> Mapping[str, Any]:
@@ -136,11 +128,11 @@ def _still_taken(args: Mapping[str, Any], path: str, key: str) -> Mapping[str, A
 
 def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) -> Any:
     """Keep the given learning rate if a method asks for an optimizer that is already configured."""
-    before, after = (made.get(group) or {}).get(name), dict(_spec(value)["init_args"])
-    given = f"{group}.{name}" in _RESET and "lr" in _spec(before)["init_args"]
+    before = (made.get(group) or {}).get(name)
+    given = f"{group}.{name}" in _RESET and "lr" in _args(before)
     if not given or _named(before).rpartition(".")[2] != _named(value).rpartition(".")[2]:
         return value
-    return {**value, "init_args": {key: own for key, own in after.items() if key != "lr"}}
+    return {**value, "init_args": {key: own for key, own in _args(value).items() if key != "lr"}}
 
 
 @cache

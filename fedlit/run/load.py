@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout, suppress
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.run.allowed import only_allowed, trusted
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
 from fedlit.run.folders import CONFIG
-from fedlit.run.help import print_help
-from fedlit.run.layers import given_in
-from fedlit.run.loggers import RunTrainer
+from fedlit.run.keys import plain
+from fedlit.run.layers import Given, given_in
 from fedlit.run.messages import why_refused
 from fedlit.run.run import Run
+from fedlit.run.trainer import RunTrainer
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
@@ -59,17 +60,6 @@ def _parser() -> LightningArgumentParser:
     parser.link_arguments("seed", "model.seed")
     parser.link_arguments("seed", "data.seed")
     return parser
-
-
-def keys_of_parser() -> dict[str, list[str]]:
-    """Map each group to its keys, as the parser has them. Keys without a group are listed under the empty name.
-
-    After a change of keys write them anew, in ``fedlit/run/keys.json``:
-    ``python -c "import json; from fedlit.run.load import keys_of_parser; print(json.dumps(keys_of_parser()))"``
-    """
-    keys = _parser().get_defaults(skip_validation=True).as_dict()
-    groups = {group: sorted(own) for group, own in sorted(keys.items()) if isinstance(own, dict)}
-    return {"": sorted(set(keys) - set(groups)), **groups}
 
 
 def load(
@@ -135,14 +125,22 @@ def parse(asked: Asked) -> tuple[Run, Any]:
     folders = [path.parent for path in asked.foreign]
     with only_allowed(asked.words, folders) if asked.foreign else nullcontext():
         parser, given = _parser(), given_in(asked.layers)
-        if asked.help and "--print_config" not in asked.help:
-            print_help(parser, asked.command, asked.help)
-        with told_as(lambda error: why_refused(error, given)):
+        for flag in asked.help:
+            if flag != "--print_config":  # such as --data.source.help CLASS
+                with redirect_stdout(StringIO()) as text, suppress(SystemExit), _explained({}):
+                    parser.parse_args([f"{flag}={asked.help[flag]}" if asked.help[flag] else flag])
+                print(plain(text.getvalue().partition("\n\n")[2]))
+                raise SystemExit(0)
+        with _explained(given):
             config = parser.parse_object(asked.content)
         if asked.help:
             print(parser.dump(config, skip_link_targets=True))
             raise SystemExit(0)
         return _made(asked, parser, config), config
+
+
+def _explained(given: Given) -> AbstractContextManager[None]:
+    return told_as(lambda error: why_refused(error, given))
 
 
 def _made(asked: Asked, parser: LightningArgumentParser, config: Any) -> Run:
@@ -153,7 +151,7 @@ def _made(asked: Asked, parser: LightningArgumentParser, config: Any) -> Run:
     text = parser.dump(settings, skip_link_targets=True, skip_unset=False, skip_validation=True)
     if asked.configs:
         text = f"{made_from(asked.configs)}\n{text}"
-    with told_as(lambda error: why_refused(error, given_in(asked.layers))):
+    with _explained(given_in(asked.layers)):
         ready = parser.instantiate(config)
     trainer = {key: value for key, value in vars(ready.trainer).items() if value is not None}
     return Run(

@@ -14,8 +14,8 @@ from pathlib import Path
 from pydoc import ErrorDuringImport
 from typing import Any
 
-import fedlit
-from fedlit.errors import ConfigError, FedlitError, described, did_you_mean
+from fedlit.errors import ConfigError, FedlitError, closest, described, did_you_mean
+from fedlit.run.allowed import all_classes
 from fedlit.run.config import shown
 from fedlit.run.layers import Given, Layer, find_class, given_in, parameters_of
 
@@ -95,7 +95,7 @@ def _in_one_line(key: str, message: str, given: Given) -> str:
     value = given[key][0] if key in given else (values or [""])[0]
     if option := re.search(r"Option '([^']+)' is not accepted", text):
         named = re.search(r"class_path[' =]+([\w.]+)", text)
-        taken = parameters_of(value) or parameters_of(named and named[1]) or []
+        taken = parameters_of(str(value)) or parameters_of(named and named[1]) or []
         key, value, reasons = _full(f"{key}.{option[1]}", given), option[1], ["expected one of " + ", ".join(taken)]
         hint = did_you_mean(option[1].partition(".")[0], taken)
     else:
@@ -111,23 +111,16 @@ def _in_one_line(key: str, message: str, given: Given) -> str:
 
 
 def _hint(value: str, reasons: str) -> str:
-    """Return a hint at what may have been meant: one of the choices, a class with a similar name, or a list."""
+    """Return a hint at what may have been meant: one of the choices, a list, or a class with a similar name."""
     choices = re.findall(r"'([\w.-]+)'", "".join(re.findall(r"Literal\[.*?\]", reasons)))
-    home, _, name = value.rpartition(".")
-    if hint := did_you_mean(value, choices):
-        return hint
-    if lacking := sorted(getattr(find_class(value), "__abstractmethods__", ())):
-        return f" It lacks {', '.join(lacking)}"
     if "'list'" in reasons and re.fullmatch(r"[a-z_\d.*]+", value):
         return f" Did you mean [{value}]?"
+    home, _, name = value.rpartition(".")
     if not re.fullmatch(r"[A-Z]\w*", name) or home not in ("", "torch.optim"):
-        return ""
-    from lightning.pytorch import callbacks, loggers
-    from torch import optim
-
-    if home:
-        return did_you_mean(name, dir(optim), "torch.optim.")
-    return did_you_mean(name, [*callbacks.__all__, *loggers.__all__]) or did_you_mean(name, dir(fedlit), "fedlit.")
+        return did_you_mean(value, choices)
+    classes = {path.rpartition(".")[2]: path for path in sorted(all_classes(), key=len, reverse=True)}
+    near = closest(name, classes)
+    return f" Did you mean {classes[near]!r}?" if near else ""
 
 
 def _full(key: str, given: Given) -> str:

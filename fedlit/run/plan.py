@@ -32,7 +32,9 @@ _GUARDS = {
 _UNGUARDED = {
     "off": "exchange.guard is off: one client's numbers can ruin all; leave_out would protect the others",
     "watch": "exchange.guard: watch names clients and protects nobody; leave_out would",
+    "answers": "the guard checks tensors, and this method exchanges none: clients' answers to the rule are not checked",
 }
+_SETTINGS = ("every", "rate", "buffers", "optimizer_state", "participation", "minimum")
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,13 +59,7 @@ class Plan(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, as ``fedlit describe --format json`` prints it."""
-        return {
-            "clients": self.clients,
-            "before": list(self.before),
-            "exchange": self.exchange,
-            "optimizer": dict(self.optimizer),
-            "notes": list(self.notes),
-        }
+        return vars(self) | {"before": list(self.before), "notes": list(self.notes)}
 
     def _rows(self) -> list[list[str]]:
         numbers = ("parameters", "federated", "bytes_per_exchange")
@@ -157,21 +153,16 @@ def make_plan(federation: Federation) -> Plan:
     told = federation.group.gather("the plan", [own, _facts(federation), federation.notes])
     clients = {name: described for one in told for name, described in one[0].items()}
     facts = {name: about for one in told for name, about in one[1].items()}
-    more = {"sends": exchange.rule.sends, "promise": exchange.remark, "by_questions": exchange.rule.facts.by_questions}
     guard = exchange.guard.mode if exchange.guard is not None else "off"
     remarks = dict[str, list[str]]()
     for name, about in facts.items():
         for remark in about["remarks"]:
             remarks.setdefault(remark, []).append(name)
-    unguarded = [_UNGUARDED[guard]] if exchange.federated and len(clients) > 1 and guard in _UNGUARDED else []
-    if exchange.on and not exchange.federated and len(clients) > 1:
-        unguarded = [
-            "the guard checks tensors, and this method exchanges none: clients' answers to the rule are not checked"
-        ]
+    unguarded = _UNGUARDED.get(guard if exchange.federated else "answers", "")
     notes = (
         *exchange.attackers.told,
         *_heads_of_different_classes(facts, exchange.sharing),
-        *unguarded,
+        *([unguarded] if unguarded and exchange.on and len(clients) > 1 else []),
         *federation.personal.told,
         *(f"{shorten(names)}: {remark}" for remark, names in remarks.items()),
         *_inputs_that_differ(federation, facts),
@@ -179,18 +170,18 @@ def make_plan(federation: Federation) -> Plan:
         *(note for one in told for note in one[2]),
         *federation.data.notes,
     )
+    more = {
+        "asks": exchange.rule.asks,
+        "sends": exchange.rule.sends,
+        "promise": exchange.remark,
+        "by_questions": exchange.rule.facts.by_questions,
+    }
     settings = {
         "patterns": exchange.federated,
         "federated": exchange.sharing.all_names,
-        "every": exchange.every,
         "rule": _shown(exchange.rule),
-        "asks": exchange.rule.asks,
         **{key: value for key, value in more.items() if value},
-        "rate": exchange.rate,
-        "buffers": exchange.buffers,
-        "optimizer_state": exchange.optimizer_state,
-        "participation": exchange.participation,
-        "minimum": exchange.minimum,
+        **{key: getattr(exchange, key) for key in _SETTINGS},
         "guard": guard,
     }
     return Plan(clients, settings, notes, tuple(federation.data.told_before), _optimizer(federation.training.optimizer))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from copy import copy, deepcopy
@@ -14,12 +13,11 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, RunError, did_you_mean
+from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
 from fedlit.exchange.place import find_place
@@ -29,14 +27,14 @@ from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.config import flatten, listed
 from fedlit.run.folders import begin, check_name, new_folder, to_resume, to_score, writing
 from fedlit.run.layers import Layer, laid
-from fedlit.run.loggers import make_loggers
-from fedlit.run.opening import opening
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorers_of, use_encoders
 from fedlit.run.trainer import (
     check_clocks,
     check_options,
+    make_loggers,
     make_trainer,
+    opening,
     without_hints,
 )
 from fedlit.show.shown import for_terminal, say
@@ -75,7 +73,7 @@ class Run:
         config_text: the resolved configuration, as YAML: written to ``config.yaml``, shown as hyperparameters.
         trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``, ``precision``,
             ``callbacks``; ``logger`` may be any of Lightning's, a class that makes one from the run's folder, or a list
-            (see :func:`fedlit.run.loggers.make_loggers`).
+            (see :func:`fedlit.run.trainer.make_loggers`).
 
     Example:
         >>> from functools import partial
@@ -145,10 +143,6 @@ class Run:
         exchange.transport = transport
         self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
 
-    def with_seed(self, seed: int) -> Run:
-        """Return the same run with another seed, untrained."""
-        return self._with({"seed": seed})
-
     def with_fold(self, fold: int, name: str) -> Run:
         """Return the same run with another fold as its validation rows, untrained. This is much faster than to read its
         configuration again.
@@ -157,19 +151,16 @@ class Run:
             fold: the fold, see :class:`~fedlit.data.module.FederatedData`.
             name: the folder of its runs.
         """
-        return self._with({"data.fold": fold, "name": name})
-
-    def _with(self, changes: dict[str, Any]) -> Run:
-        text, seed = self.config_text, {"seed": changes.get("seed", self.seed)}
-        fold = {"fold": changes.get("data.fold", self.data.arguments["fold"])}
+        text = self.config_text
         if text is not None:
-            text = yaml.dump(laid([Layer(yaml.load(text, _Loader)), Layer(changes)]), Dumper=_Dumper, sort_keys=False)
+            layers = [Layer(yaml.load(text, _Loader)), Layer({"data.fold": fold, "name": name})]
+            text = yaml.dump(laid(layers), Dumper=_Dumper, sort_keys=False)
         options = self.trainer_options | {"callbacks": deepcopy(self.trainer_options.get("callbacks"))}  # they remember
         return Run(
-            FederatedLoop(**{**copy(self.loop.arguments), **seed}),
-            FederatedData(**{**copy(self.data.arguments), **seed, **fold}),
+            FederatedLoop(**copy(self.loop.arguments)),
+            FederatedData(**{**copy(self.data.arguments), "fold": fold}),
             deepcopy(self._untouched_exchange),
-            name=changes.get("name", self.name),
+            name=name,
             root=self.root,
             checkpoints=self.checkpoints,
             board=self.board,
@@ -290,14 +281,6 @@ class Run:
             if getattr(trainer, "received_sigterm", False):
                 raise RunError(f"the run was terminated (SIGTERM); {self._go_on()}") from error
             raise KeyboardInterrupt(self._go_on()) from error
-        except (MisconfigurationException, RuntimeError) as error:  # of a callback that waits for a score
-            waits = re.search(r"\(monitor='([^']*)'\)` could not find|conditioned on metric `([^`]*)`", str(error))
-            if waits is None:
-                raise
-            name, logged = waits[1] or waits[2], sorted(trainer.callback_metrics)
-            raise RunError(
-                f"monitor: expected what is logged ({', '.join(logged)}), found {name!r}." + did_you_mean(name, logged)
-            ) from error
 
     def _found_in(self, header: Mapping[str, Any]) -> dict[str, dict[str, int]]:
         """Return what a checkpoint records about clients that were left out."""

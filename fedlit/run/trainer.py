@@ -1,5 +1,5 @@
 """Lightning's Trainer of a run: checks the user's options, refuses those that a federation cannot support, and sets the
-others.
+others, such as the loggers; what is said of it before training begins.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, Timer
+from lightning.pytorch.loggers import Logger
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.transport import Transport
 from fedlit.run.config import listed
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
+from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
 from fedlit.train.loop import FederatedLoop
 
 DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
@@ -174,3 +176,115 @@ def make_trainer(
             return Trainer(**{**DEFAULTS, **with_tuning(given, loop), **decided})
         except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
             raise ConfigError(f"trainer: expected options that Lightning's Trainer accepts, found: {error}") from error
+
+
+def opening(
+    folder: Path,
+    options: Mapping[str, Any],
+    trainer: Trainer,
+    checkpoint: Path | None,
+    header: Mapping[str, Any],
+    places: Sequence[str],
+) -> list[str]:
+    """Describe where the run is kept, what it continues, and which options make it shorter than it may seem.
+
+    Args:
+        folder: the folder of the run.
+        options: the options of the trainer, as the user gave them.
+        trainer: the trainer built from these options.
+        checkpoint: the checkpoint that is continued.
+        header: the header of that checkpoint.
+        places: the clients, host and device of each rank.
+    """
+    source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
+    lines = [f"\nRun folder: {folder}{source}"]
+    if len(places) > 1:
+        lines.append(f"{len(places)} ranks: {'; '.join(places)}. Tensors travel between them by the CPU.")
+    for key, what in (
+        ("limit_train_batches", "epochs are shorter than the plan says"),
+        ("max_steps", "training may end within an epoch, which is scored as it is then"),
+    ):
+        if is_part(limit := options.get(key)) and limit != -1:
+            lines.append(f"trainer.{key} is {limit}: {what}")
+    if header.get("fedlit", {}).get("personal", {}).get("done"):
+        lines.append("Nothing is left to train: each client ended with the best of its epochs (model.keep)")
+    elif checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
+        lines.append(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
+    if 0 in (trainer.max_epochs, trainer.max_steps):
+        lines.append("Nothing is trained: trainer.max_epochs or max_steps is 0; the scores are of untrained clients")
+    return lines
+
+
+# ---------------------------------------------------------------------- loggers
+
+
+class LoggerOf(Protocol):
+    """Builds a logger that writes to a folder. A logger class of Lightning is suitable."""
+
+    def __call__(self, *, save_dir: Path) -> Logger:
+        """Return the logger."""
+
+
+# in the order in which the parser tries them, also when it writes config.yaml: it takes anything for a callable
+LoggerChoice = bool | list[LoggerOf | Logger] | LoggerOf | Logger | None
+
+
+class RunTrainer(Trainer):
+    """Lightning's Trainer, with a ``logger`` that writes into the run's folder.
+
+    It lists the options of the command line, and is never instantiated.
+
+    Args:
+        logger: TensorBoard if left out; none if false; any of Lightning's, or a list of them. One that is given no
+            ``save_dir`` writes into the run's folder.
+        **options: of Lightning's Trainer.
+    """
+
+    def __init__(self, logger: LoggerChoice = None, **options: object) -> None:
+        super().__init__(logger=logger, **options)  # type: ignore[arg-type]
+
+
+def make_loggers(
+    choice: LoggerChoice, folder: Path, board: BoardSettings, purge_step: int | None = None
+) -> list[Logger]:
+    """Return the loggers of a run.
+
+    Args:
+        choice: no loggers if False; the run's TensorBoard logger if None or True; otherwise a logger, a function that
+            builds one from the run's folder, or a list of these.
+            :class:`~fedlit.train.logger.FederatedTensorBoardLogger` without a folder stands for the run's logger.
+        folder: the folder of the run.
+        board: what TensorBoard shows.
+        purge_step: the step after which TensorBoard's events are dropped, if a run is resumed.
+
+    Raises:
+        ConfigError: something is not a logger, or cannot be built.
+
+    Example:
+        >>> from lightning.pytorch.loggers import CSVLogger
+        >>> [own.save_dir for own in make_loggers(CSVLogger, Path("runs"), BoardSettings())]
+        ['runs']
+    """
+    if choice is False:
+        return []
+    own = FederatedTensorBoardLogger(folder.parent.parent, folder.parent.name, folder.name, purge_step, board)
+    if choice is None or choice is True:
+        return [own]
+    made = [one if isinstance(one, Logger) else _make(one, folder) for one in listed(choice)]
+    for place, logger in enumerate(made):
+        if isinstance(logger, FederatedTensorBoardLogger):
+            if Path(logger.save_dir) == folder:
+                made[place] = logger = own
+            logger.shown = board if logger.shown == BoardSettings() else logger.shown
+            logger.purge_step = purge_step if logger.purge_step is None else logger.purge_step
+    return made
+
+
+def _make(maker: LoggerOf, folder: Path) -> Logger:
+    try:
+        logger = maker(**{"save_dir": folder, **getattr(maker, "keywords", {})})
+    except Exception as error:  # it is not installed, say
+        raise ConfigError(f"trainer.logger: {maker} cannot be made ({type(error).__name__}: {error})") from error
+    if not isinstance(logger, Logger):
+        raise ConfigError(f"trainer.logger: expected a logger of Lightning, a class of one, or a list, found {maker!r}")
+    return logger

@@ -11,7 +11,7 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.mixture.settings import is_mixture, settings_of
 from fedlit.run.catalogue import cards
 from fedlit.run.config import METHODS, STUDIES, find_config, read_yaml, shown
-from fedlit.run.keys import check_classes, check_file, check_key
+from fedlit.run.keys import check_file, check_key
 from fedlit.run.messages import misfit
 from fedlit.study.method import Method, Paper, Scenario, Search
 from fedlit.study.seeds import parse_seeds
@@ -121,6 +121,5 @@ def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
 
 
 def _check_keys(changes: Mapping[str, Any] | None, where: str) -> None:
-    for key, value in (changes or {}).items():
+    for key in changes or {}:
         check_key(str(key), where)
-        check_classes(str(key), value, where)

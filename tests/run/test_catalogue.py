@@ -14,7 +14,6 @@ import yaml
 
 import fedlit
 from fedlit.__main__ import main
-from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
 from fedlit.run.catalogue import FAMILIES, PLAIN, cards
 from fedlit.run.config import METHODS, config_folders, flatten
@@ -146,19 +145,6 @@ def test_what_is_typed_counts_most_wherever_it_stands(base: Path) -> None:
         load(str(base), "--exchange.every=epoch", overrides={"exchange": {"every": "step"}, "method": "fedavg"}),
     ):
         assert run.exchange.every == "step" and (run.settings or {})["exchange.rule.class_path"] == "fedlit.Mean"
-
-
-@pytest.mark.parametrize(("method", "found"), [("fedavgg", "'fedavg'"), ("mine.yaml", "none"), ("", "nothing")])
-def test_a_method_that_is_not_there(method: str, found: str, base: Path) -> None:
-    with pytest.raises(ConfigError, match=f"--method.*{found}"):
-        read("describe", ["--config", str(base), f"--method={method}"])
-
-
-def test_a_method_has_no_say_in_whose_rows_there_are(base: Path, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.yaml"
-    mine.write_text("seed: 4\ndata: {source: fedlit.Bundled}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"mine.yaml: expected what makes a method, found seed, data.source"):
-        read("describe", ["--config", str(base), f"--method={mine}"])
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"

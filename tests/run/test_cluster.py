@@ -1,6 +1,5 @@
 """The command line under torchrun: one run, one message, whatever happens to a rank or what it is asked for."""
 
-import json
 import os
 import re
 import signal
@@ -24,10 +23,9 @@ from fedlit.errors import ConfigError
 from fedlit.exchange import ranks as exchange_ranks
 from fedlit.exchange.place import Place
 from fedlit.exchange.transport import Transport
-from fedlit.run.alike import asked_of, check_alike, differences
+from fedlit.run.alike import check_alike
 from fedlit.run.trainer import check_clocks
 from fedlit.train.manifest import read_checkpoint
-from fedlit.train.parts import merge, select
 
 EPOCHS = 5
 
@@ -149,21 +147,6 @@ def test_what_goes_by_the_clock_is_refused_for_several() -> None:
     check_clocks({"callbacks": ModelCheckpoint(every_n_epochs=1)})
 
 
-def test_a_checkpoint_is_cut_by_client_and_put_together_again() -> None:
-    one = {"global_step": 3, "state_dict": {"clients.a.w": torch.ones(2), "clients.b.w": torch.zeros(1)}}
-    one |= {"optimizer_states": [{"a": 1}, {"b": 2}, {"b": 3}], "lr_schedulers": []}
-    one["loops"] = {"fit_loop": {"state_dict": {"combined_loader": ["of a", "of b"]}}}
-    by_name = {key: {"a": {}, "b": {}} for key in ("clients", "encoders", "specs", "records")}
-    classes = {"a": ["A"], "b": ["A", "B"]}
-    optimizers = {name: {"optimizer_states": own, "lr_schedulers": []} for name, own in classes.items()}
-    stacks = {"clients": ["a", "b"], "stacks": [["a"], ["b"]]}
-    one["fedlit"] = {**by_name, "optimizers": optimizers, "personal": {"ended": 2}, "stacks": stacks}
-    parts = [select(one, {name}) for name in ("a", "b")]
-    assert [own["optimizer_states"] for own in parts] == [[{"a": 1}], [{"b": 2}, {"b": 3}]]
-    assert [list(own["state_dict"]) for own in parts] == [["clients.a.w"], ["clients.b.w"]]
-    assert repr(merge(parts)) == repr(one)
-
-
 # ------------------------------------------------------------------ ranks that are asked for different things
 
 
@@ -184,18 +167,6 @@ def test_a_checkpoint_that_cannot_be_written_ends_all_ranks_and_the_last_one_sta
     status, said, _ = said_by("unwritten", tmp_path)
     assert status != 0 and "best-0001.ckpt: expected to write there" in said
     assert next(tmp_path.rglob("last.ckpt")).is_file()
-
-
-def test_what_is_asked_for_is_compared_by_value_and_objects_by_their_class(tmp_path: Path) -> None:
-    def asked(lr: float, command: str = "fit", rate: float = 1) -> str:
-        settings = {"model.optimizer.init_args.lr": lr, "trainer.callbacks": [{"class_path": "A"}], "none": None}
-        own = {"config_text": json.dumps(settings)} if lr else {"exchange": {"federated": ["core"], "rate": rate}}
-        return asked_of(make_run(tmp_path, callbacks=[torch.nn.Identity()], **own), command)
-
-    assert asked(0.1) == asked(0.1) and asked(0) == asked(0)
-    changed = differences(asked(0.1), asked(0.2, "test"))
-    assert '- command: "fit"; + command: "test"; - model.optimizer.init_args.lr: 0.1; + ' in changed
-    assert differences(asked(0), asked(0, rate=0.5)) == "- exchange.rate: 1; + exchange.rate: 0.5"
 
 
 class OfTwo(Transport):

@@ -20,8 +20,7 @@ from fedlit import MLP, FedAvgM, Median
 from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
-from fedlit.files import partial_of
-from fedlit.locks import exclusive
+from fedlit.files import exclusive, partial_of
 from fedlit.run.folders import check_name, say_once, to_score
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
