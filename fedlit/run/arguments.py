@@ -133,7 +133,7 @@ def read(
         3
     """
     helping, words = _apart(typed)
-    configs, methods, given = list[Path](), list[Path](), dict[str, Any]()
+    configs, methods = list[Path](), list[Path]()
     typed_layers = []
     for flag, value in [*pairs_of(words), *((f"--{key}", value) for key, value in (overrides or {}).items())]:
         if flag in ("--config", "-c", METHOD):
@@ -142,7 +142,6 @@ def read(
                 raise ConfigError(f"{flag} {value}: expected each configuration once, found it twice; leave one out")
             (methods if flag == METHOD else configs).append(found)
         else:
-            given[flag.removeprefix("--")] = value
             typed_layers.append(_layer(flag, value))
     foreign = [path for path in configs if of_run or is_of_run(path)]
     files = [Layer(read_yaml(path), f"{shown(path)}: ", own=path not in foreign) for path in configs]
@@ -157,10 +156,10 @@ def read(
         _check_typed(layer, files)
     if not configs and not helping:
         raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
-    if style := given.get("format"):
-        check_format(command, style)
     configs += methods if configs else []
     settings = {key: value for layer in [*files, *typed_layers] for key, value in flatten(dict(layer.values))}
+    if style := settings.get("format"):
+        check_format(command, style)
     name = settings.get("name")
     if name is not None:
         check_name(str(name), "--name")

@@ -14,7 +14,7 @@ from fedlit.errors import ConfigError
 from fedlit.run.allowed import check_allowed, check_no_links
 from fedlit.run.arguments import Asked, layers_of, origins
 from fedlit.run.config import find_config, flatten, read_yaml, shown
-from fedlit.run.folders import CONFIG, find_run, to_score
+from fedlit.run.folders import CONFIG, find_trained
 from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
@@ -100,8 +100,7 @@ def prepare(
         ConfigError: there is no such run or checkpoint, the run already has this name, the source has several clients,
             or nothing is shared.
     """
-    folder = find_run(run)
-    path, _ = to_score(folder.parent.parent, folder.parent.name, checkpoint, folder, "add-client")
+    folder, path = find_trained(run, checkpoint, "add-client")
     header = read_checkpoint(path, resumable=False)
     clients = sorted(Manifest.read(header).data)
     saved = folder / CONFIG

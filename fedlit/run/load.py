@@ -125,12 +125,12 @@ def parse(asked: Asked) -> tuple[Run, Any]:
     folders = [path.parent for path in asked.foreign]
     with only_allowed(asked.words, folders) if asked.foreign else nullcontext():
         parser, given = _parser(), given_in(asked.layers)
-        for flag in asked.help:
-            if flag != "--print_config":  # such as --data.source.help CLASS
-                with redirect_stdout(StringIO()) as text, suppress(SystemExit), _explained({}):
-                    parser.parse_args([f"{flag}={asked.help[flag]}" if asked.help[flag] else flag])
-                print(plain(text.getvalue().partition("\n\n")[2]))
-                raise SystemExit(0)
+        if asked.help and "--print_config" not in asked.help:  # but --data.source.help CLASS
+            in_short = told_as(lambda error: ConfigError(str(error)))
+            with redirect_stdout(StringIO()) as text, in_short, suppress(SystemExit):
+                parser.parse_args([f"{flag}={name}".rstrip("=") for flag, name in asked.help.items()])
+            print(plain(text.getvalue().partition("\n\n")[2]))
+            raise SystemExit(0)
         with _explained(given):
             config = parser.parse_object(asked.content)
         if asked.help:

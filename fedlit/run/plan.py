@@ -17,7 +17,6 @@ from fedlit.show.text import MOST_ROWS, more, shorten
 
 if TYPE_CHECKING:
     from fedlit.exchange.exchange import Exchange
-    from fedlit.sharing import Sharing
     from fedlit.train.federation import Federation
 
 Facts = Mapping[str, Mapping[str, Any]]
@@ -161,12 +160,11 @@ def make_plan(federation: Federation) -> Plan:
     unguarded = _UNGUARDED.get(guard if exchange.federated else "answers", "")
     notes = (
         *exchange.attackers.told,
-        *_heads_of_different_classes(facts, exchange.sharing),
+        *_outputs_that_differ(facts, exchange),
         *([unguarded] if unguarded and exchange.on and len(clients) > 1 else []),
         *federation.personal.told,
         *(f"{shorten(names)}: {remark}" for remark, names in remarks.items()),
         *_inputs_that_differ(federation, facts),
-        *_targets_of_other_names(facts, exchange),
         *(note for one in told for note in one[2]),
         *federation.data.notes,
     )
@@ -236,40 +234,31 @@ def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
     }
 
 
-def _heads_of_different_classes(facts: Facts, sharing: Sharing) -> list[str]:
-    """Return a note on output layers that match only by their shape."""
-    met: dict[str, dict[tuple[str, ...], str]] = {}
-    for name, own in facts.items():
-        for tensor in sharing.names[name]:
-            if "head" in tensor.split(".") and not tensor.endswith("]"):
-                met.setdefault(tensor, {}).setdefault(tuple(own["meaning"]), name)
-    classes = next((own for own in met.values() if len(own) > 1), None)
-    if classes is None:
-        return []
-    found = ", ".join(f"{shorten(list(own))} at {name}" for own, name in classes.items())
-    return [
-        f"heads are federated between clients with different classes or targets ({found}), so an output means "
-        "different things at different clients; keep heads private (!*head), or set data.align: classes (for numbers, "
-        "the task's targets: pooled)"
-    ]
-
-
-def _targets_of_other_names(facts: Facts, exchange: Exchange) -> list[str]:
-    """Return a note on outputs that are shared because labels have the same spelling, although targets have different
-    names.
+def _outputs_that_differ(facts: Facts, exchange: Exchange) -> Iterator[str]:
+    """Yield notes on shared outputs that mean different things: output layers that match only by their shape, and
+    labels of the same spelling for targets of different names.
     """
-    met = dict[str, list[str]]()
-    for name, one in facts.items():
-        by_label = any(own.startswith("head.") and own.endswith("]") for own in exchange.sharing.names[name])
-        if by_label or one["compares"] or exchange.rule.facts.by_questions:
-            met.setdefault(one["target"], []).append(name)
-    if len(met) < 2:
-        return []
-    found = "; ".join(f"{target} at {shorten(names)}" for target, names in met.items())
-    return [
-        f"targets have different names ({found}), but outputs for labels of the same spelling are shared; make sure "
-        "that they mean the same, or keep outputs private"
-    ]
+    met, targets = dict[str, dict[tuple[str, ...], str]](), dict[str, list[str]]()
+    for name, own in facts.items():
+        heads = [tensor for tensor in exchange.sharing.names[name] if "head" in tensor.partition("[")[0].split(".")]
+        for tensor in heads:
+            if not tensor.endswith("]"):
+                met.setdefault(tensor, {}).setdefault(tuple(own["meaning"]), name)
+        if any(tensor.endswith("]") for tensor in heads) or own["compares"] or exchange.rule.facts.by_questions:
+            targets.setdefault(own["target"], []).append(name)
+    if classes := next((own for own in met.values() if len(own) > 1), None):
+        found = ", ".join(f"{shorten(list(own))} at {name}" for own, name in classes.items())
+        yield (
+            f"heads are federated between clients with different classes or targets ({found}), so an output means "
+            "different things at different clients; keep heads private (!*head), or set data.align: classes (for "
+            "numbers, the task's targets: pooled)"
+        )
+    if len(targets) > 1:
+        found = "; ".join(f"{target} at {shorten(names)}" for target, names in targets.items())
+        yield (
+            f"targets have different names ({found}), but outputs for labels of the same spelling are shared; make "
+            "sure that they mean the same, or keep outputs private"
+        )
 
 
 def _inputs_that_differ(federation: Federation, facts: Facts) -> Iterable[str]:

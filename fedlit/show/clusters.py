@@ -89,15 +89,11 @@ def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
 
 
 def _colour(number: float) -> tuple[float, float, float, float]:
-    """Return the colour of a cluster: transparent if there is none. If there are more clusters than colours, colours
-    are used again, but lighter.
+    """Return the colour of a cluster: transparent if there is none. If there are more clusters than colours, these are
+    used again; letters tell them apart.
     """
-    from matplotlib.colors import to_rgb, to_rgba
+    from matplotlib.colors import to_rgba
 
     if np.isnan(number):
         return _NOTHING
-    if number < 0:
-        return to_rgba(_BY_ITSELF)
-    again, position = divmod(int(number), len(CLUSTERS))
-    red, green, blue = (1 - (1 - part) * 0.5**again for part in to_rgb(CLUSTERS[position]))
-    return red, green, blue, 1.0
+    return to_rgba(_BY_ITSELF if number < 0 else CLUSTERS[int(number) % len(CLUSTERS)])

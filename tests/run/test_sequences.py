@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from federations import different, make_run, weights
+from federations import make_run
 from made_tables import fasta, reads_of
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
@@ -53,13 +53,6 @@ def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
     true = "".join(table.target[row] for row in told["row"])
     right = sum(one == other for one, other in zip("".join(told["predicted"]), true, strict=True))
     assert right / len(true) == pytest.approx(scores["pop1_1"]["accuracy"])
-
-
-def test_resumed_it_ends_with_the_same_bits(tmp_path: Path) -> None:
-    whole, resumed = of_reads(tmp_path / "whole", epochs=2), of_reads(tmp_path / "part", epochs=2)
-    of_reads(tmp_path / "part", epochs=1).fit(quiet=True)
-    assert resumed.fit("last", quiet=True).scores == whole.fit(quiet=True).scores
-    assert different(weights(whole), weights(resumed)) == []
 
 
 def test_a_file_of_new_reads_is_scored_whatever_its_format(
