@@ -9,6 +9,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ranks
@@ -174,14 +175,14 @@ class OfTwo(Transport):
 
     size = 2
 
-    def gather(self, topic: str, value: str) -> list[str]:
-        return [value, value.replace('"fit"', '"test"')]
+    def gather(self, topic: str, value: Any) -> list[Any]:
+        return [value, value | {"command": '"test"'}]
 
 
 def test_ranks_that_are_asked_for_different_things_are_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path, transport=OfTwo())
     check_alike(run, "test")
-    with pytest.raises(ConfigError, match=r'rank 1 \(\+\): - command: "fit"; \+ command: "test"; start all with one'):
+    with pytest.raises(ConfigError, match=r'found command: "fit" at rank 0, "test" at rank 1; start all with one'):
         check_alike(run, "fit")
 
 
