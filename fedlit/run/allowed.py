@@ -89,7 +89,7 @@ def check_allowed(content: Mapping[str, Any], where: str, own: Collection[str] =
 def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool = True) -> None:
     group = key.partition(".")[0]
     named = isinstance(tree, Mapping) and "class_path" in tree
-    if key in _CLASSES and not named and not isinstance(tree, list) and tree not in _USUAL:
+    if key in _CLASSES and not (plain or named or isinstance(tree, list)) and tree not in _USUAL:
         _refuse(key, tree, where)
     if isinstance(tree, Mapping):
         if plain or named:
