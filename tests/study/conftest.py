@@ -1,7 +1,5 @@
 """One study with everything on, run once for all tests that only look at it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,24 +1,26 @@
 """``fedlit compare`` as a person uses it: its files, its restarts, its failures."""
 
-from __future__ import annotations
-
 import json
+import math
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, roc_auc_score
 from study.conftest import METHODS, stored, write_study
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
+from fedlit.study.bootstrap import bootstrap_scores, read_tested
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.method import Method
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import locked
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
+from fedlit.tasks import Classification
 
 FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md", "tuned.csv"]
 MODELS = {*METHODS, "trees_and_linear", "extra_trees", "logistic_regression"}
@@ -43,7 +45,9 @@ def test_scores_are_those_that_scikit_learn_computes_from_the_predictions(compar
     checked = 0
     for path in sorted(compared.folder.glob("runs/*/seed_*/predictions.parquet")):
         scores = pd.read_csv(path.parent / "scores.csv").set_index(["client", "split", "metric"])["value"]
+        one_class = json.loads((path.parent / "DONE").read_text(encoding="utf-8"))["one_class"]
         for (client, split), own in pd.read_parquet(path).groupby(["client", "split"]):
+            assert split != "test" or (client in one_class) == (own["predicted"].nunique() == 1)
             columns = [name for name in own if name.startswith("probability_") and own[name].notna().all()]
             labels = [name.removeprefix("probability_") for name in columns]
             auroc, auprc = [], []
@@ -86,14 +90,21 @@ def test_the_best_alone_is_that_of_validation_rows_and_in_hindsight_that_of_test
         assert lift["auroc", HINDSIGHT, "gl", client] == pytest.approx(values["gl", client].mean() - most)
 
 
-def test_a_model_of_one_class_is_recorded(compared: Comparison) -> None:
-    for record in compared.collected.records.to_dict("records"):  # what the records say is what lies in the files
-        settings = record["settings"] if record["method"] == "gl" else None
-        if settings is not None:
-            continue
-        frame = stored(compared, record["method"], seed=record["seed"]).query("split == 'test'")
-        for client, own in frame.groupby("client"):
-            assert (client in record["one_class"]) == (own["predicted"].nunique() == 1)
+def test_two_models_are_resampled_on_the_same_draws_whatever_the_order_of_their_rows(compared: Comparison) -> None:
+    frame = stored(compared, "logistic_regression")
+    first = bootstrap_scores(read_tested(frame), 600)
+    pd.testing.assert_frame_equal(bootstrap_scores(read_tested(frame.sample(frac=1.0, random_state=3)), 600), first)
+    metrics = set(Classification((0, 1)).evaluate(torch.eye(2), torch.tensor([0, 1]))) - {"classes"}
+    assert set(first.columns) == {(client, metric) for client in CLIENTS for metric in metrics}
+    # the accuracy of n rows is a share, whose standard error is known
+    drawn, rows = first["breast_cancer", "accuracy"], len(frame.query("client == 'breast_cancer' and split == 'test'"))
+    assert drawn.std() == pytest.approx(math.sqrt(drawn.mean() * (1 - drawn.mean()) / rows), rel=0.1)
+    # of a model that is slightly worse on the same rows, differences vary less than either does
+    noise = np.random.default_rng(0).normal(0, 0.05, len(frame))
+    signs = {"probability_benign": 1, "probability_malignant": -1}
+    worse = frame.assign(**{name: frame[name] + sign * noise for name, sign in signs.items()})
+    mine, other = (own["breast_cancer", "auroc"] for own in (first, bootstrap_scores(read_tested(worse), 600)))
+    assert 0 < (mine - other).std() < 0.7 * min(mine.std(), other.std())
 
 
 def fewer(compared: Comparison, folder: Path, **changed: object) -> Path:

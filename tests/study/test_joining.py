@@ -1,7 +1,5 @@
 """A client that joins a run that has been trained: what it takes, what it leaves alone, what it gains."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,14 +18,17 @@ from fedlit.run.joining import prepare
 from fedlit.run.load import load
 from fedlit.study.joining import Joined, add_client
 
+
+def made(*clients: str) -> dict[str, Any]:
+    return {"data": {"source": {"class_path": "federations.Made", "init_args": {"clients": list(clients)}}}}
+
+
+CEDAR, NETWORK = made("cedar"), {"network": {"class_path": "federations.SmallNet"}}
 SMALL: dict[str, Any] = {
     "seed": 1,
-    "data": {"source": {"class_path": "federations.Made", "init_args": {"clients": ["ash", "birch"]}}, "batches": 3},
+    "data": {**made("ash", "birch")["data"], "batches": 3},
     "model": {
-        "client": {
-            "class_path": "fedlit.FederatedClient",
-            "init_args": {"network": {"class_path": "federations.SmallNet"}},
-        },
+        "client": {"class_path": "fedlit.FederatedClient", "init_args": NETWORK},
         "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01, "weight_decay": 0.1}},
         "gradient_clip_val": 1.0,
         "threads": 1,
@@ -36,7 +37,6 @@ SMALL: dict[str, Any] = {
     "board": {"pictures": 0},
     "trainer": {"max_epochs": 2, "enable_progress_bar": False},
 }
-CEDAR = {"data": {"source": {"class_path": "federations.Made", "init_args": {"clients": ["cedar"]}}}}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -152,10 +152,6 @@ def test_all_go_on_together(inside: Path) -> None:
     ]
     with pytest.raises(ConfigError, match="expected the run's seed, 1, with --federated"):
         add_client("mine", CEDAR, federated=True, seeds=[4], quiet=True)
-
-
-def made(*clients: str) -> dict[str, Any]:
-    return {"data": {"source": {"class_path": "federations.Made", "init_args": {"clients": list(clients)}}}}
 
 
 @pytest.mark.parametrize("federated", [False, True])

@@ -1,7 +1,5 @@
 """Mixtures in studies: trained once, mixed anew from what was stored, judged as all other methods are."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +11,13 @@ import pytest
 import torch
 from study.conftest import METHODS, stored, write_study
 
-from fedlit.errors import ConfigError
 from fedlit.mixture.weigh import Predicted, weights_of
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import DONE
 from fedlit.study.method import Scenario
 from fedlit.study.mixtures import PARTS
 from fedlit.study.parse import load_study
-from fedlit.study.plan import Basis, plan_jobs, planned_methods
+from fedlit.study.plan import plan_jobs
 from fedlit.study.runs import execute
 from fedlit.study.study import Study
 from fedlit.tasks import Classification
@@ -43,27 +40,24 @@ def record(found: Comparison, method: str) -> dict[str, Any]:
 def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(compared: Comparison) -> None:
     parts = stored(compared, "best", PARTS)
     probabilities = [name for name in parts if name.startswith("probability_")]
-    for method, mix in METHODS.items():
-        if method in ("local", "gl"):
-            continue
+    by_part = parts.set_index(["part", *KEYS])[probabilities].sort_index()
+    known = {
+        "best": dict.fromkeys(("trees", "linear", "federated"), 1 / 3),
+        "given": {"trees": 0.75, "federated": 0.25},
+    }
+    for method in ("best", "given", "fitted", "own"):
         made = stored(compared, method).set_index(KEYS)[probabilities].sort_index()
         assert set(made.index.unique("split")) == {"out_of_fold", "validation", "test"}
         weights = record(compared, method)["weights"]
-        if method == "given":
-            assert weights["wine"] == {"trees": 0.75, "federated": 0.25}
-        if method == "best":
-            assert weights["wine"] == {name: pytest.approx(1 / 3) for name in ("trees", "linear", "federated")}
-        assert set(weights["wine"]) <= set(mix.get("parts") or parts["part"])
+        assert method not in known or weights["wine"] == pytest.approx(known[method])
+        assert set(weights["wine"]) <= set(METHODS[method].get("parts") or parts["part"])
         for client, own in weights.items():
-            total = sum(own.values())
-            expected = sum(
-                parts[(parts["part"] == name) & (parts["client"] == client)].set_index(KEYS)[probabilities]
-                * (weight / total)
-                for name, weight in own.items()
-            )
             for split in ("out_of_fold", "test"):
-                rows = made.loc[[client]].xs(split, level="split", drop_level=False)
-                np.testing.assert_allclose(rows, expected.loc[rows.index], atol=1e-6)
+                rows = made.loc[client, split]
+                expected = sum(
+                    by_part.loc[name, client, split].loc[rows.index] * weight for name, weight in own.items()
+                )
+                np.testing.assert_allclose(rows, expected, atol=1e-6)
             # validation rows are among those that were held out
             rows = made.loc[client, "validation"]
             np.testing.assert_array_equal(rows, made.loc[client, "out_of_fold"].loc[rows.index])
@@ -114,33 +108,6 @@ def test_methods_that_are_mixed_anew_follow_the_one_that_is_trained(compared: Co
     assert set(own.restricted(["own"], None).methods) == {"local", "best", "own"}
     wide = replace(own, scenarios={"wide": Scenario(set={"data.batches": 2})}).of("wide")
     assert wide.methods["best"].set == {"data.batches": 2} and wide.methods["own"] == own.methods["own"]
-
-
-@pytest.fixture(scope="module")
-def basis(tmp_path_factory: pytest.TempPathFactory) -> Basis:
-    return Basis(study(tmp_path_factory.mktemp("basis"), "local"))
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"of": "bets"}, r"methods\.more\.of"),
-        ({"of": "own"}, r"methods\.more\.of"),
-        ({"of": "local"}, r"methods\.more\.of"),
-        ({"of": "best", "parts": ["tree"]}, r"methods\.more\.parts"),
-        ({"of": "best", "parts": OWN, "weights": {"federated": 1}}, r"methods\.more\.weights"),
-        ({"of": "best", "alone": True}, r"methods\.more: .*federated"),
-        ({"config": "tiny.yaml", "alone": True}, r"methods\.more: expected nothing that clients share"),
-        ({"of": "best", "parts": OWN}, r"methods\.more: .*trees.*linear"),
-        ({"of": "best", "weights": {"trees": 1, "federated": 0}}, r"methods\.more: .*trees"),
-        ({"of": "best", "set": {"folds": 4}}, "methods.more.set"),
-        ({"of": "best", "config": "tiny.yaml"}, "both"),
-        ({}, "neither"),
-    ],
-)
-def test_what_cannot_be_mixed_is_refused(tmp_path: Path, basis: Basis, changed: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        planned_methods(study(tmp_path, "local", "best", "own", more=changed), basis)
 
 
 def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A search goes on after it was killed, is judged on validation rows alone, and says what it found."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace
@@ -12,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from study.conftest import LR, RATES, write_study
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.run.load import load
@@ -36,16 +35,10 @@ SPACE = {
 
 
 def study(folder: Path, space: dict[str, Any], *, epochs: int = 2, **more: Any) -> Study:
-    content = {
-        "seeds": 1,
-        "reference": "gl",
-        "baselines": [],
-        "tune": {"model.optimizer.lr": [0.1, 0.2]},  # a search has nothing to do with it
-        "methods": {"gl": {"config": "quickstart.yaml", "set": {**SMALL, "trainer.max_epochs": epochs}}},
-        "search": {"method": "gl", "space": space, **more},
-    }
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(content))
-    return load_study(str(folder / "tiny.yaml"))
+    methods = {"gl": {"config": "quickstart.yaml", "set": {**SMALL, "trainer.max_epochs": epochs}}}
+    asked = {"seeds": 1, "methods": methods, "baselines": [], "search": {"method": "gl", "space": space, **more}}
+    tune = {LR: RATES}  # a search has nothing to do with it
+    return load_study(str(write_study(folder, **asked, reference="gl", tune=tune, paper=None)))
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """What a study's file may say, and that the shipped ones can be run."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any
@@ -56,6 +54,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (SMALL + "checkpoint: newest\n", "checkpoint", "newest"),
     (SMALL + "folds: 1\n", "folds", "1"),
     (SMALL + "matters: -1\n", "matters", "-1"),
+    (SMALL + "small: -1\n", "small", "-1"),
     (SMALL + "metrics: []\n", "metrics", ""),
     (SMALL + "tune_seeds: 1\n", "tune_seeds", "[1]"),
     (SMALL + "search: {method: gl, space: {exchange.rate: {choices: [1]}}}\n", "search.method", "'gl'"),
@@ -134,24 +133,6 @@ def test_a_restricted_study_keeps_its_reference() -> None:
     frozen = load_study("heart").restricted(["gl_frozen"], [])
     assert list(frozen.methods) == ["local", "local_frozen", "gl_frozen"] and frozen.search is None
     assert frozen.reference_of("gl_frozen") == "local_frozen" and frozen.reference_of("gl") == "local"
-
-
-def test_who_is_alone_and_who_could_be_joined() -> None:
-    whole = load_study("heart").for_tasks({"cleveland": Classification})
-    models = ["extra_trees", "gradient_boosting", "logistic_regression", "trees_and_linear"]
-    assert whole.alone == ["local", "local_frozen", *models]
-    assert whole.federated == ["fedavg", "centralized", "gl", "gl_step", "gl_frozen", "fedavg_frozen"]
-    assert whole.candidates == ["fedavg", "gl", "gl_step", "gl_frozen", "fedavg_frozen"]
-
-
-def test_what_a_clients_task_does_not_have_is_refused() -> None:
-    methods = {"local": Method("a"), "gl": Method("b")}
-    for key, changes in {
-        "metrics": {"metrics": ["rmse"]}, "choose": {"choose": "log_loss"}, "baselines": {"baselines": {"ridge": None}},
-        "methods": {"methods": {"local": Method("a"), "ridge": Method("b")}},
-    }.items():  # fmt: skip
-        with pytest.raises(ConfigError, match=key):
-            Study(**{"methods": methods, "seeds": [1], **changes}).for_tasks({"a": Classification})  # type: ignore[arg-type]
 
 
 def test_a_scenario_changes_what_methods_do_not_set_themselves() -> None:

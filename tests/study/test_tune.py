@@ -1,7 +1,5 @@
 """Tuned methods: each client chooses on its own validation rows, or all by ``tune_seeds``; scenarios together."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import redirect_stdout
@@ -14,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from scipy.stats import rankdata
+from scipy.stats import chi2, rankdata
 from study.conftest import LR, METHODS, RATES, write_study
 
 from fedlit.__main__ import main
@@ -50,26 +48,21 @@ def jobs(compared: Comparison) -> list[Job]:
 
 def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(compared: Comparison) -> None:
     results = compared.collected.scores.set_index(["method", "seed", "client"]).sort_index()
-    picked = (
-        pd.read_csv(compared.folder / "tuned.csv").set_index(["method", "seed", "client"])["settings"].map(json.loads)
-    )
+    picked = pd.read_csv(compared.folder / "tuned.csv").set_index(["method", "seed", "client"])["settings"]
     assert len(picked) == 2 * 2
     scores = {}
     for done in compared.folder.glob("runs/gl@*/seed_*/DONE"):
-        record = json.loads(done.read_text(encoding="utf-8"))
-        scores[record["seed"], record["settings"][LR]] = pd.read_csv(done.parent / "scores.csv")
+        record, own = json.loads(done.read_text(encoding="utf-8")), pd.read_csv(done.parent / "scores.csv")
+        scores[record["seed"], record["settings"][LR]] = own.set_index(["client", "split", "metric"])[
+            "value"
+        ].sort_index()
     assert set(scores) == {(seed, rate) for seed in (1, 2) for rate in RATES}
-    for seed in (1, 2):
-        for client in ("wine", "breast_cancer"):
-            values = {}
-            for rate in RATES:
-                own = scores[seed, rate].query("client == @client and split == 'validation' and metric == 'auroc'")
-                values[rate] = own["value"].item()
-            best = max(RATES, key=lambda rate: values[rate])  # the first of equals
-            assert picked["gl", seed, client] == {LR: best}
-            expected = scores[seed, best].query("client == @client").set_index(["split", "metric"])["value"]
-            own = results.loc[("gl", seed, client)].set_index(["split", "metric"])["value"]
-            pd.testing.assert_series_equal(own.sort_index(), expected.sort_index())
+    for (method, seed, client), settings in picked.items():  # type: ignore[misc]
+        values = {rate: scores[seed, rate][client, "validation", "auroc"] for rate in RATES}
+        best = max(RATES, key=values.__getitem__)  # the first of equals
+        assert json.loads(settings) == {LR: best}
+        own = results.loc[(method, seed, client)].set_index(["split", "metric"])["value"]
+        pd.testing.assert_series_equal(own.sort_index(), scores[seed, best][client])
 
 
 def test_what_is_done_is_not_run_again(
@@ -151,21 +144,35 @@ def test_a_tuned_reference_gives_baselines_and_means_the_same_rows(compared: Com
     assert jobs[4].after == [jobs[2].folder, jobs[3].folder]
 
 
-@pytest.mark.parametrize(
-    ("tune", "word"),
-    [
-        ({RATE: [0.5, "0.5"]}, "methods.gl.tune: expected combinations that differ"),
-        ({"model.threads": [1, 2]}, "alike"),
-        ({"model.optimizer.lrate": [0.5]}, "methods.gl (model.optimizer.lrate=0.5)"),
-        ({"exchange.federated": [["core"], []]}, "methods.gl (exchange.federated=[])"),
-        ({"data": [{"batches": 2, "source": {"class_path": "fedlit.Bundled", "init_args": {"test": 0.4}}}]},
-         "data.source"),
-    ],
-)  # fmt: skip
-def test_every_combination_is_checked_before_the_first_run(tmp_path: Path, basis: Basis, tune: Any, word: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        plan(tmp_path, basis, gl={**METHODS["gl"], "tune": tune})
-    assert word in str(caught.value)
+OTHER = {"batches": 2, "source": {"class_path": "fedlit.Bundled", "init_args": {"test": 0.4}}}
+UNPLANNED: list[tuple[dict[str, Any], str]] = [
+    *(({**METHODS["gl"], "tune": tune}, told) for tune, told in (
+        ({RATE: [0.5, "0.5"]}, r"methods\.more\.tune: expected combinations that differ"),
+        ({"model.threads": [1, 2]}, "alike"), ({"model.optimizer.lrate": [0.5]}, r"methods\.more \(.*lrate=0\.5\)"),
+        ({"exchange.federated": [["core"], []]}, r"methods\.more \(exchange\.federated=\[\]\)"),
+        ({"data": [OTHER]}, "data.source"))),
+    # what cannot be mixed
+    ({"of": "bets"}, r"methods\.more\.of"),
+    ({"of": "own"}, r"methods\.more\.of"),
+    ({"of": "local"}, r"methods\.more\.of"),
+    ({"of": "best", "parts": ["tree"]}, r"methods\.more\.parts"),
+    ({"of": "best", "parts": ["trees", "linear"], "weights": {"federated": 1}}, r"methods\.more\.weights"),
+    ({"of": "best", "alone": True}, r"methods\.more: .*federated"),
+    ({"config": "tiny.yaml", "alone": True}, r"methods\.more: expected nothing that clients share"),
+    ({"of": "best", "parts": ["trees", "linear"]}, r"methods\.more: .*trees.*linear"),
+    ({"of": "best", "weights": {"trees": 1, "federated": 0}}, r"methods\.more: .*trees"),
+    ({"of": "best", "set": {"folds": 4}}, "methods.more.set"),
+    ({"of": "best", "config": "tiny.yaml"}, "both"),
+    ({}, "neither"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "told"), UNPLANNED)
+def test_what_cannot_be_planned_is_refused_before_the_first_run(
+    tmp_path: Path, basis: Basis, more: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        plan(tmp_path, basis, best=METHODS["best"], own=METHODS["own"], more=more)
 
 
 # ------------------------------------------------------------------ one choice for all, and scenarios
@@ -220,18 +227,13 @@ def test_what_is_best_on_average_on_tune_seeds_is_trained_with_the_others(comman
         assert set(scores["split"]) == {"validation"}, "no test row is scored"
         values.append(scores[scores["metric"] == "auroc"]["value"].mean())
     assert np.allclose(sorted(values), sorted(settled[settled["method"] == "mine"]["value"]))
-
-
-def test_a_method_whose_trials_all_fail_does_not_end_the_others(command: tuple[Path, str]) -> None:
-    settled = pd.read_csv(command[0] / "both" / TUNED).set_index("method")
-    assert settled.loc["broken", "value"].isna().all()
-    assert set(pd.read_csv(command[0] / "both" / "results.csv")["method"]) >= {"local", "mine"}
+    # a method whose trials all fail does not end the others
+    assert settled.set_index("method").loc["broken", "value"].isna().all()
+    assert set(pd.read_csv(out / "results.csv")["method"]) >= {"local", "mine"}
     assert "broken: no combination of settings came to its end" in command[1]
-
-
-def test_a_scenario_has_a_grid_of_its_own_and_one_value_is_no_choice(command: tuple[Path, str]) -> None:
-    settled = pd.read_csv(command[0] / "longer" / TUNED)
-    assert set(settled["method"]) == {"mine"} and {json.loads(own)[LR] for own in settled["settings"]} == {0.01}
+    # the other scenario has a grid of its own, and one value is no choice
+    longer = pd.read_csv(command[0] / "longer" / TUNED)
+    assert set(longer["method"]) == {"mine"} and {json.loads(own)[LR] for own in longer["settings"]} == {0.01}
 
 
 def test_scenarios_are_ranked_together(command: tuple[Path, str]) -> None:
@@ -249,14 +251,31 @@ def test_scenarios_are_ranked_together(command: tuple[Path, str]) -> None:
     )
 
 
-def test_a_method_that_lacks_a_seed_is_not_ranked() -> None:
-    columns = pd.MultiIndex.from_product([["a", "b", "c"], ["x", "y"]], names=["method", "client"])
-    values = pd.DataFrame(np.random.default_rng(1).random((3, 6)), index=[1, 2, 3], columns=columns)
+def ranks_of(values: pd.DataFrame) -> Ranks:
+    """Of one scenario's scores: seeds × (method, client)."""
+    methods, clients = ([*own] for own in values.columns.levels)  # type: ignore[attr-defined]
+    collected = SimpleNamespace(values=lambda metric: values, clients_of=lambda metric: clients)
+    study = SimpleNamespace(methods=dict.fromkeys(methods, Method("quickstart")), labels={own: own for own in methods})
+    found: Any = SimpleNamespace(scores=[SCORES["auroc"]], collected=collected, study=study)
+    return Ranks({"one": found})
+
+
+def test_ranks_and_friedmans_p_are_by_hand_and_a_method_that_lacks_a_seed_has_none() -> None:
+    columns = pd.MultiIndex.from_product([["a", "b", "c", "d"], ["v", "w", "x", "y", "z"]], names=["method", "client"])
+    values = pd.DataFrame(np.random.default_rng(1).random((3, 20)), index=[1, 2, 3], columns=columns)
     values.loc[2, "b"] = np.nan  # it failed
     values.loc[3, (slice(None), "y")] = np.nan  # what nobody has, such as an AUROC of one class
-    collected = SimpleNamespace(values=lambda metric: values, clients_of=lambda metric: ["x", "y"])
-    study = SimpleNamespace(methods=dict.fromkeys("abc", Method("quickstart")), labels={name: name for name in "abc"})
-    own = SimpleNamespace(scores=[SCORES["auroc"]], collected=collected, study=study)
-    found = Ranks({"one": own}).values  # type: ignore[dict-item]
-    assert found["b"].isna().all() and found[["a", "c"]].notna().all(axis=None)
-    assert found.loc[("one", "y"), "c"] == values.loc[[1, 2], ("c", "y")].mean()
+    found = ranks_of(values)
+    assert found.values["b"].isna().all() and found.values[["a", "c", "d"]].notna().all(axis=None)
+    assert found.values.loc[("one", "y"), "c"] == values.loc[[1, 2], ("c", "y")].mean()
+    ranks = rankdata(-found.values[["a", "c", "d"]].to_numpy(), axis=1)
+    mean = dict(zip("acd", ranks.mean(0), strict=True))
+    assert found.table["rank"].to_dict() == pytest.approx(mean) and [*found.table.index] == sorted(mean, key=mean.get)  # type: ignore[arg-type]
+    statistic = 12 / (5 * 3 * 4) * (ranks.sum(0) ** 2).sum() - 3 * 5 * 4  # Friedman 1937: n = 5 clients, k = 3 methods
+    assert found.p == pytest.approx(chi2.sf(statistic, 2))
+    # where all clients rank alike there is no doubt; two methods are too few for the test
+    alike = pd.DataFrame(
+        [[0.9] * 5 + [0.8] * 5], columns=pd.MultiIndex.from_product([["a", "b"], range(5)], names=columns.names)
+    )
+    two = ranks_of(alike)
+    assert two.table.to_numpy().tolist() == [[1.0] * 3, [2.0] * 3] and np.isnan(two.p)
