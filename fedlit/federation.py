@@ -73,8 +73,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             ConfigError: the tables are no mapping of frames, the label is no column, or the method does not exist.
             DataError: nothing can be learnt from the rows.
         """
-        from fedlit.data.examine.propose import propose
-        from fedlit.data.examine.written import written
+        from fedlit.data.examine.propose import propose, written
         from fedlit.run.folders import new_folder
 
         _check(tables)

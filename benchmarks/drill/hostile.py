@@ -23,7 +23,7 @@ def hostile(folder: Path, tries: int) -> Rows:
     import_all()
     import hostile as corpus  # of the tests
 
-    import fedlit.cli.score  # noqa: F401
+    import fedlit.cli.trained  # noqa: F401
     from fedlit.run.config import read_yaml
 
     honest = folder / "honest"

@@ -31,9 +31,9 @@ class Command(NamedTuple):
 _RUN, _OWN = (True, True), (False, True)
 _GROUPS = {
     "Your tables": {
-        "init": Command("init:init", "FOLDER --target COLUMN", "write a configuration for the tables in a folder"),
-        "check": Command("check:check", "--config NAME", "find problems in the tables, and what fixes them"),
-        "recommend": Command("recommend:recommend", "--config NAME", "find out who should join, and with which method"),
+        "init": Command("tables:init", "FOLDER --target COLUMN", "write a configuration for the tables in a folder"),
+        "check": Command("tables:check", "--config NAME", "find problems in the tables, and what fixes them"),
+        "recommend": Command("tables:recommend", "--config NAME", "find out who should join, and with which method"),
     },
     "A federation": {
         "fit": Command("runs:fit", "--config NAME", "train a federation (quickstart needs no data)", *_RUN),
@@ -43,31 +43,31 @@ _GROUPS = {
         "predict": Command("runs:predict", "--config NAME", "write predictions, one file per client", *_RUN),
     },
     "A trained run": {
-        "predict --run": Command("score:predict", "RUN --client NAME --data FILE", "score new rows", *_OWN),
-        "export": Command("score:export", "--run RUN --client NAME", "write one client as a folder of data", *_OWN),
-        "explain": Command("explain:explain", "--run RUN", "show what a run's clients had to correct", *_OWN),
-        "add-client": Command(
-            "joining:add_client", "--run RUN --config NAME", "add a new client to a trained federation", *_OWN
-        ),
+        "predict --run": Command("trained:predict", "RUN --client NAME --data FILE", "score new rows", *_OWN),
+        "export": Command("trained:export", "--run RUN --client NAME", "write one client as a folder of data", *_OWN),
+        "explain": Command("trained:explain", "--run RUN", "show what a run's clients had to correct", *_OWN),
+        "add-client": Command("trained:add_client", "--run RUN --config NAME", "add a client to a trained run", *_OWN),
     },
     "Comparisons": {
         "compare": Command("study:compare", "STUDY", "measure what federation gains, and for whom"),
         "search": Command("study:search", "STUDY", "search for what to federate, and how"),
-        "methods list": Command("methods:list_methods", "", "list the methods: what may differ, what they cost"),
-        "methods show": Command("methods:show_method", "NAME", "show one: equation, configuration, what to tune"),
-        "data list": Command("data:list_sources", "", "list the known tables, and where they were found"),
-        "data fetch": Command("data:fetch", "NAME", "download one of them"),
-        "data show": Command("data:show", "NAME", "show its columns, licence and citation"),
+        "methods list": Command("catalogue:list_methods", "", "list the methods: what may differ, what they cost"),
+        "methods show": Command("catalogue:show_method", "NAME", "show one: equation, configuration, what to tune"),
+        "data list": Command("catalogue:list_sources", "", "list the known tables, and where they were found"),
+        "data fetch": Command("catalogue:fetch", "NAME", "download one of them"),
+        "data show": Command("catalogue:show_source", "NAME", "show its columns, licence and citation"),
     },
     "Across institutions": {
-        "coordinate init": Command("coordinate:init", "FOLDER", "make certificates, keys, and invitations for sites"),
-        "coordinate add": Command("coordinate:add", "FOLDER SITE KEY", "add a site's public key to the registry"),
-        "coordinate start": Command("coordinate:start", "FOLDER", "wait for sites and train; start it again to resume"),
-        "coordinate watch": Command("coordinate:watch", "FOLDER", "show rounds, participants, seconds, bytes"),
-        "coordinate renew": Command("coordinate:renew", "FOLDER", "make a new server certificate; sites need nothing"),
-        "site keys": Command("site:keys", "FOLDER", "make this site's key pair"),
-        "site check": Command("site:check", "--config FILE", "show what would leave this site; sends nothing", *_OWN),
-        "site join": Command("site:join", "--config FILE", "take part, after somebody has consented", *_OWN),
+        "coordinate init": Command("institutions:init", "FOLDER", "make certificates, keys, and invitations for sites"),
+        "coordinate add": Command("institutions:add", "FOLDER SITE KEY", "add a site's public key to the registry"),
+        "coordinate start": Command("institutions:start", "FOLDER", "wait for sites and train; run it again to resume"),
+        "coordinate watch": Command("institutions:watch", "FOLDER", "show rounds, participants, seconds, bytes"),
+        "coordinate renew": Command("institutions:renew", "FOLDER", "renew the server certificate; sites need nothing"),
+        "site keys": Command("institutions:keys", "FOLDER", "make this site's key pair"),
+        "site check": Command(
+            "institutions:check", "--config FILE", "show what would leave this site; send nothing", *_OWN
+        ),
+        "site join": Command("institutions:join", "--config FILE", "take part, after somebody has consented", *_OWN),
     },
 }
 COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}

@@ -6,6 +6,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import UnionType
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
@@ -62,6 +63,13 @@ def call(name: str, function: Callable[..., Any], words: Sequence[str], *, forei
     return function(*placed, *keys, **given)
 
 
+def names(text: str | None) -> list[str] | None:
+    """Return the names of a list with commas; no name for ``none``."""
+    if text is None:
+        return None
+    return [] if text == "none" else [name.strip() for name in text.split(",") if name.strip()]
+
+
 def _flags(parameter: inspect.Parameter) -> list[str]:
     """Return a parameter's flags, spelt with underscores like keys and with hyphens like commands."""
     return list(dict.fromkeys((f"--{parameter.name}", f"--{parameter.name.replace('_', '-')}")))
@@ -88,8 +96,16 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: s
     elif origin is list:
         options["nargs"] = "+"
     else:
-        options["type"] = kind
+        options["type"] = partial(_typed, kind, about)
     parser.add_argument(*names, **options)
+
+
+def _typed(kind: Callable[[str], Any], about: str, word: str) -> Any:
+    """Return the value of a word, or refuse it by what the help says."""
+    try:
+        return kind(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected {about}, found {word!r}") from None
 
 
 def _check_flags(prog: str, parameters: Sequence[inspect.Parameter], words: Sequence[str], *, keys: bool) -> None:

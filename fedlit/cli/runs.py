@@ -12,17 +12,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.cli.mixture import MIXTURE_HELP, read_mixture
+from fedlit.errors import expect
 from fedlit.exchange.place import refuse_ranks
-from fedlit.mixture.settings import has_mixture
-from fedlit.run.arguments import Command, pairs_of, read, title
+from fedlit.mixture.folders import CONFIG, newest
+from fedlit.mixture.settings import WEIGHTS, MixtureSettings, has_mixture, settings_of, typed_pairs
+from fedlit.run.arguments import Command, check_format, pairs_of, read, title
 from fedlit.run.catalogue import FLAG as METHOD
+from fedlit.run.config import find_config
 from fedlit.run.keys import help_of
 from fedlit.show.shown import for_terminal, say
 
 if TYPE_CHECKING:
     from fedlit.mixture.mixture import Mixture
     from fedlit.run.run import Run
+
+MIXTURE_HELP = f"""A configuration of several parts (mixture:). Keys:
+  --seed, --name, --folds, --workers, --trainer.default_root_dir
+  --mixture.weights {" | ".join(WEIGHTS)}, or --mixture.weights.PART NUMBER
+  --mixture.shrink ROWS, --mixture.admit, --mixture.by SCORE
+  --parts.PART.KEY VALUE: any key of the part's configuration; --parts.PART.grid.SETTING [VALUES] of a local baseline
+  --ckpt_path last: continue the newest run, or mix it anew
+  --format: of describe table or json, of predict csv or parquet"""
 
 
 def _run(command: Command, *typed: str) -> None:
@@ -34,7 +44,7 @@ def _run(command: Command, *typed: str) -> None:
         if any(word.partition("=")[0] in ("-h", "--help", "--print_config") for word in words):
             print(MIXTURE_HELP)
             return
-        made, checkpoint, style = read_mixture(command, words)
+        made, checkpoint, style = _mixture(command, words)
         name = made.settings.name
     else:
         asked = read(command, words)  # what is not there is said before torch is imported
@@ -56,6 +66,34 @@ def _run(command: Command, *typed: str) -> None:
         print(for_terminal(made.predict(checkpoint, format=style or "csv")))
     else:
         (made.test if command == "test" else made.validate)(checkpoint, brief=brief)
+
+
+def _mixture(command: str, typed: Sequence[str]) -> tuple[Mixture, str | None, str | None]:
+    """Return the mixture, its ``--ckpt_path`` and its ``--format``."""
+    configs, changed = typed_pairs(typed)
+    expect(len(configs) == 1, "--config", "one, for a mixture cannot be put together of several", len(configs))
+    checkpoint, style = changed.pop("ckpt_path", None), changed.pop("format", None)
+    if style is not None:
+        check_format(command, style)
+    settings = _settings(command, find_config(configs[0]), changed, checkpoint)
+    say(f"Reading {len(settings.parts)} parts of {settings.name}")
+    from fedlit.mixture.mixture import Mixture
+
+    return Mixture(settings), checkpoint, style
+
+
+def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: str | None) -> MixtureSettings:
+    """Return the settings of the file, or those of a trained run, with the typed changes."""
+    settings = settings_of(config, changed)
+    if command == "describe" or (command == "fit" and checkpoint is None):
+        return settings
+    found = newest(settings.root.absolute() / settings.name)
+    if found is None or not (found / CONFIG).is_file():
+        return settings
+    own, made = settings.origin, settings_of(found / CONFIG).origin
+    expect(made == own, f"{found}", f"the newest run of {settings.name} to be made from {own}", made, "give --name")
+    say(f"Using the run's own configuration {found / CONFIG}")
+    return settings_of(found / CONFIG, changed)
 
 
 def _describe(made: Run | Mixture, style: str | None, again: str) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from fedlit.cli.parser import names
 from fedlit.errors import ConfigError
 from fedlit.run.config import STUDIES, find_config, read_yaml, shown
 from fedlit.run.keys import GROUPS
@@ -93,13 +94,6 @@ def search(
 
     with _goes_on():
         print(for_terminal(work.search(loaded, seeds=seeds, trials=trials, jobs=jobs, out=out)))
-
-
-def names(text: str | None) -> list[str] | None:
-    """Return the names of a list with commas; no name for ``none``."""
-    if text is None:
-        return None
-    return [] if text == "none" else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _checked(study: str, seeds: str | None, counts: Mapping[str, int | None]) -> Study:

@@ -1,16 +1,20 @@
-"""Proposes a configuration for tables of which nothing is known yet."""
+"""Proposes a configuration for tables of which nothing is known yet, and writes it with comments."""
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedlit.data.examine.facts import sampled
+from fedlit.data.examine.facts import named, sampled
+from fedlit.data.examine.page import flow
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.sources.places import Place, places_of
@@ -23,6 +27,12 @@ if TYPE_CHECKING:
 _FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
 _FEWEST_ROWS = 20  # of a client by default: below, its test rows are two or three
 _DRAWN = 20_000  # rows of which types are found
+_MOST = 10
+"""Notes of one kind that are printed or written; the rest is counted."""
+_TOLD = 6  # names of columns in a comment
+
+
+_ORDER = ("files", "client_column", "least_rows", "target", "task", "positive", "unlabelled")
 
 
 @dataclass
@@ -93,6 +103,10 @@ def propose(
     if client_column is not None:
         _federate(made, clients[0], raw, client_column)
         settings |= {key: own[clients[0]] for key in ("task", "positive") if (own := settings.get(key))}
+        if settings.get("task") == "regression":
+            settings["task"] = {"name": "regression", "targets": "pooled"}
+            text = "all clients scale it alike (targets: pooled), which a forest that they grow together needs"
+            made.note("task", clients[0], text)
     return made
 
 
@@ -187,3 +201,56 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
         made.note("least_rows", client, few)
         sizes = large
     made.rows = int(sizes.min())
+
+
+def written(proposal: Proposal, file: str) -> str:
+    """Return the text of a configuration that can be trained as it is.
+
+    Args:
+        proposal: the content of the configuration.
+        file: the name of the configuration, for the commands in it.
+    """
+    environment = Environment(
+        loader=PackageLoader("fedlit.data.examine", "."), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters |= {"yaml": _yaml, "comment": _comment, "some": some}
+    held: dict[str, list[str]] = {}
+    for client, columns in proposal.kinds.items():
+        kinds: dict[str, list[str]] = {}
+        for name, kind in columns.items():
+            kinds.setdefault(kind, []).append(name)
+        told = "; ".join(f"{kind}: {shorten(names, _TOLD)}" for kind, names in kinds.items())
+        held.setdefault(told, []).append(client)
+    return environment.get_template("init.yaml.j2").render(
+        file=file,
+        settings={key: proposal.settings[key] for key in _ORDER if key in proposal.settings},
+        notes=proposal.notes,
+        columns=[f"{named(clients)}: {told}" for told, clients in held.items()],
+        # Each batch needs several rows, of the smallest client too, when part of its training rows is a fold.
+        batches=max(1, min(10, int(0.5 * proposal.rows) // 4)),
+    )
+
+
+def some(lines: Sequence[str]) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    return [*lines[:_MOST], *([f"… and {len(lines) - _MOST:,} more"] if len(lines) > _MOST else [])]
+
+
+def _yaml(value: Any, key: str) -> str:
+    """Return a key and its value as YAML; a mapping of files or of mappings takes several lines."""
+    nested = isinstance(value, dict) and any(isinstance(own, dict) for own in value.values())
+    if not nested and (key != "files" or isinstance(value, str)):
+        return f"{key}: {flow(value)}"
+    block = None if nested else False
+    text = yaml.safe_dump({key: value}, default_flow_style=block, allow_unicode=True, width=72, sort_keys=False)
+    return textwrap.indent(text, " " * 6).strip()
+
+
+def _comment(text: str, indent: int) -> str:
+    """Wrap a text as lines of a comment of at most 79 columns."""
+    start = " " * indent + "# "
+    return textwrap.fill(
+        " ".join(text.split()), 79, initial_indent=start, subsequent_indent=start + "  ", break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip

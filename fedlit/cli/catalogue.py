@@ -1,13 +1,17 @@
-"""``fedlit methods``: lists the methods, and shows what one of them computes and how to use it."""
+"""``fedlit methods`` and ``fedlit data``: what comes with fedlit, and how to use it."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Literal
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.data.files import find, locate
+from fedlit.data.sources import SOURCES, source_class
+from fedlit.data.sources.base import Source
+from fedlit.errors import FedlitError, did_you_mean, expect
 from fedlit.run.catalogue import FAMILIES, Card, cards, times
 from fedlit.run.config import shown
-from fedlit.show.shown import Grid, for_terminal
+from fedlit.show.shown import Grid, for_terminal, say
 from fedlit.show.text import Verbatim, definitions, terminal_width
 
 _ABOUT = """Columns, classes: whether clients may differ in them; private: only if the part that differs is not \
@@ -47,10 +51,7 @@ def show_method(name: str) -> None:
         name: the name of the method
     """
     known = cards()
-    if name not in known:
-        raise ConfigError(
-            f"fedlit methods show: expected one of {', '.join(known)}, found {name!r}.{did_you_mean(name, known)}"
-        )
+    expect(name in known, "fedlit methods show", f"one of {', '.join(known)}", name, did_you_mean(name, known).strip())
     own = known[name]
     facts = [(title.lower(), told.replace("`", "")) for title, told in own.facts.items()]
     print(for_terminal(f"{own.title} ({own.name}). {own.idea}"))
@@ -89,3 +90,63 @@ def _short(differ: str) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.rstrip().splitlines())
+
+
+def list_sources() -> None:
+    """List the known data sources: what they are, and where their files were found."""
+    for source in map(source_class, SOURCES):
+        print(for_terminal(f"{source.name}: {source.about}"))
+        width = max((len(file.path) for file in source.known_files()), default=0)
+        for file in source.known_files():
+            by_hand = f"by hand from {file.page}" if file.page else "no public address"
+            missing = f"not found: {f'fedlit data fetch {source.name}' if file.url else by_hand}"
+            print(for_terminal(f"  {file.path:{width}}  {find(file) or missing}"))
+
+
+def fetch(name: str) -> int:
+    """Fetch those files of a source that have a verified public address.
+
+    Args:
+        name: the source, as fedlit data list names it
+    """
+    source = _source(name)
+    if not source.known_files():
+        print(f"{source.name} has no file to fetch beforehand: {source.about}.")
+    status = 0
+    for file in source.known_files():
+        # A file without an address is no failure of the fetching: it was never to be had this way.
+        if file.url is None and find(file) is None:
+            get = f" Get it from {file.page} (address not verified)." if file.page else ""
+            print(f"{file.path}: has no verified public address; it is read if you put it in a data folder.{get}")
+            continue
+        try:
+            print(f"{file.path}: {locate(file)}")
+        except FedlitError as error:
+            say(f"fedlit: error: {error}")
+            status = 1
+    return status
+
+
+def show_source(name: str) -> None:
+    """Show the content of a source, its licence and its citation.
+
+    Args:
+        name: the source, as fedlit data list names it
+    """
+    source = _source(name)
+    print(for_terminal(f"{source.name}: {source.about}"))
+    print(for_terminal(inspect.cleandoc(source.__doc__ or "").partition("\n\nArgs:")[0]))
+    for file in source.known_files():
+        print(for_terminal(f"{file.path}: {file.about}"))
+        if file.url:
+            print(f"  from    {file.url}")
+        if file.page:
+            print(f"  by hand {file.page} (address not verified)")
+        print(f"  sha256  {file.sha256 or 'not stated'}")
+        print(f"  found   {find(file) or 'no'}")
+
+
+def _source(name: str) -> type[Source]:
+    hint = did_you_mean(name, SOURCES).strip()
+    expect(name.lower() in SOURCES, "fedlit data", f"one of {', '.join(SOURCES)}", name, hint)
+    return source_class(name.lower())

@@ -1,4 +1,4 @@
-"""``fedlit site``: a site's side of a federation across institutions."""
+"""``fedlit coordinate`` and ``fedlit site``: both sides of a federation across institutions."""
 
 from __future__ import annotations
 
@@ -6,16 +6,76 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
-from fedlit.errors import ConfigError
-from fedlit.exchange.named import check_left_out
+from fedlit.errors import expect
 from fedlit.institutions.extra import needs_flower
+from fedlit.institutions.settings import PORT, SiteSettings, read_coordinator, read_site
 from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import Verbatim
 
-if TYPE_CHECKING:
-    from fedlit.institutions.settings import SiteSettings
+
+def _folders() -> ModuleType:
+    with needs_flower():
+        from fedlit.institutions import folder
+    return folder
+
+
+def init(folder: Path, *, sites: str, address: str = "localhost", port: int = PORT) -> None:
+    """Create the coordinator's folder: certificates, a registry of keys, settings, and invitations for sites.
+
+    Args:
+        folder: the coordinator's folder
+        sites: the names of the sites, separated by commas
+        address: the address at which sites reach this machine
+        port: the port that is open to sites
+    """
+    _tell(_folders().init(folder, sites.split(","), address, port))
+
+
+def add(folder: Path, site: str, key: Path) -> None:
+    """Add a site's public key to the registry.
+
+    Args:
+        folder: the coordinator's folder
+        site: the name of the site
+        key: the .pub file that the site sent
+    """
+    _tell(_folders().add(read_coordinator(folder), site, key))
+
+
+def renew(folder: Path) -> None:
+    """Make a new server certificate; sites need nothing new.
+
+    Args:
+        folder: the coordinator's folder
+    """
+    _tell([_folders().renew(read_coordinator(folder))])
+
+
+def start(folder: Path) -> int:
+    """Wait for the sites and coordinate the training; if you start it again, it continues.
+
+    Args:
+        folder: the coordinator's folder
+    """
+    from fedlit.institutions import start as work
+    from fedlit.institutions.log import with_time
+
+    with_time()
+    return work.start(folder)
+
+
+def watch(folder: Path, *, once: bool = False) -> int:
+    """Show rounds, participants, seconds and bytes.
+
+    Args:
+        folder: the coordinator's folder
+        once: print the status once and exit
+    """
+    from fedlit.institutions import watch as work
+
+    return work.watch(folder, once=once)
 
 
 def keys(folder: Path) -> None:
@@ -24,16 +84,13 @@ def keys(folder: Path) -> None:
     Args:
         folder: the folder that the coordinator sent, with site.yaml
     """
-    from fedlit.institutions.settings import read_site
-
     with needs_flower():
         from fedlit.institutions.certificates import make_site_keys
     site = read_site(folder / "site.yaml").site
     _shut(folder)
     mine = make_site_keys(folder, site)
-    print(for_terminal(f"Made {folder / 'site.key'} (keep it secret) and {folder / f'{site}.pub'}."))
-    print(for_terminal(f"Send {site}.pub to the coordinator, and tell them by telephone:"))
-    print(for_terminal(Verbatim(f"  {mine}")))
+    made = f"Made {folder / 'site.key'} (keep it secret) and {folder / f'{site}.pub'}."
+    _tell([made, f"Send {site}.pub to the coordinator, and tell them by telephone:", f"  {mine}"])
 
 
 def check(*, config: Path) -> None:
@@ -66,9 +123,9 @@ def join(*, config: Path, accept: tuple[str, ...] = ()) -> None:
     """
     settings = _settings(config)
     for path, what in ((settings.certificate, "certificate"), (settings.key, "key")):
-        if not path.is_file():
-            how = "make one by fedlit site keys" if what == "key" else "the coordinator has one in invitations/"
-            raise ConfigError(f"{settings.file}: {what}: expected a file, found no {path}; {how}")
+        how = "make one by fedlit site keys" if what == "key" else "the coordinator has one in invitations/"
+        expect(path.is_file(), f"{settings.file}: {what}", "a file", str(path), how)
+    from fedlit.exchange.named import check_left_out
     from fedlit.institutions.joining import take_part
     from fedlit.institutions.log import with_time
 
@@ -88,23 +145,15 @@ def _compare(settings: SiteSettings) -> None:
         return
     with needs_flower():
         from fedlit.institutions.certificates import fingerprint
-    found = fingerprint(settings.certificate)
-    if found != settings.fingerprint:
-        raise ConfigError(
-            f"{settings.certificate}: expected the fingerprint {settings.fingerprint}, as {settings.file} says, found "
-            f"{found}; ask the coordinator by telephone which is right"
-        )
+    found, said = fingerprint(settings.certificate), f"the fingerprint {settings.fingerprint}, as {settings.file} says"
+    right = found == settings.fingerprint
+    expect(right, str(settings.certificate), said, found, "ask the coordinator by telephone which is right")
 
 
 def _settings(config: Path) -> SiteSettings:
-    from fedlit.institutions.settings import read_site
-
     settings = read_site(config.absolute())
-    if not settings.federation.is_file():
-        raise ConfigError(
-            f"{settings.file}: federation: expected a file, found no {settings.federation}; the coordinator has one in "
-            "invitations/ for each site"
-        )
+    how = "the coordinator has one in invitations/ for each site"
+    expect(settings.federation.is_file(), f"{settings.file}: federation", "a file", str(settings.federation), how)
     _shut(settings.folder)
     os.chdir(settings.folder)  # its table, its runs: all paths are those of its folder
     return settings
@@ -115,6 +164,11 @@ def _shut(folder: Path) -> None:
     os.umask(0o077)
     with suppress(PermissionError):  # the folder is another user's, who decides
         folder.chmod(0o700)
+
+
+def _tell(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(for_terminal(Verbatim(line) if line.startswith("  ") else line))
 
 
 def _show(lines: Sequence[str]) -> None:

@@ -1,13 +1,16 @@
-"""``fedlit predict --run`` and ``fedlit export``."""
+"""``fedlit predict --run``, ``export``, ``explain`` and ``add-client``: what is done with a trained run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from fedlit.errors import ConfigError
+from fedlit.cli.parser import names
+from fedlit.errors import expect
+from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.mixture.folders import find_mixture
-from fedlit.run.folders import find_trained
+from fedlit.run.arguments import read
+from fedlit.run.folders import find_run, find_trained
 from fedlit.score.files import check_input, check_output, has_reads, read_rows, scores_beside, write_scores
 from fedlit.show.shown import for_terminal
 
@@ -40,11 +43,8 @@ def predict(
         keys: the columns of the rows with which the scores begin
         config: not with --run: a split of the tables that were trained on
     """
-    if config is not None:
-        raise ConfigError(
-            "fedlit predict: expected --run RUN (new rows, from --data) or --config NAME (a split of the tables that "
-            "were trained on), found both kinds of keys; leave out one"
-        )
+    ways = "--run RUN (new rows, from --data) or --config NAME (a split of the tables that were trained on)"
+    expect(config is None, "fedlit predict", ways, "both", "leave out one")
     check_input(data)
     out = out or scores_beside(data)
     check_output(out, data)
@@ -122,3 +122,68 @@ def _counted(predicted: pd.Series, target: str, classes: bool) -> str:
         return f"Predicted {target}: " + ", ".join(f"{label} {count:,}" for label, count in counts.items())
     low, middle, high = predicted.quantile([0, 0.5, 1])
     return f"Predicted {target}: from {low:.6g} to {high:.6g}, median {middle:.6g}"
+
+
+def explain(
+    *,
+    run: str,
+    client: str | None = None,
+    threshold: float = 2.0,
+    out: str | None = None,
+) -> None:
+    """Show what the private layers of a run's clients correct, as heatmaps, as findings.csv, and in words.
+
+    It needs no data. For FedGMCC it shows the loss along paths between clients' models; for a mixed model, effects with
+    intervals, variance components and sites' own effects.
+
+    Args:
+        run: a run's folder, or the name of a configuration: its newest run
+        client: for a mixed model, show only this client's own effects
+        threshold: the number of standard deviations from which a finding is marked
+        out: where to write (default: explain/ in the run's folder)
+    """
+    folder = find_run(run, lambda found: any((found / name).is_file() for name in (CORRECTIONS, PATHS, EFFECTS)))
+    from fedlit.run import explanation
+
+    found = explanation.explain(folder, client=client, threshold=threshold, out=out)
+    print(for_terminal(found))
+    print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
+
+
+def add_client(
+    *keys: str,
+    run: str,
+    config: str,
+    client: str | None = None,
+    ckpt_path: Literal["last", "best"] = "last",
+    federated: bool = False,
+    seeds: str | None = None,
+    baselines: str | None = None,
+) -> None:
+    """Let a client join a federation that has been trained.
+
+    It takes the run's federated tensors and trains its private parts on its own rows. Reports what the client gains
+    over going alone. All settings are those of the run, except for those in --config and --KEY VALUE.
+
+    Args:
+        *keys: keys of the configuration and their values: --seed 5
+        run: a run's folder, or the name of a configuration: its newest run
+        config: the new client's: data.source, and keys to change
+        client: which client of the source, if it has several
+        ckpt_path: the run's checkpoint to start from, and the state of the new client that is scored
+        federated: continue training all clients together (without it, federated parts stay unchanged, and nothing is
+            exchanged)
+        seeds: 8:28 (both ends included) or 1,2,5 (default: only the run's seed)
+        baselines: only these local baselines, separated by commas, or none (default: all)
+    """
+    one = not (seeds or baselines) or not keys or keys[0].startswith("-")
+    expect(one, "--seeds, --baselines", "several values as one word, such as --seeds 0:2 or 0,1,2", keys[:1])
+    folder, _ = find_trained(run, ckpt_path, "add-client")
+    configuration = read("fit", ["--config", config, *keys]).configs[0]  # refused before torch is imported
+    from fedlit.study import joining
+
+    found = joining.add_client(
+        folder, configuration, list(keys), client=client, ckpt_path=ckpt_path, federated=federated,
+        seeds=seeds, baselines=names(baselines),
+    )  # fmt: skip
+    print(f"\n{for_terminal(found)}")

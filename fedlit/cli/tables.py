@@ -1,0 +1,199 @@
+"""``fedlit init``, ``check`` and ``recommend``: write a configuration for tables, find their problems, and find out who
+should join.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedlit.errors import ConfigError, FedlitError, expect
+from fedlit.mixture.settings import is_mixture
+from fedlit.run.arguments import Asked, read
+from fedlit.run.config import find_config, shown
+from fedlit.show.shown import for_terminal, say
+from fedlit.show.text import Verbatim
+
+if TYPE_CHECKING:
+    from fedlit.data.sources.base import Source
+    from fedlit.data.table import ClientTable
+
+_SHAPED = ("leave_out", "mutations")  # keys of data that change tables and need all of fedlit to be understood
+
+
+def init(
+    folder: str,
+    *,
+    target: tuple[str, ...] = (),
+    names: str | None = None,
+    client_column: str | None = None,
+    out: Path | None = None,
+    force: bool = False,
+) -> None:
+    """Look at the tables of a folder, one client per file, and write a configuration that is ready to train.
+
+    Its comments state every guess.
+
+    Args:
+        folder: a folder, a pattern such as 'sites/*.csv', or one file
+        target: the column to predict; for one client alone, CLIENT=COLUMN (may be repeated)
+        names: column names for files without a header, separated by commas
+        client_column: the column of one file that names the client of each row, such as a school
+        out: the file to write (default: the folder's name, here)
+        force: overwrite an existing file
+    """
+    out = out or Path(f"{_stem(folder)}.yaml")
+    expect(out.suffix in (".yaml", ".yml"), "--out", "a name that ends in .yaml", str(out))
+    expect(force or not out.exists(), "--out", "a new file", str(out), "name another one, or overwrite it with --force")
+    expect(out.parent.is_dir(), "--out", "a folder that is there", str(out.parent), "make it, or name another")
+    from fedlit.data.examine.propose import propose, some, written
+
+    called = [name.strip() for name in names.split(",")] if names else None
+    proposal = propose(folder, _targets(target), called, client_column)
+    text = written(proposal, shlex.quote(str(out)))
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out: {out} cannot be written: {error.strerror or error}. Name another file.") from error
+    for notes in proposal.notes.values():
+        for note in some(notes):
+            print(for_terminal(note, otherwise=80))
+    print(for_terminal(f"\nWrote {out}. Next:"))
+    for command in ("check --config {}", "fit --config {}", "test --config {} --ckpt_path best"):
+        print(for_terminal(Verbatim(f"  fedlit {command.format(shlex.quote(str(out)))}")))
+
+
+def _stem(folder: str) -> str:
+    """Return the name of the configuration for these files."""
+    if any(mark in folder for mark in "*?["):
+        return "mine"
+    path = Path(folder).expanduser()
+    name = path.resolve().name
+    return re.sub(r"[^\w-]+", "_", name.split(".")[0] if path.is_file() else name) or "mine"
+
+
+def _targets(given: Sequence[str]) -> dict[str | None, str]:
+    """Map each client to the column to predict; None stands for all other clients."""
+    made: dict[str | None, str] = {}
+    for own in given:
+        client, equals, column = own.partition("=")
+        key, column = (client, column) if equals else (None, own)
+        expect(key not in made, f"--target: {key or 'all clients'}", "one column", [made.get(key), column])
+        made[key] = column
+    return made
+
+
+def check(
+    *keys: str,
+    config: tuple[str, ...] = (),
+    strict: bool = False,
+    format: Literal["text", "json"] = "text",
+) -> int:
+    """Look at the tables of a configuration.
+
+    Shows rows, types, missing cells and classes; columns that reveal the target; similar names, units, categories and
+    labels of several clients; the same rows or identifiers at two clients; and what to write. Any key of
+    the configuration can be changed: --seed 5
+
+    Args:
+        *keys: keys of the configuration and their values: --seed 5
+        config: the configuration: its name, or a file; again for changes
+        strict: exit with status 1 if there is anything to look at
+        format: of the page
+    """
+    asked = read("describe", [*(word for name in config for word in ("--config", name)), *keys])
+    from fedlit.data.examine.page import examine
+
+    tables, source = _tables(asked)
+    page = examine(tables, source)
+    if format == "json":
+        print(json.dumps(page.to_dict(), indent=2, default=_plain))
+    else:
+        print(for_terminal(page, otherwise=80))
+    return int(strict and bool(page.odd))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
+    """Return the tables that a run would read. In simple cases only the source is built, so that torch need not be
+    imported; all other cases are left to the full parser.
+    """
+    source = None
+    data, seed = asked.content.get("data") or {}, asked.content.get("seed", 0)
+    if isinstance(data.get("source"), dict) and type(seed) is int and not any(data.get(key) for key in _SHAPED):
+        source = _source(data["source"], asked)
+    if source is None:
+        from fedlit.run.load import parse
+
+        module = parse(asked)[0].data
+        return module.tables(), module.source
+    from fedlit.data.table import choose_columns
+
+    tables = source.tables(seed)
+    columns = data.get("columns")
+    return (choose_columns(tables, columns) if columns else tables), source
+
+
+def _source(given: dict[str, Any], asked: Asked) -> Source | None:
+    """Return the source that a configuration names, or None if the full parser has to report what is wrong."""
+    from jsonargparse import ArgumentParser
+
+    from fedlit.data.sources.base import Source
+
+    sys.path[:0] = [own for own in (str(asked.configs[0].parent), ".") if own not in sys.path]
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--source", type=Source)
+    try:
+        made: Source = parser.instantiate(parser.parse_object({"source": given})).source
+    except FedlitError:
+        raise
+    except Exception:  # jsonargparse's words are not ours
+        return None
+    return made
+
+
+def recommend(
+    *,
+    config: str,
+    budget: float = 600.0,
+    folds: int = 4,
+    seed: int | None = None,
+    by: str | None = None,
+    workers: int = 1,
+    matters: float = 0.5,
+    out: str | None = None,
+) -> None:
+    """Find out for the tables of a configuration whether joining is worth it, for which client, and with which method.
+
+    Trains local and federated candidates on folds of training and validation rows, within a time budget, and reports
+    what each client gains and what would leave it. Writes the chosen configuration. Test rows are not touched. If you
+    start it again with the same settings, it continues where it stopped.
+
+    Args:
+        config: a configuration with data.source; its method is a candidate too
+        budget: seconds until training ends, roughly, such as 180
+        folds: 2 or more
+        seed: of everything (default: the configuration's)
+        by: the score that decides (default: the main one of the task)
+        workers: processes at once
+        matters: percentage points below which a difference does not matter
+        out: the folder for what is written (default: recommended/NAME)
+    """
+    path = find_config(config)
+    if not is_mixture(path):
+        read("describe", ["--config", str(path)])  # what is wrong is said before torch is imported
+    say(f"Reading {shown(path)}")
+    from fedlit.mixture import recommend as work
+
+    found = work.recommend(
+        path, budget=budget, folds=folds, seed=seed, by=by, workers=workers, matters=matters, out=out
+    )
+    print(f"\n{for_terminal(found)}")
