@@ -183,7 +183,7 @@ def _own_data(folder: Path, site: str, source: Mapping[str, Any]) -> None:
     """A site's own file and no other, where its source reads files."""
     if source["class_path"] != "fedlit.Heart":
         return
-    for file in fedlit.Heart.known_files():
+    for file in fedlit.Heart.known_files:
         found = find(file)
         if Path(file.path).stem == site and found is not None:
             (folder / file.path).parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedlit import Mean
-from fedlit.data.sources.rdatasets import Rdatasets
+from fedlit.data.sources.packaged import Rdatasets
 from fedlit.data.sources.reads import records_of
 from fedlit.errors import ConfigError
 from fedlit.institutions.extra import needs_flower

@@ -96,8 +96,8 @@ def list_sources() -> None:
     """List the known data sources: what they are, and where their files were found."""
     for source in map(source_class, SOURCES):
         print(for_terminal(f"{source.name}: {source.about}"))
-        width = max((len(file.path) for file in source.known_files()), default=0)
-        for file in source.known_files():
+        width = max((len(file.path) for file in source.known_files), default=0)
+        for file in source.known_files:
             by_hand = f"by hand from {file.page}" if file.page else "no public address"
             missing = f"not found: {f'fedlit data fetch {source.name}' if file.url else by_hand}"
             print(for_terminal(f"  {file.path:{width}}  {find(file) or missing}"))
@@ -110,10 +110,10 @@ def fetch(name: str) -> int:
         name: the source, as fedlit data list names it
     """
     source = _source(name)
-    if not source.known_files():
+    if not source.known_files:
         print(f"{source.name} has no file to fetch beforehand: {source.about}.")
     status = 0
-    for file in source.known_files():
+    for file in source.known_files:
         # A file without an address is no failure of the fetching: it was never to be had this way.
         if file.url is None and find(file) is None:
             get = f" Get it from {file.page} (address not verified)." if file.page else ""
@@ -136,7 +136,7 @@ def show_source(name: str) -> None:
     source = _source(name)
     print(for_terminal(f"{source.name}: {source.about}"))
     print(for_terminal(inspect.cleandoc(source.__doc__ or "").partition("\n\nArgs:")[0]))
-    for file in source.known_files():
+    for file in source.known_files:
         print(for_terminal(f"{file.path}: {file.about}"))
         if file.url:
             print(f"  from    {file.url}")

@@ -227,7 +227,7 @@ def test_fetch_without_network_tries_every_file_and_fails(cache: Path) -> None:
     command = [sys.executable, "-m", "fedlit", "data", "fetch", "heart"]
     done = subprocess.run(command, capture_output=True, text=True, env=known, check=False)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    for file in Heart.known_files():
+    for file in Heart.known_files:
         if file.url is None:
             assert f"{file.path}: has no verified public address" in done.stdout
         else:
@@ -253,7 +253,7 @@ def test_a_file_that_is_to_be_had_by_hand_says_where(
 ) -> None:
     monkeypatch.setenv("FEDLIT_DATA", str(cache))
     for source in (HumanActivity, VehicleSensors):
-        (file,) = source.known_files()
+        (file,) = source.known_files
         for arguments in (["list"], ["show", source.name], ["fetch", source.name]):
             assert main(["data", *arguments]) == 0  # it was never to be fetched
             assert str(file.page) in capsys.readouterr().out

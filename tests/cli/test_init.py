@@ -92,7 +92,7 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
 
 def test_real_files_are_understood(here: Path, real_file: Callable[[RemoteFile], Path]) -> None:
     """Their own descriptions say what is predicted; all seven are read as one federation."""
-    files = {file.path.partition("/")[2].partition(".")[0]: real_file(file) for file in Heart.known_files()}
+    files = {file.path.partition("/")[2].partition(".")[0]: real_file(file) for file in Heart.known_files}
     names = "age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num"
     for client, path in files.items():
         Path("sites", client + path.suffix).symlink_to(path)

@@ -43,7 +43,7 @@ def need_data(config: Path) -> None:
         return
     name = next(name for name, path in SOURCES.items() if path.endswith(source["class_path"].removeprefix("fedlit")))
     clients = source.get("init_args", {}).get("clients", ["cleveland", "sa", "faisalabad"])
-    for file in source_class(name).known_files():
+    for file in source_class(name).known_files:
         if find(file) is None and (name != "heart" or Path(file.path).stem in clients):
             pytest.skip(f"{file.path} was not found; fedlit data fetch {name} gets it")
 
@@ -51,7 +51,7 @@ def need_data(config: Path) -> None:
 @pytest.fixture(scope="session")
 def covertype(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of Covertype's own training and validation rows, and one in fifty of those to test."""
-    file = Covertype.known_files()[0]
+    file = Covertype.known_files[0]
     folder = tmp_path_factory.mktemp("small") / "covertype"
     folder.mkdir()
     whole = find(file)

@@ -47,11 +47,13 @@ class Source(ABC):
         name: the source's name on the command line.
         about: its content, in one line.
         known: the names of all its clients, where these are fixed; ``clients`` then chooses among them.
+        known_files: all published files that the source can read, whether or not an instance reads them.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
     known: ClassVar[tuple[str, ...]] = ()
+    known_files: ClassVar[tuple[RemoteFile, ...]] = ()
 
     def __post_init__(self) -> None:
         """Check the arguments that several sources have: the shares of rows, and the clients.
@@ -63,11 +65,6 @@ class Source(ABC):
         own: Any = self
         if self.known:
             own.clients = choose_clients(own.clients, self.known, self.name)
-
-    @classmethod
-    def known_files(cls) -> tuple[RemoteFile, ...]:
-        """All published files that the source can read, whether or not this instance reads them; empty if none."""
-        return ()
 
     @abstractmethod
     def tables(self, seed: int) -> list[ClientTable]:

@@ -4,44 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+import yaml
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_tables, read_known
+from fedlit.data.sources.base import Source, check_tables, published, read_known
 from fedlit.data.table import ClientTable
-from fedlit.errors import DataError, expect
+from fedlit.errors import expect
 
 if TYPE_CHECKING:
     import pandas as pd
 
-AREAS = ("rawah", "neota", "comanche", "poudre")
+_FACTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+AREAS = tuple(_FACTS["areas"])
 """The wilderness areas, in the order of the file's one-hot columns: area 1 is rawah."""
-
-# fmt: off
-ELU_CODES = (
-    2702, 2703, 2704, 2705, 2706, 2717, 3501, 3502, 4201, 4703, 4704, 4744, 4758, 5101, 5151, 6101, 6102, 6731, 7101,
-    7102, 7103, 7201, 7202, 7700, 7701, 7702, 7709, 7710, 7745, 7746, 7755, 7756, 7757, 7790, 8703, 8707, 8708, 8771,
-    8772, 8776,
-)
+ELU_CODES = tuple(_FACTS["soils"])
 """The Forest Service's code of each soil type, in the order of the file's one-hot columns. The first digit is the
 climatic zone, the second the geologic zone."""
-# fmt: on
-
 _TRAIN, _VALIDATION = 11_340, 3_780
-_NUMERIC = (
-    "elevation",
-    "aspect",
-    "slope",
-    "horizontal_distance_to_hydrology",
-    "vertical_distance_to_hydrology",
-    "horizontal_distance_to_roadways",
-    "hillshade_9am",
-    "hillshade_noon",
-    "hillshade_3pm",
-    "horizontal_distance_to_fire_points",
-)
+_NUMERIC = tuple(_FACTS["numbers"])
 _AREA_COLUMNS = tuple(f"wilderness_area_{area}" for area in AREAS)
 _SOIL_COLUMNS = tuple(f"soil_type_{code}" for code in ELU_CODES)
 _LABEL = "cover_type"
@@ -85,6 +69,7 @@ class Covertype(Source):
     name: ClassVar[str] = "covertype"
     about: ClassVar[str] = "forest cover types in four wilderness areas of Colorado, with different classes"
     known: ClassVar[tuple[str, ...]] = AREAS
+    known_files: ClassVar[tuple[RemoteFile, ...]] = (RemoteFile(**_FACTS["file"]),)
 
     root: str | None = None
     clients: Sequence[str] | None = None
@@ -97,19 +82,6 @@ class Covertype(Source):
         expect(self.columns in ("derived", "numbers", "raw"), "columns", "derived, numbers or raw", self.columns)
         some = self.positive is None or 0 < len({*self.positive} & {*range(1, 8)}) == len(self.positive) < 7
         expect(some, "positive", "some of the cover types 1 to 7", self.positive)
-
-    @classmethod
-    def known_files(cls) -> tuple[RemoteFile, ...]:
-        """The one file, compressed or not."""
-        return (
-            RemoteFile(
-                path="covertype/covtype.data.gz",
-                url="https://archive.ics.uci.edu/ml/machine-learning-databases/covtype/covtype.data.gz",
-                sha256="614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
-                about="581,012 rows of 55 integers",
-                alternatives=("covertype/covtype.data",),
-            ),
-        )
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables. ``seed`` is not used, because the splits are those of the file."""
@@ -134,18 +106,18 @@ class Covertype(Source):
 
     def _read(self) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
         """The rows of the file, and the positions (rows,) of each row's area and soil type."""
-        path = locate(self.known_files()[0], self.root)
+        path = locate(self.known_files[0], self.root)
         # Stated types spare pandas the guessing: the whole file is read in a fraction of the time and of the memory.
         # Measures are floats because some copies of the file leave hillshade empty.
         types = {name: np.float64 if name in _NUMERIC else np.uint8 for name in _NAMES}
         frame = read_known(path, _NAMES, header=False, dtype=types)
         blocks = [frame[list(columns)].to_numpy() for columns in (_AREA_COLUMNS, _SOIL_COLUMNS)]
         one = all(((block == 1).sum(axis=1) == 1).all() and block.max() == 1 for block in blocks)
-        if len(frame) <= _TRAIN + _VALIDATION or not frame[_LABEL].between(1, 7).all() or not one:
-            raise DataError(
-                f"file {path}: expected more than {_TRAIN + _VALIDATION:,} rows, each of one area, one soil type and a "
-                f"cover type from 1 to 7, found others among {len(frame):,} rows. Fetch the file again."
-            )
+        with published(
+            path, f"over {_TRAIN + _VALIDATION:,} rows, each of one area, one soil and a cover type from 1 to 7"
+        ):
+            if len(frame) <= _TRAIN + _VALIDATION or not frame[_LABEL].between(1, 7).all() or not one:
+                raise ValueError(f"others among {len(frame):,} rows")
         area, soil = (block.argmax(axis=1) for block in blocks)
         return frame, area, soil
 

@@ -11,10 +11,9 @@ import numpy as np
 import yaml
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_tables, read_known
+from fedlit.data.sources.base import Source, check_tables, published, read_known
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import DataError
 
 _READ: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _SITES = {name: site for name, site in _READ.items() if not name.startswith(".")}
@@ -57,35 +56,25 @@ class Heart(Source):
     name: ClassVar[str] = "heart"
     about: ClassVar[str] = "heart disease at up to seven sites, with different columns"
     known: ClassVar[tuple[str, ...]] = tuple(_SITES)
+    known_files: ClassVar[tuple[RemoteFile, ...]] = tuple(_FILES.values())
 
     root: str | None = None
     clients: Sequence[str] = ("cleveland", "sa", "faisalabad")
     test: float = 0.33
     validation: float = 0.1
 
-    @classmethod
-    def known_files(cls) -> tuple[RemoteFile, ...]:
-        """Return the files, one for each site."""
-        return tuple(_FILES.values())
-
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables; ``seed`` draws the splits."""
         return check_tables([self._table(client, seed) for client in self.clients])
-
-    def sizes(self) -> dict[str, int]:
-        """The size of each site's file in bytes."""
-        return {client: locate(_FILES[client], self.root).stat().st_size for client in self.clients}
 
     def _table(self, client: str, seed: int) -> ClientTable:
         site, path = _SITES[client], locate(_FILES[client], self.root)
         columns = [*site["features"], site["target"]]  # the file of sa begins with a row number, which is left out
         frame = read_known(path, columns, header=site.get("header", True), na_values=["?"])
         target = frame[site["target"]]
-        if wrong := sorted(set(target.dropna()) - set(site["labels"]), key=str):
-            raise DataError(
-                f"client {client!r}, file {path}, target {target.name!r}: expected labels among {site['labels']}, "
-                f"found {wrong[0]!r}. Fetch the file again."
-            )
+        with published(path, f"labels among {site['labels']} as {target.name}"):
+            if wrong := sorted(set(target.dropna()) - set(site["labels"]), key=str):
+                raise ValueError(repr(wrong[0]))
         return ClientTable(
             name=client,
             features=frame[site["features"]],

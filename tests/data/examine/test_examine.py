@@ -64,7 +64,7 @@ def fixes(page: Page) -> dict[str, Any]:
 
 
 def test_the_real_hearts_raise_no_alarm(real_file: Callable[[RemoteFile], Path]) -> None:
-    for file in Heart.known_files():
+    for file in Heart.known_files:
         real_file(file)
     clients = ["cleveland", "hungarian", "switzerland", "va", "sa", "faisalabad"]
     assert found(examine(Heart(clients=clients).tables(seed=8))) == []

@@ -14,8 +14,8 @@ from sklearn.model_selection import train_test_split
 
 from fedlit.data.files import RemoteFile
 from fedlit.data.sources import Bundled, Covertype, Heart, HumanActivity, Rdatasets, VehicleSensors
-from fedlit.data.sources.activity import ACTIVITIES
 from fedlit.data.sources.covertype import AREAS, ELU_CODES
+from fedlit.data.sources.sensors import ACTIVITIES
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
@@ -53,7 +53,7 @@ ROWS = {
 
 @pytest.fixture(scope="module")
 def hearts(real_file: Callable[[RemoteFile], Path]) -> dict[str, tuple[Path, ClientTable]]:
-    files = {Path(file.path).stem: real_file(file) for file in Heart.known_files()}
+    files = {Path(file.path).stem: real_file(file) for file in Heart.known_files}
     return {table.name: (files[table.name], table) for table in Heart(clients=list(ROWS)).tables(seed=8)}
 
 
@@ -123,7 +123,7 @@ def write_areas(folder: Path, rows: Iterable[Iterable[str]]) -> None:
 def test_the_real_rows_of_covertype_stand_with_their_client_in_their_split(
     real_file: Callable[[RemoteFile], Path],
 ) -> None:
-    path = real_file(Covertype.known_files()[0])
+    path = real_file(Covertype.known_files[0])
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as text:
         lines = [row.rstrip("\n").split(",") for row in text]
     derived, numbers, raw = (Covertype(columns=own).tables(seed=8) for own in ("derived", "numbers", "raw"))
