@@ -40,21 +40,33 @@ class LeftOutError(FedlitError):
     exit_status = 3
 
 
-def expect(holds: bool, key: str, expected: str, found: object, advice: str = "") -> None:
-    """Refuse a setting if its condition does not hold.
+class Told(str):
+    """Words about what was found, which a message shows without quotes."""
+
+    __repr__ = str.__str__
+
+
+def expect(
+    holds: bool, key: str, expected: str, found: object, advice: str = "", kind: type[FedlitError] = ConfigError,
+    known: Iterable[str] = (),
+) -> None:  # fmt: skip
+    """Refuse a setting, or what stands in a table, if its condition does not hold.
 
     Args:
         holds: whether the condition holds.
-        key: the key of the setting.
+        key: the key of the setting, or the place in the data.
         expected: the values that are allowed.
-        found: the value that was found.
+        found: the value that was found, or :class:`Told` what is the matter with it.
         advice: what the user can do about it.
+        kind: the error to raise: :class:`ConfigError`, or :class:`DataError` for what stands in a table.
+        known: names that exist; the one that is most like ``found`` is suggested.
 
     Raises:
         ConfigError: the condition does not hold.
     """
     if not holds:
-        raise ConfigError(f"{key}: expected {expected}, found {found!r}" + (advice and f"; {advice}"))
+        hint = did_you_mean(str(found), known)
+        raise kind(f"{key}: expected {expected}, found {found!r}" + (advice and f"; {advice}") + (hint and f".{hint}"))
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

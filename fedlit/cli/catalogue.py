@@ -8,7 +8,7 @@ from typing import Literal
 from fedlit.data.files import find, locate
 from fedlit.data.sources import SOURCES, source_class
 from fedlit.data.sources.base import Source
-from fedlit.errors import FedlitError, did_you_mean, expect
+from fedlit.errors import FedlitError, expect
 from fedlit.run.catalogue import FAMILIES, Card, cards, times
 from fedlit.run.config import shown
 from fedlit.show.shown import Grid, for_terminal, say
@@ -51,7 +51,7 @@ def show_method(name: str) -> None:
         name: the name of the method
     """
     known = cards()
-    expect(name in known, "fedlit methods show", f"one of {', '.join(known)}", name, did_you_mean(name, known).strip())
+    expect(name in known, "fedlit methods show", f"one of {', '.join(known)}", name, known=known)
     own = known[name]
     facts = [(title.lower(), told.replace("`", "")) for title, told in own.facts.items()]
     print(for_terminal(f"{own.title} ({own.name}). {own.idea}"))
@@ -147,6 +147,5 @@ def show_source(name: str) -> None:
 
 
 def _source(name: str) -> type[Source]:
-    hint = did_you_mean(name, SOURCES).strip()
-    expect(name.lower() in SOURCES, "fedlit data", f"one of {', '.join(SOURCES)}", name, hint)
+    expect(name.lower() in SOURCES, "fedlit data", f"one of {', '.join(SOURCES)}", name, known=SOURCES)
     return source_class(name.lower())

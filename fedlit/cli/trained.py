@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fedlit.cli.parser import names
-from fedlit.errors import expect
+from fedlit.errors import Told, expect
 from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.mixture.folders import find_mixture
 from fedlit.run.arguments import read
@@ -44,7 +44,7 @@ def predict(
         config: not with --run: a split of the tables that were trained on
     """
     ways = "--run RUN (new rows, from --data) or --config NAME (a split of the tables that were trained on)"
-    expect(config is None, "fedlit predict", ways, "both", "leave out one")
+    expect(config is None, "fedlit predict", ways, Told("both"), "leave out one")
     check_input(data)
     out = out or scores_beside(data)
     check_output(out, data)

@@ -202,4 +202,4 @@ def _together(*parts: tuple[Any, list[str] | None]) -> dict[str, Any]:
     """Return a source that combines several, each with the clients that are taken from it."""
     sources, clients = zip(*parts, strict=True)
     both = {"sources": list(sources), "clients": list(clients)}
-    return {"class_path": "fedlit.data.shaping.together.Together", "init_args": both}
+    return {"class_path": "fedlit.data.shaping.derived.Together", "init_args": both}

@@ -26,7 +26,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 ROOMS = {
     "model": ("fedlit.nn", "fedlit.methods", "fedlit.client"),
     "rule": ("fedlit.exchange.rules",),
-    "source": ("fedlit.data.sources", "fedlit.data.shaping", "fedlit.data.shaping.together"),
+    "source": ("fedlit.data.sources", "fedlit.data.shaping", "fedlit.data.shaping.derived"),
     "callbacks": ("fedlit.train.callbacks",),
 }
 

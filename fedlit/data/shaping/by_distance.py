@@ -193,9 +193,8 @@ class Distance(Deal):
             if self.emd == "lowest":
                 owner = _shuffled(splits, start, seed, sequence)
             else:
-                owner = _moved(
-                    space, splits, start, wanted, np.random.default_rng(derive_seed(seed, "moves", sequence))
-                )
+                rng = np.random.default_rng(derive_seed(seed, "moves", sequence))
+                owner = _moved(space, splits, start, wanted, rng)
             made.append((space.normal(owner), owner))
             if not made[-1][0] <= _NORMAL:  # nor where there are too few to test
                 break
@@ -228,7 +227,5 @@ def _moved(space: Space, splits: Hand, start: np.ndarray, wanted: float, rng: np
             owner[leave], owner[come] = owner[come], far
         path.append(owner)
         each[far] = space.away(owner, far)
-    raise ConfigError(
-        f"partition: deal: emd: expected a distance that {_MOVES * clients} moves reach, found {mean:.4g} where "
-        f"{wanted:.4g} is wanted; take a larger one, or lowest"
-    )
+    far = f"{mean:.4g} where {wanted:.4g} is wanted; take a larger one, or lowest"
+    raise ConfigError(f"partition: deal: emd: expected a distance that {_MOVES * clients} moves reach, found {far}")

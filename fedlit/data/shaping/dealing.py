@@ -14,7 +14,7 @@ import numpy as np
 from fedlit.data.sources.base import client_name
 from fedlit.data.table import Split
 from fedlit.data.target import without_classes
-from fedlit.errors import ConfigError, DataError, did_you_mean, expect
+from fedlit.errors import ConfigError, DataError, Told, expect
 from fedlit.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -75,18 +75,14 @@ class Deal(ABC):
             ConfigError: the number of clients is not defined, or the target has no classes although they are needed.
             DataError: there are too few rows.
         """
-        if whole.number and self.by_classes:
-            raise ConfigError(
-                f"partition: deal: expected classes to deal by, found {whole.target.name!r}, "
-                f"{without_classes(whole.target)}; deal by something else, with fedlit.Iid or fedlit.ByColumn"
-            )
+        found = without_classes(whole.target) if whole.number else ""
+        other = "deal by something else, with fedlit.Iid or fedlit.ByColumn"
+        expect(not found or not self.by_classes, "partition: deal", "classes to deal by", Told(found), other)
         names = self.names(whole, clients)
         for split, rows in whole.splits.items():
-            if len(rows) < (needed := len(names) * self.needs(split)):
-                raise DataError(
-                    f"partition: deal: expected at least {needed} {split} rows for {len(names)} clients, found "
-                    f"{len(rows)}; take fewer clients, or fewer rows for each"
-                )
+            needed, fewer = len(names) * self.needs(split), "take fewer clients, or fewer rows for each"
+            told = f"at least {needed} {split} rows for {len(names)} clients"
+            expect(len(rows) >= needed, "partition: deal", told, len(rows), fewer, DataError)
         ordered = {split: np.sort(rows) for split, rows in whole.splits.items()}
         owner = self.owners(whole, len(names), seed)
         return {
@@ -97,7 +93,7 @@ class Deal(ABC):
     def names(self, whole: Whole, clients: int | None) -> list[str]:
         """Return the clients' names: c01, c02, …"""
         if clients is None:
-            raise ConfigError("partition: clients: expected how many there shall be, found none; say how many")
+            raise ConfigError("partition: clients: expected how many there shall be, found none")
         return [f"c{number:0{max(2, len(str(clients)))}d}" for number in range(1, clients + 1)]
 
     def needs(self, split: Split) -> int:
@@ -241,17 +237,12 @@ class ByColumn(Deal):
     def names(self, whole: Whole, clients: int | None) -> list[str]:
         """Return a name for each value."""
         names = {value: client_name(value) for value in self._values(whole)[1]}
-        if clients not in (None, len(names)):
-            raise ConfigError(
-                f"partition: clients: expected {len(names)}, the number of values of {self.column}, found {clients}; "
-                "leave it out"
-            )
+        told = f"{len(names)}, the number of values of {self.column}"
+        expect(clients in (None, len(names)), "partition: clients", told, clients, "leave it out")
         uses = Counter(names.values())
-        if unclear := [value for value, name in names.items() if uses[name] > 1]:
-            raise DataError(
-                f"partition: deal: expected values of {self.column} that make different names of clients, found "
-                f"{', '.join(map(repr, unclear))}; give them other names in the source"
-            )
+        unclear = [value for value, name in names.items() if uses[name] > 1]
+        told = f"values of {self.column} that make different names of clients"
+        expect(not unclear, "partition: deal", told, unclear, "give them other names in the source", DataError)
         return list(names.values())
 
     def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
@@ -262,19 +253,13 @@ class ByColumn(Deal):
     def _values(self, whole: Whole) -> tuple[pd.Series, list[Any]]:
         """Return the column, and the values that become clients."""
         columns = list(map(str, whole.features))
-        if self.column not in columns:
-            raise ConfigError(
-                f"partition: deal: column: expected one of {', '.join(columns)}, found {self.column!r}."
-                + did_you_mean(self.column, columns)
-            )
+        has = self.column in columns
+        expect(has, "partition: deal: column", f"one of {', '.join(columns)}", self.column, known=columns)
         own = whole.features[self.column]
         own = own if self.cuts is None else _ranges(own, self.cuts)
         values = own.iloc[np.concatenate(list(whole.splits.values()))]
-        if missing := int(values.isna().sum()):
-            raise DataError(
-                f"partition: deal: expected a value of {self.column} in every row, found {missing} rows without one; "
-                "deal by another column"
-            )
+        told, gaps = f"a value of {self.column} in every row", Told(f"{values.isna().sum()} rows without one")
+        expect(bool(values.notna().all()), "partition: deal", told, gaps, "deal by another column", DataError)
         return own, sorted(values.unique().tolist())
 
 
@@ -290,10 +275,8 @@ def _ranges(own: pd.Series, cuts: list[float]) -> pd.Series:
     """Return the name of the range of each number (n,). Missing values stay missing."""
     import pandas as pd
 
-    if own.dtype.kind not in "iuf":
-        raise DataError(
-            f"partition: deal: cuts: expected numbers in {own.name}, found {own.dropna().iloc[0]!r}; leave cuts out"
-        )
+    told, first = f"numbers in {own.name}", next(iter(own.dropna()), None)
+    expect(own.dtype.kind in "iuf", "partition: deal: cuts", told, first, "leave cuts out", DataError)
     edges = [f"{cut:g}" for cut in cuts]
     middle = [f"{low}-to-{high}" for low, high in itertools.pairwise(edges)]
     names = [f"below-{edges[0]}", *middle, f"from-{edges[-1]}"]

@@ -15,7 +15,7 @@ import numpy as np
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable, check_client
 from fedlit.data.target import has_classes, without_classes
-from fedlit.errors import ConfigError, did_you_mean, expect
+from fedlit.errors import Told, expect
 from fedlit.seeding import derive_seed
 
 Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
@@ -90,11 +90,9 @@ def mutate(
         taken.add(client)
         if client not in original:
             continue
-        if mutation.kind == "shift" and len(original) < len(everyone):
-            raise ConfigError(
-                "data.mutations: shift: expected the tables of all clients, by whose rows together it is measured, "
-                f"found those of {', '.join(original)}; take scale, or run where all tables are"
-            )
+        told = "the tables of all clients, by whose rows together it is measured"
+        here = mutation.kind != "shift" or len(original) == len(everyone)
+        expect(here, "data.mutations: shift", told, list(original), "take scale, or run where all tables are")
         fault = _FAULTS[mutation.kind]
         by = fault.by if mutation.by is None else mutation.by
         # chosen by (and measured in units of) the tables as they were
@@ -106,8 +104,7 @@ def mutate(
 
 
 def _draw(rng: np.random.Generator, among: Sequence[str], what: str) -> str:
-    if not among:
-        raise ConfigError(f"data.mutations: expected at most as many faults as there are {what}, found more")
+    expect(len(among) > 0, "data.mutations", f"at most as many faults as there are {what}", Told("more"))
     return among[int(rng.integers(len(among)))]
 
 
@@ -118,12 +115,9 @@ def _columns(table: ClientTable, mutation: Mutation, rng: np.random.Generator) -
     varying = [name for name in numbers if train[name].nunique() > 2]
     chosen: list[str] = []
     for key in (key for key in ("feature", "other") if key in _FAULTS[mutation.kind].takes):
-        name = getattr(mutation, key)
-        if name is not None and (name not in numbers or name in chosen):
-            raise ConfigError(
-                f"data.mutations: {mutation.kind}: expected a column of numbers of {table.name}, found {name!r}; these "
-                f"are {', '.join(numbers)}." + did_you_mean(name, numbers)
-            )
+        name, told = getattr(mutation, key), f"a column of numbers of {table.name}"
+        known = name is None or (name in numbers and name not in chosen)
+        expect(known, f"data.mutations: {mutation.kind}", told, name, f"these are {', '.join(numbers)}")
         free = [own for own in varying if own not in (*chosen, mutation.other)]
         chosen.append(name or _draw(rng, free, f"columns at {table.name}"))
     return tuple(chosen)

@@ -1,8 +1,7 @@
-"""Federations whose clients get the rows of other clients, or fewer rows."""
+"""Federations whose clients get the rows of other clients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from fedlit.data.sources.base import Source, check_fractions, check_tables
 from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.data.target import has_classes
-from fedlit.errors import DataError, expect
+from fedlit.errors import DataError, Told, expect
 from fedlit.seeding import derive_seed
 
 
@@ -86,11 +85,9 @@ class Partition(Source):
         deal = self.deal or Iid()
         first, *others = tables = self.source.tables(seed)
         for table in others:
-            if other := [what for what, own in _same(table).items() if own != _same(first)[what]]:
-                raise DataError(
-                    f"partition: expected the {other[0]} of {first.name} at {table.name}, found others; choose "
-                    f"clients that have the same {other[0]}"
-                )
+            for what, own in _same(table).items():
+                same, told = own == _same(first)[what], f"the {what} of {first.name} at {table.name}"
+                expect(same, "partition: source", told, Told("others"), "choose clients that have the same", DataError)
         features = pd.concat([table.features for table in tables])
         target = pd.concat([table.target for table in tables])
         known = [table.groups for table in tables if table.groups is not None]
@@ -147,47 +144,3 @@ def _same(table: ClientTable) -> dict[str, object]:
         "target": (table.target.name, table.positive),
         "task": table.task,
     }
-
-
-@dataclass(eq=False)
-class Subsample(Source):
-    """The clients of a source, each with at most a given number of rows of a split, drawn by the run's seed, as for a
-    learning curve.
-
-    The rows of a smaller draw are among those of a larger one. A split that is not named keeps all its rows.
-
-    Args:
-        source: the source of the tables.
-        rows: maps a split (``train``, ``validation``, ``test``) to the largest number of its rows that a client keeps.
-
-    Raises:
-        ConfigError: a split does not exist, or the number of rows is less than one.
-
-    Example:
-        >>> from fedlit.data.sources import Bundled
-        >>> small = Subsample(Bundled(clients=["wine"]), rows={"train": 20}).tables(seed=0)[0]
-        >>> {split: len(rows) for split, rows in small.splits.items()}
-        {'train': 20, 'validation': 27, 'test': 45}
-    """
-
-    name: ClassVar[str] = "subsample"
-    about: ClassVar[str] = "the clients of a source with fewer rows"
-
-    source: Source
-    rows: Mapping[Split, int]
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        known = all(split in SPLITS and most >= 1 for split, most in self.rows.items())
-        expect(known, "subsample: rows", f"at least 1 row of some of {', '.join(SPLITS)}", dict(self.rows))
-
-    def tables(self, seed: int) -> list[ClientTable]:
-        """Read all tables of the source with this seed, and draw rows of each."""
-        drawn = []
-        for table in self.source.tables(seed):
-            splits = dict(table.splits)
-            for split, most in self.rows.items():
-                rng = np.random.default_rng(derive_seed(seed, "subsample", table.name, split))
-                splits[split] = np.sort(rng.permutation(splits[split])[:most])
-            drawn.append(replace(table, splits=splits))
-        return drawn

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,7 @@ import numpy as np
 from fedlit.data.files import RemoteFile
 from fedlit.data.table import SPLITS, ClientTable, check_client
 from fedlit.data.target import own_task
-from fedlit.errors import ConfigError, DataError, did_you_mean, expect, told_as
+from fedlit.errors import DataError, Told, expect, told_as
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,8 +112,8 @@ def check_client_name(name: object) -> None:
     fits = isinstance(name, str) and _CLIENT_NAME.fullmatch(name) and len(name) <= _LONGEST_NAME
     plain = f"a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-', not '-' or '_' first"
     expect(bool(fits), f"client {name!r}", plain, name, "it becomes a folder's name: rename the client")
-    if isinstance(name, str) and name.casefold() in RESERVED:
-        raise ConfigError(f"client {name!r}: this name is taken by {RESERVED[name.casefold()]}. Rename the client.")
+    taken = RESERVED.get(str(name).casefold(), "")
+    expect(not taken, f"client {name!r}: this name is taken by {taken}", "another", name)
 
 
 def client_name(text: object) -> str:
@@ -197,8 +197,7 @@ def check_names(names: Sequence[str]) -> list[str]:
     """
     # Compared without case: on some file systems a and A are one folder.
     for name, times in Counter(map(str.casefold, names)).items():
-        if times > 1:
-            raise ConfigError(f"client {name!r}: {times} clients have this name. Give each client a name of its own.")
+        expect(times == 1, f"client {name!r}: {times} clients have this name", "one", times)
     return list(names)
 
 
@@ -212,77 +211,58 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
         ConfigError: a client name is not allowed, or two clients have the same name.
         DataError: a table cannot be used. The message names the client, and the column or split.
     """
-    if not tables:
-        raise DataError("expected at least one client, found none. Name the clients to read.")
+    expect(len(tables) > 0, "clients", "at least one client", Told("none"), "name the clients to read", DataError)
     check_names([table.name for table in tables])
     for table in tables:
         check_client_name(table.name)
-        problems = itertools.chain(_of_columns(table), _of_target(table), _of_splits(table))
-        if problem := next(problems, None):
-            raise DataError(f"client {table.name!r}{problem}")
+        for check in (_check_columns, _check_target, _check_splits):
+            check(table, partial(expect, kind=DataError), f"client {table.name!r}")
     return list(tables)
 
 
-def _of_columns(table: ClientTable) -> Iterator[str]:
+def _check_columns(table: ClientTable, expect: Callable[..., None], where: str) -> None:
     features, names = table.features, list(table.features.columns)
-    if not names or not all(isinstance(column, str) for column in names):
-        yield f": expected columns whose names are text, found {names[:9] or 'none'}."
-    for column, times in Counter(names).items():
-        if times > 1:
-            yield f": {times} columns are called {column!r}. Rename or drop one."
+    texts = bool(names) and all(isinstance(column, str) for column in names)
+    expect(texts, where, "columns whose names are text", names[:9])
+    twice = [column for column, times in Counter(names).items() if times > 1]
+    expect(not twice, where, "columns of different names", twice, "rename or drop some")
     for column in table.categorical:
-        if column not in names:
-            yield f": categorical names the column {column!r}, which is no feature.{did_you_mean(column, names)}"
-    if not features.index.equals(table.target.index):
-        yield (
-            f": expected one label for each row, in the same order; found {len(features)} rows of features and "
-            f"{len(table.target)} labels, or other row numbers."
-        )
+        expect(column in names, f"{where}: categorical", "columns", column, known=names)
+    found = f"{len(features)} rows of features and {len(table.target)} labels, or other row numbers"
+    same = features.index.equals(table.target.index)
+    expect(same, where, "one label for each row, in the same order", Told(found))
     numbers = features.loc[:, [name not in table.categorical for name in names]]
-    for name, dtype in numbers.dtypes.items():
-        if dtype.kind not in "iuf":
-            yield (
-                f", column {name!r}: expected numbers, found values of type {dtype}. Correct the file, or list the "
-                "column as categorical."
-            )
+    odd = {name: str(dtype) for name, dtype in numbers.dtypes.items() if dtype.kind not in "iuf"}
+    expect(not odd, f"{where}: columns", "numbers", odd, "correct the file, or list them as categorical")
     infinite = np.isinf(numbers.to_numpy(np.float64, na_value=np.nan)).sum(axis=0)
-    if infinite.any():
-        yield (
-            f", column {numbers.columns[infinite.argmax()]!r}: expected finite numbers, found {infinite.max()} "
-            "infinite values. Leave these cells empty, or drop the rows or the column."
-        )
+    odd = dict(zip(numbers.columns[infinite > 0], infinite[infinite > 0].tolist(), strict=True))
+    advice = "leave these cells empty, or drop the rows or the columns"
+    expect(not odd, f"{where}: columns", "finite numbers", Told(f"infinite ones: {odd}"), advice)
 
 
-def _of_target(table: ClientTable) -> Iterator[str]:
+def _check_target(table: ClientTable, expect: Callable[..., None], where: str) -> None:
     target, task = table.target, (own_task(table.task, table.name) or {"name": "classification"})["name"]
-    if isinstance(target.name, tuple) and task != "multi_label":
-        yield (
-            f", target {', '.join(target.name)}: expected one column for task: {task}, found {len(target.name)}. Name "
-            "one column, or say task: multi_label, which predicts each by yes or no."
-        )
-    if missing := int(target.isna().sum()):
-        yield (
-            f", target {target.name!r}: expected a label in every row, found {missing} rows without one. Fill them in "
-            "or drop those rows."
-        )
+    several, advice = isinstance(target.name, tuple), "name one, or say task: multi_label, which predicts each"
+    expect(
+        not several or task == "multi_label", f"{where}: target", f"one column for task: {task}", target.name, advice
+    )
+    where, missing = f"{where}, target {target.name!r}", int(target.isna().sum())
+    advice = "fill them in, or drop those rows"
+    expect(not missing, where, "a label in every row", Told(f"{missing} rows without one"), advice)
     if table.task is None and target.dtype.kind in "iuf" and (values := target.nunique()) > _MOST_NUMBERS:
-        yield (
-            f", target {target.name!r}: expected labels, or to be told what is meant by {values:,} different numbers "
-            f"such as {target.iloc[0]}. Say task: regression (predict a number), counts (how often something happens) "
-            "or classification (each number is a class) in the source's init_args."
-        )
+        found = Told(f"{values:,} different numbers such as {target.iloc[0]}")
+        advice = "say task: regression (predict a number), counts, or classification (each number is a class)"
+        expect(False, where, "classes, or a task", found, advice)
 
 
-def _of_splits(table: ClientTable) -> Iterator[str]:
-    if set(table.splits) != set(SPLITS):
-        yield f": expected the splits {list(SPLITS)}, found {sorted(table.splits)}."
+def _check_splits(table: ClientTable, expect: Callable[..., None], where: str) -> None:
+    expect({*table.splits} == {*SPLITS}, where, f"the splits {list(SPLITS)}", sorted(table.splits))
     uses = np.zeros(len(table.features), dtype=np.int64)
     for split in SPLITS:
         rows = table.splits[split]
-        if len(rows) == 0:
-            yield f": expected rows in every split, found none in {split}. Give it rows, or leave the client out."
-        if rows.min() < 0 or rows.max() >= len(uses):
-            yield f": the {split} split names rows that the table does not have."
+        expect(len(rows) > 0, where, f"rows in {split}", Told("none"), "give it rows, or leave the client out")
+        inside = rows.min() >= 0 and rows.max() < len(uses)
+        expect(inside, where, f"rows of the table in {split}", Told("others"))
         uses += np.bincount(rows, minlength=len(uses))
-    if shared := int((uses > 1).sum()):
-        yield f": expected each row in one split, found {shared} rows in more than one."
+    found = Told(f"{(uses > 1).sum()} rows in more than one")
+    expect(bool((uses < 2).all()), where, "each row in one split", found)

@@ -14,7 +14,7 @@ from fedlit.data.sources.base import RESERVED, Source, check_tables, client_name
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, class_labels, own_task
-from fedlit.errors import DataError, did_you_mean, expect
+from fedlit.errors import DataError, described, expect, told_as
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class OpenML(Source):
         columns = bunch.feature_names
         target = self.target or bunch.details.get("default_target_attribute", "")
         key, known = f"openml: data set {self.dataset!r}: target", f"one of {shorten(columns, 20)}"
-        expect(target in columns, key, known, target, did_you_mean(target, columns).strip())
+        expect(target in columns, key, known, target, known=columns)
         client = client_name(str(bunch.details["name"]).lower())
         client = f"openml-{bunch.details['id']}" if client in RESERVED else client
         check_task(self.task, [client])
@@ -119,26 +119,17 @@ class OpenML(Source):
         folder = cache_folder() if self.root is None else Path(self.root).expanduser()
         which = {"name": self.dataset, "version": self.version or "active"}
         which = which if isinstance(self.dataset, str) else {"data_id": self.dataset}
-        try:
-            # One quick retry: who has no network shall not wait to be told so. The slower parser, because the other
-            # one fails (scikit-learn 1.9 with pandas 3) where categories are whole numbers, and then throws the cached
-            # file away.
-            return fetch_openml(
-                **which,
-                data_home=folder,
-                target_column=None,
-                as_frame=True,
-                parser="liac-arff",
-                n_retries=1,
-                delay=0.25,
-            )
-        except Exception as error:  # what the parser raises has no public class
-            raise DataError(
-                f"openml: data set {self.dataset!r}, version {self.version or 'active'}: expected it below "
-                f"{folder / 'openml'} or from https://www.openml.org, found: {' '.join(str(error).split())} "
-                f"({getattr(error, 'url', type(error).__name__)}). Look it up at https://www.openml.org; without a "
-                "network copy that folder from elsewhere; remove it if it is damaged."
-            ) from error
+        told = (
+            f"openml: data set {self.dataset!r}, version {self.version or 'active'}: expected it below "
+            f"{folder / 'openml'} or from https://www.openml.org"
+        )
+        advice = "without a network copy that folder from elsewhere; remove it if it is damaged"
+        # One quick retry: who has no network shall not wait to be told so. The slower parser, because the other one
+        # fails (scikit-learn 1.9 with pandas 3) where categories are whole numbers, and then throws the cached file
+        # away. What it raises has no public class.
+        with told_as(lambda error: DataError(f"{told}, found: {' '.join(described(error).split())}; {advice}")):
+            how = {"as_frame": True, "parser": "liac-arff", "n_retries": 1, "delay": 0.25}
+            return fetch_openml(**which, data_home=folder, target_column=None, **how)
 
 
 def _is_category(column: pd.Series) -> bool:

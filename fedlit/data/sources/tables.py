@@ -17,7 +17,7 @@ from fedlit.data.sources.places import Files, Place, places_of
 from fedlit.data.splitting import SplitSettings, check_split, groups_of, own_split, same_rows, split_column, split_rows
 from fedlit.data.table import ClientTable, TaskSettings, check_patterns, first_match
 from fedlit.data.target import check_task, is_classification, own_task
-from fedlit.errors import ConfigError, DataError, did_you_mean, expect
+from fedlit.errors import DataError, Told, did_you_mean, expect
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -150,10 +150,9 @@ class Tables(Source):
         places = {place.client: place for place in places_of(self.files, self.read, self.root)}
         if self.client_column is None:
             self._check_clients(list(places))
-        elif len(places) != 1:
-            raise ConfigError(
-                f"tables: client_column: expected one file that holds all clients' rows, found {len(places)} files."
-            )
+        else:
+            told, found = "one file that holds all clients' rows", Told(f"{len(places)} files")
+            expect(len(places) == 1, "tables: client_column", told, found)
         return places
 
     def _check_clients(self, clients: Sequence[str]) -> None:
@@ -175,12 +174,9 @@ class Tables(Source):
         for key, value in said.items():
             for pattern, wanted in value.items() if key == "drop" and isinstance(value, dict) else [("*", value)]:
                 known = dict.fromkeys(name for own in fnmatch.filter(columns, pattern) for name in columns[own])
+                who = "a client" if pattern == "*" else f"client {pattern!r}"
                 for column in wanted:
-                    if column not in known:
-                        who = "a client" if pattern == "*" else f"client {pattern!r}"
-                        raise ConfigError(
-                            f"tables: {key}: expected columns of {who}, found {column!r}." + did_you_mean(column, known)
-                        )
+                    expect(column in known, f"tables: {key}", f"columns of {who}", column, known=known)
 
     def _of(self, key: str, client: str) -> Any:
         """Return the value of a setting for a client."""
@@ -295,17 +291,12 @@ class Tables(Source):
             if column not in names:
                 below = [str(cell).strip() for cell in raw.frame.iloc[0]]
                 second = " The first row holds it: if that is the header, write skiprows: 1." * (column in below)
-                raise DataError(
-                    f"{raw.where}: expected a column {column!r}, the {key}, found {', '.join(names[:20])}."
-                    f"{did_you_mean(column, names)} Correct the name or the file.{raw.hint}{second}"
-                )
+                told = f"expected a column {column!r}, the {key}, found {', '.join(names[:20])}"
+                raise DataError(f"{raw.where}: {told}.{did_you_mean(column, names)}{raw.hint}{second}")
         drop, types = self._of("drop", client) or (), [*(self.types or ()), *place.types]
         for key, columns in {"drop": drop, "types": types, "split": [by]}.items():
-            if twice := {*columns} & {*targets}:
-                raise ConfigError(
-                    f"tables: {key}: expected other columns than the target of client {client!r}, found "
-                    f"{min(twice)!r}. Take it out."
-                )
+            twice, told = {*columns} & {*targets}, f"other columns than the target of client {client!r}"
+            expect(not twice, f"tables: {key}", told, min(twice, default=""), "take it out")
 
 
 def _hashed(key: pd.Series, missing: tuple[str | float, ...]) -> np.ndarray:
@@ -360,17 +351,12 @@ def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str
     """Split the rows of one table by the column that names the client. Clients with fewer than ``least_rows`` rows are
     left out.
     """
-    if column not in (names := list(map(str, raw.frame))):
-        raise DataError(
-            f"{raw.where}: expected the column {column!r} that names clients, found {', '.join(names[:20])}."
-            + did_you_mean(column, names)
-        )
+    names = list(map(str, raw.frame))
+    expect(column in names, "tables: client_column", f"a column of {raw.where}", column, known=names)
     values = raw.frame[column]
-    if values.isna().any():
-        raise DataError(
-            f"{raw.where}, column {column!r}: expected a client in each row, found {int(values.isna().sum()):,} rows "
-            "without one. Fill them in, or leave those rows out."
-        )
+    gaps, fill = Told(f"{values.isna().sum():,} rows without one"), "fill them in, or leave those rows out"
+    where = f"{raw.where}, column {column!r}"
+    expect(bool(values.notna().all()), where, "a client in each row", gaps, fill, DataError)
     owner = values.map({own: client_name(own) for own in values.unique()})
     sizes = owner.value_counts()
     small, notes = sorted(sizes.index[sizes < least_rows]), list(raw.notes)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedlit.data.module import FederatedData
-from fedlit.data.shaping.concept import ConceptShift
+from fedlit.data.shaping.derived import ConceptShift
 from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Bundled, Populations

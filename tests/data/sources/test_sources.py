@@ -167,16 +167,16 @@ INFINITE = pd.DataFrame({"x": [np.inf, -np.inf, np.nan, *range(7)], "code": list
     [
         ({"name": "Federation"}, "this name is taken"),
         ({"name": "a b"}, "client 'a b': expected a name"),
-        ({"categorical": ("cod",)}, "names the column 'cod'.* Did you mean 'code'"),
-        ({"categorical": ()}, "column 'code': expected numbers, found values of type"),
+        ({"categorical": ("cod",)}, "categorical: expected columns, found 'cod'.* Did you mean 'code'"),
+        ({"categorical": ()}, "client 'north': columns: expected numbers, found {'code'"),
         ({"features": pd.DataFrame(index=range(10)), "categorical": ()}, "expected columns"),
-        ({"features": INFINITE}, r"client 'north', column 'x': .*found 2 infinite values"),
+        ({"features": INFINITE}, r"client 'north'.* expected finite numbers, found .*'x': 2"),
         ({"target": pd.Series([0, 1] * 4)}, "10 rows of features and 8 labels"),
         ({"target": pd.Series([0, None] * 5, name="y")}, "target 'y': expected a label in every row, found 5 rows"),
         ({"splits": {"train": np.arange(10)}}, "expected the splits"),
-        ({"splits": splits(8, np.arange(0), 8)}, "found none in validation"),
+        ({"splits": splits(8, np.arange(0), 8)}, "expected rows in validation, found none"),
         ({"splits": splits(8, np.arange(7, 9), 8)}, "found 2 rows in more than one"),
-        ({"splits": splits(8, np.arange(8, 9), 9, 12)}, "the test split names rows that the table does not have"),
+        ({"splits": splits(8, np.arange(8, 9), 9, 12)}, "expected rows of the table in test, found others"),
     ],
 )
 def test_a_bad_table_is_refused(changes: dict[str, object], message: str) -> None:

@@ -104,7 +104,7 @@ def test_relative_paths(cache: Path, tmp_path: Path) -> None:
         ({"types": {"w": "drop"}}, "types: .*a client, found 'w'"),
         ({"drop": ["y"]}, "drop: .*target of client 'north', found 'y'"),
         ({"drop": ["x", "z"]}, "north.*expected columns"),
-        ({"target": "x"}, "Say task: regression"),
+        ({"target": "x"}, "say task: regression"),
         ({"target": "t", "task": "regression"}, "expected numbers for task: regression"),
         ({"target": "below", "task": "counts"}, "below.*count"),
     ],

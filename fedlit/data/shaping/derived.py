@@ -1,0 +1,206 @@
+"""Federations made of other sources' clients: with fewer rows, fewer columns or other labels, or of several sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fedlit.data.sources.base import Source, check_tables, choose_clients
+from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.data.target import has_classes, without_classes
+from fedlit.errors import DataError, Told, expect
+from fedlit.seeding import derive_seed
+
+
+@dataclass(eq=False)
+class Subsample(Source):
+    """The clients of a source, each with at most a given number of rows of a split, drawn by the run's seed, as for a
+    learning curve.
+
+    The rows of a smaller draw are among those of a larger one. A split that is not named keeps all its rows.
+
+    Args:
+        source: the source of the tables.
+        rows: maps a split (``train``, ``validation``, ``test``) to the largest number of its rows that a client keeps.
+
+    Raises:
+        ConfigError: a split does not exist, or the number of rows is less than one.
+
+    Example:
+        >>> from fedlit.data.sources import Bundled
+        >>> small = Subsample(Bundled(clients=["wine"]), rows={"train": 20}).tables(seed=0)[0]
+        >>> {split: len(rows) for split, rows in small.splits.items()}
+        {'train': 20, 'validation': 27, 'test': 45}
+    """
+
+    name: ClassVar[str] = "subsample"
+    about: ClassVar[str] = "the clients of a source with fewer rows"
+
+    source: Source
+    rows: Mapping[Split, int]
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        known = all(split in SPLITS and most >= 1 for split, most in self.rows.items())
+        expect(known, "subsample: rows", f"at least 1 row of some of {', '.join(SPLITS)}", dict(self.rows))
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """Read all tables of the source with this seed, and draw rows of each."""
+        drawn = []
+        for table in self.source.tables(seed):
+            splits = dict(table.splits)
+            for split, most in self.rows.items():
+                rng = np.random.default_rng(derive_seed(seed, "subsample", table.name, split))
+                splits[split] = np.sort(rng.permutation(splits[split])[:most])
+            drawn.append(replace(table, splits=splits))
+        return drawn
+
+
+@dataclass(eq=False)
+class ColumnSplit(Source):
+    """The clients of another source, which have the same columns, with a share of these in common and the rest dealt
+    out: each other column stays at one client alone (the experiments of Mori et al. 2022, arXiv:2203.02108).
+
+    Args:
+        source: a source whose clients have the same columns.
+        common: the share of the columns that all clients keep, in (0, 1).
+        ways: the number of ways of dealing columns: the run with seed n uses way n modulo this number, so that seeds
+            0:14 with 3 ways are five runs of each. None for a new way with each seed.
+
+    Example:
+        >>> from fedlit.data.shaping.partition import Partition
+        >>> from fedlit.data.sources import Bundled
+        >>> dealt = Partition(Bundled(clients=["wine"]), clients=2)
+        >>> for table in ColumnSplit(dealt, common=0.3).tables(seed=0):
+        ...     print(table.name, len(table.features.columns))
+        c01 9
+        c02 8
+    """
+
+    name: ClassVar[str] = "column split"
+    about: ClassVar[str] = "another source's clients, with some columns in common and the others dealt out"
+
+    source: Source
+    common: float = 0.3
+    ways: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        expect(0 < self.common < 1, "column split: common", "a share above 0 and below 1", self.common)
+        expect(self.ways is None or self.ways >= 1, "column split: ways", "at least 1", self.ways)
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """Read the source's tables and remove columns; ``seed`` determines the way."""
+        tables = sorted(self.source.tables(seed), key=lambda table: table.name)
+        columns = list(tables[0].features)
+        for table in tables:
+            same, told = list(table.features) == columns, f"the columns of {tables[0].name} at {table.name}"
+            expect(same, "column split: source", told, Told("others"), "choose clients that have the same", DataError)
+        kept = max(1, round(self.common * len(columns)))
+        told = f"a column of its own for each of {len(tables)} clients, beside {kept} common ones"
+        enough, advice = len(columns) - kept >= len(tables), "take fewer clients or a smaller share"
+        expect(enough, "column split: source", told, Told(f"{len(columns)} columns"), advice, DataError)
+        way = seed if self.ways is None else seed % self.ways
+        order = np.random.default_rng(derive_seed(way, "columns")).permutation(len(columns))  # the common ones first
+        split = []
+        for table, own in zip(tables, np.array_split(order[kept:], len(tables)), strict=True):
+            split.append(table.only([columns[place] for place in np.sort([*order[:kept], *own])]))
+        return check_tables(split)
+
+
+@dataclass(eq=False)
+class ConceptShift(Source):
+    """The clients of another source, some of which label the same rows differently, in every split.
+
+    Clients are divided among the concepts in equal parts, as drawn by the run's seed. The labels of the first concept's
+    clients are kept. Those of another concept are permuted: each label becomes another one, which differs from what it
+    becomes in any other concept. If there are two labels, the second concept exchanges them.
+
+    Args:
+        source: a source whose clients have labels in common.
+        concepts: the number of concepts, which are called ``1``, ``2``, …
+
+    Example:
+        >>> from fedlit.data.shaping.partition import Partition
+        >>> from fedlit.data.sources import Bundled
+        >>> dealt = Partition(Bundled(clients=["breast_cancer"]), clients=2)
+        >>> for table in ConceptShift(dealt).tables(seed=0):
+        ...     print(table.name, table.concept, table.target.iloc[0])
+        c01 1 malignant
+        c02 2 benign
+    """
+
+    name: ClassVar[str] = "concept shift"
+    about: ClassVar[str] = "another source's clients, some of which call the same rows by other labels"
+
+    source: Source
+    concepts: int = 2
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        expect(self.concepts >= 1, "concept shift: concepts", "at least 1", self.concepts)
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """Read the source's tables and change labels; ``seed`` determines whose, and how."""
+        tables = self.source.tables(seed)
+        names = sorted(table.name for table in tables)
+        for table in tables:
+            found = "" if has_classes(table) else without_classes(table.target)
+            expect(not found, "concept shift: source", f"one of several classes a row at {table.name}", found)
+        # by their text, as clients' labels may be of several types
+        labels = sorted({label for table in tables for label in table.target.unique().tolist()}, key=repr)
+        most = f"at most {len(names)}, one a client, and {len(labels)}, the number of labels"
+        expect(self.concepts <= min(len(names), len(labels)), "concept shift: concepts", most, self.concepts)
+        drawn = np.random.default_rng(derive_seed(seed, "concept", "clients")).permutation(names)
+        parts = np.array_split(drawn, self.concepts)
+        concept = {str(name): number for number, part in enumerate(parts) for name in part}
+        order = np.random.default_rng(derive_seed(seed, "concept", "labels")).permutation(len(labels)).tolist()
+        ring = [labels[place] for place in order]
+        changed = []
+        for table in tables:
+            # turned by a different number of places in each concept, so that no two of them agree anywhere
+            turn = concept[table.name]
+            meanings = dict(zip(ring, ring[turn:] + ring[:turn], strict=True))
+            target = table.target.map(meanings).astype(table.target.dtype)
+            changed.append(replace(table, target=target, concept=str(turn + 1)))
+        return check_tables(changed)
+
+
+@dataclass(eq=False)
+class Together(Source):
+    """The clients of several sources. Each source builds its tables independently of the others.
+
+    Args:
+        sources: the sources, no two of which may have a client with the same name.
+        clients: the clients to use of each source, or None for all of its clients; all clients of all sources if None.
+
+    Example:
+        >>> from fedlit.data.sources import Bundled
+        >>> both = Together([Bundled(clients=["wine"]), Bundled(clients=["digits"])])
+        >>> [table.name for table in both.tables(seed=0)]
+        ['wine', 'digits']
+    """
+
+    name: ClassVar[str] = "together"
+    about: ClassVar[str] = "the clients of several sources"
+
+    sources: Sequence[Source]
+    clients: Sequence[Sequence[str] | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        expect(len(self.sources) > 0, "together: sources", "at least one", self.sources)
+        each = self.clients is None or len(self.clients) == len(self.sources)
+        expect(each, "together: clients", "a list of names, or null, for each source", self.clients)
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """Read all tables; ``seed`` is passed to each source."""
+        made = []
+        for source, wanted in zip(self.sources, self.clients or [None] * len(self.sources), strict=True):
+            tables = source.tables(seed)
+            chosen = {*choose_clients(wanted, [table.name for table in tables], source.name)}
+            made += [table for table in tables if table.name in chosen]
+        return check_tables(made)
