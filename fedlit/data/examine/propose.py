@@ -18,7 +18,7 @@ from fedlit.data.examine.page import flow
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.sources.places import Place, places_of
-from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.errors import DataError, Told, expect
 from fedlit.show.text import counted, shorten
 
 if TYPE_CHECKING:
@@ -78,12 +78,11 @@ def propose(
     """
     places = places_of(folder)
     clients = [place.client for place in places]
-    if client_column is not None and len(places) != 1:
-        raise ConfigError(f"--client-column: expected one file that holds all clients' rows, found {len(places)}.")
+    whole = client_column is None or len(places) == 1
+    expect(whole, "--client-column", "one file that holds all clients' rows", len(places))
     for client in targets:
-        if client is not None and client not in clients:
-            hint = did_you_mean(client, clients)
-            raise ConfigError(f"--target: expected a client among {shorten(clients)}, found {client!r}.{hint}")
+        there = client is None or client in clients
+        expect(there, "--target", f"a client among {shorten(clients)}", client, known=clients)
     made, labels = Proposal(), dict[str, Any]()
     for place in places:
         raw = _looked(made, place, names, targets.get(place.client, targets.get(None)))
@@ -96,8 +95,8 @@ def propose(
         if client not in tasks and whole and target[client] in numbers:  # few rows have few values: one task for all
             text = f"{target[client]} is a number at other clients: regression"
             made.note("task", client, text, task="regression")
-    if names is not None and not any("names" in own for own in settings["files"].values()):
-        raise ConfigError("--names: is for files without a header, and all files have one. Leave it out.")
+    bare = names is None or any("names" in own for own in settings["files"].values())
+    expect(bare, "--names", "a file without a header", Told("that all have one"), "leave it out")
     if len({*target.values()}) == 1:
         settings["target"] = target[clients[0]]
     if client_column is not None:
@@ -132,12 +131,9 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
     for text in (place.note.removeprefix(f"{client}: "), *guessed, sample * (len(few) < len(raw.frame))):
         if text:
             made.note("files", client, text)
-    if said not in kinds:
-        hint = did_you_mean(said, kinds) if said else ""
-        raise ConfigError(
-            f"{raw.where}: --target: expected the column to predict, one of {shorten(list(kinds), 20)}; found "
-            f"{repr(said) if said else 'none'}.{hint} For one client alone, write --target CLIENT=COLUMN.{raw.hint}"
-        )
+    told = f"the column to predict, one of {shorten(list(kinds), 20)}"
+    advice = f"for one client alone, write --target CLIENT=COLUMN.{raw.hint}"
+    expect(said in kinds, f"{raw.where}: --target", told, said or Told("none"), advice, known=kinds)
     made.note("target", client, f"predicts {said}", target=said)
     made.kinds[client] = {name: kind for name, kind in kinds.items() if name != said}
     for note in found:
@@ -153,13 +149,12 @@ def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
     target = made.settings["target"][client]
     found = plain_target(client, raw.frame[target])
     different, number, without = found.nunique(), found.dtype.kind in "iuf", len(raw.frame) - len(found)
-    where = f"{raw.where}: the target {target!r} has"
-    if different < 2:
-        shown = f"one value, {found.iloc[0]}" if different else "no value"
-        raise DataError(f"{where} {shown}. Say another --target.")
-    if not number and different > max(_MOST_CLASSES, len(found) // 10):
-        such = f"such as {found.iloc[0]!r}: too many for classes. Say another --target."
-        raise DataError(f"{where} {different:,} different texts in {len(found):,} rows, {such}")
+    where, other = f"{raw.where}: --target: {target}", "say another --target"
+    shown = Told(f"one value, {found.iloc[0]}" if different else "no value")
+    expect(different > 1, where, "several values", shown, other, DataError)
+    few = number or different <= max(_MOST_CLASSES, len(found) // 10)
+    shown = Told(f"{different:,} different texts in {len(found):,} rows, such as {found.iloc[0]!r}")
+    expect(few, where, "a number, or one of some classes", shown, other, DataError)
     made.rows = min(made.rows, len(found))
     if without:
         made.settings["unlabelled"] = "drop"
@@ -183,14 +178,10 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
         ConfigError: there is no such column, or it names one client.
     """
     frame, target, file = raw.frame, made.settings["target"], made.settings["files"][client]
-    if column not in frame:
-        hint = did_you_mean(column, map(str, frame))
-        raise ConfigError(f"--client-column: expected a column of {raw.where}, found {column!r}.{hint}")
-    if column == target:
-        raise ConfigError(f"--client-column: {column!r} is what is predicted. Name another column.")
+    names = [name for name in map(str, frame) if name != target]
+    expect(column in names, "--client-column", f"a column of {raw.where}, not the target", column, known=names)
     sizes = frame[frame[target].notna()].groupby(column).size()
-    if len(sizes) < 2:
-        raise ConfigError(f"--client-column: {column!r} has {len(sizes)} values, so there is no federation.")
+    expect(len(sizes) > 1, f"--client-column: {column}", "several values", len(sizes), "there is no federation of one")
     made.kinds[client].pop(column)
     made.settings |= {"client_column": column, "files": file if isinstance(file, str) else {client: file}}
     made.note("client_column", client, f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")

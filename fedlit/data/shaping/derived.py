@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -35,9 +34,6 @@ class Subsample(Source):
         >>> {split: len(rows) for split, rows in small.splits.items()}
         {'train': 20, 'validation': 27, 'test': 45}
     """
-
-    name: ClassVar[str] = "subsample"
-    about: ClassVar[str] = "the clients of a source with fewer rows"
 
     source: Source
     rows: Mapping[Split, int]
@@ -79,9 +75,6 @@ class ColumnSplit(Source):
         c01 9
         c02 8
     """
-
-    name: ClassVar[str] = "column split"
-    about: ClassVar[str] = "another source's clients, with some columns in common and the others dealt out"
 
     source: Source
     common: float = 0.3
@@ -133,9 +126,6 @@ class ConceptShift(Source):
         c02 2 benign
     """
 
-    name: ClassVar[str] = "concept shift"
-    about: ClassVar[str] = "another source's clients, some of which call the same rows by other labels"
-
     source: Source
     concepts: int = 2
 
@@ -184,9 +174,6 @@ class Together(Source):
         ['wine', 'digits']
     """
 
-    name: ClassVar[str] = "together"
-    about: ClassVar[str] = "the clients of several sources"
-
     sources: Sequence[Source]
     clients: Sequence[Sequence[str] | None] | None = None
 
@@ -201,6 +188,6 @@ class Together(Source):
         made = []
         for source, wanted in zip(self.sources, self.clients or [None] * len(self.sources), strict=True):
             tables = source.tables(seed)
-            chosen = {*choose_clients(wanted, [table.name for table in tables], source.name)}
+            chosen = {*choose_clients(wanted, [table.name for table in tables], "together")}
             made += [table for table in tables if table.name in chosen]
         return check_tables(made)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -61,9 +60,6 @@ class Partition(Source):
         >>> [(table.name, len(table.features)) for table in tables]
         [('c01', 599), ('c02', 599), ('c03', 599)]
     """
-
-    name: ClassVar[str] = "partition"
-    about: ClassVar[str] = "the rows of another source, dealt to new clients"
 
     source: Source
     clients: int | None = None

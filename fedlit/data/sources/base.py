@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -44,14 +43,14 @@ class Source(ABC):
     class describes clients, columns, targets, splits and licence, and what to cite.
 
     Attributes:
-        name: the source's name on the command line.
-        about: its content, in one line.
+        name: the source's name in messages and on the command line.
+        about: its content, in one line, for ``fedlit data``.
         known: the names of all its clients, where these are fixed; ``clients`` then chooses among them.
         known_files: all published files that the source can read, whether or not an instance reads them.
     """
 
-    name: ClassVar[str]
-    about: ClassVar[str]
+    name: ClassVar[str] = "source"
+    about: ClassVar[str] = ""
     known: ClassVar[tuple[str, ...]] = ()
     known_files: ClassVar[tuple[RemoteFile, ...]] = ()
 
@@ -88,11 +87,6 @@ class Source(ABC):
         Raises:
             ConfigError: there is no such client.
         """
-        if self.known:
-            fewer: Any = copy.copy(self)
-            fewer.clients = choose_clients(clients, self.known, self.name)
-            chosen: list[ClientTable] = fewer.tables(seed)
-            return chosen
         tables = {table.name: table for table in self.tables(seed)}
         return [tables[client] for client in choose_clients(clients, list(tables), self.name)]
 

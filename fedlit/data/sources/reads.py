@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from fedlit.data.sources.base import Source, check_tables, choose_clients
+from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.sources.places import Place, places_of
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, Told, expect, told_as
-from fedlit.names import Share
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -217,16 +216,10 @@ class Reads(Source):
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the files; ``seed`` draws the splits."""
-        return check_tables([self._table(place, seed) for place in self._places().values()])
+        return check_tables([self._table(place, seed) for place in self._places()])
 
-    def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
-        """Read some clients' tables. Other clients' files are not read."""
-        places = self._places()
-        chosen = choose_clients(clients, list(places), self.name)
-        return check_tables([self._table(places[client], seed) for client in chosen])
-
-    def _places(self) -> dict[str, Place]:
-        return {place.client: place for place in places_of(self.files, None, self.root, self.name, ENDINGS)}
+    def _places(self) -> list[Place]:
+        return places_of(self.files, None, self.root, self.name, ENDINGS)
 
     def _table(self, place: Place, seed: int) -> ClientTable:
         from fedlit.tasks.sequence_labelling import NO_LABEL  # torch, which a list of sources does without
