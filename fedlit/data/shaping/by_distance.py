@@ -12,8 +12,8 @@ from typing import ClassVar, Literal  # noqa: F401  (jsonargparse reads Deal's C
 
 import numpy as np
 
-from fedlit.data.shaping.dealing import Deal, Hand, Whole
-from fedlit.data.table import SPLITS
+from fedlit.data.shaping.dealing import Deal, Hand
+from fedlit.data.table import SPLITS, ClientTable
 from fedlit.errors import ConfigError, expect
 from fedlit.seeding import derive_seed
 
@@ -63,7 +63,7 @@ class Space:
         y: labels as numbers, shape (rows,).
     """
 
-    def __init__(self, whole: Whole, train: np.ndarray, seed: int, raw: bool = False) -> None:
+    def __init__(self, whole: ClientTable, train: np.ndarray, seed: int, raw: bool = False) -> None:
         from scipy.spatial.distance import pdist
 
         self.x, self.y, self.train = _points(whole, train, raw), whole.target.factorize()[0], train
@@ -103,7 +103,7 @@ class Space:
         return float(shapiro(between).pvalue) if len(between) > 2 else math.nan
 
 
-def _points(whole: Whole, train: np.ndarray, raw: bool) -> np.ndarray:
+def _points(whole: ClientTable, train: np.ndarray, raw: bool) -> np.ndarray:
     import pandas as pd
 
     categorical = list(whole.categorical)
@@ -156,7 +156,7 @@ class Distance(Deal):
         known = self.features in ("standardised", "raw")
         expect(known, "partition: deal: features", "standardised or raw", self.features)
 
-    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
         """Return the client of each row, see the class."""
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedlit.data.sources.base import client_name
-from fedlit.data.table import Split
-from fedlit.data.target import without_classes
+from fedlit.data.sources.base import check_names, client_name
+from fedlit.data.table import ClientTable, Split
+from fedlit.data.target import has_classes, without_classes
 from fedlit.errors import ConfigError, DataError, Told, expect
 from fedlit.seeding import derive_seed
 
@@ -24,26 +23,6 @@ Hand = Mapping[Split, np.ndarray]
 """What a client gets: positions of rows, by split."""
 
 _DRAWS = 1000
-
-
-@dataclass(frozen=True, eq=False)
-class Whole:
-    """The rows to deal.
-
-    Attributes:
-        features: the columns of all rows; they may include rows that are in no split and are not dealt.
-        target: the labels of these rows.
-        splits: the positions of rows by split, in an order drawn by the seed.
-        categorical: the columns that hold categories.
-        number: whether the target is a number to predict, or several labels for each row, and so has no classes to deal
-            by.
-    """
-
-    features: pd.DataFrame
-    target: pd.Series
-    splits: Mapping[Split, np.ndarray]
-    categorical: tuple[str, ...] = ()
-    number: bool = False
 
 
 class Deal(ABC):
@@ -63,11 +42,11 @@ class Deal(ABC):
         """Check the arguments that several deals have."""
         expect(self.least >= 1, "partition: deal: least", "at least 1 training row per client", self.least)
 
-    def deal(self, whole: Whole, clients: int | None, seed: int) -> dict[str, Hand]:
+    def deal(self, whole: ClientTable, clients: int | None, seed: int) -> dict[str, Hand]:
         """Return the rows of each client, by name.
 
         Args:
-            whole: the rows to deal.
+            whole: the rows to deal: its splits, in an order drawn by the seed; it may have further rows.
             clients: the number of clients; None if the rows determine it.
             seed: the run's seed, which draws everything that is random.
 
@@ -75,9 +54,9 @@ class Deal(ABC):
             ConfigError: the number of clients is not defined, or the target has no classes although they are needed.
             DataError: there are too few rows.
         """
-        found = without_classes(whole.target) if whole.number else ""
+        fits, found = has_classes(whole) or not self.by_classes, Told(without_classes(whole.target))
         other = "deal by something else, with fedlit.Iid or fedlit.ByColumn"
-        expect(not found or not self.by_classes, "partition: deal", "classes to deal by", Told(found), other)
+        expect(fits, "partition: deal", "classes to deal by", found, other)
         names = self.names(whole, clients)
         for split, rows in whole.splits.items():
             needed, fewer = len(names) * self.needs(split), "take fewer clients, or fewer rows for each"
@@ -90,7 +69,7 @@ class Deal(ABC):
             for place, name in enumerate(names)
         }
 
-    def names(self, whole: Whole, clients: int | None) -> list[str]:
+    def names(self, whole: ClientTable, clients: int | None) -> list[str]:
         """Return the clients' names: c01, c02, …"""
         if clients is None:
             raise ConfigError("partition: clients: expected how many there shall be, found none")
@@ -101,7 +80,7 @@ class Deal(ABC):
         return self.least if split == "train" else 1
 
     @abstractmethod
-    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
         """Return the client (counted from 0) of each row, by split, in the order of the rows' positions."""
 
 
@@ -110,7 +89,7 @@ class Iid(Deal):
 
     by_classes = False
 
-    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
         """Return the client of each row, see the class."""
         owner: dict[Split, np.ndarray] = {}
         for split, rows in whole.splits.items():
@@ -142,7 +121,7 @@ class Dirichlet(Deal):
         super().__post_init__()
         expect(bool(np.isfinite(self.alpha)) and self.alpha > 0, "partition: deal: alpha", "above 0", self.alpha)
 
-    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
         """Return the client of each row, see the class."""
         labels, places = _places_by_label(whole, seed)
         draws = [np.random.default_rng(derive_seed(seed, "dirichlet", str(label))) for label in labels]
@@ -176,7 +155,7 @@ class Shards(Deal):
         expect(self.each >= 1, "partition: deal: each", "at least 1 shard per client", self.each)
         self.least = self.each
 
-    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
         """Return the client of each row, see the class."""
         places = {split: label + place for split, (label, place) in _places_by_label(whole, seed)[1].items()}
         shards = np.array_split(np.sort(places["train"]), clients * self.each)
@@ -187,7 +166,7 @@ class Shards(Deal):
         return {split: owner[np.searchsorted(bounds, place)] for split, place in places.items()}
 
 
-def _places_by_label(whole: Whole, seed: int) -> tuple[list[object], dict[Split, tuple[np.ndarray, np.ndarray]]]:
+def _places_by_label(whole: ClientTable, seed: int) -> tuple[list[object], dict[Split, tuple[np.ndarray, np.ndarray]]]:
     """Return the labels, and, for each row of each split in the order of positions, the position of its label among
     these, and its relative position, in (0, 1), in a random order of the split's rows with this label.
     """
@@ -218,7 +197,7 @@ class ByColumn(Deal):
     Example:
         >>> import pandas as pd
         >>> rows = pd.DataFrame({"site": ["Bern", "St. Gallen", "Bern"]})
-        >>> ByColumn("site").deal(Whole(rows, rows["site"], {"train": np.arange(3)}), None, seed=0)
+        >>> ByColumn("site").deal(ClientTable("all", rows, rows["site"], {"train": np.arange(3)}), None, seed=0)
         {'Bern': {'train': array([0, 2])}, 'St_Gallen': {'train': array([1])}}
     """
 
@@ -234,23 +213,19 @@ class ByColumn(Deal):
         expect(rising, "partition: deal: cuts", "numbers, each larger than the one before", self.cuts)
         self.dropped = (self.column,) if self.drop else ()
 
-    def names(self, whole: Whole, clients: int | None) -> list[str]:
+    def names(self, whole: ClientTable, clients: int | None) -> list[str]:
         """Return a name for each value."""
         names = {value: client_name(value) for value in self._values(whole)[1]}
         told = f"{len(names)}, the number of values of {self.column}"
         expect(clients in (None, len(names)), "partition: clients", told, clients, "leave it out")
-        uses = Counter(names.values())
-        unclear = [value for value, name in names.items() if uses[name] > 1]
-        told = f"values of {self.column} that make different names of clients"
-        expect(not unclear, "partition: deal", told, unclear, "give them other names in the source", DataError)
-        return list(names.values())
+        return check_names(list(names.values()))
 
-    def owners(self, whole: Whole, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
         """Return the client of each row, see the class. Nothing is drawn."""
         own, values = self._values(whole)
         return {split: _codes(own, rows, values) for split, rows in whole.splits.items()}
 
-    def _values(self, whole: Whole) -> tuple[pd.Series, list[Any]]:
+    def _values(self, whole: ClientTable) -> tuple[pd.Series, list[Any]]:
         """Return the column, and the values that become clients."""
         columns = list(map(str, whole.features))
         has = self.column in columns

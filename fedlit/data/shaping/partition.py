@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedlit.data.shaping.dealing import Deal, Iid, Whole
+from fedlit.data.shaping.dealing import Deal, Iid
 from fedlit.data.sources.base import Source, check_fractions, check_tables
 from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable, Split
-from fedlit.data.target import has_classes
 from fedlit.errors import DataError, Told, expect
 from fedlit.seeding import derive_seed
 
@@ -91,9 +90,8 @@ class Partition(Source):
         if not features.index.is_unique:  # rows of several files
             features, target = features.reset_index(drop=True), target.reset_index(drop=True)
         splits, shared = self._drawn(tables, seed)
-        hands = deal.deal(
-            Whole(features, target, splits, first.categorical, not has_classes(first)), self.clients, seed
-        )
+        whole = replace(first, features=features, target=target, splits=splits)
+        hands = deal.deal(whole, self.clients, seed)
         kept, made = [str(column) for column in features if column not in deal.dropped], []
         for name, hand in hands.items():
             parts = [np.sort({**hand, **shared}[split]) for split in SPLITS]

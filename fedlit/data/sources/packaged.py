@@ -11,8 +11,7 @@ from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.sources.places import Files, Place  # noqa: F401  (jsonargparse reads what Tables is annotated by here)
 from fedlit.data.sources.tables import Tables
 from fedlit.data.splitting import SplitSettings, random_split  # noqa: F401
-from fedlit.data.table import ClientTable, TaskSettings
-from fedlit.data.target import check_task, own_task
+from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, expect
 
 
@@ -26,7 +25,7 @@ class Bundled(Source):
       number) on request.
     - Columns: all are numbers, except sex in diabetes.
     - Target: the class's name (digits: the digit); malignant is the positive class of breast_cancer; diabetes: its
-      progression after one year.
+      progression after one year, a number.
     - Splits: random by the run's seed, 25 % test, then 20 % of the rest validation.
     - Licence: UCI's data sets, CC BY 4.0, as distributed with scikit-learn (BSD).
     - Citation: F. Pedregosa et al. (2011). Scikit-learn: machine learning in Python. JMLR 12:2825-2830.
@@ -35,8 +34,6 @@ class Bundled(Source):
         clients: the tables to use, among breast_cancer, wine, digits, iris and diabetes.
         test: the share of a table's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
-        task: what is predicted, as in :class:`~fedlit.Tables`; if None, regression for diabetes and
-            classification for the others.
 
     Example:
         >>> [(table.name, table.features.shape) for table in Bundled().tables(seed=0)]
@@ -50,12 +47,6 @@ class Bundled(Source):
     clients: Sequence[str] = ("breast_cancer", "wine", "digits")
     test: float = 0.25
     validation: float = 0.2
-    task: TaskSettings | None = None
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        super().__post_init__()
-        check_task(self.task, self.clients)
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Load the tables; ``seed`` draws the splits."""
@@ -75,7 +66,7 @@ class Bundled(Source):
             splits=random_split(len(bunch.data), seed, self.test, self.validation, client),
             categorical=("sex",) if number else (),
             positive="malignant" if client == "breast_cancer" else None,
-            task=own_task(self.task, client) or ("regression" if number else None),
+            task="regression" if number else None,
         )
 
 
