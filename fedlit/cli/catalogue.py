@@ -95,7 +95,7 @@ def _indented(text: str) -> str:
 def list_sources() -> None:
     """List the known data sources: what they are, and where their files were found."""
     for source in map(source_class, SOURCES):
-        print(for_terminal(f"{source.name}: {source.about}"))
+        print(for_terminal(f"{source.name}: {' '.join(_about(source)[0].split())}"))
         width = max((len(file.path) for file in source.known_files), default=0)
         for file in source.known_files:
             by_hand = f"by hand from {file.page}" if file.page else "no public address"
@@ -111,7 +111,7 @@ def fetch(name: str) -> int:
     """
     source = _source(name)
     if not source.known_files:
-        print(f"{source.name} has no file to fetch beforehand: {source.about}.")
+        print(f"{source.name} has no file to fetch beforehand.")
     status = 0
     for file in source.known_files:
         try:
@@ -129,8 +129,7 @@ def show_source(name: str) -> None:
         name: the source, as fedlit data list names it
     """
     source = _source(name)
-    print(for_terminal(f"{source.name}: {source.about}"))
-    print(for_terminal(inspect.cleandoc(source.__doc__ or "").partition("\n\nArgs:")[0]))
+    print(for_terminal("\n\n".join(_about(source))))
     for file in source.known_files:
         print(for_terminal(f"{file.path}: {file.about}"))
         if file.url:
@@ -139,6 +138,11 @@ def show_source(name: str) -> None:
             print(f"  by hand {file.page} (address not verified)")
         print(f"  sha256  {file.sha256 or 'not stated'}")
         print(f"  found   {find(file) or 'no'}")
+
+
+def _about(source: type[Source]) -> list[str]:
+    """Return the paragraphs about a source before its arguments."""
+    return inspect.cleandoc(source.__doc__ or "").partition("\n\nArgs:")[0].replace("``", "").split("\n\n")
 
 
 def _source(name: str) -> type[Source]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, is_number, named, owners
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, is_number, owners
 from fedlit.data.examine.leaks import leaks
 from fedlit.data.note import Note
 from fedlit.data.schema.cells import true_or_false
@@ -85,7 +85,7 @@ def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             if ours & {*at}:
                 continue  # two names at one client are two things
             ours |= {*at}
-            text = f"{first!r} at {_who(who[first])}, {second!r} at {named(at)}"
+            text = f"{first!r} at {_who(who[first])}, {second!r} at {shorten(at, 4)}"
             fit = _fit(mine, yours)
             if not fit and (times := _times(mine, yours)) is not None:
                 text += f", but of different size: median {_median(mine)} and {_median(yours)}{times}"
@@ -99,7 +99,7 @@ def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
 
 
 def _who(clients: Sequence[ClientFacts]) -> str:
-    return named([own.client for own in clients])
+    return shorten([own.client for own in clients], 4)
 
 
 def _median(column: ColumnFacts) -> str:
@@ -183,7 +183,7 @@ def spellings(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     for (kind, name), groups in held.items():
         for (ours, mine), (theirs, yours) in combinations(list(groups.items())[:_MOST_GROUPS], 2):
             if how := _odd(ours, theirs, kind == "labels"):
-                text = f"{_shown(ours)} at {named(mine)}, {_shown(theirs)} at {named(yours)}: {how}"
+                text = f"{_shown(ours)} at {shorten(mine, 4)}, {_shown(theirs)} at {shorten(yours, 4)}: {how}"
                 yield Note(text, kind, clients=(*mine, *yours), column=name)
 
 

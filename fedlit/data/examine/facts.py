@@ -168,16 +168,3 @@ def owners(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts]]:
         for name in own.columns:
             made.setdefault(name, []).append(own)
     return made
-
-
-def named(clients: Sequence[str], most: int = 4) -> str:
-    """List clients in a sentence.
-
-    Example:
-        >>> named(["a"]), named(["a", "b", "c"]), named("abcdef")
-        ('a', 'a, b and c', 'a, b, c and 3 more')
-    """
-    *others, last = clients
-    if len(others) >= most:
-        return f"{', '.join(others[: most - 1])} and {len(others) + 2 - most} more"
-    return f"{', '.join(others)} and {last}" if others else last

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlit.data.examine.checks import MOST_PAIRS, OF_EACH, OF_SEVERAL
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, facts_of, named, owners
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, facts_of, owners
 from fedlit.data.examine.leaks import ROWS, ROWS_OF_WIDE
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
@@ -112,7 +112,7 @@ class Page(Shown):
             yield f"{title[0].upper()}{title[1:]}:"
         for group in sorted(groups.values(), key=lambda own: -len(own))[:_MOST]:
             clients = list(dict.fromkeys(client for note in group for client in note.clients))
-            who = named(clients) if clients and group[0].kind not in _PAIRS else ""
+            who = shorten(clients, 4) if clients and group[0].kind not in _PAIRS else ""
             yield f"- {': '.join(filter(None, [who, group[0].column, group[0].text]))}"
             if kind not in _INFORMS:
                 yield from self._fixes(group)
@@ -239,4 +239,4 @@ def _common_columns(clients: Sequence[ClientFacts]) -> str:
     alone = [own.client for own in clients if not set(own.columns) & set(shared)]
     text = f"Columns of all {len(clients):,} clients: {shorten(everywhere, 12) or 'none'}."
     text += f" Of several: {shorten(some, 12)}." if some else ""
-    return text + (f" Clients without a common column: {named(alone)}." if alone else "")
+    return text + (f" Clients without a common column: {shorten(alone, 4)}." if alone else "")

@@ -13,7 +13,6 @@ import numpy as np
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedlit.data.examine.facts import named, sampled
 from fedlit.data.examine.page import flow
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
@@ -26,12 +25,8 @@ if TYPE_CHECKING:
 
 _FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
 _FEWEST_ROWS = 20  # of a client by default: below, its test rows are two or three
-_DRAWN = 20_000  # rows of which types are found
 _MOST = 10
 """Notes of one kind that are printed or written; the rest is counted."""
-_TOLD = 6  # names of columns in a comment
-
-
 _ORDER = ("files", "client_column", "least_rows", "target", "task", "positive", "unlabelled")
 
 
@@ -42,13 +37,11 @@ class Proposal:
     Attributes:
         settings: arguments of :class:`fedlit.Tables`.
         notes: notes for a person, by the argument that they concern.
-        kinds: client → column → what it holds, or why it is left out.
         rows: the number of labelled rows of the smallest client.
     """
 
     settings: dict[str, Any] = field(default_factory=lambda: {"files": {}, "target": {}})
     notes: dict[str, list[str]] = field(default_factory=dict)
-    kinds: dict[str, dict[str, str]] = field(default_factory=dict)
     rows: int = sys.maxsize
 
     def note(self, key: str, client: str, text: str, **setting: Any) -> None:
@@ -110,9 +103,7 @@ def propose(
 
 
 def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str | None) -> Raw:
-    """Read a file's table; add what its columns hold and how it is read to the proposal."""
-    from fedlit.data.schema.schema import Schema
-
+    """Read a file's table; add how it is read, and its target, to the proposal."""
     client, path = place.client, place.find()
     raw = read_table(path, ReadOptions(), client)
     notes = [note for note in raw.notes if isinstance(note, Note) and note.kind == "read"]
@@ -120,25 +111,17 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
     if names is not None and "names" in options:
         options["names"] = list(names)
         raw = read_table(path, ReadOptions(**options), client)
-    few = raw.frame.iloc[sampled(np.arange(len(raw.frame)), _DRAWN)]
-    schema, _, found = Schema.find(few)
-    kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
     here, whole = Path.cwd(), path.absolute()
     shown = str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
     made.settings["files"][client] = {"path": shown, **options} if options else shown
-    sample = f"what its columns hold is found in {len(few):,} of its {len(raw.frame):,} rows"
     guessed = [note.text for note in notes if "encoding" in note.fix or ("names" in note.fix and names is None)]
-    for text in (place.note.removeprefix(f"{client}: "), *guessed, sample * (len(few) < len(raw.frame))):
-        if text:
-            made.note("files", client, text)
-    told = f"the column to predict, one of {shorten(list(kinds), 20)}"
+    for text in filter(None, (place.note.removeprefix(f"{client}: "), *guessed)):
+        made.note("files", client, text)
+    columns = list(map(str, raw.frame))
+    told = f"the column to predict, one of {shorten(columns, 20)}"
     advice = f"for one client alone, write --target CLIENT=COLUMN.{raw.hint}"
-    expect(said in kinds, f"{raw.where}: --target", told, said or Told("none"), advice, known=kinds)
+    expect(said in columns, f"{raw.where}: --target", told, said or Told("none"), advice, known=columns)
     made.note("target", client, f"predicts {said}", target=said)
-    made.kinds[client] = {name: kind for name, kind in kinds.items() if name != said}
-    for note in found:
-        if note.kind == "group" and note.column != said:
-            made.note("split", client, f"{note.column}: {note.text}")
     return raw
 
 
@@ -182,7 +165,6 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
     expect(column in names, "--client-column", f"a column of {raw.where}, not the target", column, known=names)
     sizes = frame[frame[target].notna()].groupby(column).size()
     expect(len(sizes) > 1, f"--client-column: {column}", "several values", len(sizes), "there is no federation of one")
-    made.kinds[client].pop(column)
     made.settings |= {"client_column": column, "files": file if isinstance(file, str) else {client: file}}
     made.note("client_column", client, f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")
     large = sizes[sizes >= _FEWEST_ROWS]
@@ -206,18 +188,10 @@ def written(proposal: Proposal, file: str) -> str:
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters |= {"yaml": _yaml, "comment": _comment, "some": some}
-    held: dict[str, list[str]] = {}
-    for client, columns in proposal.kinds.items():
-        kinds: dict[str, list[str]] = {}
-        for name, kind in columns.items():
-            kinds.setdefault(kind, []).append(name)
-        told = "; ".join(f"{kind}: {shorten(names, _TOLD)}" for kind, names in kinds.items())
-        held.setdefault(told, []).append(client)
     return environment.get_template("init.yaml.j2").render(
         file=file,
         settings={key: proposal.settings[key] for key in _ORDER if key in proposal.settings},
         notes=proposal.notes,
-        columns=[f"{named(clients)}: {told}" for told, clients in held.items()],
         # Each batch needs several rows, of the smallest client too, when part of its training rows is a fold.
         batches=max(1, min(10, int(0.5 * proposal.rows) // 4)),
     )

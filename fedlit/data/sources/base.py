@@ -40,17 +40,16 @@ class Source(ABC):
     """The source of a federation's tables.
 
     Constructing a source only stores its arguments; :meth:`tables` finds and reads the files. The docstring of its
-    class describes clients, columns, targets, splits and licence, and what to cite.
+    class describes clients, columns, targets, splits and licence, and what to cite; its first sentence is what
+    ``fedlit data`` lists.
 
     Attributes:
         name: the source's name in messages and on the command line.
-        about: its content, in one line, for ``fedlit data``.
         known: the names of all its clients, where these are fixed; ``clients`` then chooses among them.
         known_files: all published files that the source can read, whether or not an instance reads them.
     """
 
     name: ClassVar[str] = "source"
-    about: ClassVar[str] = ""
     known: ClassVar[tuple[str, ...]] = ()
     known_files: ClassVar[tuple[RemoteFile, ...]] = ()
 

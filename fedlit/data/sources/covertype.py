@@ -67,7 +67,6 @@ class Covertype(Source):
     """
 
     name: ClassVar[str] = "covertype"
-    about: ClassVar[str] = "forest cover types in four wilderness areas of Colorado, with different classes"
     known: ClassVar[tuple[str, ...]] = AREAS
     known_files: ClassVar[tuple[RemoteFile, ...]] = (RemoteFile(**_FACTS["file"]),)
 

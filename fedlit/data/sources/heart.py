@@ -54,7 +54,6 @@ class Heart(Source):
     """
 
     name: ClassVar[str] = "heart"
-    about: ClassVar[str] = "heart disease at up to seven sites, with different columns"
     known: ClassVar[tuple[str, ...]] = tuple(_SITES)
     known_files: ClassVar[tuple[RemoteFile, ...]] = tuple(_FILES.values())
 

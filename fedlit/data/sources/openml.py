@@ -60,7 +60,6 @@ class OpenML(Source):
     """
 
     name: ClassVar[str] = "openml"
-    about: ClassVar[str] = "any OpenML data set, by name and version or by id"
 
     dataset: str | int
     version: int | None = None

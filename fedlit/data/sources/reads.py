@@ -198,7 +198,6 @@ class Reads(Source):
     """
 
     name: ClassVar[str] = "reads"
-    about: ClassVar[str] = "your own DNA reads with a label for each position: FASTA or FASTQ"
 
     files: str | dict[str, str]
     length: int = 150

@@ -83,7 +83,6 @@ class HumanActivity(_Recordings):
     """
 
     name: ClassVar[str] = "activity"
-    about: ClassVar[str] = "activities of 30 people, recorded by a phone at the waist; each person is a client"
     known: ClassVar[tuple[str, ...]] = tuple(f"subject_{number:02}" for number in range(1, 31))
     known_files: ClassVar[tuple[RemoteFile, ...]] = (
         RemoteFile(  # the first file of the unpacked archive; the others are in the same folder
@@ -165,7 +164,6 @@ class VehicleSensors(_Recordings):
     """
 
     name: ClassVar[str] = "vehicle"
-    about: ClassVar[str] = "two kinds of vehicle, recorded by 23 acoustic and seismic sensors; each sensor is a client"
     known: ClassVar[tuple[str, ...]] = tuple(f"sensor_{number:02}" for number in range(1, 24))
     known_files: ClassVar[tuple[RemoteFile, ...]] = (
         RemoteFile(

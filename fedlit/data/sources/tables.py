@@ -85,7 +85,6 @@ class Tables(Source):
     """
 
     name: ClassVar[str] = "tables"
-    about: ClassVar[str] = "your own tables: a file, a sheet or a query for each client"
 
     files: Files
     target: str | list[str] | dict[str, str | list[str]]
