@@ -28,7 +28,9 @@ def write(source: dict[str, Any], **data: Any) -> None:
 
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two clients with a leak, a code for missing, a date, another name, and a class of the wrong name."""
+    """Two clients with a leak, a code for missing, several rows of a patient, a date, another name, and a class of the
+    wrong name.
+    """
     monkeypatch.chdir(tmp_path)
     made = {}
     for seed, client in enumerate(["north", "south"]):
@@ -39,6 +41,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         made[client] = own
     made["north"]["code"] = made["north"]["outcome"].str.upper()
     made["north"].loc[::9, "bmi"] = -999
+    made["north"]["patient_id"] = np.arange(200) * 7 % 80
     made["south"]["seen"] = [20240101 + n % 28 for n in range(200)]
     made["south"] = made["south"].rename(columns={"age": "AGE_YEARS"})
     made["north"].to_csv("north.csv", index=False)
@@ -57,10 +60,10 @@ def test_what_is_suggested_settles_what_was_found(tables: Path, capsys: pytest.C
     """By hand, note by note: then nothing is found any more, and what was written before still holds."""
     page = told(capsys)
     settled = [own for own in page["notes"] if own["fix"] and own["kind"] != "read"]
-    assert [own["kind"] for own in settled] == ["leak", "missing", "date", "positive", "positive", "name"]
+    assert [own["kind"] for own in settled] == ["leak", "group", "missing", "date", "positive", "positive", "name"]
     assert main(["check", "--config", "mine.yaml"]) == 0
     text = capsys.readouterr().out
-    assert "  Write: files: {south: {rename: {AGE_YEARS: age}}}\n" in text
+    assert "  Write: files: {south: {rename: {AGE_YEARS: age}}}\n" in text and text.count("-999 (") == 1
     assert max(map(len, text.splitlines())) <= 80
     settings = deepcopy(SETTINGS)
     settings["files"]["north"] = {"path": settings["files"]["north"]}

@@ -1,6 +1,8 @@
-"""The base class of sources, and the checks that every table passes before it leaves one."""
+"""The base class of sources, and the checks that every table passes before it leaves one.
 
-from __future__ import annotations
+Its annotations are no text (``from __future__ import annotations``), for jsonargparse reads them where a source of
+one's own stands, which need not know their names.
+"""
 
 import re
 from abc import ABC, abstractmethod
@@ -75,7 +77,7 @@ class Source(ABC):
             One table for each client, in the order in which clients were asked for, checked by :func:`check_tables`.
         """
 
-    def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
+    def some(self, clients: Sequence[str], seed: int, share: "Share | None" = None) -> list[ClientTable]:
         """Return the tables of some clients. A source that can do so reads no others.
 
         Args:
@@ -140,7 +142,7 @@ def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: s
     return chosen
 
 
-def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> pd.DataFrame:
+def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> "pd.DataFrame":
     """Read a published CSV file whose columns are known.
 
     Args:

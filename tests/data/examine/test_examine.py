@@ -156,25 +156,6 @@ def test_many_columns_take_bounded_time() -> None:
 # ---------------------------------------------------------------------- one client
 
 
-def test_what_reading_found_is_told_with_what_settles_it(tmp_path: Path) -> None:
-    draw = np.random.default_rng(4)
-    days = [int(f"{day:%Y%m%d}") for day in pd.Timestamp("2024-01-01") + pd.to_timedelta(draw.integers(0, 300, N), "D")]
-    weight = np.where(draw.random(N) < 0.1, -999, draw.normal(70, 9, N).round())
-    north = made(
-        1, seen=days, patient_id=draw.integers(0, 80, N), weight=weight, outcome=draw.choice(["ill", "well"], N)
-    )
-    tables = {"north": north, "south": made(2, stay=draw.integers(0, 20, N))}
-    page = looked(tmp_path, {"north": "outcome", "south": "stay"}, tables)
-    assert fixes(page) == {
-        "patient_id": {"north": {"split": {"group": "patient_id"}}},
-        "stay": {"south": {"task": "regression"}},
-        "seen": {"north": {"types": {"seen": {"date": "%Y%m%d"}}}},
-        "outcome": {"north": {"positive": "ill"}},
-        "weight": {"north": {"missing": {"weight": [-999]}}},
-    }
-    assert str(page).count("-999 (") == 1  # once, not in the client's paragraph too
-
-
 @pytest.mark.parametrize(
     ("target", "task"),
     [("outcome", None), (["outcome", "other"], None), ("outcome", "counts"), ("below", "counts")],

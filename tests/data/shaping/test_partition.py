@@ -14,7 +14,7 @@ from scipy.stats import wasserstein_distance
 
 from fedlit.data.agree import Terms, negotiate
 from fedlit.data.shaping.by_distance import Distance, Space, emd
-from fedlit.data.shaping.dealing import ByColumn, Deal, Dirichlet, Hand, Iid, Shards
+from fedlit.data.shaping.dealing import ByColumn, Deal, Dirichlet, Hand, Shards
 from fedlit.data.shaping.derived import ColumnSplit
 from fedlit.data.shaping.partition import Partition, Redraw
 from fedlit.data.sources import Bundled, Tables
@@ -219,7 +219,6 @@ def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_
         (lambda: Partition(DIGITS, 1), ConfigError, "partition: clients: expected at least 2, found 1"),
         (lambda: Partition(DIGITS, 4, rows={"train": 3}), ConfigError, "partition: rows: .*'train': 3"),
         (lambda: Redraw(test=1.0), ConfigError, "test: expected a share"),
-        (lambda: Redraw(splits=("tset",)), ConfigError, "redraw.splits: .*'tset'"),  # type: ignore[arg-type]
         (lambda: Partition(DIGITS).tables(0), ConfigError, "partition: clients: expected how many"),
         (lambda: Partition(Bundled(), 2).tables(0), DataError, "expected the columns of .* found others"),
         (lambda: Partition(DIABETES, 3, deal=Shards()).tables(0), ConfigError, "classes to deal by, .*a number"),
@@ -230,13 +229,10 @@ def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_
         (lambda: by_column(["a b", "a_b"]), ConfigError, "client 'a_b': 2 clients have this name"),
         (lambda: by_column(["44.9"], [3]), DataError, "cuts: expected numbers in own"),
         (lambda: ByColumn("age", cuts=[3, 3]), ConfigError, "cuts: .*found \\[3, 3\\]"),
-        (lambda: Distance(features="row"), ConfigError, "features"),  # type: ignore[arg-type]
-        (lambda: Distance(least=0), ConfigError, "least"),
         (lambda: Distance("low"), ConfigError, "emd"),  # type: ignore[arg-type]
         (lambda: ColumnSplit(DEALT, common=1), ConfigError, "column split: common"),
         (lambda: ColumnSplit(DEALT, common=0.9).tables(0), DataError, "beside 27 common ones, found 30 columns"),
         (lambda: ColumnSplit(BOTH).tables(0), DataError, "the columns of breast_cancer at wine, found others"),
-        (lambda: Iid().deal(whole_of(TEN[:3]), 4, 0), DataError, "4 train rows"),
     ],
 )
 def test_what_is_refused(make: Callable[[], object], error: type[Exception], message: str) -> None:

@@ -148,14 +148,6 @@ def test_the_real_rows_of_covertype_stand_with_their_client_in_their_split(
             np.testing.assert_array_equal(full.features.iloc[position].to_numpy(dtype=float), whole)
 
 
-def test_an_unpacked_file_of_covertype_and_a_subset(tmp_path: Path) -> None:
-    write_areas(tmp_path, area_rows(15_200))
-    (table,) = Covertype(root=str(tmp_path), clients=["comanche"]).tables(seed=1)
-    assert {split: len(rows) for split, rows in table.splits.items()} == {"train": 2835, "validation": 945, "test": 20}
-    assert table.features.index[:3].tolist() == [2, 6, 10]
-    assert table.features["soil_type"].iloc[:3].tolist() == [ELU_CODES[2], ELU_CODES[6], ELU_CODES[10]]
-
-
 @pytest.mark.parametrize(
     "row", [dict.fromkeys(range(10, 14), "0"), {14: "1", 15: "1"}, {54: "8"}, {10: "x"}, {54: "1,1"}]
 )

@@ -67,7 +67,6 @@ def test_what_is_converted_is_noted(tmp_path: Path) -> None:
         ("a.fasta", FASTA.replace("aabb", "????"), "read 1: expected a label"),
         ("a.fasta", fasta(NAMES, [*READS, "CCCCCC"], [*LABELS, "????bb"]), "read 6: expected a label"),
         ("a.fastq.gz", gzip.compress((FASTQ * 200).encode(), mtime=0)[:-40], "expected|cannot"),
-        ("a.fa", b"\x1f\x8b no gzip", "expected FASTA or FASTQ"),
     ],
 )
 def test_a_damaged_file_is_refused(name: str, content: str | bytes, word: str, tmp_path: Path) -> None:

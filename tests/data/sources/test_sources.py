@@ -35,9 +35,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.requests.append(self.path)
-        if self.path.startswith("/missing"):
-            self.send_error(404)
-            return
         if self.path.startswith("/slow"):
             time.sleep(0.7)  # long enough for a second process to ask for the same file
         self.send_response(200)
@@ -200,16 +197,10 @@ SETTINGS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (Heart, {"clients": ["clevland"]}, "Did you mean 'cleveland'"),
     (Heart, {"clients": "sa"}, r"clients: expected a list of names .*found 'sa'"),
     (HumanActivity, {"positive": ["SLEEPING"]}, "positive: expected"),
-    (HumanActivity, {"positive": []}, "positive: expected"),
     (HumanActivity, {"positive": list(ACTIVITIES)}, "positive: expected"),
-    (HumanActivity, {"positive": "SITTING"}, "positive: expected"),
     (OpenML, {"dataset": 61, "version": 1}, "version: expected"),
-    (OpenML, {"dataset": "iris", "version": 0}, "version: expected a whole number"),
-    (OpenML, {"dataset": True}, "dataset: expected"),
     (OpenML, {"dataset": "../iris"}, "dataset: expected"),
     (Populations, {"populations": 0}, "populations: expected at least 1, found 0"),
-    (Populations, {"reference": 20}, "reference: expected at least 150, found 20"),
-    (Populations, {"divergence": 0.0}, "divergence: expected a number above 0"),
     (Populations, {"errors": 1.5}, r"errors: expected a share in \[0, 1\], found 1.5"),
     (Populations, {"flipped": [5]}, "flipped: expected numbers from 1 to 4"),
     (Reads, {"files": {"north": "a.fa"}, "length": 0}, "length: expected"),
@@ -225,9 +216,7 @@ def test_settings_that_cannot_be_meant_are_refused(source: Any, settings: dict[s
 
 def test_registry_names_every_source() -> None:
     assert {name: sources.source_class(name).name for name in sources.SOURCES} == {n: n for n in sources.SOURCES}
-    assert {path.rpartition(".")[2] for path in sources.SOURCES.values()} <= set(sources.__all__)
-    for name in sources.__all__:
-        assert getattr(sources, name) is not None
+    assert all(getattr(sources, name) is not None for name in sources.__all__)
     with pytest.raises(AttributeError, match="Nothing"):
         sources.Nothing  # noqa: B018
 
