@@ -171,7 +171,7 @@ STEPS: Steps = {"a": 7, "*": [1, 4]}
         {"batches": 3},
         {"batch_size": 4, "align": "both", "scaling": "pooled", "categories": "indicators", "steps": STEPS},
         {"batch_size": 5, "common": "groups", "scaling": "pooled", "columns": ["*", "!dose"]},
-        {"batches": 2, "mutations": [Mutation("scale"), Mutation("scale")]},
+        {"batches": 2, "mutations": [Mutation("scale", "a", "age"), Mutation("missing", "c", "age")]},
     ],
     ids=str,
 )
@@ -222,8 +222,7 @@ def halves(folder: Path, source: dict[str, Any], **settings: Any) -> list[Federa
     ("settings", "times"),
     [
         ({"align": "both", "scaling": "pooled"}, 1),
-        # who gets a fault depends on all tables
-        ({"align": "both", "mutations": [Mutation("scale", feature="age")]}, 2),
+        ({"align": "both", "mutations": [Mutation("scale", "north", "age")]}, 2),
         ({"columns": ["age"]}, 2),
     ],
     ids=["aligned", "a fault is planted", "chosen columns"],
@@ -249,8 +248,9 @@ def test_a_column_that_nobody_has_is_refused_though_nobody_reads_all_tables(key:
     assert Meeting(halves(tmp_path, {"drop": ["own_north"]})).failed == []
 
 
-def test_of_a_client_that_is_left_out_nothing_is_left_and_what_is_drawn_among_all_stays(tmp_path: Path) -> None:
-    clients, faults = ("ash", "birch", "cedar"), [Mutation("shift")] * 3  # one at each, drawn
+def test_of_a_client_that_is_left_out_nothing_is_left_and_what_is_measured_of_all_stays(tmp_path: Path) -> None:
+    clients = ("ash", "birch", "cedar")
+    faults = [Mutation("shift", own, "x0") for own in clients]
     whole, without = (
         FederatedData(Made(clients), batches=2, mutations=faults, leave_out=gone, seed=3) for gone in (None, ["ash"])
     )

@@ -15,7 +15,7 @@ import numpy as np
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable, check_client
 from fedlit.data.target import has_classes, without_classes
-from fedlit.errors import Told, expect
+from fedlit.errors import expect
 from fedlit.seeding import derive_seed
 
 Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
@@ -31,14 +31,14 @@ class Mutation:
             ``by`` and no higher than its quantile 1 − ``by`` (a limited instrument); ``swap`` with another column;
             ``missing``, values in rows with the positive label (with more than two labels, the client's most frequent
             one) are lost with probability ``by``; ``flip``, the two labels are exchanged.
-        client: the client that gets the fault; drawn by the run's seed among clients without a fault if None.
-        feature: a column of numbers; drawn if None; not used with ``flip``.
-        other: the column to swap with; drawn if None.
+        client: the client that gets the fault.
+        feature: a column of numbers; none for ``flip``.
+        other: the column to swap with.
         by: the size of the fault; if None, 10, 2, 0.25 and 0.8 for scale, shift, clip and missing.
     """
 
     kind: Kind
-    client: str | None = None
+    client: str
     feature: str | None = None
     other: str | None = None
     by: float | None = None
@@ -46,9 +46,10 @@ class Mutation:
     def __post_init__(self) -> None:
         expect(self.kind in _FAULTS, "data.mutations: kind", f"one of {', '.join(_FAULTS)}", self.kind)
         fault, key = _FAULTS[self.kind], f"data.mutations: {self.kind}"
-        for name in ("feature", "other", "by"):
-            given = getattr(self, name)
-            expect(given is None or name in fault.takes, key, f"no {name}", given, "leave it out")
+        for name in ("feature", "other"):
+            given, takes = getattr(self, name), name in fault.takes
+            expect((given is not None) == takes, key, f"a column as {name}" if takes else f"no {name}", given)
+        expect(self.by is None or "by" in fault.takes, key, "no by", self.by, "leave it out")
         if self.by is not None:
             changes = fault.above < self.by <= fault.most and bool(np.isfinite(self.by)) and self.by != fault.nothing
             bounds = f"by above {fault.above} and at most {fault.most}, finite, that changes something"
@@ -62,7 +63,7 @@ def mutate(
 
     Args:
         tables: one table for each client; these are not changed.
-        mutations: the faults, in this order; what they leave open is drawn by (seed, position in this list).
+        mutations: the faults, in this order; what is lost of a column is drawn by (seed, position in this list).
         seed: the run's seed.
         names: the names of all clients, if some are in other processes, which inject the faults of these clients.
 
@@ -70,8 +71,7 @@ def mutate(
         The tables with their faults, and a note on each injected fault, for its client.
 
     Raises:
-        ConfigError: a client or column does not exist, the labels to flip are not two, or there are more faults than
-            clients.
+        ConfigError: a client or column does not exist, or the labels to flip are not two.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -81,13 +81,11 @@ def mutate(
         (10.0, 'wine: a fault was planted: ash times 10')
     """
     original = {table.name: table for table in sorted(tables, key=lambda table: table.name)}
-    everyone, taken = sorted(names or original), {own.client for own in mutations}
-    changed, planted = dict(original), list[Note]()
+    everyone, changed, planted = sorted(names or original), dict(original), list[Note]()
     for position, mutation in enumerate(mutations):
         rng = np.random.default_rng(derive_seed(seed, "mutation", position))
-        client = mutation.client or _draw(rng, [name for name in everyone if name not in taken], "clients")
+        client = mutation.client
         check_client("data.mutations", client, everyone)
-        taken.add(client)
         if client not in original:
             continue
         told = "the tables of all clients, by whose rows together it is measured"
@@ -95,32 +93,22 @@ def mutate(
         expect(here, "data.mutations: shift", told, list(original), "take scale, or run where all tables are")
         fault = _FAULTS[mutation.kind]
         by = fault.by if mutation.by is None else mutation.by
-        # chosen by (and measured in units of) the tables as they were
-        columns = _columns(original[client], mutation, rng)
+        columns = _columns(original[client], mutation)
+        # measured in units of the tables as they were
         changed[client] = _planted(mutation.kind, changed[client], columns, by, original, rng)
         text = fault.text.format(named=" and ".join(columns), by=by, rest=1 - by, percent=100 * by)
         planted.append(Note(f"a fault was planted: {text}", "fault", clients=(client,), head=client))
     return [changed[table.name] for table in tables], planted
 
 
-def _draw(rng: np.random.Generator, among: Sequence[str], what: str) -> str:
-    expect(len(among) > 0, "data.mutations", f"at most as many faults as there are {what}", Told("more"))
-    return among[int(rng.integers(len(among)))]
-
-
-def _columns(table: ClientTable, mutation: Mutation, rng: np.random.Generator) -> tuple[str, ...]:
-    """Return the columns to change: the named ones, or ones drawn among the numbers that vary in training."""
-    train = table.features.iloc[table.splits["train"]]
-    numbers = [str(name) for name in train if name not in table.categorical]
-    varying = [name for name in numbers if train[name].nunique() > 2]
-    chosen: list[str] = []
-    for key in (key for key in ("feature", "other") if key in _FAULTS[mutation.kind].takes):
-        name, told = getattr(mutation, key), f"a column of numbers of {table.name}"
-        known = name is None or (name in numbers and name not in chosen)
-        expect(known, f"data.mutations: {mutation.kind}", told, name, f"these are {', '.join(numbers)}")
-        free = [own for own in varying if own not in (*chosen, mutation.other)]
-        chosen.append(name or _draw(rng, free, f"columns at {table.name}"))
-    return tuple(chosen)
+def _columns(table: ClientTable, mutation: Mutation) -> list[str]:
+    """Return the columns to change."""
+    numbers = [str(name) for name in table.features if name not in table.categorical]
+    chosen = [name for name in (mutation.feature, mutation.other) if name is not None]
+    for name in chosen:
+        key, told = f"data.mutations: {mutation.kind}", f"a column of numbers of {table.name}"
+        expect(name in numbers and chosen.count(name) == 1, key, told, name, f"these are {', '.join(numbers)}")
+    return chosen
 
 
 def _planted(
