@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import takewhile
 
-from fedlit.cli.commands import COMMANDS, find_command, usage
+from fedlit.cli.commands import COMMANDS, call, find_command, usage
 from fedlit.cli.interrupted import STATUS, came, heeded, leave
-from fedlit.cli.parser import call
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.place import find_place, refuse_ranks, says_the_end
 from fedlit.files import UNWRITABLE, advice, reason

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from fedlit.cli.parser import names
+from fedlit.cli.commands import names
 from fedlit.errors import ConfigError
 from fedlit.run.config import STUDIES, find_config, read_yaml, shown
 from fedlit.run.keys import GROUPS

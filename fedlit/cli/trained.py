@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fedlit.cli.parser import names
+from fedlit.cli.commands import names
 from fedlit.errors import Told, expect
 from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.mixture.folders import find_mixture
