@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from scipy.io import savemat
 
-from fedlit.data.sources.sensors import ACTIVITIES
+from fedlit.data.sources.known import ACTIVITIES
 
 
 def vehicle_rows(rows: int = 30, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -21,8 +21,7 @@ from sklearn.metrics import (
 )
 from torch.nn import functional
 
-from fedlit.data.shaping.dealing import Dirichlet
-from fedlit.data.shaping.partition import Partition
+from fedlit.data.shaping.partition import Dirichlet, Partition
 from fedlit.data.sources import Tables
 from fedlit.data.table import ClientTable
 from fedlit.data.target import TaskSettings

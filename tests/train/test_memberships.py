@@ -12,9 +12,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from fedlit import MLP, FedGMCC
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
-from fedlit.data.shaping.dealing import Iid
 from fedlit.data.shaping.derived import ConceptShift
-from fedlit.data.shaping.partition import Partition
+from fedlit.data.shaping.partition import Iid, Partition
 from fedlit.data.sources import Bundled
 from fedlit.exchange.exchange import Exchange
 from fedlit.explain.clusters import adjusted_rand, concepts_of, judged

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal  # noqa: F401  (jsonargparse reads Deal's C
 
 import numpy as np
 
-from fedlit.data.shaping.dealing import Deal, Hand
+from fedlit.data.shaping.partition import Deal, Hand
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.errors import ConfigError, expect
 from fedlit.seeding import derive_seed

@@ -72,17 +72,14 @@ class OpenML(Source):
     def __post_init__(self) -> None:
         """Check the arguments."""
         super().__post_init__()
-        if isinstance(self.dataset, str) and self.dataset.isascii() and self.dataset.isdigit():
-            self.dataset = int(self.dataset)  # a command line hands an id over as text
+        text = str(self.dataset)
+        self.dataset = int(text) if text.isascii() and text.isdigit() else text  # a command line hands over text
         named = isinstance(self.dataset, str)
         # A name becomes part of a path in the cache.
-        fits = named or (type(self.dataset) is int and self.dataset > 0)
-        plain = fits and re.fullmatch(r"[A-Za-z0-9_(][A-Za-z0-9_.(),-]*", str(self.dataset))
-        expect(bool(plain), "openml: dataset", "a name of letters, digits and _ . ( ) , - or an id", self.dataset)
+        plain = re.fullmatch(r"[A-Za-z0-9_(][A-Za-z0-9_.(),-]*", text) is not None
+        expect(plain, "openml: dataset", "a name of letters, digits and _ . ( ) , - or an id", self.dataset)
         fits = self.version is None or (named and self.version > 0)
         expect(fits, "openml: version", "a whole number from 1 on beside a name, none beside an id", self.version)
-        if not isinstance(self.task, dict) or "name" in self.task:
-            check_task(self.task, ())
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the table, after fetching it if it is not cached; ``seed`` draws the splits.

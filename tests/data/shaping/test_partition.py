@@ -14,9 +14,8 @@ from scipy.stats import wasserstein_distance
 
 from fedlit.data.agree import Terms, negotiate
 from fedlit.data.shaping.by_distance import Distance, Space, emd
-from fedlit.data.shaping.dealing import ByColumn, Deal, Dirichlet, Hand, Shards
 from fedlit.data.shaping.derived import ColumnSplit
-from fedlit.data.shaping.partition import Partition, Redraw
+from fedlit.data.shaping.partition import ByColumn, Deal, Dirichlet, Hand, Partition, Redraw, Shards
 from fedlit.data.sources import Bundled, Tables
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.errors import ConfigError, DataError

@@ -14,8 +14,7 @@ from sklearn.model_selection import train_test_split
 
 from fedlit.data.files import RemoteFile
 from fedlit.data.sources import Bundled, Covertype, Heart, HumanActivity, Rdatasets, VehicleSensors
-from fedlit.data.sources.covertype import AREAS, ELU_CODES
-from fedlit.data.sources.sensors import ACTIVITIES
+from fedlit.data.sources.known import ACTIVITIES, AREAS, ELU_CODES
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 

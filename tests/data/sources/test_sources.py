@@ -21,7 +21,7 @@ from fedlit.data import sources
 from fedlit.data.files import RemoteFile, find, locate, search_roots
 from fedlit.data.sources import Covertype, Heart, HumanActivity, OpenML, Populations, Reads
 from fedlit.data.sources.base import check_tables
-from fedlit.data.sources.sensors import ACTIVITIES
+from fedlit.data.sources.known import ACTIVITIES
 from fedlit.data.table import ClientTable, Split
 from fedlit.errors import ConfigError, DataError, FedlitError
 
