@@ -94,7 +94,7 @@ class Heart(Source):
         columns = [*site["features"], site["target"]]  # the file of sa begins with a row number, which is left out
         frame = read_known(path, columns, header=site.get("header", True), na_values=["?"])
         target = frame[site["target"]]
-        with published(path, f"labels among {site['labels']} as {target.name}"):
+        with published(path, f"{target.name} of client {client!r} among {site['labels']}"):
             if wrong := sorted(set(target.dropna()) - set(site["labels"]), key=str):
                 raise ValueError(repr(wrong[0]))
         return ClientTable(

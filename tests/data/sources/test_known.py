@@ -89,7 +89,7 @@ def test_splits_of_heart_are_scikit_learns(hearts: dict[str, tuple[Path, ClientT
     ("name", "text", "message"),
     [
         ("sa.data", "row.names,sbp\n1,2\n", r"sa\.data: expected the published file"),
-        ("va.data", ",".join(["1"] * 13 + ["5"]) + "\n", r"client 'va', .*target 'num': expected labels .* found 5"),
+        ("va.data", ",".join(["1"] * 13 + ["5"]) + "\n", r"expected num of client 'va' among .* found: 5"),
         ("va.data", (",".join(["1"] * 14) + "\n") * 20 + ",".join(["1"] * 13 + ["?"]), r"found 1 rows without"),
         ("va.data", (",".join(["1"] * 15) + "\n") * 20, r"va\.data: expected the published file"),
     ],
