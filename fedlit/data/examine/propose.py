@@ -119,7 +119,7 @@ def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str
         made.note("files", client, text)
     columns = list(map(str, raw.frame))
     told = f"the column to predict, one of {shorten(columns, 20)}"
-    advice = f"for one client alone, write --target CLIENT=COLUMN.{raw.hint}"
+    advice = "for one client alone, write --target CLIENT=COLUMN" + (raw.hint and f".{raw.hint.removesuffix('.')}")
     expect(said in columns, f"{raw.where}: --target", told, said or Told("none"), advice, known=columns)
     made.note("target", client, f"predicts {said}", target=said)
     return raw
