@@ -1,5 +1,8 @@
-"""What an exchange takes and gives; the bit-level contracts are in ``tests/contract``."""
+"""What an exchange takes and gives, and what is checked before it is written; the bit-level contracts are in
+``tests/contract``.
+"""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -8,12 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from federations import make_run, trained
-from torch import nn
+from federations import different, make_run, trained
+from torch import Tensor, nn
 
 from fedlit import IFCA, FedAvgM, Mean, Network, Round
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.checked import check_received
+from fedlit.exchange.rule import Update
 from fedlit.sharing import State
 
 
@@ -96,3 +101,145 @@ def test_publishing_something_else_than_planned_is_refused_before_it_leaves(othe
     with pytest.raises(RunError, match="client 'birch'"):
         run.fit(quiet=True)
     assert run.exchange.rounds == 0
+
+
+# ------------------------------------------------------------------ what a rule returns
+
+NAME = "core.0.weight"
+Received = dict[str, dict[str, Any]]
+FORMS = {"w": ("float32", (2, 2)), "b": ("float32", (2,))}
+CLIENTS = ("ash", "birch", "cedar")
+
+
+def right() -> Received:
+    return {client: {"w": torch.ones(2, 2), "b": torch.zeros(2)} for client in CLIENTS}
+
+
+def put(client: str, name: str, value: Any) -> Callable[[Received], Any]:
+    return lambda received: {**received, client: {**received[client], name: value}}
+
+
+SHARED = torch.full((2, 2), torch.nan)
+MISTAKES: dict[str, tuple[Callable[[Received], Any], str]] = {
+    "an unknown client": (lambda received: {**received, "brich": {}}, "'brich'.*'birch'"),
+    "a missing client": (lambda received: {own: received[own] for own in CLIENTS[1:]}, "'ash'"),
+    "an unknown name": (put("birch", "wieght", torch.zeros(2, 2)), "'birch'.*'wieght'"),
+    "another shape": (put("birch", "w", torch.zeros(2, 1)), r"'birch': w: .*\(2, 1\)"),
+    "another dtype": (put("birch", "w", torch.zeros(2, 2).double()), "'birch': w: .*float64"),
+    "a tensor that fits elsewhere": (lambda r: put("birch", "b", r["ash"]["w"])(r), "'birch': b: "),
+    "not finite at one": (put("birch", "w", torch.ones(2, 2) / 0), "'birch': w: .*finite"),
+    "not finite, shared": (lambda r: {own: {**state, "w": SHARED} for own, state in r.items()}, "'ash': w: .*finite"),
+    "not finite beside": (put("cedar", "down/c", torch.tensor(torch.inf)), "'cedar': down/c: .*finite"),
+    "nothing": (lambda received: None, "NoneType"),
+    "a list": (lambda received: [*received], "list"),
+    "a tensor for a client": (lambda received: {**received, "birch": torch.zeros(3)}, "'birch': .*Tensor"),
+    "no tensor": (put("birch", "w", 1.5), "'birch': w: .*float"),
+    "no tensor beside": (put("birch", "down/c", 1.5), "'birch': down/c: .*float"),
+}
+
+
+@pytest.mark.parametrize("begin", [False, True])
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_a_rule_is_named(mistake: str, begin: bool) -> None:
+    make, key = MISTAKES[mistake]
+    updates = {client: Update(state, 1) for client, state in right().items()}
+    round = Round(0, 0, updates, dict.fromkeys(CLIENTS, ("w", "b")))
+    check_received(Mean(), round, right(), FORMS, begin=begin)
+    if begin and mistake == "a missing client":
+        check_received(Mean(), round, make(right()), FORMS, begin=True)  # it may leave clients out
+        return
+    with pytest.raises(RunError, match=f"exchange.rule: Mean, {'before training' if begin else 'exchange 1'}: .*{key}"):
+        check_received(Mean(), round, make(right()), FORMS, begin=begin)
+
+
+def test_values_that_float32_cannot_hold_are_finite_in_float64() -> None:
+    state = {"w": torch.tensor([1e300], dtype=torch.float64)}
+    round = Round(0, 0, {"a": Update(state, 1)}, {"a": ("w",)})
+    check_received(Mean(), round, {"a": state}, {"w": ("float64", (1,))}, begin=False)
+
+
+class Wrong(Mean):
+    """The mean, with a mistake in it."""
+
+    def __init__(self, mistake: Callable[[Received], Any]) -> None:
+        super().__init__()
+        self.mistake = mistake
+
+    def __call__(self, round: Round) -> Any:
+        return self.mistake({client: dict(state) for client, state in super().__call__(round).items()})
+
+
+class Remembers(FederatedClient):
+    """Knows what it was when it sent, and what it received, with tensors that were sent beside."""
+
+    def on_send(self, steps: int) -> None:
+        self.before = {name: value.clone() for name, value in self.state_dict().items()}
+
+    def on_receive(self, received: State) -> None:
+        self.state.setdefault("got", []).append({name: value.clone() for name, value in received.items()})
+
+
+@pytest.mark.parametrize(
+    ("mistake", "key"), [(put("birch", NAME, 1.5), NAME), (lambda r: {}["foo"], "test_exchange.py, line")]
+)
+def test_nothing_is_written_of_what_is_refused(mistake: Any, key: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1, client=Remembers, exchange={"federated": ["core"], "rule": Wrong(mistake)})
+    with pytest.raises(RunError, match=key):
+        run.fit(quiet=True)
+    for client in run.loop.federation.values():
+        assert len(client.state["got"]) == 1  # what it started from
+        assert all(torch.equal(value, client.state_dict()[name]) for name, value in client.before.items())  # type: ignore[attr-defined]
+    assert run.exchange.rounds == 0 and run.exchange.bytes == 0
+
+
+class InPlace(Mean):
+    def __call__(self, round: Round) -> Any:
+        round.updates["birch"].state[NAME].mul_(0.5)
+        return super().__call__(round)
+
+
+class Greedy(FederatedClient):
+    """Changes what it is given, with which others are told too."""
+
+    def on_receive(self, received: State) -> None:
+        if self.spec.name == "birch" and self.steps_taken:
+            received[NAME].zero_()
+
+
+@pytest.mark.parametrize(
+    ("client", "rule", "key"),
+    [
+        (FederatedClient, InPlace, f"InPlace: .*{NAME} of birch"),
+        (Greedy, Mean, f"'birch': .*Greedy.on_receive .*{NAME}"),
+    ],
+)
+def test_who_changes_what_is_not_its_own_is_named(client: Any, rule: Any, key: str, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=key):
+        trained(tmp_path, epochs=1, client=client, exchange={"federated": ["core"], "rule": rule})
+
+
+class Sends(Mean):
+    """Sends a number of its own beside, to some."""
+
+    def __call__(self, round: Round) -> Any:
+        beside: dict[str, Tensor] = {"down/c/x": torch.full((3,), float(round.number))}
+        received = super().__call__(round)
+        return {name: {**state, **(beside if name != "cedar" else {})} for name, state in received.items()}
+
+    @property
+    def sends(self) -> str:
+        return "three numbers of mine"
+
+
+@pytest.mark.parametrize(("participation", "rate"), [(1.0, 1.0), (0.3, 0.5)])
+def test_a_rule_sends_tensors_beside_the_federated_ones(participation: float, rate: float, tmp_path: Path) -> None:
+    exchange = {"federated": ["core"], "rate": rate, "participation": participation}
+    run = make_run(tmp_path / "a", client=Remembers, exchange={**exchange, "rule": Sends()})
+    assert "three numbers of mine" in str(run.describe())
+    run.fit(quiet=True)
+    plain = trained(tmp_path / "b", client=Remembers, exchange={**exchange, "rule": Mean()})
+    for name, client in run.loop.federation.items():
+        got = [own["down/c/x"].tolist() if "down/c/x" in own else None for own in client.state["got"]]
+        assert got == [None, *([None] * 3 if name == "cedar" else [[0.0] * 3, [1.0] * 3, [2.0] * 3])]
+    assert different(dict(run.loop.state_dict()), dict(plain.loop.state_dict())) == []
+    assert run.exchange.bytes == plain.exchange.bytes + 3 * 2 * 3 * 4

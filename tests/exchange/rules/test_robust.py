@@ -1,33 +1,42 @@
-"""Robust rules against what other libraries and their definitions say."""
+"""Robust rules against what other libraries and their definitions say; and what is true of all rules whatever clients
+send: permutations, agreement, and how many attackers it takes to move their result. Examples are the same in each run.
+"""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import trim_mean
 
+import fedlit
 from fedlit import CenteredClipping, GeometricMedian, Krum, Median, MultiKrum, NormBound, TrimmedMean
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Round, Rule, Update
+from fedlit.exchange.rules.robust import Robust
 from fedlit.sharing import Sharing
 
 ALL = (Median, TrimmedMean, Krum, MultiKrum, GeometricMedian, NormBound, CenteredClipping)
 each = pytest.mark.parametrize("make", [partial(rule, 1) for rule in ALL], ids=lambda make: make.func.__name__)
 
 
-def a_round(values: Any, number: int = 0) -> Round:
-    """A round of clients that send one parameter each: [clients, numbers]."""
-    rows = torch.as_tensor(np.asarray(values), dtype=torch.float32)
-    updates = {f"c{place:02d}": Update({"w": own}, parameters=("w",)) for place, own in enumerate(rows)}
+def a_round(values: Any, number: int = 0, order: list[int] | None = None, dtype: Any = torch.float32) -> Round:
+    """A round in which client k sends row k of [clients, numbers]; ``order`` is who is called by which name."""
+    rows = torch.as_tensor(np.asarray(values), dtype=dtype)
+    updates = {
+        f"c{place:02d}": Update({"w": rows[k]}, parameters=("w",)) for place, k in enumerate(order or range(len(rows)))
+    }
     return Round(number, 0, updates, dict.fromkeys(updates, ("w",)))
 
 
-def given(rule: Rule, values: Any, number: int = 0) -> np.ndarray:
+def ruled(rule: Rule, values: Any, number: int = 0) -> np.ndarray:
     received = rule(a_round(values, number))
     assert len({id(own["w"]) for own in received.values()}) == 1
     return received["c00"]["w"].numpy()
@@ -40,8 +49,8 @@ def sent(clients: int, numbers: int = 4, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("clients", [3, 4, 7])
 def test_the_median_and_the_trimmed_mean_are_what_numpy_and_scipy_say(clients: int) -> None:
     values = sent(clients)
-    assert given(Median(), values) == pytest.approx(np.median(values, axis=0), abs=1e-6)
-    assert given(TrimmedMean(1), values) == pytest.approx(trim_mean(values, 1 / clients + 1e-9, axis=0), abs=1e-6)
+    assert ruled(Median(), values) == pytest.approx(np.median(values, axis=0), abs=1e-6)
+    assert ruled(TrimmedMean(1), values) == pytest.approx(trim_mean(values, 1 / clients + 1e-9, axis=0), abs=1e-6)
 
 
 @pytest.mark.parametrize(("clients", "attackers"), [(5, 1), (7, 2), (9, 1)])
@@ -49,16 +58,16 @@ def test_krum_is_the_one_with_the_nearest_neighbours(clients: int, attackers: in
     values = sent(clients, seed=clients)
     apart = np.sort(((values[:, None] - values) ** 2).sum(2), axis=1)[:, 1:]  # without oneself
     order = np.argsort(apart[:, : clients - attackers - 2].sum(1))
-    assert np.array_equal(given(Krum(attackers), values), values[order[0]])
+    assert np.array_equal(ruled(Krum(attackers), values), values[order[0]])
     kept = values[order[: clients - attackers]].mean(0)
-    assert given(MultiKrum(attackers), values) == pytest.approx(kept, abs=1e-6)
-    assert np.array_equal(given(MultiKrum(attackers, keep=1), values), values[order[0]])
+    assert ruled(MultiKrum(attackers), values) == pytest.approx(kept, abs=1e-6)
+    assert np.array_equal(ruled(MultiKrum(attackers, keep=1), values), values[order[0]])
 
 
 def test_the_geometric_median_has_the_least_sum_of_distances() -> None:
     values = sent(6, 3).astype(np.float64)
     found = minimize(lambda z: np.linalg.norm(values - z, axis=1).sum(), values.mean(0), tol=1e-12)
-    assert given(GeometricMedian(iterations=100), values) == pytest.approx(found.x, abs=1e-4)
+    assert ruled(GeometricMedian(iterations=100), values) == pytest.approx(found.x, abs=1e-4)
 
 
 def test_a_norm_bound_is_the_mean_of_clipped_moves() -> None:
@@ -67,7 +76,7 @@ def test_a_norm_bound_is_the_mean_of_clipped_moves() -> None:
     for number in range(2):  # the next round begins from what this one gave
         moves = values - now
         now = now + (moves * np.minimum(1, 0.5 / np.linalg.norm(moves, axis=1))[:, None]).mean(0)
-        assert given(rule, values, number) == pytest.approx(now, abs=1e-6)
+        assert ruled(rule, values, number) == pytest.approx(now, abs=1e-6)
 
 
 @pytest.mark.parametrize("radius", [0.5, None])
@@ -84,8 +93,8 @@ def test_centered_clipping_is_the_recursion_of_the_paper_and_goes_on_when_restor
         w = w + v
         again = CenteredClipping(1, radius=radius, iterations=2)
         again.load_state_dict(rule.state_dict())
-        assert given(rule, values, number) == pytest.approx(w, abs=1e-5)
-        assert np.array_equal(given(again, values, number), rule.state_dict()["given"]["w"].numpy())
+        assert ruled(rule, values, number) == pytest.approx(w, abs=1e-5)
+        assert np.array_equal(ruled(again, values, number), rule.state_dict()["given"]["w"].numpy())
 
 
 @each
@@ -119,13 +128,13 @@ def test_huge_numbers_overflow_nowhere(make: Any) -> None:
     rule, values = make(), sent(7)
     values[3] = 3e38
     rule.begin(a_round(np.zeros((7, 4)), -1))
-    assert np.abs(given(rule, values)).max() < 5
+    assert np.abs(ruled(rule, values)).max() < 5
 
 
 def test_too_few_updates_in_a_round_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
     rule = Krum(1)
     for number, clients in enumerate((5, 4, 4, 5)):
-        given(rule, sent(clients), number)
+        ruled(rule, sent(clients), number)
         assert rule.scalars == {"bears": 1.0 if clients == 5 else 0.0}
     assert len(caplog.messages) == 1 and "exchange 2: Krum" in caplog.text
 
@@ -142,3 +151,116 @@ def test_fewer_clients_than_the_theory_needs_are_refused(make: Any) -> None:
     for sharing, clients, key in ((names, fewest - 1, "core.w"), (few, fewest + 2, "part at 2 clients")):
         with pytest.raises(ConfigError, match=key):
             rule.check(Sharing(sharing, sharing), 1.0, nothing, clients)
+
+
+# ------------------------------------------------------------------ whatever clients send
+
+SHARE = 0.25  # of attackers that a rule is told to expect
+COORDINATES = 3
+
+
+def one(clients: int) -> int:
+    return 1
+
+
+def half(clients: int) -> int:
+    return (clients + 1) // 2
+
+
+KRUM = fedlit.Krum(SHARE)
+TABLE: dict[str, tuple[Callable[[], Rule], Callable[[int], int] | None]] = {
+    # of n clients, how many that send one far point move its result there; None where none do
+    "Mean": (fedlit.Mean, one),
+    "ByPart": (partial(fedlit.ByPart, {"*": "mean"}), one),
+    "FedAvgM": (partial(fedlit.FedAvgM, 0.6), one),
+    "FedNova": (fedlit.FedNova, one),
+    "FedAdagrad": (partial(fedlit.FedAdagrad, 0.1), None),
+    "FedAdam": (partial(fedlit.FedAdam, 0.1), None),
+    "FedYogi": (partial(fedlit.FedYogi, 0.1), None),
+    "Median": (fedlit.Median, half),
+    "TrimmedMean": (partial(fedlit.TrimmedMean, SHARE), lambda n: int(SHARE * n) + 1),
+    # so many need to agree that they are neighbours enough of each other
+    "Krum": (partial(fedlit.Krum, SHARE), lambda n: n - KRUM.bears(n) - 1),
+    "MultiKrum": (partial(fedlit.MultiKrum, SHARE), lambda n: KRUM.bears(n) + 1),
+    "GeometricMedian": (partial(fedlit.GeometricMedian, iterations=100), lambda n: n // 2 + 1),
+    "NormBound": (fedlit.NormBound, half),
+    "NormBound, a number": (partial(fedlit.NormBound, bound=1.0), None),
+    "CenteredClipping": (fedlit.CenteredClipping, half),
+    "CenteredClipping, a number": (partial(fedlit.CenteredClipping, radius=1.0), None),
+}
+# whoever sends what, no number moves further than the learning rate
+ADAPTIVE = ("FedAdagrad", "FedAdam", "FedYogi")
+CLUSTERED = {"CFL": partial(fedlit.CFL, 9.0, 1e-6), "Agglomerative": partial(fedlit.Agglomerative, 1, clusters=2)}
+MADE: dict[str, Callable[[], Rule]] = {**{name: own[0] for name, own in TABLE.items()}, **CLUSTERED}
+# abstract; or they ask clients, or evaluate their networks
+OTHERS = {"Clustered", "FedDynMean", "FedGMCC", "GrowForest", "IFCA", "MixedEffects", "Newton", "Rule", "ScaffoldMean"}
+
+
+def result(name: str, values: np.ndarray, order: list[int] | None = None) -> np.ndarray:
+    """What clients receive in the first exchange, after they have started from one point: a row a client."""
+    rule = MADE[name]()
+    rule.begin(a_round(np.zeros_like(values), -1, dtype=torch.float64))
+    received = rule(a_round(values, 0, order, torch.float64))
+    return np.stack([received[name]["w"].numpy() for name in sorted(received)])
+
+
+drawn = st.builds(
+    lambda seed, clients, spread: np.random.default_rng(seed).normal(size=(clients, COORDINATES)) * spread,
+    st.integers(0, 2**31),
+    st.integers(5, 12),
+    st.floats(0.01, 100),
+)
+few = settings(max_examples=12, derandomize=True, deadline=None, database=None)
+
+
+def near(values: np.ndarray) -> float:
+    return 1e-6 * (1 + float(np.abs(values).max()))
+
+
+@pytest.mark.parametrize("name", MADE)
+@few
+@given(values=drawn, data=st.data())
+def test_names_of_clients_do_not_matter(name: str, values: np.ndarray, data: Any) -> None:
+    order = list(data.draw(st.permutations(range(len(values)))))
+    assert result(name, values, order) == pytest.approx(result(name, values)[order], abs=near(values))
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if name not in ADAPTIVE])
+@few
+@given(values=drawn)
+def test_where_all_agree_they_receive_what_they_sent(name: str, values: np.ndarray) -> None:
+    if name.endswith("a number"):
+        values = values / np.linalg.norm(values[0])  # it moves no further than that in a round
+    agreed = np.repeat(values[:1], len(values), 0)
+    assert result(name, agreed) == pytest.approx(agreed, abs=near(values))
+
+
+@pytest.mark.parametrize("name", TABLE)
+@few
+@given(values=drawn, far=st.sampled_from([1e4, 1e8]))
+def test_it_takes_as_many_attackers_to_break_a_rule_as_it_says(name: str, values: np.ndarray, far: float) -> None:
+    values, point, clients = values / np.abs(values).max(), np.array([far, -far, far]), len(values)
+    rule, breaks = MADE[name](), TABLE[name][1]
+    bears = rule.bears(clients) if isinstance(rule, Robust) else 0
+
+    def attacked(attackers: int) -> np.ndarray:
+        """Where honest clients are within 1."""
+        return result(name, np.concatenate([values[attackers:], np.repeat(point[None], attackers, 0)]))
+
+    assert all(np.abs(attacked(attackers)).max() <= 10 for attackers in range(bears + 1))
+    if breaks is None:  # a number bounds it, whoever sends what
+        assert np.linalg.norm(attacked(clients)[0]) <= 1 + 1e-6
+    else:
+        assert breaks(clients) > bears and np.abs(attacked(breaks(clients))).max() >= far / 20
+
+
+def test_the_table_is_complete() -> None:
+    public = {name: getattr(fedlit, name) for name in fedlit.__all__}
+    kinds = {name for name, own in public.items() if isinstance(own, type) and issubclass(own, Rule)}
+    assert kinds == {name.partition(",")[0] for name in MADE} | OTHERS
+    # at the edge of what it says: one attacker more than it bears breaks it, but for Krum, whose attackers must be
+    # neighbours of each other, and for a bound that is a number
+    for name, (make, breaks) in TABLE.items():
+        rule = make()
+        if breaks is not None and isinstance(rule, Robust) and type(rule) is not fedlit.Krum:
+            assert breaks(9) == rule.bears(9) + 1, name

@@ -1,4 +1,6 @@
-"""Optimisers at the server, FedNova and rules by part: against NumPy, against the mean or a rule alone bit for bit."""
+"""Optimisers at the server, FedNova and rules by part: against NumPy, against the mean or a rule alone bit for bit. The
+mean itself: test_exchange.py, and contracts 5 and 11.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +16,7 @@ import fedlit
 from fedlit import ByPart, FedAdagrad, FedAdam, FedAvgM, FedNova, FedYogi, Mean, Median
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rule import Round, Rule, Update
+from fedlit.exchange.rules.mean import mean
 
 ADAPTIVE = {FedAdagrad: (0.0, 0.0), FedAdam: (0.9, 0.99), FedYogi: (0.9, 0.99)}
 ALL = [FedAvgM, FedNova, *ADAPTIVE]
@@ -141,9 +144,9 @@ def test_who_took_no_step_does_not_count_and_nobody_s_steps_change_nothing() -> 
     assert different(rules[0](first)["c0"], rules[1](without)["c0"]) == []
     assert rules[1].scalars == {"fewest_steps": 1.0, "most_steps": 5.0}
     begin, idle = rounds(1, steps=lambda place: 0)
-    rule, mean = FedNova(), Mean()
+    rule = FedNova()
     rule.begin(begin)
-    assert different(rule(idle)["c0"], mean(idle)["c0"]) == []
+    assert different(rule(idle)["c0"], Mean()(idle)["c0"]) == []
 
 
 # ------------------------------------------------------------------ where they come to rest
@@ -169,3 +172,9 @@ def test_a_round_is_the_recursion_of_the_paper(kind: Any) -> None:
             v = v - (1 - beta2) * delta**2 * np.sign(v - delta**2)
         w = w + lr * m / (1 if kind is FedAvgM else np.sqrt(v) + tau)
         assert rule(one)["c1"]["w"].numpy() == pytest.approx(w, abs=1e-5)
+
+
+def test_half_precision_is_summed_in_single_precision() -> None:
+    """Beside 256 a bfloat16 sum does not see 1 any more."""
+    states = {f"{n:03}": {"w": torch.tensor([256.0 if n == 0 else 1.0], dtype=torch.bfloat16)} for n in range(200)}
+    assert mean(states)["w"].item() == pytest.approx((256 + 199) / 200, rel=2**-8)
