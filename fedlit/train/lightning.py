@@ -1,5 +1,5 @@
 """All private names of Lightning that fedlit uses, each with its reason and a test in
-``tests/train/test_lightning.py``.
+``tests/train/test_loop.py``.
 """
 
 from typing import Any

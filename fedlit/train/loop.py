@@ -373,6 +373,7 @@ class FederatedLoop(LightningModule):
     def on_train_start(self) -> None:
         """Warn about a training of one step, prepare personal parts, and forward the hook to the clients."""
         epochs, federation = self.trainer.max_epochs, self.federation
+        federation.step = self.trainer.global_step  # of a resumed run, Lightning restores it after `on_fit_start`
         takes_steps = any(client.takes_steps for client in federation.values())
         if takes_steps and epochs == 1 == federation.data.aligned_steps:
             _log.warning(

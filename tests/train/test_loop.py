@@ -1,5 +1,6 @@
 """The loop against a hand-written one, bit for bit, and what it does around it."""
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -7,16 +8,20 @@ from typing import Any
 import pytest
 import torch
 from federations import Made, SmallNet, different, make_run, trained
+from lightning.pytorch import Trainer
 from lightning.pytorch.cli import ReduceLROnPlateau
 from torch import Tensor, nn
 
-from fedlit import GlobalLayers
+import fedlit
+from fedlit import GlobalLayers, Mean, Round
 from fedlit.client.build import ClientOverride
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.errors import RunError
+from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, initialise
+from fedlit.train.loop import FederatedLoop
 
 SEED, EPOCHS, BATCHES = 8, 3, 4
 
@@ -196,3 +201,122 @@ def test_step_schedules_wait_for_accumulated_steps_and_end_with_their_client(
     run = trained(tmp_path, epochs=1, loop=settings, data=data)
     rates = [client._optimizers[0].param_groups[0]["lr"] for client in run.loop.federation.values()]
     assert rates == [0.01 * 0.5**number for number in steps]
+
+
+class Draws(FederatedClient):
+    """Draws a number at the start of each epoch, and noise where it predicts."""
+
+    def on_train_epoch_start(self) -> None:
+        self.state["drawn"] = [*self.state.get("drawn", []), torch.rand(1).item()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        return outputs if self.training else outputs + torch.randn_like(outputs)
+
+
+def test_a_resumed_run_draws_what_the_whole_one_draws(tmp_path: Path) -> None:
+    """Its clients' seeds depend on the step, which a checkpoint has."""
+    options = {"client": Draws, "loop": {"engine": "plain"}}
+    whole, _ = (trained(tmp_path / str(epochs), epochs=epochs, **options) for epochs in (3, 2))
+    resumed, scored = (make_run(tmp_path / "2", epochs=3, **options) for _ in range(2))
+    scores = resumed.fit("last", quiet=True).scores
+    assert scores == whole.loop.results["validation"].scores == scored.validate("last", quiet=True).scores
+    for name, client in whole.loop.federation.items():
+        assert client.state == resumed.loop.federation[name].state and len(set(client.state["drawn"])) == 3
+    assert scored.loop.federation.step == resumed.loop.federation.step == 12
+
+
+def test_private_names_of_lightning_are_used_by_one_file_alone() -> None:
+    private = re.compile(r"^from lightning(\S*\._\S* import|\S* import (\([^)]*|.*)\b_\w)", re.MULTILINE)
+    files = Path(fedlit.__file__).parent.rglob("*.py")
+    assert {path.name for path in files if private.search(path.read_text(encoding="utf-8"))} == {"lightning.py"}
+
+
+# ------------------------------------------------------------------ what a client knows of its federation
+
+
+class Looks(FederatedClient):
+    """Notes how many of its parameters are federated before it makes its optimizer."""
+
+    def configure_optimizers(self) -> Any:
+        self.state["seen"] = sum(name in self.federated for name, _ in self.named_parameters())
+        return super().configure_optimizers()
+
+
+def test_what_is_federated_is_known_under_a_plain_trainer_too(tmp_path: Path) -> None:
+    loop = FederatedLoop(partial(Looks, network=SmallNet))
+    off: Any = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = Trainer(max_epochs=1, callbacks=[Exchange(["core"])], default_root_dir=tmp_path, **off)
+    trainer.fit(loop, datamodule=FederatedData(Made(), batches=4))
+    assert [client.state["seen"] for client in loop.federation.values()] == [4] * 3
+
+
+class Says(FederatedClient):
+    """Notes what it is told before it sends, beside what its optimizer counts."""
+
+    def on_send(self, steps: int) -> None:
+        counted = max((int(own["step"]) for own in self._optimizers[0].state.values()), default=0)
+        self.state.setdefault("told", []).append(steps)
+        self.state.setdefault("counted", []).append(counted - self.state.get("before", 0))
+        self.state["before"] = counted
+
+
+class Skips(Says):
+    """Birch's second batch of each epoch has nothing to say."""
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Any:
+        skipped = self.spec.name == "birch" and batch_idx == 1
+        return None if skipped else super().training_step(batch, batch_idx)
+
+
+class Notes(Mean):
+    """Notes the steps of updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[dict[str, int]] = []
+
+    def __call__(self, round: Round) -> Any:
+        self.steps.append({name: update.steps for name, update in round.updates.items()})
+        return super().__call__(round)
+
+
+CASES: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    # what ash, birch and cedar say in three epochs of four batches each
+    "accumulated, each step": (
+        {"loop": {"accumulate": 3}, "exchange": {"every": "step"}},
+        [[n, n, n] for n in (0, 0, 1, 1) * 3],
+    ),
+    "every two epochs": ({"exchange": {"every": {"epochs": 2}}}, [[8, 8, 8]]),
+    "every five steps": ({"exchange": {"every": {"steps": 5}}}, [[5, 5, 5]] * 2),
+    "a batch size, accumulated": (
+        {"data": {"batches": None, "batch_size": 8}, "loop": {"accumulate": 4}},
+        [[2, 1, 2]] * 3,
+    ),
+    "steps": ({"data": {"batches": 4, "steps": {"ash": 9, "*": 3}}}, [[9, 3, 3]] * 3),
+    "one skips a batch": ({"client": Skips}, [[4, 3, 4]] * 3),
+}
+
+
+def told_of(folder: Path, exchange: dict[str, Any], **options: Any) -> list[dict[str, int]]:
+    """The steps that a run's rule was told; each client was told what its optimizer counted."""
+    exchange = {"federated": ["core"], "rule": Notes(), **exchange}
+    run = trained(folder, **{"client": Says, "exchange": exchange, **options})
+    rounds = run.exchange.rule.steps  # type: ignore[attr-defined]
+    for name, client in run.loop.federation.items():
+        told = client.state.get("told", [])
+        assert told == client.state.get("counted", []) == [own[name] for own in rounds if name in own]
+    return rounds
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_clients_and_rules_are_told_the_optimizer_steps_since_the_last_exchange(case: str, tmp_path: Path) -> None:
+    options, expected = CASES[case]
+    rounds = told_of(tmp_path, **{"exchange": {}, **options})
+    assert [[own[name] for name in ("ash", "birch", "cedar")] for own in rounds] == expected
+
+
+def test_a_client_that_takes_no_part_is_not_asked_and_starts_anew(tmp_path: Path) -> None:
+    rounds = told_of(tmp_path, {"participation": 0.6}, epochs=6)
+    assert [len(own) for own in rounds] == [2] * 6 and len({tuple(own) for own in rounds}) > 1
+    assert {steps for own in rounds for steps in own.values()} == {4}

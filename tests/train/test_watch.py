@@ -1,6 +1,6 @@
 """Warnings of what a client's author thinks that it does, and it does not."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,12 @@ from federations import METHODS, Dry, SmallNet, alike, trained
 from lightning.pytorch.core.hooks import CheckpointHooks, ModelHooks
 from torch import Tensor
 
+import fedlit
 from fedlit import Mean
 from fedlit.client.client import FederatedClient
 from fedlit.client.hooks import misspelt
 from fedlit.errors import FedlitError
 from fedlit.exchange.rule import Rule
-
-
-def descendants(kind: type) -> Iterator[type]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from descendants(one)
 
 
 class Misspelt(FederatedClient):
@@ -48,7 +43,8 @@ def test_names_that_resemble_hooks() -> None:
     assert misspelt(Misspelt, FederatedClient, ModelHooks) == found
     assert misspelt(MisspeltRule, Rule) == {"need": "needs"}
     for base in (FederatedClient, Rule):  # what is shipped resembles none
-        shipped = [kind for kind in descendants(base) if kind.__module__.startswith("fedlit.")]
+        public = (getattr(fedlit, name) for name in fedlit.__all__)
+        shipped = [kind for kind in public if isinstance(kind, type) and issubclass(kind, base)]
         assert len(shipped) >= 4 and not any(misspelt(kind, base, ModelHooks, CheckpointHooks) for kind in shipped)
 
 
