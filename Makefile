@@ -6,7 +6,7 @@ BIN = .venv/bin
 JOBS ?= 2
 # one copy of the data sets may serve several checkouts that lie beside it
 export FEDLIT_DATA ?= $(abspath $(wildcard ../shared/data))
-QUICK = tests/data tests/exchange tests/tasks tests/test_*.py --ignore tests/test_pages.py --ignore tests/test_site.py fedlit
+QUICK = tests/data tests/exchange tests/tasks tests/test_*.py --ignore tests/test_pages.py fedlit
 
 .PHONY: fit sites test pytest test-quick test-all lint docs clean
 

@@ -296,16 +296,13 @@ FAULTY = {"one is far from the others": of(Faulty, **THREE)}
 FEDERATED = [name for name, method in METHODS.items() if "federated" in method.get("exchange", {})]
 
 
-def client_around(method: dict[str, Any], network: Any) -> Any:
-    """What makes a method's clients, with another network where they are around one."""
-    client = method.get("loop", {}).get("client", method.get("client", FederatedClient))
-    if isinstance(client, partial) and client.keywords.get("network") is Named:  # as dry as the other
-        return client
-    return partial(client, network=network) if "network" in inspect.signature(client).parameters else client
-
-
 def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
-    loop, client = method.get("loop", {}), client_around(method, Dry)
+    """The method around a network without dropout, where it is around one, for an engine of so many threads."""
+    loop = method.get("loop", {})
+    client: Any = loop.get("client", method.get("client", FederatedClient))
+    named = isinstance(client, partial) and client.keywords.get("network") is Named  # as dry as the other
+    if not named and "network" in inspect.signature(client).parameters:
+        client = partial(client, network=Dry)
     return {**method, "loop": {**loop, "client": client, "engine": engine, "threads": threads}}
 
 

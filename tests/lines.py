@@ -16,25 +16,14 @@ from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, join
 
 
-class Turn:
-    """Lets one of several threads compute at a time: torch's default generators belong to all of them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        with self._lock:
-            yield
-
-    @contextmanager
-    def given_up(self) -> Iterator[None]:
-        """While waiting for others."""
-        self._lock.release()
-        try:
-            yield
-        finally:
-            self._lock.acquire()
+@contextmanager
+def given_up(turn: threading.Lock) -> Iterator[None]:
+    """While one waits for others; one of several threads computes at a time: torch's generators belong to all."""
+    turn.release()
+    try:
+        yield
+    finally:
+        turn.acquire()
 
 
 class Killed(BaseException):
@@ -48,7 +37,7 @@ class MemoryLine:
         self.questions = {site: queue.SimpleQueue[bytes | None]() for site in sites}
         self.answered: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self.here = set(sites)
-        self.turn = Turn()
+        self.turn = threading.Lock()
         self.meddle = meddle or (lambda way, site, content: [content])
         self.over = False
         self.last: dict[str, bytes] = {}
@@ -71,7 +60,7 @@ class MemoryLine:
         if self.over:
             raise RunError("all sites have ended")
         try:
-            with self.turn.given_up():
+            with given_up(self.turn):
                 found.append(self.answered.get(timeout=min(timeout, 0.05)))
             while True:
                 found.append(self.answered.get_nowait())
@@ -88,7 +77,7 @@ class SiteEnd:
             line.questions[site].put(line.last[site])
 
     def hear(self, seconds: float | None = None) -> bytes:
-        with self.line.turn.given_up():
+        with given_up(self.line.turn):
             try:
                 found = self.line.questions[self.site].get(timeout=seconds)
             except queue.Empty:
@@ -118,7 +107,7 @@ def in_threads(
     results, errors, left = dict[str, Any](), dict[str, BaseException](), set(works)
 
     def live(name: str) -> None:
-        with line.turn.taken():
+        with line.turn:
             try:
                 results[name] = works[name]()
             except BaseException as error:
@@ -129,7 +118,7 @@ def in_threads(
 
     threads = [threading.Thread(target=live, args=(name,), name=name, daemon=True) for name in works]
     result = None
-    with line.turn.taken():  # the working directory and torch's generators belong to all threads
+    with line.turn:  # the working directory and torch's generators belong to all threads
         for thread in threads:
             thread.start()
         try:

@@ -15,6 +15,16 @@ from urllib.parse import urlparse
 
 import pytest
 
+API = "https://www.openml.org/api/v1/json/data"
+ANSWERS = {
+    r"jd-(\d+)": r"\1",
+    r"jdf-(\d+)": r"features/\1",
+    r"jdq-(\d+)": r"qualities/\1",
+    r"jdl-dn-(\w+)-l-2-dv-(\d+)": r"list/data_name/\1/limit/2/data_version/\2",
+    r"jdl-dn-(\w+)-l-2-s-act-": r"list/data_name/\1/limit/2/status/active/",
+}
+"""How scikit-learn calls an answer → what was asked."""
+
 
 def recorded(folder: Path, data_id: int) -> Path:
     """Lay out what was recorded of a data set as a cache of ``fetch_openml``.
@@ -29,31 +39,17 @@ def recorded(folder: Path, data_id: int) -> Path:
     answers = Path(str(resources.files("sklearn"))) / "datasets" / "tests" / "data" / "openml" / f"id_{data_id}"
     if not answers.is_dir():
         pytest.skip(f"this scikit-learn comes without the recorded answers of OpenML for data set {data_id}")
-    description = _read(answers / f"api-v1-jd-{data_id}.json.gz")["data_set_description"]
-    api = "https://www.openml.org/api/v1/json/data"
-    urls = {
-        f"api-v1-jd-{data_id}.json.gz": f"{api}/{data_id}",
-        f"api-v1-jdf-{data_id}.json.gz": f"{api}/features/{data_id}",
-        f"api-v1-jdq-{data_id}.json.gz": f"{api}/qualities/{data_id}",
-    }
-    name, version = description["name"].lower(), description["version"]
-    by_name = f"{api}/list/data_name/{name}/limit/2"
-    start = f"api-v1-jdl-dn-{re.sub(r'[^a-z0-9_]', '-', name)}-l-2"
-    lists = {
-        f"{start}-dv-{version}.json.gz": f"{by_name}/data_version/{version}",
-        f"{start}-s-act-.json.gz": f"{by_name}/status/active/",
-    }
-    for file, url in lists.items():
-        # An answer that nothing was found has the status 412, and only good answers are cached.
-        if (answers / file).is_file() and "data" in _read(answers / file):
-            urls[file] = url
     (table,) = answers.glob("data-v1-dl-*.arff.gz")
-    urls[table.name] = description["url"]
-    for file, url in urls.items():
-        if (answers / file).is_file():
-            path = path_of(folder, url)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(answers / file, path)
+    urls = {table: _read(answers / f"api-v1-jd-{data_id}.json.gz")["data_set_description"]["url"]}
+    for answer in answers.glob("api-v1-*"):
+        for name, asked in ANSWERS.items():
+            # An answer that nothing was found has the status 412, and only good answers are cached.
+            if (match := re.fullmatch(rf"api-v1-{name}\.json\.gz", answer.name)) and "error" not in _read(answer):
+                urls[answer] = f"{API}/{match.expand(asked)}"
+    for answer, url in urls.items():
+        path = path_of(folder, url)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(answer, path)
     return folder
 
 
@@ -64,7 +60,7 @@ def path_of(folder: Path, url: str) -> Path:
 
 def described(folder: Path, data_id: int, **changes: Any) -> dict[str, Any]:
     """The description of a data set that was laid out, after changes that are written into it."""
-    path = path_of(folder, f"https://www.openml.org/api/v1/json/data/{data_id}")
+    path = path_of(folder, f"{API}/{data_id}")
     answer = _read(path)
     answer["data_set_description"] |= changes
     path.write_bytes(gzip.compress(json.dumps(answer).encode()))

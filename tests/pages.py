@@ -10,11 +10,12 @@ its own; ``text`` is shown only. What the reader of a page cannot see says the r
 A block that begins with ``# file: NAME`` is written to that file, whatever its language.
 """
 
+import multiprocessing
+import os
 import re
-import subprocess
+import shlex
 import sys
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,21 +65,14 @@ class Block:
 
 
 def blocks_of(page: str, text: str) -> list[Block]:
-    """The blocks of a page.
-
-    Raises:
-        ValueError: a block is of no language, or of one that nobody knows how to run.
-    """
+    """The blocks of a page."""
     found = []
     for match in BLOCK.finditer(text):
         reason, indent, language, code = match.groups()
         line = text.count("\n", 0, match.start(3)) + 1
         block = Block(f"{page}:{line}", language, textwrap.dedent(code) if indent else code, reason or "")
-        if not (block.reason or block.file or language in (*RUN, *SHOWN)):
-            raise ValueError(
-                f"{block.place}: expected a block of {', '.join((*RUN, *SHOWN))}, found {language or 'no language'!r}; "
-                "call it text, begin it with # file: NAME, or write <!-- not run: REASON --> on the line before"
-            )
+        known = block.reason or block.file or language in (*RUN, *SHOWN)
+        assert known, f"{block.place}: nobody knows how to run {language or 'no language'!r}: see {__name__}"
         found.append(block)
     return found
 
@@ -89,19 +83,14 @@ def read(page: str) -> str:
 
 
 def prepare(folder: Path, page: str, text: str) -> None:
-    """Put into a folder what a page needs.
-
-    Raises:
-        ValueError: nobody knows what that is.
-    """
+    """Put into a folder what a page needs."""
     for name in [name.strip() for match in NEEDS.finditer(text) for name in match[1].split(",")]:
         if name in TABLES:
             table(name).to_csv(folder / name, index=False)
-        elif name in PAGES:
+        else:
+            assert name in PAGES, f"{page} needs {name!r}: expected one of {', '.join([*TABLES, *PAGES])}"
             for block in blocks_of(name, read(name)):
                 write(block, folder)
-        else:
-            raise ValueError(f"{page} needs {name!r}; expected one of {', '.join([*TABLES, *PAGES])}")
 
 
 def table(name: str) -> pd.DataFrame:
@@ -122,31 +111,45 @@ def write(block: Block, folder: Path) -> None:
         path.write_text(block.text, encoding="utf-8")
 
 
-def run(block: Block, folder: Path, environ: Mapping[str, str], warm: list[str]) -> None:
-    """Run a block; ``warm`` is the command that runs Python's at once."""
+def run(block: Block, folder: Path) -> None:
+    """Run a block in a process of its own; commands of ``fedlit`` and Python in one that has imported everything."""
     if block.file:
         return write(block, folder)
     if block.reason or block.language in SHOWN:
         return None
-    if block.language == "bash":
-        text = block.text
-        for long, short in SHORTER.items():
-            text = text.replace(long, short)
-        command = ["bash", "-euo", "pipefail", "-c", text]
-    else:
-        command = [*warm, "python", "-c", block.text]
-    done = subprocess.run(command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == 0, f"{block.place}\n{block.text}\n{done.stdout}\n{done.stderr}"
+    text = block.text
+    for long, short in SHORTER.items():
+        text = text.replace(long, short)
+    commands = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
+    if block.language == "python":
+        commands = [["python", block.text]]
+    elif not all(words[:1] in ([], ["fedlit"]) for words in commands) or re.search(r"[|&;<>$]", text):
+        commands = [["bash", "-euo", "pipefail", "-c", text]]
+    out = folder.with_suffix(".out")
+    for words in filter(None, commands):
+        process = multiprocessing.get_context("forkserver").Process(target=_become, args=(words, folder, out))
+        process.start()
+        process.join(1200)
+        process.kill()  # what hangs, however slow the machine
+        process.join()
+        assert process.exitcode == 0, f"{block.place}\n{block.text}\n{out.read_text(encoding='utf-8')}"
     return None
 
 
-def command_of(name: str, warm: list[str], folder: Path) -> None:
-    """A command of that name which runs warm, in a folder for the path."""
-    path = folder / name
-    quoted = " ".join(f"'{part}'" for part in warm)
-    path.write_text(f'#!/bin/sh\nexec {quoted} {name} "$@"\n', encoding="utf-8")
-    path.chmod(0o755)
+def _become(words: list[str], folder: Path, out: Path) -> None:
+    """Be a command: its output, folder and arguments; ends by leaving, as a command does."""
+    with out.open("wb") as file:
+        for own in (1, 2):
+            os.dup2(file.fileno(), own)
+    os.chdir(folder)
+    sys.modules["__main__"] = main = type(sys)("__main__")
+    if words[0] == "fedlit":
+        from fedlit.__main__ import main as fedlit
 
-
-WARM = [sys.executable, "-I", "-S", str(Path(__file__).with_name("warm.py")), "run"]
-"""Neither user's folders nor site-packages: it starts at once."""
+        sys.argv = words
+        sys.exit(fedlit())
+    if words[0] == "bash":
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        os.execvp("bash", words)
+    sys.path.insert(0, "")
+    exec(compile(words[1], "<block>", "exec"), vars(main))

@@ -83,21 +83,21 @@ def test_it_has_scikit_learns_manners(fed: fedlit.Federation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tables", "options", "error"),
+    ("tables", "options"),
     [
-        ([NORTH], {}, ConfigError),
-        ({}, {}, ConfigError),
-        ({"north": [1, 2]}, {}, ConfigError),
-        ({"a/b": NORTH}, {}, ConfigError),
-        ({"north": NORTH.assign(mixed=[1, "x"] * 75)}, {}, ConfigError),
-        ({"north": NORTH}, {"label": "nowhere"}, ConfigError),
-        ({"north": NORTH}, {"label": {"south": "outcome"}}, ConfigError),
-        ({"north": NORTH}, {"method": None, "settings": {"seed": 2}}, ConfigError),
-        ({"north": NORTH}, {"method": "fedavgg"}, ConfigError),
+        ([NORTH], {}),
+        ({}, {}),
+        ({"north": [1, 2]}, {}),
+        ({"a/b": NORTH}, {}),
+        ({"north": NORTH.assign(mixed=[1, "x"] * 75)}, {}),
+        ({"north": NORTH}, {"label": "nowhere"}),
+        ({"north": NORTH}, {"label": {"south": "outcome"}}),
+        ({"north": NORTH}, {"method": None, "settings": {"seed": 2}}),
+        ({"north": NORTH}, {"method": "fedavgg"}),
     ],
 )
-def test_what_is_refused(tables: Any, options: dict[str, Any], error: type[Exception], tmp_path: Path) -> None:
-    with pytest.raises(error):
+def test_what_is_refused(tables: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
         fedlit.Federation(**{"label": "outcome", "method": "fedavg", "folder": tmp_path, **options}).fit(tables)
 
 

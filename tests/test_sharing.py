@@ -17,7 +17,7 @@ from fedlit import FedGMCC, FedProx, Network
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.run.run import Run
-from fedlit.sharing import Live, named_axes, named_tensors, relative_distance, resolve, select
+from fedlit.sharing import named_axes, named_tensors, relative_distance, resolve, select
 from fedlit.train.start import Start
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
@@ -167,14 +167,6 @@ def test_a_slice_is_averaged_over_the_clients_that_have_its_name(tmp_path: Path)
     last = {name: client.state_dict()["head.bias"].tolist() for name, client in clients.items()}
     assert last == {"ash": [2, 2, 2], "birch": [2], "cedar": [2, 2, 2, 3]}
     assert all(float(client.state_dict()["core.bias"][0]) == 2 for client in clients.values())
-
-
-def test_wholes_are_made_of_slices() -> None:
-    weight = torch.arange(6.0).view(2, 3)
-    live = Live({"w": weight, "b": torch.zeros(1)}, ["w[a]", "w[c]", "b"], {"w": (1, ("a", "b", "c"))})
-    whole = live.whole({"w[c]": torch.tensor([7.0, 8.0]), "b": torch.ones(1)})
-    assert whole["w"].tolist() == [[0, 1, 7], [3, 4, 8]] and whole["b"].tolist() == [1]
-    assert weight.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.mark.parametrize(("labels", "found"), [(("a", "a", "b"), "'a' twice"), (("a", "b"), "2 names")])

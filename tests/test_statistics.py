@@ -8,7 +8,6 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from fedlit.statistics import (
-    ALONE,
     FEW,
     JOIN,
     Estimate,
@@ -37,23 +36,6 @@ def test_the_intervals_over_seeds_are_scipys_and_by_hand() -> None:
         np.testing.assert_allclose(found, (expected.low, expected.high), rtol=1e-12)
     reach = stats.t.ppf(0.975, 11) * math.sqrt((1 / 12 + ratio) * values.var(ddof=1))
     np.testing.assert_allclose(corrected_interval(values, ratio), (values.mean() - reach, values.mean() + reach))
-
-
-def test_re_splits_the_corrected_interval_covers_as_often_as_it_says_and_the_usual_one_does_not() -> None:
-    # Nadeau and Bengio's model: scores of re-splits correlate by rho = test / (test + train). What they share no number
-    # of seeds averages out; with it, (mean - truth) / corrected error is exactly Student's t.
-    rng, n, test, train = np.random.default_rng(1), 30, 1.0, 2.0
-    rho = test / (test + train)
-    hits, naive = 0, 0
-    for _ in range(TRIALS):
-        values = math.sqrt(rho) * rng.normal() + math.sqrt(1 - rho) * rng.normal(size=n)
-        low, high = corrected_interval(values, test / train)
-        hits += low <= 0 <= high
-        low, high = seeds_interval(values)
-        naive += low <= 0 <= high
-    error = 3.5 * math.sqrt(0.95 * 0.05 / TRIALS)
-    assert abs(hits / TRIALS - 0.95) < error
-    assert naive / TRIALS < 0.5
 
 
 def said(found: Estimate) -> str:
@@ -97,17 +79,6 @@ def test_what_has_no_spread_or_one_seed_is_no_certainty() -> None:
     assert math.isnan(one.sd) and one.rows[0] < 0.1 and math.isnan(equal.seeds[0])
     for own in (one, estimate([0.02] * 2, ratio=0.5), estimate([0.02] * 3), estimate([0.1, math.nan, 0.2])):
         assert said(own) == FEW
-
-
-@pytest.mark.parametrize("n", [2, 5])
-def test_a_few_seeds_do_not_make_bold(n: int) -> None:
-    rng, wrong = np.random.default_rng(8), 0
-    for _ in range(2 * TRIALS):
-        values = rng.normal(0, 0.25) + rng.normal(size=n)
-        found = estimate(values, resamples=values.mean() + rng.normal(0, 0.25, 100))
-        assert found.interval[0] <= found.seeds[0] + 1e-9 and found.seeds[1] - 1e-9 <= found.interval[1]
-        wrong += said(found) in (JOIN, ALONE)
-    assert wrong / (2 * TRIALS) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / (2 * TRIALS))
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.03])

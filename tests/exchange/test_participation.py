@@ -1,6 +1,5 @@
-"""Partial participation: a cohort per round, drawn from (seed, round); idle clients cost memory only."""
+"""Partial participation: idle clients cost memory only. Who takes part: train/test_loop.py, methods/test_by_hand.py."""
 
-import math
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,38 +17,7 @@ from fedlit.errors import RunError
 from fedlit.exchange.exchange import Exchange
 from fedlit.train.loop import FederatedLoop
 
-
-class Cohorts(Callback):
-    """Notes who is stepped, step by step, and what each client's tensors are."""
-
-    def __init__(self) -> None:
-        self.seen: list[frozenset[str]] = []
-
-    def on_train_batch_start(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
-        assert pl_module.federation.cohort is not None
-        self.seen.append(pl_module.federation.cohort)
-
-
-class Counts(FederatedClient):
-    stackable = True
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        self.state["steps"] = self.state.get("steps", 0) + 1
-
-
 OPTIONS: dict[str, Any] = {"exchange": {"federated": ["core"], "participation": 0.4}, "epochs": 6}
-
-
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-def test_a_share_of_the_clients_is_drawn_for_each_round(engine: str, tmp_path: Path) -> None:
-    cohorts = Cohorts()
-    run = alike(tmp_path, engine, client=Counts, callbacks=[cohorts], **OPTIONS)
-    run.fit(quiet=True)
-    rounds = [cohorts.seen[start : start + 4] for start in range(0, 24, 4)]
-    assert all(len(set(members)) == 1 and len(members[0]) == math.ceil(0.4 * 7) for members in rounds)
-    assert len({members[0] for members in rounds}) > 2  # another cohort in other rounds
-    for name, client in run.loop.federation.items():
-        assert client.state.get("steps", 0) == sum(name in members for members in cohorts.seen)
 
 
 def test_idle_clients_share_the_memory_of_the_federated_part(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def exchanged(folder: Path, *questions: Any) -> list[dict[str, Any]]:
     site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(terms()), Traffic(folder / "traffic.jsonl"))
     site._forms = FORMS
     server: Any = None  # not asked: the coordinator applies the rule
-    with line.turn.taken():
+    with line.turn:
         site.exchange(server, 0, {"north": Update({"w": torch.ones(2)})}, lambda name, asked: None, measure=True)
     return [unpack(content) for _, _, content in line.messages]
 

@@ -3,7 +3,7 @@
     f_k(w) = ½ (w − m_k)ᵀ H_k (w − m_k) + a constant
 
 It is the squared error of a linear model without intercept, so any class of clients, engine or rule takes it: one
-parameter, ``core.weight`` of shape (1, 3). All rows are one batch. The target is standardised by the loop as ever, so
+parameter, ``core.weight`` of shape (1, 5). All rows are one batch. The target is standardised by the loop as ever, so
 H_k and m_k are read from the encoded rows (:func:`problems`).
 
     run = quadratic(tmp_path, lr=0.1, rounds=5)
@@ -20,19 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from federations import make_run
-from torch import Tensor, nn
+from federations import Made, make_run
+from torch import nn
 
 from fedlit import Network
 from fedlit.client.client import FederatedClient
-from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
 from fedlit.run.run import Run
 
-DIMENSIONS = 3
-STEPS = {"ash": 1, "birch": 4, "cedar": 9}
+STEPS = {"ash": 1, "birch": 4, "fir": 9}
 """Steps of a client in a round: so different that methods which mind them differ from FedAvg."""
 
 
@@ -53,51 +50,23 @@ class Problem:
         return np.asarray(self.curvature @ (w - self.minimum))
 
 
-class Quadratics(Source):
-    """Three clients with 8, 10 and 12 training rows, of other curvature (largest eigenvalue at most 2) and minimum."""
-
-    name = "quadratics"
-    about = "linear regression"
+class Quadratics(Made):
+    """Clients of 50 training rows and five columns, each with a target of its own."""
 
     def tables(self, seed: int) -> list[ClientTable]:
-        tables = []
-        for number, client in enumerate(STEPS):
-            rng = np.random.default_rng(number)
-            rows = 8 + 2 * number
-            axes = np.linalg.qr(rng.normal(size=(rows, DIMENSIONS)))[0]
-            turned = np.linalg.qr(rng.normal(size=(DIMENSIONS, DIMENSIONS)))[0]
-            x = axes * np.sqrt(rows * np.array([0.2, 0.5, 1.0])) @ turned  # H = 2/n xᵀx
-            y = x @ rng.normal(size=DIMENSIONS) + 0.1 * rng.normal(size=rows)
-            x, y = np.concatenate([x, x[:4]]), np.concatenate([y, y[:4]])  # to be scored, as every client must
-            splits = {"train": np.arange(rows), "validation": rows + np.arange(2), "test": rows + 2 + np.arange(2)}
-            tables.append(
-                ClientTable(
-                    client,
-                    pd.DataFrame(x, columns=[f"x{place}" for place in range(DIMENSIONS)]),
-                    pd.Series(y, name="y"),
-                    splits,
-                    task="regression",
-                )
-            )
-        return tables
-
-
-class Vector(nn.Module):
-    """The inputs times their weights."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1, size))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight.T
+        made = []
+        for own in super().tables(seed):
+            rng = np.random.default_rng(STEPS[own.name])
+            y = own.features @ rng.normal(size=own.features.shape[1]) + 0.1 * rng.normal(size=len(own.features))
+            made.append(ClientTable(own.name, own.features, y.rename("y"), own.splits, task="regression"))
+        return made
 
 
 class Linear(Network):
     """w · x; the weights are the core's."""
 
     def __init__(self, num_features: int, num_outputs: int) -> None:
-        super().__init__(nn.Identity(), Vector(num_features), nn.Identity())
+        super().__init__(nn.Identity(), nn.Linear(num_features, 1, bias=False), nn.Identity())
 
 
 def quadratic(
@@ -130,7 +99,7 @@ def quadratic(
         epochs=rounds,
         **{"check_val_every_n_epoch": rounds, "logger": False, **options},
     )
-    run.data.source = Quadratics()
+    run.data.source = Quadratics(tuple(STEPS))
     return run
 
 
@@ -146,5 +115,5 @@ def problems(run: Run) -> dict[str, Problem]:
 
 
 def point(run: Run, client: str = "ash", prefix: str = "") -> np.ndarray:
-    """A client's weights, (3,); of a copy of the network where it has a prefix."""
+    """A client's weights, (5,); of a copy of the network where it has a prefix."""
     return np.asarray(run.loop.federation[client].state_dict()[f"{prefix}core.weight"][0].double().numpy())

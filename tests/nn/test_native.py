@@ -2,11 +2,13 @@
 
 import copy
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, product
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 import torch
@@ -24,15 +26,13 @@ from fedlit.nn.native.norm import SOURCE
 LOGGER = "fedlit.nn.native.build"
 
 
-def encoder(
-    columns: int = 11, blocks: int = 2, gated: bool = True, norm: str = "batch", spread: float = 0.1, seed: int = 0
-) -> Encoder:
+def encoder(columns: int = 11, blocks: int = 2, gated: bool = True, norm: NormMode = "batch", seed: int = 0) -> Encoder:
     """With parameters and running statistics that are not the initial ones."""
     torch.manual_seed(seed)
-    made = cast(Encoder, GlobalLayers(columns, 3, blocks=blocks, gated=gated, norm=cast(NormMode, norm)).encoder)
+    made = cast(Encoder, GlobalLayers(columns, 3, blocks=blocks, gated=gated, norm=norm).encoder)
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.add_(spread * torch.randn_like(parameter))
+            parameter.add_(0.1 * torch.randn_like(parameter))
         for value in made._norms():
             value.momentum, value.training = 1.0, True  # of a frozen one, too
         made.tokens(torch.randn(100, columns))
@@ -85,7 +85,11 @@ def same(a: Outcome, b: Outcome) -> bool:
     )
 
 
-MODES = {"train": ("batch", True), "eval": ("batch", False), "frozen": ("frozen", True)}
+MODES: dict[str, tuple[Any, bool]] = {
+    "train": ("batch", True),
+    "eval": ("batch", False),
+    "frozen": ("frozen", True),
+}
 SIZES = cycle(product((3, 11, 31), (2, 6, 1)))  # columns and blocks
 CASES = [(rows, gated, mode, *next(SIZES)) for rows in (1, 5, 17) for gated in (True, False) for mode in MODES]
 CASES += [(477, gated, mode, 11, 6) for gated in (True, False) for mode in MODES]
@@ -236,12 +240,21 @@ def test_without_a_compiler_torch_operations_are_used_and_it_is_said_once(
     assert not list(fresh.rglob("*.so"))
 
 
+COMPILES = """
+import os, sys
+from fedlit.nn.native.build import load
+from fedlit.nn.native.norm import SOURCE
+children = [os.fork() or os._exit(load(SOURCE, ()) is None) for _ in range(2)]
+sys.exit(any(os.waitpid(child, 0)[1] for child in children))
+"""
+
+
 def test_two_processes_may_compile_at_once(fresh: Path) -> None:
     """All that they share is the folder."""
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: load.__wrapped__(SOURCE, ()), range(2)))
-    assert all(found) or load(SOURCE, ()) is None
-    assert [path.suffix for path in fresh.iterdir()] == [".so"] * bool(found[0])
+    done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True, check=False)
+    if load(SOURCE, ()) is None:
+        pytest.skip("there is no compiler: the kernel is not tested here")
+    assert done.returncode == 0 and [path.suffix for path in fresh.iterdir()] == [".so"], done.stderr
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -257,11 +270,10 @@ def test_stacked_layers_equal_torch_one_by_one(
 ) -> None:
     torch.manual_seed(rows * inputs + outputs)
     made = [nn.Sequential(nn.BatchNorm1d(inputs), nn.Linear(inputs, outputs)) for _ in range(5)]
-    nets = [net.to(dtype).train(training) for net in made]
+    nets: list[Any] = [net.to(dtype).train(training) for net in made]
     for net in nets:
-        nn.init.normal_(cast(nn.BatchNorm1d, net[0]).weight)
-        nn.init.normal_(cast(nn.BatchNorm1d, net[0]).bias)
-        cast(Tensor, cast(nn.BatchNorm1d, net[0]).running_mean).normal_()
+        for tensor in (net[0].weight.data, net[0].bias.data, net[0].running_mean):
+            tensor.normal_()
     tensors = [{**dict(net.named_parameters()), **dict(net.named_buffers())} for net in nets]
     stacked = {name: torch.stack([own[name].detach() for own in tensors]) for name in tensors[0]}
     for name, _ in nets[0].named_parameters():

@@ -1,19 +1,59 @@
-"""Networks that put out several predictions a row: the loss is the members' mean, and so is what is predicted."""
+"""Client classes of one's own, and what a configuration may give them; several predictions a row."""
 
 import math
+import sys
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 import pytest
 import torch
 
-from fedlit import TabM
+import fedlit
+from fedlit import MLP, TabM
 from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Answerer, Losses
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression, Task
+
+OWN = """
+import fedlit
+
+class Named(fedlit.FederatedClient):
+    def __init__(self, spec, network, rank=4, **kwargs):
+        super().__init__(spec, network, **kwargs)
+        self.rank = rank
+
+class Hidden(fedlit.FederatedClient):
+    def __init__(self, spec, **kwargs):
+        super().__init__(spec, **{**kwargs, "class_weights": "none"})
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "own_clients.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_clients", raising=False)
+    return "own_clients"
+
+
+def test_a_client_that_names_the_network_gets_a_class(module: str) -> None:
+    args = ("--model.client.rank=3", "--model.client.network=fedlit.MLP", "--model.client.network.hidden=[7,5]")
+    run = fedlit.load("quickstart.yaml", f"--model.client={module}.Named", *args)
+    run.describe()
+    client = next(iter(run.loop.federation.clients.values()))
+    assert client.rank == 3 and client.core.state_dict().keys() == MLP(4, 2, hidden=[7, 5]).core.state_dict().keys()
+
+
+@pytest.mark.parametrize(("name", "given"), [("Named", "mu"), ("Hidden", "rank")])
+def test_a_setting_that_nobody_takes_is_refused_with_its_key(name: str, given: str, module: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--model\.client\.{given}: expected .*found '{given}'"):
+        fedlit.load("quickstart.yaml", f"--model.client={module}.{name}", f"--model.client.{given}=3")
+
 
 N = 12
 
