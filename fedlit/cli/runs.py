@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedlit.cli.commands import COMMANDS
 from fedlit.errors import expect
 from fedlit.exchange.place import refuse_ranks
 from fedlit.mixture.folders import CONFIG, newest
@@ -49,7 +50,7 @@ def _run(command: Command, *typed: str) -> None:
     else:
         asked = read(command, words)  # what is not there is said before torch is imported
         if asked.topic is not None:
-            print(help_of(command, asked.topic))
+            print(help_of(command, COMMANDS[command].help, asked.topic))
             return
         if sys.stderr.isatty() and command in ("fit", "describe") and not asked.help:
             say(f"Reading {', '.join(map(str, asked.configs))}")

@@ -61,7 +61,7 @@ class Asked:
     @property
     def topic(self) -> str | None:
         """The word after ``--help``; None if nobody asked for help about keys."""
-        return next((word for flag, word in self.help.items() if flag in ("-h", "--help")), None)
+        return self.help.get("--help", self.help.get("-h"))
 
     @property
     def own(self) -> list[Path]:

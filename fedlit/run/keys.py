@@ -116,15 +116,6 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "predict": ("ckpt_path", "format", "data.predict", *_RUN),
 }  # fmt: skip
 """Command → the keys that its help explains; ``--help all`` explains the others, too."""
-_ABOUT = {
-    "fit": "Train the federation of a configuration; --all shows every score at the end.",
-    "validate": "Score the validation split of a trained run; --all shows every score.",
-    "test": "Score the test split of a trained run; --all shows every score.",
-    "predict": "Write each client's predictions for a split of its table.\n"
-    "New rows: fedlit predict --run RUN --client NAME --data FILE\n"
-    "The options for new rows: fedlit predict --run RUN --help",
-    "describe": "Show the plan: rows, parameters, what is sent. Trains nothing.",
-}
 _MORE = {
     "--help all": "all keys, with those of Lightning's Trainer",
     "--help data": f"those of a group: {', '.join(GROUPS)}",
@@ -133,33 +124,34 @@ _MORE = {
     "--config NAME --method METHOD": "with a method that fedlit methods lists",
     "--config NAME --print_config": "all keys with their values",
 }
+_NEW_ROWS = ("fedlit predict --run RUN --help", "to predict new rows")
 
 
-def help_of(command: str, topic: str) -> str:
+def help_of(command: str, about: str, topic: str) -> str:
     """Return the help of a command, of a group of keys, or of a key.
 
     Args:
         command: one of :data:`SHOWN`.
+        about: what the command does.
         topic: empty, ``all``, a group or a key.
 
     Raises:
         ConfigError: there is no such topic.
     """
-    shown = (
-        SHOWN[command] if not topic else [key for key in KEYS if topic == "all" or f"{key}.".startswith(f"{topic}.")]
-    )
+    asked = [key for key in KEYS if topic == "all" or f"{key}.".startswith(f"{topic}.")]
+    shown = asked if topic else SHOWN[command]
     if not shown:
         raise ConfigError(
             f"fedlit {command} --help: expected all, a group ({', '.join(GROUPS)}) or a key, found {topic!r}."
             + did_you_mean(topic, [*GROUPS, *KEYS, "all"])
         )
-    lines = [f"usage: fedlit {command} --config NAME [--KEY VALUE ...]", "", _ABOUT[command]]
+    lines = [f"usage: fedlit {command} --config NAME [--KEY VALUE ...]", "", f"{about[:1].upper()}{about[1:]}."]
     for group in ("", *GROUPS):
         own = [key for key in KEYS if key in shown and key.rpartition(".")[0] == group]
         if own:
             lines += ["", f"{group or 'The run'}:", definitions((f"--{key}", _told(*KEYS[key])) for key in own)]
-    more = definitions((f"fedlit {command} {flags}", about) for flags, about in _MORE.items())
-    return "\n".join([*lines, "", "More:", more])
+    more = [*((f"fedlit {command} {flags}", told) for flags, told in _MORE.items()), _NEW_ROWS]
+    return "\n".join([*lines, "", "More:", definitions(more)])
 
 
 def _told(kind: str, default: str, about: str) -> str:
