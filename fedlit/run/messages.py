@@ -86,41 +86,38 @@ def _failed(key: str, error: BaseException, given: Given) -> ConfigError:
 
 
 def _in_one_line(key: str, message: str, given: Given) -> str:
-    """Return the parser's message about the innermost key, without the alternatives around it."""
-    lines = [line for line in message.rpartition('Parser key "')[2].splitlines()[1:] if line.strip()]
-    deep = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
-    inner = list(takewhile(lambda line: line.startswith(" " * deep), lines)) or [message]
-    text = "\n".join(inner)
+    """Return the parser's message about the innermost key: what its class says, or else which types are accepted."""
+    lines = [line for line in message.rpartition('Parser key "')[2].splitlines()[1:] if line.strip()] or [message]
+    indent = " " * (len(lines[0]) - len(lines[0].lstrip()))
+    text = "\n".join(takewhile(lambda line: line.startswith(indent), lines))
     values = re.findall(r"G(?:ot|iven) value: (?!Namespace)(.*?)(?:\. Got value.*)?$", text, re.MULTILINE)
-    value = given[key][0] if key in given else (values or [""])[0]
+    value = given[key][0] if key in given else ""
+    value = values[0] if values and values[0] != str(value) else value
     if option := re.search(r"Option '([^']+)' is not accepted", text):
         named = re.search(r"class_path[' =]+([\w.]+)", text)
-        taken = parameters_of(str(value)) or parameters_of(named and named[1]) or []
-        key, value, reasons = _full(f"{key}.{option[1]}", given), option[1], ["expected one of " + ", ".join(taken)]
-        hint = did_you_mean(option[1].partition(".")[0], taken)
-    else:
-        plain = (
-            re.sub(r"^[ -]*(Type .* callable class: )?|\. Got value.*|typing\.|(?<=string): .*", "", line)
-            for line in inner
-        )
-        reasons = [line for line in plain if line and not line.startswith(_AROUND)]
-        hint = _hint(str(value), " ".join(reasons))
-    told = ", or ".join(dict.fromkeys(re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", line) for line in reasons))
-    told = re.sub("^Expected an? ", "expected ", told).replace("NoneType", "null")
-    return f"{_shown(key, given)}: {re.sub(', or Expected an? ', ' or ', told)}, found {value!r}.{hint}"
+        taken, wrong = parameters_of(named[1] if named else str(value)) or [], option[1]
+        shown = _shown(_full(f"{key}.{wrong}", given), given)
+        return f"{shown}: expected one of {', '.join(taken)}, found {wrong!r}." + did_you_mean(wrong, taken)
+    plain = re.sub(r"^[ -]*(Type .* callable class: )?|\. Got value.*|(?<=string): .*", "", text, flags=re.MULTILINE)
+    reasons = list(dict.fromkeys(line for line in plain.splitlines() if line and not line.startswith(_AROUND)))
+    if said := [line for line in reasons if not line.startswith("Expected a")]:
+        told = f"{said[0]}.{_hint(str(value), '')}".replace("?.", "?")
+        return f"{_shown(key, given)}: expected what its class accepts, found: {told}"
+    told = " or ".join(re.sub(r"Expected an? |<class '(?:\w+\.)*|'>|typing\.", "", line) for line in reasons)
+    told = told.replace("NoneType", "null")
+    return f"{_shown(key, given)}: expected {told}, found {value!r}.{_hint(str(value), told)}"
 
 
-def _hint(value: str, reasons: str) -> str:
+def _hint(value: str, told: str) -> str:
     """Return a hint at what may have been meant: one of the choices, a list, or a class with a similar name."""
-    choices = re.findall(r"'([\w.-]+)'", "".join(re.findall(r"Literal\[.*?\]", reasons)))
-    if "'list'" in reasons and re.fullmatch(r"[a-z_\d.*]+", value):
+    if "list" in told.split(" or ") and re.fullmatch(r"[a-z_\d.*]+", value):
         return f" Did you mean [{value}]?"
     home, _, name = value.rpartition(".")
     if not re.fullmatch(r"[A-Z]\w*", name) or home not in ("", "torch.optim"):
-        return did_you_mean(value, choices)
+        return did_you_mean(value, re.findall(r"'([\w.-]+)'", told))
     classes = {path.rpartition(".")[2]: path for path in sorted(all_classes(), key=len, reverse=True)}
     near = closest(name, classes)
-    return f" Did you mean {classes[near]!r}?" if near else ""
+    return f" Did you mean {classes[near]!r}?" if near and near != name else ""
 
 
 def _full(key: str, given: Given) -> str:
@@ -133,7 +130,9 @@ def _full(key: str, given: Given) -> str:
 
 
 def _shown(key: str, given: Given) -> str:
-    if key in given:
-        return given[key][1]
-    below = (own for own in given if own.startswith(f"{key}."))
-    return next((given[own][1].removesuffix(own.removeprefix(key)) for own in below), key) or "configuration"
+    """Return a key as it was given, by itself or by a key below it; what was typed counts first."""
+    names = [own for own in given if f"{own}.".startswith(f"{key}.")]
+    if not names:
+        return key or "configuration"
+    own = min(names, key=lambda own: (not given[own][1].startswith("--"), own != key))
+    return given[own][1].removesuffix(own.removeprefix(key))
