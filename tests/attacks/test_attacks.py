@@ -32,19 +32,19 @@ def sends(kind: Any, by: float | None = None) -> dict[str, torch.Tensor]:
     return {**own, **send(Moment(own, ["w"], had, others, Attack(kind, by=by).amount, seed=3))}
 
 
-@pytest.mark.parametrize(
-    ("kind", "by", "parameter", "statistic"),
-    [
-        ("sign_flip", None, HAD - (OWN - HAD), OWN),
-        ("sign_flip", 3.0, HAD - 3 * (OWN - HAD), OWN),
-        ("scaled", None, HAD + 10 * (OWN - HAD), OWN),
-        ("alie", 2.0, np.mean(OTHERS) - 2 * np.std(OTHERS), OWN),
-        ("ipm", 0.5, HAD - 0.5 * (np.mean(OTHERS) - HAD), OWN),
-        ("nan", None, np.nan, np.nan),
-        ("replay", None, HAD, HAD),
-        ("free_rider", None, HAD, HAD),
-    ],
-)
+SENT: list[Any] = [
+    ("sign_flip", None, HAD - (OWN - HAD), OWN),
+    ("sign_flip", 3.0, HAD - 3 * (OWN - HAD), OWN),
+    ("scaled", None, HAD + 10 * (OWN - HAD), OWN),
+    ("alie", 2.0, np.mean(OTHERS) - 2 * np.std(OTHERS), OWN),
+    ("ipm", 0.5, HAD - 0.5 * (np.mean(OTHERS) - HAD), OWN),
+    ("nan", None, np.nan, np.nan),
+    ("replay", None, HAD, HAD),
+    ("free_rider", None, HAD, HAD),
+]
+
+
+@pytest.mark.parametrize(("kind", "by", "parameter", "statistic"), SENT)
 def test_what_is_sent_is_what_the_kind_says(kind: Any, by: float | None, parameter: float, statistic: float) -> None:
     sent = sends(kind, by)
     assert sent["w"].numpy() == pytest.approx(np.full(2000, parameter), nan_ok=True, rel=1e-5)

@@ -28,17 +28,17 @@ def frame(*rounds: Clusters, concepts: dict[str, str] | None = None, shift: int 
     return pd.DataFrame(rows, columns=["round", "epoch", "client", "cluster", "concept"])
 
 
-@pytest.mark.parametrize(
-    ("rounds", "last", "expected"),
-    [
-        ([ONE, ONE, ONE, SPLIT], 5, ONE),  # the majority, though not the latest
-        ([ONE] * 9 + [SPLIT, SPLIT, SPLIT, ONE, ONE], 5, SPLIT),  # the last five only
-        ([SPLIT, SPLIT, OTHER, OTHER, ONE], 5, OTHER),  # of equals the latest
-        ([OTHER, SPLIT, OTHER, SPLIT], 5, SPLIT),
-        ([SPLIT, OTHER, ONE], 1, ONE),
-        ([ALONE], 5, ALONE),
-    ],
-)
+ROUNDS = [
+    ([ONE, ONE, ONE, SPLIT], 5, ONE),  # the majority, though not the latest
+    ([ONE] * 9 + [SPLIT, SPLIT, SPLIT, ONE, ONE], 5, SPLIT),  # the last five only
+    ([SPLIT, SPLIT, OTHER, OTHER, ONE], 5, OTHER),  # of equals the latest
+    ([OTHER, SPLIT, OTHER, SPLIT], 5, SPLIT),
+    ([SPLIT, OTHER, ONE], 1, ONE),
+    ([ALONE], 5, ALONE),
+]
+
+
+@pytest.mark.parametrize(("rounds", "last", "expected"), ROUNDS)
 @pytest.mark.parametrize("shift", [0, 1])
 def test_judged_is_the_most_frequent_of_the_last_rounds_whatever_clusters_are_called(
     rounds: list[Clusters], last: int, expected: Clusters, shift: int

@@ -212,19 +212,19 @@ def weighed(**weights: Any) -> Callable[[str], str]:
     return change
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (weighed(trees=2.0), "from 0 to 1"),
-        (weighed(trees=0.5), "of sum 1"),
-        (weighed(forest=0.0), "weights of some of trees, network, federated"),
-        (lambda text: text.replace('"weights"', '"weight"'), "from 0 to 1"),
-        (lambda text: text.replace('"stack": []', '"stack": [[0.0, 1.0]]'), "3 pairs as stack, found 1"),
-        (lambda text: text.replace('"stack": []', '"stack": [[0.0]]'), "pairs of numbers as stack"),
-        (lambda text: "{", "expected plain data"),
-        (lambda text: "{}", "expected what fedlit fit writes"),
-    ],
-)
+ALTERED: list[Any] = [
+    (weighed(trees=2.0), "from 0 to 1"),
+    (weighed(trees=0.5), "of sum 1"),
+    (weighed(forest=0.0), "weights of some of trees, network, federated"),
+    (lambda text: text.replace('"weights"', '"weight"'), "from 0 to 1"),
+    (lambda text: text.replace('"stack": []', '"stack": [[0.0, 1.0]]'), "3 pairs as stack, found 1"),
+    (lambda text: text.replace('"stack": []', '"stack": [[0.0]]'), "pairs of numbers as stack"),
+    (lambda text: "{", "expected plain data"),
+    (lambda text: "{}", "expected what fedlit fit writes"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), ALTERED)
 def test_an_altered_mixture_is_refused(
     trained: Mixture, written: Path, change: Callable[[str], str], told: str
 ) -> None:
@@ -233,15 +233,15 @@ def test_an_altered_mixture_is_refused(
         trained.client("wine")
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"data.source.init_args.clients": ["wine"]}, "part 'federated': expected the clients of part 'network'"),
-        ({"data.source.init_args.test": 0.5}, "part 'federated', client 'wine': .* rows"),
-        ({"seed": 9}, "the mixture decides it for all its parts"),
-        ({"trainer.max_epoch": 1}, "Did you mean 'trainer.max_epochs'"),
-    ],
-)
+UNFIT: list[Any] = [
+    ({"data.source.init_args.clients": ["wine"]}, "part 'federated': expected the clients of part 'network'"),
+    ({"data.source.init_args.test": 0.5}, "part 'federated', client 'wine': .* rows"),
+    ({"seed": 9}, "the mixture decides it for all its parts"),
+    ({"trainer.max_epoch": 1}, "Did you mean 'trainer.max_epochs'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "told"), UNFIT)
 def test_parts_that_do_not_fit_are_refused(place: Path, changes: dict[str, Any], told: str) -> None:
     own = settings(place)
     del own["mixture"]["parts"]["trees"]
@@ -254,29 +254,29 @@ def parts(**own: Any) -> dict[str, Any]:
     return {"mixture": {"parts": own}}
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"folds": 1}, "folds: .* found 1"),
-        ({"workers": 0}, "workers: .* found 0"),
-        ({"model": {}}, "found 'model'"),
-        ({"mixture": {"weights": "equl"}}, "mixture.weights: .*Did you mean 'equal'"),
-        ({"mixture": {"weights": {"tree": 1}}}, "mixture.weights: .* found tree"),
-        ({"mixture": {"weights": {"trees": -1}}}, "mixture.weights: .* at least 0"),
-        ({"mixture": {"shrink": -1}}, "mixture.shrink: .* found -1"),
-        ({"mixture": {"admit": 1}}, "mixture.admit: .* found 1"),
-        ({"mixture": {"by": ["auroc"]}}, "mixture.by: .* found"),
-        ({"mixture": {"shrinks": 1}}, "Did you mean 'shrink'"),
-        (parts(a={"config": "nowhere.yaml"}), r"mixture\.parts\.a: config: nowhere.yaml"),
-        (parts(a={"go_alone": "gradient_boosting", "config": "quickstart"}), r"parts\.a: .* kept as arrays"),
-        (parts(a={"go_alone": "extra_trees", "config": "quickstart", "grid": {"a": 1}}), r"parts\.a: .*grid"),
-        (parts(a={}), r"parts\.a: expected config: FILE, or go_alone"),
-        (parts(a={"go_alone": "ridge"}), "none in any part"),
-        (parts(stack={"config": "quickstart"}), "a name of letters"),
-        (parts(**{"a b": {"config": "quickstart"}}), "a name of letters"),
-        (parts(a={"config": "quickstart_best"}), "the mixture quickstart_best.yaml"),
-    ],
-)
+WRONG: list[Any] = [
+    ({"folds": 1}, "folds: .* found 1"),
+    ({"workers": 0}, "workers: .* found 0"),
+    ({"model": {}}, "found 'model'"),
+    ({"mixture": {"weights": "equl"}}, "mixture.weights: .*Did you mean 'equal'"),
+    ({"mixture": {"weights": {"tree": 1}}}, "mixture.weights: .* found tree"),
+    ({"mixture": {"weights": {"trees": -1}}}, "mixture.weights: .* at least 0"),
+    ({"mixture": {"shrink": -1}}, "mixture.shrink: .* found -1"),
+    ({"mixture": {"admit": 1}}, "mixture.admit: .* found 1"),
+    ({"mixture": {"by": ["auroc"]}}, "mixture.by: .* found"),
+    ({"mixture": {"shrinks": 1}}, "Did you mean 'shrink'"),
+    (parts(a={"config": "nowhere.yaml"}), r"mixture\.parts\.a: config: nowhere.yaml"),
+    (parts(a={"go_alone": "gradient_boosting", "config": "quickstart"}), r"parts\.a: .* kept as arrays"),
+    (parts(a={"go_alone": "extra_trees", "config": "quickstart", "grid": {"a": 1}}), r"parts\.a: .*grid"),
+    (parts(a={}), r"parts\.a: expected config: FILE, or go_alone"),
+    (parts(a={"go_alone": "ridge"}), "none in any part"),
+    (parts(stack={"config": "quickstart"}), "a name of letters"),
+    (parts(**{"a b": {"config": "quickstart"}}), "a name of letters"),
+    (parts(a={"config": "quickstart_best"}), "the mixture quickstart_best.yaml"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), WRONG)
 def test_a_wrong_key_is_refused_before_anything_is_read(place: Path, change: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         settings_from(settings(place, **change))

@@ -269,17 +269,17 @@ def test_other_keys_are_refused(content: bytes, tmp_path: Path) -> None:
         registered_key(tmp_path / "site.key")
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {},
-        {"state": [1]},
-        {"state": {"w": 1}},
-        {"state": {"w": torch.zeros(3)}},
-        {"state": {"w": torch.zeros(3).long(), "sum/0": torch.zeros(2).long()}},
-        {"state": {"w": torch.zeros(4).long(), "sum/0": torch.zeros(1).long()}},
-    ],
-)
+MISSHAPEN: list[Any] = [
+    {},
+    {"state": [1]},
+    {"state": {"w": 1}},
+    {"state": {"w": torch.zeros(3)}},
+    {"state": {"w": torch.zeros(3).long(), "sum/0": torch.zeros(2).long()}},
+    {"state": {"w": torch.zeros(4).long(), "sum/0": torch.zeros(1).long()}},
+]
+
+
+@pytest.mark.parametrize("message", MISSHAPEN)
 def test_a_message_of_another_form_is_refused_with_its_site(message: dict[str, Any], tmp_path: Path) -> None:
     sites = sent(tmp_path)
     with pytest.raises(RunError, match="site 'birch'"):
