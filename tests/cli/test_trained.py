@@ -1,10 +1,12 @@
 """``fedlit predict``, ``export`` and ``add-client`` of a trained run: what is typed, what is printed, what is wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from elsewhere import light, mistakes
 from pages import table
 
@@ -12,19 +14,16 @@ from fedlit.__main__ import main
 from fedlit.run.folders import find_run
 from fedlit.score import load_run
 
-CONFIG = """seed: 1
-data:
-  source:
-    class_path: fedlit.Tables
-    init_args:
-      files: {north: north.csv, south: south.csv}
-      target: {north: outcome, south: creatinine}
-      task: {north: classification, south: regression}
-model: {client: {class_path: fedlit.FederatedClient, init_args: {network: {class_path: fedlit.MLP}}}}
-exchange: {federated: [core]}
-trainer: {max_epochs: 1, enable_progress_bar: false}
-"""
-WEST = "data: {source: {class_path: fedlit.Tables, init_args: {files: {west: west.csv}, target: outcome}}}\n"
+NETWORK = {"class_path": "fedlit.FederatedClient", "init_args": {"network": {"class_path": "fedlit.MLP"}}}
+MORE = {
+    "seed": 1, "model": {"client": NETWORK}, "exchange": {"federated": ["core"]},
+    "trainer": {"max_epochs": 1, "enable_progress_bar": False},
+}  # fmt: skip
+
+
+def write(name: str, files: dict[str, str], target: Any, more: Any = (), **settings: Any) -> None:
+    own = {"class_path": "fedlit.Tables", "init_args": {"files": files, "target": target, **settings}}
+    Path(name).write_text(yaml.safe_dump({"data": {"source": own}, **dict(more)}, sort_keys=False))
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +31,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
-        (here / "mine.yaml").write_text(CONFIG)
-        Path("west.yaml").write_text(WEST)
-        Path("again.yaml").write_text(WEST.replace("west:", "north:"))
-        Path("two.yaml").write_text(WEST.replace("{west: west.csv}", "{west: west.csv, east: west.csv}"))
+        tasks, targets = {"south": "regression"}, {"north": "outcome", "south": "creatinine"}
+        write("mine.yaml", {"north": "north.csv", "south": "south.csv"}, targets, MORE, task=tasks)
+        for name, clients in {"west": ["west"], "again": ["north"], "two": ["west", "east"]}.items():
+            write(f"{name}.yaml", dict.fromkeys(clients, "west.csv"), "outcome")
         for name, rows in (("north.csv", "north.csv"), ("south.csv", "south.csv"), ("west.csv", "north.csv")):
             table(rows).to_csv(here / name, index=False)
         assert main(["fit", "--config", "mine.yaml"]) == main(["predict", "--config", "mine.yaml"]) == 0

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
+import yaml
+from mixture.test_combine import rows_of
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError
@@ -22,16 +23,9 @@ from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES
 from fedlit.tasks import Classification, Score
 
 COLUMNS = 20
-CONFIG = """
-seed: 3
-data:
-  source:
-    class_path: fedlit.Tables
-    init_args:
-      files: {large: large.csv, odd: odd.csv, small: small.csv}
-      target: y
-      split: {column: part}
-"""
+FILES = {name: f"{name}.csv" for name in ("large", "odd", "small")}
+SETTINGS = {"files": FILES, "target": "y", "split": {"column": "part"}}
+CONFIG = {"seed": 3, "data": {"source": {"class_path": "fedlit.Tables", "init_args": SETTINGS}}}
 
 
 def write(folder: Path, *, other_test_labels: bool = False) -> None:
@@ -45,7 +39,7 @@ def write(folder: Path, *, other_test_labels: bool = False) -> None:
         if other_test_labels:
             y = np.where(part == "test", draw.integers(0, 2, rows), y)
         frame.assign(y=y, part=part).to_csv(folder / f"{name}.csv", index=False)
-    (folder / "mine.yaml").write_text(CONFIG)
+    (folder / "mine.yaml").write_text(yaml.safe_dump(CONFIG))
 
 
 def ask(budget: float = 1e6, **changes: int) -> Recommendation:
@@ -125,26 +119,24 @@ def test_it_says_the_same_whatever_test_rows_are(
     assert said[0] == said[1]
 
 
-def rows_of(seed: int, shift: float, rows: int = 80) -> Predicted:
+def noise(seed: int, shift: float, rows: int = 80) -> Predicted:
     """Own parts that know nothing, and a federated one that is right as far as ``shift`` says."""
-    draw = np.random.default_rng(seed)
-    y = np.arange(rows) % 2
-    parts = {}
+    draw, y, parts = np.random.default_rng(seed), np.arange(rows) % 2, {}
     for name, own in {"trees": 0.0, "linear": 0.0, "forest": shift, "logistic": 0.0}.items():
         yes = 1 / (1 + np.exp(-(own * (2 * y - 1) + draw.normal(size=rows))))
         parts[name] = np.column_stack([1 - yes, yes])
-    return Predicted(Classification((0, 1)), np.arange(rows), torch.from_numpy(y), parts)
+    return rows_of(Classification((0, 1)), y, parts)
 
 
 def test_what_rows_chose_is_not_taken_for_a_gain() -> None:
     """All parts are noise: nobody is told to join, though the best of them are chosen by the rows that judge."""
     own, labels = ["trees", "linear"], {"forest": "the forest", "logistic": "the pooled linear model"}
-    noise = [advise("a", rows_of(seed, 0.0), own, Mixing(), labels) for seed in range(5)]
-    assert abs(np.mean([got.lift for got in noise])) < 0.04
-    assert not any(got.verdict == JOIN for got in noise)
-    clear = advise("a", rows_of(1, 1.5), own, Mixing(), labels)
+    told = [advise("a", noise(seed, 0.0), own, Mixing(), labels) for seed in range(5)]
+    assert abs(np.mean([got.lift for got in told])) < 0.04
+    assert not any(got.verdict == JOIN for got in told)
+    clear = advise("a", noise(1, 1.5), own, Mixing(), labels)
     assert clear.verdict == JOIN and "forest" in clear.parts and clear.best in (*own, BLEND) and clear.optimism != 0
-    far = advise("a", rows_of(1, 1.5), ["trees", "forest"], Mixing(), {"linear": "it"})
+    far = advise("a", noise(1, 1.5), ["trees", "forest"], Mixing(), {"linear": "it"})
     assert far.verdict in (SAME, FEW, ALONE) and far.lift <= 0.01
 
 
@@ -162,16 +154,16 @@ def test_the_bootstraps_interval_is_the_closed_form_of_a_mean() -> None:
     assert gain_interval(mean(second), mean(first), 500, lower, 2000)[0] == gain
 
 
-@pytest.mark.parametrize(
-    ("rows", "shared", "tasks", "tried", "missing"),
-    [
-        ({"a": 80, "b": 80}, 3, {"classification"}, "linear trees logistic forest tabm", "network"),
-        ({"a": 800, "b": 80}, 3, {"regression"}, "linear trees logistic forest tabm network", ""),
-        ({"a": 80, "b": 80}, 0, {"classification"}, "linear trees tabm", "logistic, forest network"),
-        ({"a": 80, "b": 80}, 3, {"counts", "regression"}, "linear trees tabm", "logistic, forest network"),
-        ({"a": 80}, 0, {"classification"}, "linear trees", "logistic, forest, tabm network"),
-    ],
-)
+WORTH = [
+    ({"a": 80, "b": 80}, 3, {"classification"}, "linear trees logistic forest tabm", "network"),
+    ({"a": 800, "b": 80}, 3, {"regression"}, "linear trees logistic forest tabm network", ""),
+    ({"a": 80, "b": 80}, 0, {"classification"}, "linear trees tabm", "logistic, forest network"),
+    ({"a": 80, "b": 80}, 3, {"counts", "regression"}, "linear trees tabm", "logistic, forest network"),
+    ({"a": 80}, 0, {"classification"}, "linear trees", "logistic, forest, tabm network"),
+]
+
+
+@pytest.mark.parametrize(("rows", "shared", "tasks", "tried", "missing"), WORTH)
 def test_what_is_worth_a_try(rows: dict[str, int], shared: int, tasks: set[str], tried: str, missing: str) -> None:
     counts = dict.fromkeys(rows, shared)
     survey = Survey(rows, counts, counts, frozenset(tasks), frozenset({"extra_trees", "ridge", "mean"}))
