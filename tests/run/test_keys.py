@@ -95,7 +95,10 @@ def test_the_keys_that_matter_then_all_then_a_group_and_a_key_are_explained_with
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     exchange = {key for key in KEYS if key.startswith("exchange.")}
-    asked = {("describe", "--help=exchange"): exchange, ("fit", "--help", "data.steps"): {"data.steps"}}
+    asked: dict[tuple[str, ...], set[str]] = {
+        ("describe", "--help=exchange"): exchange,
+        ("fit", "--help", "data.steps"): {"data.steps"},
+    }
     asked |= {("fit", "--help", "all"): set(KEYS), **{(own, "--help"): set(keys) for own, keys in SHOWN.items()}}
     told = light([*asked, ("fit", "--help", "exchang")], tmp_path)
     for expected, (status, out, _) in zip(asked.values(), told, strict=False):

@@ -40,11 +40,11 @@ def test_no_byte_of_a_checkpoint_changes_unseen(step: int, tmp_path: Path) -> No
     damaged = [bytearray(content) for _ in range(0, len(content), step)]
     for number, own in enumerate(damaged):
         own[number * step] ^= 1 << number % 8
-    for own in [*damaged, *(content[:end] for end in range(0, len(content), 7 * step))]:
+    for written in [*map(bytes, damaged), *(content[:end] for end in range(0, len(content), 7 * step))]:
         path.unlink()
-        path.write_bytes(own)
+        path.write_bytes(written)
         assert refused_or_the_same(path)
-        if len(own) < len(content):
+        if len(written) < len(content):
             with pytest.raises(ConfigError, match="cut short"):
                 check_archive(path)
 
