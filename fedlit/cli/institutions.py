@@ -60,7 +60,7 @@ def start(folder: Path) -> int:
         folder: the coordinator's folder
     """
     from fedlit.institutions import start as work
-    from fedlit.institutions.log import with_time
+    from fedlit.institutions.progress import with_time
 
     with_time()
     return work.start(folder)
@@ -73,9 +73,9 @@ def watch(folder: Path, *, once: bool = False) -> int:
         folder: the coordinator's folder
         once: print the status once and exit
     """
-    from fedlit.institutions import watch as work
+    from fedlit.institutions.progress import watch as follow
 
-    return work.watch(folder, once=once)
+    return follow(folder, once=once)
 
 
 def keys(folder: Path) -> None:
@@ -127,7 +127,7 @@ def join(*, config: Path, accept: tuple[str, ...] = ()) -> None:
         expect(path.is_file(), f"{settings.file}: {what}", "a file", str(path), how)
     from fedlit.exchange.named import check_left_out
     from fedlit.institutions.joining import take_part
-    from fedlit.institutions.log import with_time
+    from fedlit.institutions.progress import with_time
 
     with_time()
     _compare(settings)

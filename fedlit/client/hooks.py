@@ -7,7 +7,7 @@ import logging
 from contextlib import AbstractContextManager
 from typing import Any
 
-from fedlit.errors import ConfigError, failed_in, told_as
+from fedlit.errors import ConfigError, expect, failed_in, told_as
 
 _log = logging.getLogger(__name__)
 
@@ -66,8 +66,7 @@ def check_clipping(value: float | None, key: str) -> None:
     Raises:
         ConfigError: the limit is not above zero.
     """
-    if value is not None and not value > 0:
-        raise ConfigError(f"{key}: expected a norm above 0, found {value}; leave it out, or null, for no limit")
+    expect(value is None or value > 0, key, "a norm above 0", value, "leave it out, or null, for no limit")
 
 
 def settings_of(client: str, key: str) -> AbstractContextManager[None]:

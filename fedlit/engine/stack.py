@@ -4,20 +4,68 @@ A small network's step is mostly the cost of starting its operations, not of the
 operation once for all its clients.
 """
 
+from __future__ import annotations
+
 import copy
+import inspect
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.optim import Optimizer
+from torch.overrides import TorchFunctionMode
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine.stacked_ops import Stacked
-from fedlit.seeding import isolated_rng
+from fedlit.nn.native.stacked import StackedDropout, StackedLinear, StackedNorm
+from fedlit.seeding import GENERATORS, isolated_rng
+
+SIGNATURES = {func: inspect.signature(func) for func in (nn.functional.batch_norm, nn.functional.dropout)}
+
+
+class Stacked(TorchFunctionMode):
+    """Computes the linear layers and normalisations of a stack by special kernels (:mod:`fedlit.nn.native`), and draws
+    dropout for each client as it would be drawn for the client alone.
+    """
+
+    def __init__(self, compiled: bool, seeds: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.compiled = compiled
+        self._generators = tuple(torch.Generator().manual_seed(seed) for seed in seeds)
+
+    def __enter__(self) -> Stacked:
+        self._token = GENERATORS.set(self._generators)
+        entered: Stacked = super().__enter__()
+        return entered
+
+    def __exit__(self, *error: object) -> None:
+        GENERATORS.reset(self._token)
+        super().__exit__(*error)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is nn.functional.linear and not kwargs and not torch.is_autocast_enabled(args[0].device.type):
+            return StackedLinear.apply(args[0], args[1], args[2] if len(args) > 2 else None, self.compiled)
+        if func is nn.functional.batch_norm and self.compiled:
+            arguments = _arguments(func, args, kwargs)
+            if StackedNorm.fits(*arguments[:5]):
+                return StackedNorm.apply(*arguments)[0]
+        if func is nn.functional.dropout and self._generators:
+            x, share, training, _ = _arguments(func, args, kwargs)
+            if training and 0 < share < 1 and x.device.type == "cpu":
+                return StackedDropout.apply(x, share, self._generators)[0]
+        return func(*args, **kwargs)
+
+
+def _arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Return the arguments of a call in the order of the function's signature, including defaults."""
+    bound = SIGNATURES[func].bind(*args, **kwargs)
+    bound.apply_defaults()
+    return list(bound.arguments.values())
 
 
 class Stack:
@@ -27,7 +75,7 @@ class Stack:
     or a checkpoint reads and writes each client's tensors as before.
 
     Args:
-        clients: clients that share a :func:`~fedlit.engine.alike.stack_key`.
+        clients: clients that share a :func:`~fedlit.engine.stacked.stack_key`.
         compiled: whether compiled kernels may be used.
     """
 

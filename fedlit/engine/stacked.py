@@ -1,18 +1,89 @@
-"""Executes clients of the same structure as one computation, and the others by another engine."""
+"""Executes clients of the same structure as one, and the others by another engine; makes the engine of a name."""
 
+import ctypes
 import logging
+import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedlit.client import FederatedClient
+from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine.alike import stack_key
-from fedlit.engine.base import ClientStep, Engine, Evaluation, Scope, Step
+from fedlit.engine.base import ClientStep, Engine, EngineName, Evaluation, PlainEngine, Scope, Step, ThreadedEngine
 from fedlit.engine.stack import Stack
 from fedlit.errors import RunError
+
+MAX_ROWS = 256
+"""Rows in a batch up to which stacking pays; beyond, the arithmetic dominates and threads do as well."""
+
+ELEMENTWISE = frozenset(
+    {
+        torch.optim.SGD,
+        torch.optim.Adam,
+        torch.optim.AdamW,
+        torch.optim.Adamax,
+        torch.optim.NAdam,
+        torch.optim.RAdam,
+        torch.optim.Adagrad,
+        torch.optim.Adadelta,
+        torch.optim.RMSprop,
+    }
+)
+"""Optimizers that treat each number by itself, so that one of them serves stacked parameters."""
+
+_MODULE = frozenset(vars(nn.Module()))
+_SAME = _MODULE | {"axes"}
+_STEP_HOOKS = ("on_after_backward", "on_before_optimizer_step", "on_before_zero_grad", "optimizers")
+
+
+def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
+    """Return the key of clients that may share a stack; None for a client that may not.
+
+    A client qualifies if it is a plain :class:`FederatedClient`, or of a class that itself sets ``stackable = True``
+    (its ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules), with one optimizer that
+    treats numbers one by one. Clients match if their tasks have the same loss and their networks the same modules,
+    shapes and settings.
+    """
+    kind = type(client)
+    own_step = kind.training_step is not FederatedClient.training_step
+    if not vars(kind).get("stackable") or own_step or not client.automatic_optimization:
+        return None
+    if any(getattr(kind, hook) is not getattr(FederatedClient, hook) for hook in _STEP_HOOKS):
+        return None
+    if len(client._optimizers) != 1 or type(client._optimizers[0]) not in ELEMENTWISE or len(batch.y) > MAX_ROWS:
+        return None
+    optimizer = client._optimizers[0]
+    groups = tuple((key, repr(g[key])) for g in optimizer.param_groups for key in g if key != "params")
+    steps = {float(state["step"]) for state in optimizer.state.values() if "step" in state}
+    age = (len(optimizer.state), *steps)  # one that has lost its state differs from the others from then on
+    task = client.spec.task.alike
+    structure: list[Any] = [kind, task, client.gradient_clip_val, batch.x.shape, type(optimizer), groups, age]
+    for name, module in client.named_modules():
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+        if any(hooks):
+            return None
+        if module is not client:
+            # names of columns and classes change nothing that is computed
+            settings = {key: value for key, value in vars(module).items() if key not in _SAME or key == "training"}
+            structure.append((name, type(module), tuple((key, _plain(value)) for key, value in settings.items())))
+    for parameter in client.parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            return None
+        structure.append(parameter.requires_grad)
+    structure += [(name, value.shape, value.dtype) for name, value in client.state_dict().items()]
+    return tuple(structure)
+
+
+def _plain(value: Any) -> Hashable:
+    return value if isinstance(value, bool | int | float | str | None) else repr(value) if _simple(value) else id(value)
+
+
+def _simple(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(item, bool | int | float | str | None) for item in value)
+
 
 _log = logging.getLogger(__name__)
 
@@ -173,3 +244,53 @@ def _agree(names: Sequence[str], steps: Mapping[str, ClientStep]) -> bool:
     come before the others'.
     """
     return len({steps[name].update for name in names}) == 1
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let the C library (glibc) reuse the memory of large tensors, instead of giving it back to the system and asking
+    for it again: at each step this cost a fifth of a stack's time in page faults.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        tune = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return
+    trim_threshold, mmap_threshold, arena_max = -1, -3, -8  # numbers of malloc.h
+    tune(mmap_threshold, 2**30)
+    tune(trim_threshold, 2**31 - 1)
+    tune(arena_max, 1)  # threads' own arenas are given back whatever the thresholds
+
+
+def make_engine(
+    name: EngineName, clients: int, threads: int, device: torch.device, scope: Scope, compiled: bool = False
+) -> Engine:
+    """Return the engine of a given name.
+
+    ``threads`` are divided: as many clients run side by side as there are threads, and the remaining threads are used
+    inside each client's operations.
+
+    Args:
+        name: ``plain``, ``threads``, or ``auto``.
+        clients: the number of clients.
+        threads: the number of threads in total.
+        device: the device of the clients; they run side by side on the CPU only.
+        scope: makes the context in which a step runs.
+        compiled: whether compiled kernels may be used.
+
+    Example:
+        >>> from contextlib import nullcontext
+        >>> engine = make_engine("threads", clients=4, threads=8, device=torch.device("cpu"), scope=nullcontext)
+        >>> engine.workers, engine.intra_op
+        (4, 2)
+    """
+    workers = min(clients, threads)
+    if name == "plain":
+        return PlainEngine(threads)
+    keep_freed_memory()
+    if name == "threads":
+        return ThreadedEngine(workers, max(1, threads // workers)) if device.type == "cpu" else PlainEngine(threads)
+    alone = device.type != "cpu" or workers == 1
+    inner = PlainEngine(threads) if alone else ThreadedEngine(workers, max(1, threads // workers), trial=True)
+    return StackedEngine(inner, scope, compiled) if clients >= SMALLEST_STACK else inner

@@ -14,18 +14,14 @@ from fedlit.attacks import Attack, Attackers
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.checked import unchanged
 from fedlit.exchange.guard import Guard, GuardMode
-from fedlit.exchange.lending import Lending
-from fedlit.exchange.members import Members
+from fedlit.exchange.members import Lending, Members, collect, planned, recover
 from fedlit.exchange.named import Named
-from fedlit.exchange.outcome import BEGIN, Minimum, is_minimum, least
 from fedlit.exchange.questions import Answerer, Blueprint, Question
-from fedlit.exchange.rule import Rule, Update, settings_of
+from fedlit.exchange.rule import Rule, Update, demand, settings_of
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
-from fedlit.exchange.sending import collect, planned, recover
-from fedlit.exchange.server import Server
+from fedlit.exchange.server import BEGIN, Minimum, Server, is_minimum, least, unchanged
 from fedlit.exchange.transport import Transport
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
@@ -106,23 +102,15 @@ class Exchange(Callback):
     ) -> None:
         rule = rule if rule is not None else Mean()
         facts, share, needs = rule.facts, "a share in (0, 1]", f"{type(rule).__name__} needs it"
-        problems = [wrong] if (wrong := wrong_every(every)) else []
-        problems += [
-            f"exchange.{key}: expected {wanted}, found {found!r}; {mend}"
-            for key, found, fits, wanted, mend in (
-                ("rate", rate, 0 < rate <= 1, share, "for no exchange set exchange.federated: []"),
-                ("rate", rate, rate == 1 or not (facts.whole_rate and federated), "1", needs),
-                ("participation", participation, 0 < participation <= 1, share, "1 for all clients"),
-                ("minimum", minimum, is_minimum(minimum), f"at least 1 client, or {share}", "for example 0.5"),
-            )
-            if not fits
-        ]
-        if participation < 1 and not federated and not facts.by_questions:
-            problems.append(
-                "exchange.participation: expected something to exchange, found exchange.federated: []; set one of them"
-            )
-        if problems:
-            raise ConfigError("\n".join(problems))
+        if wrong := wrong_every(every):
+            raise ConfigError(wrong)
+        demand(0 < rate <= 1, "exchange.rate", share, rate, "for no exchange set exchange.federated: []")
+        demand(rate == 1 or not (facts.whole_rate and federated), "exchange.rate", "1", rate, needs)
+        demand(0 < participation <= 1, "exchange.participation", share, participation, "1 for all clients")
+        wanted = f"at least 1 client, or {share}"
+        demand(is_minimum(minimum), "exchange.minimum", wanted, repr(minimum), "for example 0.5")
+        sends, found = bool(federated) or facts.by_questions, "exchange.federated: []; set one of them"
+        demand(participation == 1 or sends, "exchange.participation", "something to exchange", found)
         self.rate, self.buffers = rate, buffers
         self.minimum: Minimum = minimum
         self.optimizer_state: OptimizerState = optimizer_state
@@ -175,11 +163,8 @@ class Exchange(Callback):
             self.guard.steps = members.steps
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
         taking_part = cohort_size(self.participation, len(self.sharing.names))
-        if least(self.minimum, taking_part) > taking_part:
-            raise ConfigError(
-                f"exchange.minimum: expected at most the number of clients that take part in a round, {taking_part}, "
-                f"found {self.minimum}"
-            )
+        wanted = f"at most the number of clients that take part in a round, {taking_part}"
+        demand(least(self.minimum, taking_part) <= taking_part, "exchange.minimum", wanted, self.minimum)
         if self.on:
             model = self._blueprint(members, min(clients))
             model.clients, model.reset = tuple(clients.values()), self.optimizer_state == "reset"
@@ -346,7 +331,7 @@ class Exchange(Callback):
         self.attackers.remember(client)
 
     def collect(self, members: Members, client: FederatedClient, *, begin: bool = False) -> Update:
-        """Collect what a client sends (see :func:`fedlit.exchange.sending.collect`)."""
+        """Collect what a client sends (see :func:`fedlit.exchange.members.collect`)."""
         name = client.spec.name
         seed = derive_seed(members.seed, "send", name, self.rounds)
         return collect(client, self.sharing, self.published[name], seed, begin=begin)

@@ -1,20 +1,147 @@
-"""The questions that a rule may ask clients, and the blueprint of their networks, which it knows without asking."""
+"""The questions that a rule may ask clients, and what it knows without asking: the structure of their common part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.func import functional_call
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 from fedlit.client import FederatedClient
 from fedlit.data.encoding import Rows
-from fedlit.errors import RunError, told_as
-from fedlit.exchange.function import FederatedFunction, entering, function_of
+from fedlit.errors import ConfigError, RunError, told_as
+from fedlit.nn.blocks import FrozenBatchNorm
 from fedlit.sharing import State, live_of, named_tensors
+from fedlit.tasks.base import one_of
+
+CHAIN = ("encoder", "core", "head")
+
+
+class FederatedFunction:
+    """The parts of a client (encoder, core, head) from the first to the last that has federated parameters, as a
+    function of these parameters.
+
+    It holds nothing that a client has learnt. Private parameters in between have their initial values, which are the
+    same at all clients; batch normalisation uses the statistics of the function's inputs; dropout is off.
+
+    Args:
+        modules: maps each part's name to its module, in the order in which they are called; the modules are copied.
+        federated: the names of the federated parameters.
+        shape: of one input.
+        bounded: makes probabilities of the outputs of a head, whatever comes before their last dimension.
+
+    Attributes:
+        parameters: the names of the federated parameters that the function depends on.
+        shape: of one input.
+        bounded: see above.
+        activations: the number of values that its layers compute for one input.
+        ends_in_head: whether its outputs are the client's logits.
+
+    Example:
+        >>> function = FederatedFunction({"core": nn.Linear(2, 1, bias=False)}, ["core.weight"], (2,))
+        >>> function({"core.weight": torch.tensor([[1.0, 2.0]])}, torch.tensor([[3.0, 4.0]]))
+        tensor([[11.]])
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        federated: Iterable[str],
+        shape: Sequence[int],
+        bounded: Callable[[Tensor], Tensor] = one_of,
+    ) -> None:
+        self.bounded = bounded
+        self._chain = nn.ModuleDict({name: copy.deepcopy(module) for name, module in modules.items()})
+        self._chain.eval().requires_grad_(False)
+        for module in self._chain.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, FrozenBatchNorm):
+                # without statistics of its own it uses those of its input
+                module.track_running_stats = False
+                module.running_mean = module.running_var = module.num_batches_tracked = None
+        known = {name for name, _ in self._chain.named_parameters()}
+        self.parameters = tuple(name for name in federated if name in known)
+        self.shape = tuple(shape)
+        self.activations, self.ends_in_head = self._count(), CHAIN[-1] in modules
+
+    @torch.no_grad()
+    def _count(self) -> int:
+        found: list[int] = []
+        leaves = [module for module in self._chain.modules() if not list(module.children())]
+        hooks = [leaf.register_forward_hook(lambda _, __, out: found.append(out.numel() // 2)) for leaf in leaves]
+        self({}, torch.zeros(2, *self.shape))
+        for hook in hooks:
+            hook.remove()
+        return sum(found)
+
+    def to(self, device: torch.device) -> FederatedFunction:
+        """Move the function to a device and return it."""
+        self._chain.to(device)
+        return self
+
+    def __call__(self, state: State, x: Tensor) -> Tensor:
+        """Return the outputs (n, …) for inputs (n, *shape). ``state`` holds ``parameters``, and may hold more."""
+        for name, module in self._chain.items():
+            prefix = f"{name}."
+            parameters = {
+                key.removeprefix(prefix): state[key]
+                for key in self.parameters
+                if key in state and key.startswith(prefix)
+            }
+            x = functional_call(module, parameters, (x,))
+        return x
+
+    def stacked(self, states: State, x: Tensor) -> Tensor:
+        """Return the outputs (m, n, …) of m functions at once, for tensors (m, …) by name and inputs (m, n, *shape)."""
+        parameters = {name: states[name] for name in self.parameters}
+        outputs: Tensor = vmap(self.__call__)(parameters, x)
+        return outputs
+
+
+def _span(federated: Sequence[str]) -> tuple[int, int]:
+    """Return the first and the last part of the chain that have federated parameters."""
+    held = [CHAIN.index(name) for name in CHAIN if any(key.startswith(f"{name}.") for key in federated)]
+    odd = [key for key in federated if key.partition(".")[0] not in CHAIN or key.endswith("]")]
+    if not held or odd:
+        raise ConfigError(
+            "exchange.rule: this rule calls the federated part as a function, expected whole tensors within encoder, "
+            f"core and head, found {', '.join(odd[:3]) or 'nothing'}; choose another rule or other patterns in "
+            "exchange.federated, or set exchange.by_name: []"
+        )
+    return held[0], held[-1]
+
+
+def entering(client: nn.Module, federated: Sequence[str], x: Tensor) -> Tensor:
+    """Return the input of a client's federated part for an input ``x`` of its encoder."""
+    for name in CHAIN[: _span(federated)[0]]:
+        x = getattr(client, name)(x)
+    return x
+
+
+@torch.no_grad()
+def function_of(
+    client: nn.Module, inputs: int, federated: Sequence[str], bounded: Callable[[Tensor], Tensor] = one_of
+) -> FederatedFunction:
+    """Return the federated part of a client as a function.
+
+    Args:
+        client: a client with an encoder, a core and a head. It must not be trained yet, because private parameters
+            within the part keep the values that they have here.
+        inputs: the width of its input.
+        federated: the names of its federated parameters.
+        bounded: see :class:`FederatedFunction`.
+
+    Raises:
+        ConfigError: there are federated parameters outside of encoder, core and head, or none within them.
+    """
+    first, last = _span(federated)
+    x = entering(copy.deepcopy(client).eval(), federated, torch.zeros(2, inputs))
+    chain = {name: getattr(client, name) for name in CHAIN[first : last + 1]}
+    return FederatedFunction(chain, federated, x.shape[1:], bounded)
+
 
 ROWS = 4096
 """Rows that are evaluated at once."""

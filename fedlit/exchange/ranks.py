@@ -18,13 +18,12 @@ from torch import Tensor
 from torch.distributed import PrefixStore, ProcessGroupGloo, rendezvous  # type: ignore[attr-defined]
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.outcome import BEGIN, Outcome
 from fedlit.exchange.place import Place, find_place, first_to_end
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Update
-from fedlit.exchange.server import Server
+from fedlit.exchange.server import BEGIN, Outcome, Server
 from fedlit.exchange.transport import Answer, Transport
-from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
+from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_to
 from fedlit.show.shown import Notices, print_notice, say, say_by
 
 _MEETING = timedelta(seconds=60)
@@ -204,8 +203,9 @@ class Ranks(Transport):
                 self._say(topic, answers({name: question_from(one) for name, one in heard["ask"].items()}))
             outcome = Outcome.from_message(heard)
         else:
+            everybody = {name: one for part in told for name, one in part.items()}
             collected = {
-                name: update_from(one, tuple(one.pop("parameters"))) for part in told for name, one in part.items()
+                name: Update(**{**one, "parameters": tuple(one["parameters"])}) for name, one in everybody.items()
             }
             outcome = server.round(number, collected, ask, measure=measure)
             self._tell(topic, outcome.to_message(outcome.received))

@@ -1,23 +1,270 @@
-"""The server of a round: it screens updates, applies the rule, checks the result and records the round."""
+"""The server of a round: it screens updates, applies the rule, checks the result and records the outcome."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedlit.client import FederatedClient
-from fedlit.errors import RunError, failed_in
-from fedlit.exchange.checked import check_received, unchanged, where_of
+from fedlit.errors import RunError, did_you_mean, failed_in
 from fedlit.exchange.guard import Guard, Verdict, screen
-from fedlit.exchange.outcome import BEGIN, Asked, Minimum, Outcome, least, require
-from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Ask, Round, Rule, Update
-from fedlit.exchange.wire import update_from
+from fedlit.exchange.questions import Blueprint, Losses, Own, Question, bytes_of
+from fedlit.exchange.rule import DOWN, Ask, Round, Rule, Update
+from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Sharing, State, relative_distance, sharing_of
+from fedlit.sharing import Sharing, State, form_of, relative_distance, sharing_of
 from fedlit.spec import ClientSpec
+
+
+@contextmanager
+def unchanged(tensors: Iterable[tuple[str, Tensor]], expected: str) -> Iterator[None]:
+    """Raise an error if tensors were changed in place inside the block.
+
+    Args:
+        tensors: pairs of a name and its tensor.
+        expected: the beginning of the message, which names who must leave the tensors as they are.
+
+    Raises:
+        RunError: a tensor was changed.
+    """
+    before = [(name, value, value._version) for name, value in tensors]
+    yield
+    if changed := next((name for name, value, version in before if value._version != version), ""):
+        raise RunError(f"{expected}, found that {changed} was changed in place; work on a copy (tensor.clone())")
+
+
+def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool = False) -> None:
+    """Refuse the result of a rule if clients cannot take it over.
+
+    Args:
+        rule: the rule, which the message names.
+        round: the round that the rule was given.
+        received: what the rule returned.
+        forms: maps each name to the (dtype, shape) of the federated tensor.
+        begin: whether the rule was asked what clients start from; it may then leave clients out.
+
+    Raises:
+        RunError: there are unknown or missing clients, unknown names, other shapes or dtypes, or values that are not
+            finite.
+    """
+    problem = _problem(round, received, forms, begin=begin)
+    if problem:
+        advice = " Mend" if problem.endswith("?") else "; mend"
+        raise RunError(f"{where_of(rule, round, begin)}: {problem}{advice} the rule")
+
+
+def where_of(rule: Rule, round: Round, begin: bool) -> str:
+    """Return a description of a rule and its exchange, for messages."""
+    return f"exchange.rule: {type(rule).__name__}, {'before training' if begin else f'exchange {round.number + 1}'}"
+
+
+def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool) -> str:
+    if not isinstance(received, Mapping):
+        return f"expected a mapping from clients to named tensors, found {type(received).__name__}"
+    if unknown := sorted(map(str, received.keys() - round.receivers.keys())):
+        hint = did_you_mean(unknown[0], round.receivers)
+        return f"expected the clients {', '.join(round.receivers)}, found {unknown[0]!r}.{hint}"
+    missing = sorted(round.receivers.keys() - received.keys())
+    if missing and not begin:
+        return f"expected an entry for each client, found none for {missing[0]!r} ({{}} if it receives nothing)"
+    known = dict(forms)
+    for update in round.updates.values():  # as they were sent: networks may have been converted since the plan
+        known |= {name: form_of(value) for name, value in update.state.items()}
+    seen: dict[tuple[int, str], Tensor] = {}
+    for client, state in received.items():
+        names = set(round.receivers[client])
+        if not isinstance(state, Mapping):
+            return f"client {client!r}: expected named tensors, found {type(state).__name__}"
+        for name, value in state.items():
+            if name not in names and not str(name).startswith(DOWN):
+                return f"client {client!r}: expected names of its federated tensors, found {name!r}." + (
+                    did_you_mean(str(name), names) or f" What goes beside them is called {DOWN}…"
+                )
+            if (id(value), name) in seen:  # clients share tensors
+                continue
+            if not isinstance(value, Tensor):
+                return f"client {client!r}: {name}: expected a tensor, found {type(value).__name__}"
+            if name in known and form_of(value) != (known[name][0], tuple(known[name][1])):
+                (dtype, shape), found = known[name], form_of(value)
+                return (
+                    f"client {client!r}: {name}: expected {dtype} of shape {tuple(shape)}, found {found[0]} of "
+                    f"shape {found[1]}"
+                )
+            seen[id(value), name] = value
+    return _not_finite(round, received, list(seen.values()))
+
+
+def _not_finite(round: Round, received: Mapping[str, State], distinct: list[Tensor]) -> str:
+    """Describe where a value is not finite; empty if none is. Tensors that clients share are checked once."""
+    # the largest magnitude is finite exactly if all values are
+    numbers = [value for value in distinct if value.is_floating_point() and value.numel()]
+    largest = torch._foreach_norm(numbers, float("inf")) if numbers else ()
+    if not largest or bool(torch.stack([torch.isfinite(norm) for norm in largest]).all()):
+        return ""
+    client, name = next(
+        (client, name)
+        for client, state in received.items()
+        for name, value in state.items()
+        if not bool(torch.isfinite(value).all())
+    )
+    huge = [name for name, update in round.updates.items() if any(map(_is_huge, update.state.values()))]
+    whose = "all updates were finite" if round.updates else "nobody sent anything"
+    if huge:  # sums of such numbers are not finite: their sender is at fault rather than the rule
+        whose += f", but {huge[0]!r} sent a number above {_HUGE:g}: exchange.guard: leave_out minds such numbers"
+    return f"client {client!r}: {name}: expected finite numbers, found some that are not ({whose})"
+
+
+_HUGE = 1e18
+
+
+def _is_huge(value: Tensor) -> bool:
+    return value.is_floating_point() and value.numel() > 0 and float(value.detach().abs().max()) > _HUGE
+
+
+Minimum = int | float | None
+"""Clients that a round needs: a number, a share of those that take part, or more than half of them (None)."""
+
+BEGIN = -1
+"""The number of the round before training, in which a rule determines what clients start from."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a round.
+
+    Attributes:
+        received: maps each client of this process to its named tensors.
+        lost: the names of the clients whose update was not finite, in all processes.
+        records: the values to log, by key (``<client>/train/drift`` of the clients of this process, ``train/drift``,
+            …).
+        bytes: the bytes that travelled, from and to all clients.
+        clustering: which clients belong together, if the rule finds clusters and runs in this process.
+        verdict: the findings of the guard about all clients, or about those of this process.
+    """
+
+    received: Mapping[str, State]
+    lost: tuple[str, ...] = ()
+    records: Mapping[str, Tensor | float] = field(default_factory=dict)
+    bytes: int = 0
+    clustering: Clustering | None = None
+    verdict: Verdict = field(default_factory=Verdict)
+
+    def to_message(self, clients: Collection[str]) -> dict[str, Any]:
+        """Return the message to some clients, in a form that :func:`fedlit.exchange.wire.pack` accepts."""
+        return {
+            "received": {name: state for name, state in self.received.items() if name in clients},
+            "lost": self.lost,
+            "records": {key: float(value) for key, value in self.records.items()},
+            "bytes": self.bytes,
+            "verdict": vars(self.verdict),
+        }
+
+    @classmethod
+    def from_message(cls, told: Mapping[str, Any]) -> Outcome:
+        """Restore an outcome from a message of :meth:`to_message`. Clusters are not part of it."""
+        return cls(**{**told, "lost": tuple(told["lost"]), "verdict": Verdict(**told["verdict"])})
+
+
+def is_minimum(found: Any) -> bool:
+    """Return whether a value is one of :data:`Minimum`.
+
+    Example:
+        >>> [is_minimum(found) for found in (None, 2, 0.5, 0, 1.5, True, "50%")]
+        [True, True, True, False, False, False, False]
+    """
+    if isinstance(found, float):
+        return 0 < found <= 1
+    return found is None or (isinstance(found, int) and not isinstance(found, bool) and found >= 1)
+
+
+def least(minimum: Minimum, clients: int) -> int:
+    """Return how many of a round's clients must have a usable update.
+
+    Args:
+        minimum: see :data:`Minimum`.
+        clients: the number of clients that take part.
+
+    Example:
+        >>> least(None, 4), least(None, 3), least(None, 2), least(0.25, 10), least(2, 10)
+        (3, 2, 1, 3, 2)
+    """
+    if minimum is None:  # of two, each is all that the other one has
+        return clients // 2 + 1 if clients > 2 else 1
+    return max(1, math.ceil(minimum * clients - 1e-9)) if isinstance(minimum, float) else minimum
+
+
+def require(remaining: int, lost: Sequence[str], far: Sequence[str], minimum: int, where: str) -> None:
+    """Refuse to go on with too few clients.
+
+    Args:
+        remaining: the number of clients with a usable update.
+        lost: the clients whose update is not finite.
+        far: the clients that the guard left out.
+        minimum: the number of clients that are needed.
+        where: the exchange, for the message.
+
+    Raises:
+        RunError: fewer than the minimum remain.
+    """
+    if remaining >= minimum:
+        return
+    who = [f"not finite: {', '.join(lost)}"] if lost else []
+    who += [f"far from the others: {', '.join(far)}"] if far else []
+    raise RunError(
+        f"{where}: expected an update that counts from at least {minimum} clients, found it at {remaining} "
+        f"({'; '.join(who)}); look at the data, the units and the learning rate of those, clip gradients "
+        "(model.gradient_clip_val), or set exchange.minimum to go on without them"
+    )
+
+
+class Asked:
+    """Asks clients, counts the bytes of questions and answers, and remembers which tensors clients received with them.
+
+    Args:
+        ask: sends questions to clients and returns their answers.
+        sharing: which tensors each client has.
+    """
+
+    def __init__(self, ask: Ask, sharing: Sharing) -> None:
+        self._ask, self._sharing, self._bytes = ask, sharing, 0
+        self._had: dict[str, set[int]] = {}
+
+    def __call__(self, questions: Mapping[str, Question]) -> Mapping[str, Any]:
+        """Ask clients, and send no tensors that a client does not have."""
+        questions = {name: self._fitting(name, question) for name, question in questions.items()}
+        answers = self._ask(questions)
+        for name, question in questions.items():
+            states = question.states if isinstance(question, Losses) else ()
+            answer = answers[name]
+            self._bytes += sum(map(bytes_of, states))
+            if isinstance(question, Own):  # what a client of its own makes of it, nobody knows: it has nothing by it
+                self._bytes += bytes_of(question.tensors)
+            self._bytes += bytes_of({"answer": answer} if isinstance(answer, Tensor) else answer)
+            self._had.setdefault(name, set()).update(value.data_ptr() for state in states for value in state.values())
+        return answers
+
+    def _fitting(self, client: str, question: Question) -> Question:
+        """Return the question without the tensors that the client does not have."""
+        if not isinstance(question, Losses):
+            return question
+        names = self._sharing.names[client]
+        return Losses([{name: state[name] for name in names if name in state} for state in question.states])
+
+    def weigh(self, collected: Mapping[str, Update], received: Mapping[str, State]) -> int:
+        """Return the bytes of a round. Tensors that came with a question are not counted again."""
+        weight = self._bytes + sum(map(bytes_of, received.values()))
+        for name, update in collected.items():
+            weight += bytes_of(update.state) + bytes_of(update.published)
+            had = self._had.get(name, ())
+            weight -= bytes_of({key: value for key, value in received.get(name, {}).items() if value.data_ptr() in had})
+        return weight
 
 
 class Server:
@@ -94,7 +341,7 @@ class Server:
 
     def updates_of(self, sent: Mapping[str, Mapping[str, Any]]) -> dict[str, Update]:
         """Return the updates in messages, by client (see :func:`fedlit.exchange.wire.update_to`)."""
-        return {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
+        return {name: Update(**sent[name], parameters=self.sharing.parameters[name]) for name in sorted(sent)}
 
     def round(
         self, number: int, collected: Mapping[str, Update], ask: Ask, *, measure: bool, guarded: bool = True

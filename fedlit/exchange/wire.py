@@ -74,14 +74,9 @@ def _whole(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def update_to(update: Update, needs: frozenset[Need]) -> dict[str, Any]:
-    """Return an update as a message, without the counts that the rule does not need."""
+    """Return an update as a message, without the counts that the rule does not need and the names of parameters."""
     counts = {key: getattr(update, key) if key in needs else 0 for key in ("rows", "steps")}
     return {"state": update.state, "published": update.published, **counts}
-
-
-def update_from(message: Mapping[str, Any], parameters: tuple[str, ...]) -> Update:
-    """Return the update in a message of :func:`update_to`."""
-    return Update(**message, parameters=parameters)
 
 
 def question_to(question: Question) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedlit.errors import ConfigError
-from fedlit.privacy.keys import fingerprint as fingerprint_of_key
+from fedlit.privacy.keys import fingerprint_of
 
 CA_DAYS = 3650
 """Days that a certificate authority is valid."""
@@ -147,7 +147,7 @@ def fingerprint(path: Path) -> str:
     """
     if path.suffix == ".pub":
         read_public_key(path)
-        return fingerprint_of_key(path.read_text(encoding="utf-8"))
+        return fingerprint_of(path.read_text(encoding="utf-8"))
 
     return ":".join(re.findall("..", _read_certificate(path).fingerprint(hashes.SHA256()).hex().upper()))
 

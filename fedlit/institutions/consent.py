@@ -13,7 +13,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.wire import question_to
 from fedlit.files import write_text
-from fedlit.institutions.agreed import bytes_of_forms
+from fedlit.institutions.messages import bytes_of_forms
 from fedlit.show.text import shorten
 
 Forms = Mapping[str, tuple[str, tuple[int, ...]]]

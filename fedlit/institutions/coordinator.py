@@ -1,8 +1,6 @@
 """The coordinator: applies the rule, answers sites, and stores all of its replies."""
 
-import json
 import logging
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,16 +10,13 @@ from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.named import words
-from fedlit.exchange.outcome import BEGIN, least
 from fedlit.exchange.rule import Rule
 from fedlit.exchange.schedule import rounds
-from fedlit.exchange.server import Server
-from fedlit.files import write_text
-from fedlit.institutions.agreed import settings_of, wrong_settings
-from fedlit.institutions.federation import federation_of, plain_federation
+from fedlit.exchange.server import BEGIN, Server, least
 from fedlit.institutions.journal import Journal
-from fedlit.institutions.log import with_time
-from fedlit.institutions.settings import read_coordinator
+from fedlit.institutions.messages import settings_of, wrong_settings
+from fedlit.institutions.progress import Progress, read_progress, with_time, write_json
+from fedlit.institutions.settings import federation_of, plain_federation, read_coordinator
 from fedlit.institutions.sites_server import Line, Patience, SitesServer
 from fedlit.run.arguments import Asked
 from fedlit.run.config import shown
@@ -116,7 +111,7 @@ def coordinate(
         raise ConfigError(f"masked sums: expected at least {privacy.masked.least} sites, found {', '.join(sites)}")
     limit = Patience(patience, needed, repeat)
     planned = _planned(run)
-    progress = _Progress(state, planned or _epochs(run))
+    progress = Progress(state, planned or _epochs(run))
     own = SitesServer(server, line, journal, settings, limit, progress.write, privacy, planned)
     own.run()
     if journal.number < planned:
@@ -131,7 +126,7 @@ def coordinate(
         "refused": own.refused,
         **({"guarded": guarded} if (guarded := own.named.found()) else {}),
     }
-    _write(state / "result.json", result)
+    write_json(state / "result.json", result)
     progress.write(own, "finished")
     for warning in words(guarded):
         _log.warning("since this coordinator was started: %s", warning)
@@ -155,7 +150,8 @@ def serve(folder: Path, line: Line) -> None:
         FedlitError: it cannot go on.
     """
     own = read_coordinator(folder)
-    if _progress(own.state).get("state") == "finished":
+    known = read_progress(own.state) or {}
+    if known.get("state") == "finished":
         where = own.state / "result.json"
         print(f"This federation has finished ({where}). Move {own.state} away to begin anew", flush=True)
         return
@@ -163,16 +159,9 @@ def serve(folder: Path, line: Line) -> None:
     try:
         coordinate(own.federation, list(own.sites), own.state, line, patience=own.patience, minimum=own.minimum)
     except FedlitError as error:
-        _write(own.state / "progress.json", {**_progress(own.state), "state": "failed", "why": str(error)})
+        known = read_progress(own.state) or {}
+        write_json(own.state / "progress.json", {**known, "state": "failed", "why": str(error)})
         raise
-
-
-def _progress(state: Path) -> dict[str, Any]:
-    try:
-        known: dict[str, Any] = json.loads((state / "progress.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        known = {}
-    return known
 
 
 def _planned(run: Run) -> int:
@@ -185,36 +174,3 @@ def _planned(run: Run) -> int:
 
 def _epochs(run: Run) -> int:
     return int(run.trainer_options.get("max_epochs") or 0)
-
-
-class _Progress:
-    """The file that ``fedlit coordinate watch`` reads."""
-
-    def __init__(self, state: Path, rounds: int) -> None:
-        self.path, self.rounds = state / "progress.json", rounds
-        self.begun, self.written = time.time(), 0.0
-
-    def write(self, server: SitesServer, state: str = "running") -> None:
-        """Write where the federation is; at most once a second while it runs."""
-        now = time.time()
-        if now - self.written < 1 and state == "running":
-            return
-        self.written, here = now, server.line.sites() - server.away
-        content = {
-            "state": state,
-            "round": max(server.journal.number, 0),
-            "rounds": self.rounds,
-            "in": sorted(here & set(server.sites)),
-            "away": sorted(set(server.sites) - here),
-            "answered": sorted(server.waiting),
-            "refused": server.refused,
-            "seconds": round(now - self.begun, 1),
-            "bytes": server.bytes,
-            "scores": server.scores,
-            "updated": now,
-        }
-        _write(self.path, content)
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    write_text(json.dumps(content, indent=1, default=str), path)

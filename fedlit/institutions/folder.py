@@ -4,6 +4,8 @@ import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from string import Template
+from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.institutions.certificates import (
@@ -14,67 +16,8 @@ from fedlit.institutions.certificates import (
     read_public_key,
     write_new,
 )
-from fedlit.institutions.settings import (
-    PORT,
-    CoordinatorSettings,
-    check_init,
-    read_coordinator,
-)
+from fedlit.institutions.settings import PORT, CoordinatorSettings, read_coordinator
 from fedlit.run.config import shown
-
-_COORDINATOR = """\
-# A coordinator of a federation across institutions. It has no table: fedlit coordinate start {folder}
-address: {address}  # where sites reach this machine: a name or an IP address; the server certificate names it
-port: {port}            # the one port that must be open to them
-listen: 0.0.0.0       # the address of this machine that it is bound to; 0.0.0.0: all of them
-sites: [{sites}]  # each needs its public key in keys/
-minimum: 1.0          # sites that a round needs: a number, or a share of all of them (1.0: all)
-patience: 600         # seconds to wait for a site that stays away, before a round goes on without it
-most: 1073741824      # bytes of a message; a longer one is refused before it is read
-"""
-_FEDERATION = """\
-# What all sites train. All have the same file, and each adds only its own table (data.source), in its site.yaml.
-# Any configuration key except data.source may be set here; fedlit fit --help lists the important ones.
-federation:           # which one this is: its identity, drawn once, and its sites, as in coordinator.yaml
-  id: "{identity}"
-  sites: [{sites}]
-seed: 0               # of what is drawn: with it, the sites start from the same weights
-data:
-  batches: 15         # steps an epoch, the same at each site, whatever its number of rows
-model:
-  client:
-    class_path: fedlit.FederatedClient
-    init_args:
-      network:
-        class_path: fedlit.GlobalLayers
-        init_args: {{global_features: 8, input_norm: false, gated: false}}
-  optimizer:
-    class_path: torch.optim.AdamW
-    init_args: {{lr: 0.001, weight_decay: 0.0001}}
-  threads: 1          # the networks are small: a second thread costs more than it gains
-exchange:
-  federated: [core]   # what leaves a site; all else stays there
-  every: epoch        # when
-trainer:
-  max_epochs: 10
-"""
-_SITE = """\
-# One site of a federation across institutions. This file stays here; nothing of it is sent.
-site: {site}
-coordinator: {address}:{port}
-# the coordinator's, SHA-256 of ca.crt: compare it with what they tell you by telephone
-fingerprint: "{fingerprint}"
-certificate: ca.crt
-key: site.key              # made by fedlit site keys; nobody else may have it
-federation: federation.yaml
-data:                      # this site's own table, and no other
-  source:
-    class_path: fedlit.Tables
-    init_args:
-      files: {{{site}: table.csv}}
-      target: outcome
-tell: nothing              # of this site's results: nothing, or scores (of validation rows, after each epoch)
-"""
 
 
 def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: int = PORT) -> list[str]:
@@ -92,7 +35,8 @@ def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: i
     Raises:
         ConfigError: a name or the address does not fit, or there is a coordinator already; nothing is overwritten.
     """
-    names = check_init(sites, address, port)
+    names = [name.strip() for name in sites]
+    CoordinatorSettings(folder, address, port, tuple(names))  # refuses what does not fit
     if (folder / "coordinator.yaml").exists():
         raise ConfigError(
             f"{shown(folder)}: is a coordinator's folder already, and is not overwritten; choose another, or add a "
@@ -106,10 +50,9 @@ def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: i
         raise ConfigError(f"{folder}: expected to make a folder, found: {error.strerror}; choose another") from error
     make_authority(folder / "certificates", folder.resolve().name)
     make_server(folder / "certificates", address)
-    shared = _FEDERATION.format(identity=secrets.token_hex(16), sites=", ".join(sorted(names)))
-    write_new(folder / "federation.yaml", shared.encode())
-    text = _COORDINATOR.format(folder=shown(folder), address=address, port=port, sites=", ".join(names))
-    write_new(folder / "coordinator.yaml", text.encode())
+    told = {"folder": shown(folder), "address": address, "port": port, "identity": secrets.token_hex(16)}
+    write_new(folder / "federation.yaml", _filled("federation.yaml", sites=", ".join(sorted(names)), **told))
+    write_new(folder / "coordinator.yaml", _filled("coordinator.yaml", sites=", ".join(names), **told))
     invite(read_coordinator(folder))
     return [
         f"Made {shown(folder)}. The authority's fingerprint (SHA-256), to be compared by telephone:",
@@ -175,16 +118,12 @@ def invite(settings: CoordinatorSettings) -> list[str]:
     for site in settings.sites:
         folder = settings.folder / "invitations" / site
         folder.mkdir(parents=True, exist_ok=True)
-        told = _SITE.format(
-            site=site,
-            address=settings.address,
-            port=settings.port,
-            fingerprint=fingerprint(settings.certificates / "ca.crt"),
-        )
+        authority = fingerprint(settings.certificates / "ca.crt")
+        told = {"site": site, "address": settings.address, "port": settings.port, "fingerprint": authority}
         wanted = {
             "federation.yaml": settings.federation.read_bytes(),
             "ca.crt": (settings.certificates / "ca.crt").read_bytes(),
-            "site.yaml": told.encode(),
+            "site.yaml": _filled("site.yaml", **told),
         }
         if (folder / "site.yaml").is_file():
             del wanted["site.yaml"]
@@ -245,6 +184,12 @@ def check(settings: CoordinatorSettings) -> list[str]:
         if mine.is_file() and where not in mine.read_text(encoding="utf-8"):
             warnings.append(f"{shown(mine)}: names another address than {where}; tell {site}, and correct it")
     return [own for own in warnings if own]
+
+
+def _filled(name: str, **values: Any) -> bytes:
+    """Return a file of the folder ``templates`` with values in the places of their names."""
+    template = Path(__file__).with_name("templates") / name
+    return Template(template.read_text(encoding="utf-8")).substitute(values).encode()
 
 
 def _without_key(settings: CoordinatorSettings) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.outcome import BEGIN
+from fedlit.exchange.server import BEGIN
 from fedlit.store import Store
 
 FORMAT = 4
@@ -21,7 +21,7 @@ class Journal:
     Args:
         folder: the folder of the file ``journal.db``.
         sites: the sites of the federation, sorted. Sites that it began with may be missing, because they were removed.
-        start: the first round: :data:`~fedlit.exchange.outcome.BEGIN` if the rule defines what clients start from, else
+        start: the first round: :data:`~fedlit.exchange.server.BEGIN` if the rule defines what clients start from, else
             0.
 
     Attributes:

@@ -1,4 +1,5 @@
-"""Messages between the coordinator and sites: bytes that are checked before they are used.
+"""Messages between the coordinator and sites: bytes that are checked before they are used, and what all must have in
+common.
 
 A site makes *requests*, one at a time. Each has a key: ``share:<topic>`` before training, ``at:<round>`` when the site
 begins or begins again, ``round:<number>``, ``done``; and ``round:<number>/<n>`` with its answer to question n of the
@@ -7,15 +8,29 @@ or the next question of the rule. A request can be repeated without harm, becaus
 that was killed can continue.
 """
 
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
 import struct
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from fedlit.errors import RunError
 from fedlit.exchange.wire import unpack
-from fedlit.sharing import form_of
+from fedlit.institutions.settings import Federation
+from fedlit.sharing import Sharing, form_of, offer
+from fedlit.spec import ClientSpec
+
+if TYPE_CHECKING:
+    from fedlit.run.run import Run
+
 
 MOST = 64 * 2**20
 """The largest number of bytes of a message before it is known which tensors are sent."""
@@ -49,39 +64,24 @@ def read(content: bytes, most: int) -> dict[str, Any]:
     return unpack(content)
 
 
-def share_key(topic: str) -> str:
-    """Return the key of facts."""
-    return f"share:{topic}"
-
-
-def round_key(number: int) -> str:
-    """Return the key of an update.
+def round_of(key: str) -> int | None:
+    """Return the number of the round in a key, with or without a question after it; None for another key.
 
     Example:
-        >>> round_of(round_key(3)), topic_of(share_key("columns")), round_of("done")
-        (3, 'columns', None)
+        >>> round_of("round:3"), round_of("round:3/0"), round_of("done")
+        (3, 3, None)
     """
-    return f"round:{number}"
-
-
-def round_of(key: str) -> int | None:
-    """Return the number of the round in a key, with or without a question after it; None for another key."""
     kind, _, rest = key.partition("/")[0].partition(":")
     return int(rest) if kind == "round" and _is_number(rest.removeprefix("-")) else None
 
 
-def question_key(key: str, number: int) -> str:
-    """Return the key of the answer to a question within a round.
+def question_of(key: str) -> int | None:
+    """Return the number of the question that a request answers; None if it answers none.
 
     Example:
-        >>> question_of(question_key(round_key(3), 0)), question_of(round_key(3))
+        >>> question_of("round:3/0"), question_of("round:3")
         (0, None)
     """
-    return f"{key}/{number}"
-
-
-def question_of(key: str) -> int | None:
-    """Return the number of the question that a request answers; None if it answers none."""
     _, _, rest = key.partition("/")
     return int(rest) if _is_number(rest) else None
 
@@ -99,3 +99,158 @@ def topic_of(key: str) -> str | None:
 def forms_of(state: Mapping[str, Tensor]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Map each name to the (dtype, shape) of its tensor."""
     return {name: form_of(value) for name, value in state.items()}
+
+
+_OWN = (
+    "name",
+    "ckpt_path",
+    "format",
+    "data.source",
+    "data.eval_batch_size",
+    "data.predict",
+    "model.threads",
+    "board.",
+    "checkpoint.",
+    "trainer.default_root_dir",
+    "trainer.logger",
+    "trainer.enable_progress_bar",
+    "trainer.accelerator",
+    "trainer.devices",
+)
+"""The keys that each site may set for itself."""
+
+
+def settings_of(run: Run, federation: Federation) -> dict[str, Any]:
+    """Return the settings that must be the same at all sites, as JSON: key → value. The version of the wire format is
+    among them; versions of packages are not, because sites may have different patch versions.
+
+    Args:
+        run: a site's, or the coordinator's.
+        federation: its identity, its sites and what protects them.
+    """
+    own = {key: value for key, value in (run.settings or {}).items() if not key.startswith(_OWN)}
+    whole = {**own, **federation.settings, "version.wire": WIRE}
+    told: dict[str, Any] = json.loads(json.dumps(whole, default=str, sort_keys=True))
+    return told
+
+
+def wrong_settings(expected: Mapping[str, Any], found: Any) -> str:
+    """Return the keys in which two sets of settings differ, with both values; an empty text if they do not differ.
+
+    Example:
+        >>> wrong_settings({"seed": 1, "exchange.rate": 1.0}, {"seed": 1, "exchange.rate": 0.5})
+        'exchange.rate: expected 1.0, found 0.5'
+    """
+    if not isinstance(found, Mapping) or not isinstance(expected, Mapping):
+        return "" if expected == found else f"expected {expected!r:.80}, found {found!r:.80}"
+    keys = [key for key in dict.fromkeys([*expected, *found]) if expected.get(key) != found.get(key)]
+    return "; ".join(f"{key}: expected {expected.get(key)!r:.120}, found {found.get(key)!r:.120}" for key in keys[:20])
+
+
+def bytes_of_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
+    """Return the number of bytes of tensors of these dtypes and shapes."""
+    return sum(getattr(torch, dtype).itemsize * math.prod(shape) for dtype, shape in forms.values())
+
+
+def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], what: str) -> None:
+    """Check that a message holds named tensors of the plan, and nothing else.
+
+    Args:
+        state: the message.
+        forms: name → (dtype, shape) of those that may come.
+        what: its name, for the error.
+
+    Raises:
+        RunError: it holds something else; the error names the tensor.
+    """
+    if not isinstance(state, dict):
+        raise RunError(f"{what}: expected named tensors, found {type(state).__name__}")
+    for name, value in state.items():
+        planned = forms.get(name)
+        if planned is None:
+            raise RunError(f"{what}: expected only tensors of the plan, found {name!r}, which is not in it")
+        if not isinstance(value, Tensor):
+            raise RunError(f"{what}: {name}: expected a tensor, found {type(value).__name__}")
+        dtype, shape = form_of(value)
+        if shape != tuple(planned[1]) or dtype != planned[0]:
+            raise RunError(
+                f"{what}: {name}: expected {planned[0]} of shape {tuple(planned[1])}, as in the plan, found {dtype} of "
+                f"shape {shape}"
+            )
+
+
+def check_update(
+    message: Mapping[str, Any], site: str, sharing: Sharing, manifest: Any, *, masked: bool = False
+) -> None:
+    """Check that a site's update is as planned.
+
+    Args:
+        message: of the site.
+        site: its name; it is its client's name, too.
+        sharing: what is federated.
+        manifest: what the site publishes: ``published``: name → (dtype, shape).
+        masked: whether it must be empty, because the coordinator asks for masked sums.
+
+    Raises:
+        RunError: it is another client's, has tensors that were not planned, or lacks some.
+    """
+    updates, flags = message.get("updates"), message.get("flags", {})
+    if not isinstance(flags, dict) or not all(re.fullmatch("[0-9a-f]{64}", str(proof)) for proof in flags.values()):
+        raise RunError("expected a proof for each other site of whether the update is fit, found something else")
+    if not isinstance(updates, dict) or not set(updates) <= {site}:
+        raise RunError(f"expected an update of {site} alone, found {updates if updates is None else sorted(updates)}")
+    for name, update in updates.items():
+        if not isinstance(update, dict) or set(update) != {"state", "published", "rows", "steps"}:
+            raise RunError("expected an update of state, published, rows and steps, found something else")
+        names = sharing.names.get(name, ()) if not masked else ()
+        check_state(update["state"], {key: sharing.forms[key] for key in names}, "update")
+        if missing := [key for key in names if key not in update["state"]]:
+            raise RunError(f"update: expected {len(names)} federated tensors, found that {missing[0]!r} is missing")
+        own = manifest.get("published", {}) if isinstance(manifest, Mapping) else {}
+        check_state(update["published"], {key: (form[0], tuple(form[1])) for key, form in own.items()}, "published")
+        if any(type(update[key]) is not int or update[key] < 0 for key in ("rows", "steps")):
+            raise RunError("expected the numbers of rows and steps, found something else")
+
+
+def meaning_of(run: Run, name: str) -> dict[str, str]:
+    """Return digests of a client's inputs and outputs, where federated tensors depend on them: two tables with equally
+    many columns need not have the same ones. Slices that are sent by name mean what their name says.
+
+    Args:
+        run: whose clients are built.
+        name: of the client.
+
+    Returns:
+        Maps ``features`` and ``classes`` to the SHA-256 of names (and categories), as far as they matter.
+    """
+    client, exchange, align = run.loop.federation[name], run.exchange, run.data.align
+    spec = client.spec
+    told = {}
+    forms = offer(client, exchange.federated, exchange.buffers, exchange.by_name)["tensors"]
+    wider: dict[str, ClientSpec | None] = {}
+    if align not in ("features", "both"):  # there all have agreed on them
+        wider["features"] = replace(spec, features=(*spec.features, "another feature"), inputs=())
+    if align not in ("classes", "both"):
+        wider["classes"] = _another_class(spec)
+    what: dict[str, Any] = {
+        "features": [list(spec.features), [[own.column, list(own.values)] for own in spec.inputs]],
+        "classes": [list(map(str, spec.output_labels)), list(map(str, spec.classes))],
+    }
+    for key, other in wider.items():
+        try:
+            built = run.loop.federation.fresh(other) if other is not None else None
+            others = offer(built, exchange.federated, exchange.buffers, exchange.by_name)["tensors"] if built else {}
+            depends = any(name in others and others[name] != form for name, form in forms.items())
+        except Exception:  # whatever a network makes of such a description: then it is better to compare
+            depends = not exchange.by_name
+        if depends and forms:
+            content = json.dumps(what[key], sort_keys=True, default=str).encode()
+            told[key] = hashlib.sha256(content).hexdigest()
+    return told
+
+
+def _another_class(spec: ClientSpec) -> ClientSpec | None:
+    if spec.task.name != "classification":
+        return None
+    classes = (*spec.classes, "another class", "and another")
+    return ClientSpec(spec.name, spec.features, classes, spec.rows, spec.sites, common=spec.common)

@@ -1,9 +1,10 @@
-"""Reads and checks ``coordinator.yaml`` and ``site.yaml``."""
+"""Reads and checks ``coordinator.yaml``, ``site.yaml`` and ``federation.yaml``."""
 
 import re
+import secrets
 from argparse import ArgumentError
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -11,7 +12,8 @@ from jsonargparse import ArgumentParser
 
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.institutions.child import MOST
-from fedlit.run.config import read_yaml, shown
+from fedlit.privacy.settings import ClientLevel, Masked, Privacy
+from fedlit.run.config import flatten, read_yaml, shown
 
 PORT = 8443
 """The coordinator's port, unless another is set."""
@@ -139,21 +141,33 @@ class SiteSettings:
         return self.file.parent
 
 
-def _checked(kind: type[_Settings], path: Path, content: Mapping[str, Any]) -> _Settings:
-    place, *keys = (own.name for own in fields(kind))
-    for key in content:
-        if key not in keys:
-            raise ConfigError(f"expected some of {', '.join(keys)}, found {key!r}.{did_you_mean(str(key), keys)}")
-    for own in fields(kind)[1:]:
-        if own.name not in content and own.default is MISSING and own.default_factory is MISSING:
-            raise ConfigError(f"{own.name}: expected a value, found nothing")
+def _checked(kind: type[_Settings], content: Any, where: str, **given: Any) -> _Settings:
+    """Return the settings of a class, given some of them and what a file has."""
+    own = [field for field in fields(kind) if field.name not in given]
+    told = _mapping(content, [field.name for field in own], where)
+    for field_ in own:
+        if field_.name not in told and field_.default is MISSING and field_.default_factory is MISSING:
+            raise ConfigError(f"{where}: {field_.name}: expected a value, found nothing")
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(kind, None, skip={place})
+    parser.add_class_arguments(kind, None, skip=set(given))
     try:
-        found = parser.parse_object(dict(content)).as_dict()
+        return kind(**given, **parser.parse_object(dict(told)).as_dict())
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
     except ArgumentError as error:
-        raise ConfigError(" ".join(str(error).removeprefix("Parser key ").replace('"', "").split())) from error
-    return kind(**{place: path, **found})
+        problem = " ".join(str(error).removeprefix("Parser key ").replace('"', "").split())
+        raise ConfigError(f"{where}: {problem}") from error
+
+
+def _mapping(told: Any, known: Iterable[str], where: str) -> Mapping[str, Any]:
+    if told is None:
+        return {}
+    if not isinstance(told, Mapping):
+        raise ConfigError(f"{where}: expected {', '.join(known)}, found {told!r}")
+    for key in told:
+        if key not in known:
+            raise ConfigError(f"{where}: expected {', '.join(known)}, found {key!r}.{did_you_mean(str(key), known)}")
+    return told
 
 
 def _check_names(key: str, names: Iterable[str]) -> None:
@@ -167,13 +181,10 @@ def _check_numbers(port: int, most: int) -> None:
     expect(most >= 2**16, "most", f"at least {2**16} bytes", most)
 
 
-def _read(kind: type[_Settings], file: Path, path: Path, make: str) -> _Settings:
+def _read(file: Path, make: str) -> dict[str, Any]:
     if not file.is_file():
         raise ConfigError(f"{shown(file)}: expected a file, found none; {make}")
-    try:
-        return _checked(kind, path, read_yaml(file))
-    except ConfigError as error:
-        raise ConfigError(f"{shown(file)}: {error}") from error
+    return read_yaml(file)
 
 
 def read_coordinator(folder: Path) -> CoordinatorSettings:
@@ -183,7 +194,8 @@ def read_coordinator(folder: Path) -> CoordinatorSettings:
         ConfigError: ``coordinator.yaml`` is missing, or has values that do not fit.
     """
     make = "make one by fedlit coordinate init FOLDER --sites north,south,east"
-    found = _read(CoordinatorSettings, folder / "coordinator.yaml", folder, make)
+    file = folder / "coordinator.yaml"
+    found = _checked(CoordinatorSettings, _read(file, make), shown(file), folder=folder)
     return replace(found, sites=tuple(sorted(found.sites)))
 
 
@@ -193,20 +205,69 @@ def read_site(path: Path) -> SiteSettings:
     Raises:
         ConfigError: the file is missing, or has values that do not fit.
     """
-    found = _read(SiteSettings, path, path, "the coordinator has one in invitations/ for each site")
+    content = _read(path, "the coordinator has one in invitations/ for each site")
+    found = _checked(SiteSettings, content, shown(path), file=path)
     files = {key: path.parent / getattr(found, key) for key in ("certificate", "key", "federation")}
     return replace(found, **files)
 
 
-def check_init(sites: Iterable[str], address: str, port: int) -> list[str]:
-    """Check what was typed for a new coordinator, and return the names of the sites.
+_KINDS: dict[str, type[Any]] = {"masked": Masked, "client_level": ClientLevel}
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The keys of ``federation.yaml`` that do not belong to a configuration.
+
+    Attributes:
+        id: the federation's identity, 32 hexadecimal digits, drawn once; empty if the file has none.
+        sites: all its sites, sorted; empty if the file lists none.
+        privacy: what protects sites.
+    """
+
+    id: str
+    sites: tuple[str, ...]
+    privacy: Privacy
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Maps each key to its value, in the form in which settings are compared."""
+        own = {"federation.id": self.id, "federation.sites": list(self.sites)} if self.id else {}
+        return own | {f"privacy.{key}": value for key, value in flatten(asdict(self.privacy))}
+
+
+def federation_of(path: Path) -> Federation:
+    """Read the groups ``federation`` and ``privacy`` of a federation's configuration.
+
+    Args:
+        path: the file ``federation.yaml``.
 
     Raises:
-        ConfigError: a name, the address or the port does not fit.
+        ConfigError: a key is not known, a value is out of range, there is no identity although privacy needs one, or
+            there is a table's source, which belongs to a site.
     """
-    names = [name.strip() for name in sites]
-    try:
-        _checked(CoordinatorSettings, Path(), {"address": address, "port": port, "sites": names})
-    except ConfigError as error:
-        raise ConfigError(f"--{error}") from error
-    return names
+    content, where = read_yaml(path), shown(path)
+    if "source" in (content.get("data") or {}):
+        raise ConfigError(
+            f"{where}: data.source: expected none, found one: each site has its own, in its site.yaml. Take it out, "
+            "and give all sites the same file"
+        )
+    asked = _mapping(content.get("privacy"), _KINDS, f"{where}: privacy")
+    made = {key: _checked(_KINDS[key], own, f"{where}: privacy.{key}") for key, own in asked.items()}
+    privacy, told = Privacy(**made), _mapping(content.get("federation"), ("id", "sites"), f"{where}: federation")
+    if not told and not privacy.on:
+        return Federation("", (), privacy)
+    own, sites = told.get("id"), told.get("sites")
+    if not isinstance(own, str) or not _ID.fullmatch(own):
+        raise ConfigError(
+            f"{where}: federation.id: expected 32 hexadecimal digits, drawn once for this federation, such as "
+            f"{secrets.token_hex(16)}, found {own!r}"
+        )
+    if not isinstance(sites, list) or not sites or not all(isinstance(site, str) for site in sites):
+        raise ConfigError(f"{where}: federation.sites: expected the names of all sites, found {sites!r}")
+    return Federation(own, tuple(sorted(set(sites))), privacy)
+
+
+def plain_federation(path: Path) -> dict[str, Any]:
+    """Return the configuration without the keys that fedlit's other commands do not know."""
+    return {key: value for key, value in read_yaml(path).items() if key not in ("federation", "privacy")}

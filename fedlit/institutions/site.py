@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,19 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
-from fedlit.errors import ConfigError
-from fedlit.exchange.outcome import BEGIN
-from fedlit.exchange.schedule import rounds
-from fedlit.institutions.agreed import meaning_of, settings_of
+from fedlit.data.columns import NUMBERS
+from fedlit.errors import ConfigError, expect
+from fedlit.exchange.schedule import cohort, cohort_size, rounds
+from fedlit.exchange.server import BEGIN
+from fedlit.exchange.transport import Transport
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms
-from fedlit.institutions.dry_run import DryRun
-from fedlit.institutions.federation import federation_of, plain_federation
-from fedlit.institutions.settings import SiteSettings
-from fedlit.institutions.shielded import shielded
-from fedlit.institutions.transport import Answering, SiteTransport, Traffic
-from fedlit.privacy.refusals import refuse
-from fedlit.privacy.words import lines
+from fedlit.institutions.messages import meaning_of, settings_of
+from fedlit.institutions.settings import Federation, SiteSettings, federation_of, plain_federation
+from fedlit.institutions.transport import LOCAL, Answering, SiteTransport, Traffic, told_of
+from fedlit.privacy.keys import fingerprint_of, public_line, registered_key
+from fedlit.privacy.site import Shield
+from fedlit.privacy.terms import lines, refuse
 from fedlit.run.allowed import check_allowed, trusting
 from fedlit.run.arguments import Asked
 from fedlit.run.config import read_yaml, shown
@@ -31,9 +31,97 @@ from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.sharing import form_of
+from fedlit.show.shown import say
 from fedlit.train.manifest import read_checkpoint
 from fedlit.train.results import Results
 from fedlit.train.whole import LAST
+
+
+class DryRun(Transport):
+    """Records what would be sent. It pretends that another site has the same columns, so that everything is asked that
+    may be asked about columns that sites share.
+
+    Args:
+        site: its name.
+        local: topics that stay at the site.
+        named: columns that the settings name; sites that lack some have others to meet.
+        patterns: of what is federated.
+        twins: how many other sites are pretended.
+
+    Attributes:
+        told: topic → facts of the site.
+    """
+
+    everybody_here = False
+
+    def __init__(
+        self,
+        site: str,
+        local: tuple[str, ...] = (),
+        named: Iterable[str] = (),
+        patterns: Iterable[str] = (),
+        twins: int = 1,
+    ) -> None:
+        self.site, self._local = site, (*LOCAL, *local)
+        self._named, self._patterns, self._twins = list(named), list(patterns), twins
+        self.told: dict[str, Any] = {}
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Record the facts, and reply as if the other sites had sent the same."""
+        if topic.startswith(self._local) or self.site not in own:
+            return dict(own)
+        self.told[topic] = told_of(topic, own)[self.site]
+        twin = own[self.site]
+        if topic in ("columns", "values") and self._named:
+            known = twin.get("columns", {})
+            twin = {**twin, "columns": {**dict.fromkeys(self._named, NUMBERS), **known}}
+        if topic == "federated" and self._named:  # what the site has no part of may be another's
+            patterns = dict.fromkeys(self._patterns, "another's")
+            twin = {**twin, "matched": {**patterns, **twin["matched"]}, "travel": list(patterns), "chosen": True}
+        # at least two where columns are named, so that those which the site lacks are common to some
+        twins = [f"another-site-{place}" for place in range(max(self._twins, 2 if self._named else 1))]
+        return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))
+
+
+def shielded(federation: Federation, settings: SiteSettings, run: Run, transport: SiteTransport) -> Shield:
+    """Make what protects a site's updates.
+
+    Args:
+        federation: its identity, its sites, and the privacy that is asked for.
+        settings: of the site.
+        run: whose clients are built.
+        transport: by which keys are told.
+
+    Raises:
+        ConfigError: what privacy cannot be had with.
+        RunError: keys that are not what they should be.
+    """
+    name, exchange, privacy = settings.site, run.exchange, federation.privacy
+    sharing, members = exchange.sharing, run.loop.federation
+    if set(sharing.names) != set(federation.sites):
+        raise ConfigError(
+            f"federation.sites: expected {', '.join(federation.sites)}, as this site has accepted, found that "
+            f"{', '.join(sharing.names)} take part; ask the coordinator for the federation.yaml of these sites"
+        )
+    taking_part = cohort_size(exchange.participation, len(federation.sites))
+    refuse(privacy, exchange.rule, sharing, taking_part, exchange.published[name])
+    registered, peers = None, dict(settings.peers)
+    if privacy.masked is not None:
+        registered = registered_key(settings.key)
+        if peers:
+            peers[name] = fingerprint_of(public_line(registered))
+
+    def drawn(number: int) -> Iterable[str]:
+        return cohort(exchange.participation, federation.sites, run.seed, number) or federation.sites
+
+    folder = settings.folder / "privacy"
+    shield = Shield(name, privacy, exchange.rule, folder, federation.id, drawn, registered, peers)
+    offers = transport.share("privacy", {name: shield.offer()}) if privacy.masked else {}
+    shield.meet(offers, sharing, exchange._blueprint(members, name).fresh(None))
+    for note in shield.notes:
+        say(f"Note: {note}")
+    return shield
+
 
 DONE = "federation-is-over"
 """The file in a run's folder that records that the coordinator knows that training is over."""
@@ -147,13 +235,9 @@ def _named(run: Run) -> list[str]:
 
 def _refuse(run: Run) -> None:
     """Refuse settings that are impossible between institutions."""
-    if run.data.pool:
-        raise ConfigError("data.pool: expected false between institutions, found true: rows stay where they are")
-    if not run.exchange.on:
-        raise ConfigError(
-            "exchange.federated: expected something to exchange, found nothing; a site that trains alone needs no "
-            "coordinator: fedlit fit"
-        )
+    expect(not run.data.pool, "data.pool", "false between institutions", True, "rows stay where they are")
+    advice = "a site that trains alone needs no coordinator: fedlit fit"
+    expect(run.exchange.on, "exchange.federated", "something to exchange", run.exchange.federated, advice)
     for callback in run.trainer_options.get("callbacks") or []:
         if type(callback).__name__ == "EarlyStopping":
             raise ConfigError(

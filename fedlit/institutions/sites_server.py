@@ -13,13 +13,20 @@ from torch import Tensor
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.named import Named
-from fedlit.exchange.outcome import BEGIN, Outcome
 from fedlit.exchange.questions import Question
-from fedlit.exchange.server import Server
+from fedlit.exchange.server import BEGIN, Outcome, Server
 from fedlit.exchange.wire import pack, question_to
-from fedlit.institutions.agreed import bytes_of_forms, check_update, wrong_settings
 from fedlit.institutions.journal import Journal
-from fedlit.institutions.messages import MOST, question_of, read, round_of, topic_of
+from fedlit.institutions.messages import (
+    MOST,
+    bytes_of_forms,
+    check_update,
+    question_of,
+    read,
+    round_of,
+    topic_of,
+    wrong_settings,
+)
 from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import sharing_of
@@ -211,8 +218,7 @@ class SitesServer:
         if "scores" in message:
             self.scores[site] = message["scores"]
         key = message["key"]
-        number, asked = round_of(key), question_of(key)
-        if number is not None and isinstance(message.get("saved"), int):
+        if round_of(key) is not None and isinstance(message.get("saved"), int):
             self.journal.saved(site, message["saved"])
         if key == "done":
             self.done.add(site)
@@ -220,7 +226,20 @@ class SitesServer:
             self.waiting.pop(site, None)
             self._since = time.monotonic()
             self._send(site, {"reply": {}}, key)
-        elif key.startswith("at:"):
+            return
+        try:
+            self._serve(site, key, message)
+        except FedlitError as error:
+            self._refuse(site, str(error))
+
+    def _serve(self, site: str, key: str, message: dict[str, Any]) -> None:
+        """Reply to a request, or keep it until its reply is known.
+
+        Raises:
+            FedlitError: the request cannot be replied to; its sender is told why.
+        """
+        number, asked = round_of(key), question_of(key)
+        if key.startswith("at:"):
             self._stand(site, key)
         elif (topic := topic_of(key)) is not None and topic in self.journal.told:
             self._again(site, topic, message)
@@ -283,36 +302,27 @@ class SitesServer:
         told = self.journal.told[topic]
         if message["facts"] != {site: told[site][site]}:
             wrong = wrong_settings(told[site][site], message["facts"][site])
-            self._refuse(
-                site,
+            raise RunError(
                 f"{topic}: expected the same facts as before the restart, found something else ({wrong}); "
-                "give it the same table and settings, or let all begin anew",
+                "give it the same table and settings, or let all begin anew"
             )
-            return
         self._send(site, {"reply": {"facts": _merged(told)}}, message["key"])
 
     def _stand(self, site: str, key: str) -> None:
         """Reply to a site that begins, or begins again, with the round in which it may take part."""
         digits = key.removeprefix("at:")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-            self._refuse(site, f"expected the number of a round, found {digits!r}")
-            return
+            raise RunError(f"expected the number of a round, found {digits!r}")
         number = int(digits)
         if number > max(self.journal.number, 0):
-            self._refuse(
-                site,
+            raise RunError(
                 f"it is at round {number + 1}, the coordinator at {self.journal.number + 1}: the folder of the "
-                "coordinator is of another federation, or was restored from a backup; begin anew at all sites",
+                "coordinator is of another federation, or was restored from a backup; begin anew at all sites"
             )
-            return
         after = self.journal.after(number - 1, site)
         reply: dict[str, Any] = {"next": after}
         if after > number:
-            try:
-                reply["received"] = self.journal.read(after - 1, site)["received"]
-            except FedlitError as error:
-                self._refuse(site, str(error))
-                return
+            reply["received"] = self.journal.read(after - 1, site)["received"]
             _log.info("%s restarts at round %d; it missed %d", site, after + 1, after - number)
         self._send(site, {"reply": reply}, key)
 
@@ -328,12 +338,7 @@ class SitesServer:
                 number + 1,
                 after + 1,
             )
-        try:
-            reply = self.journal.read(last, site)
-        except FedlitError as error:
-            self._refuse(site, str(error))
-            return
-        self._send(site, {"reply": {**reply, "next": after}}, key)
+        self._send(site, {"reply": {**self.journal.read(last, site), "next": after}}, key)
 
     # ------------------------------------------------------------------ what is done when all have said it
 
@@ -530,8 +535,7 @@ class SitesServer:
             return  # it came twice
         if asked is not None and asked < len(own.questions):
             if not _is_answer(message.get("answers"), masked="masked" in own.questions[asked]):
-                self._refuse(site, "expected a tensor or named tensors as answer, found something else")
-                return
+                raise RunError("expected a tensor or named tensors as answer, found something else")
             own.answers[asked] = message["answers"]
         own.at, self._open[site] = 0 if asked is None else asked + 1, key
         if site in self._asking:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, expect
 from fedlit.institutions.child import Parent
 from fedlit.institutions.extra import Lost
 
@@ -82,8 +82,7 @@ def _become(user: str) -> None:
     """Continue as another user, who may read no table."""
     import pwd
 
-    if os.getuid() != 0:
-        raise ConfigError("user: expected root to start this, found another user; leave user out")
+    expect(os.getuid() == 0, "user", "root to start this", "another user", "leave user out")
     try:
         entry = pwd.getpwnam(user)
     except KeyError as error:

@@ -14,22 +14,18 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError, told_as
 from fedlit.exchange.guard import DONE, Verdict
-from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.questions import Question, within
 from fedlit.exchange.rule import DOWN, Rule, Update
-from fedlit.exchange.server import Server
+from fedlit.exchange.server import Outcome, Server
 from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import pack, question_from, update_to
-from fedlit.institutions.agreed import check_state
 from fedlit.institutions.consent import Consent
 from fedlit.institutions.messages import (
     MOST,
+    check_state,
     forms_of,
-    question_key,
     read,
-    round_key,
     round_of,
-    share_key,
 )
 from fedlit.privacy.site import Shield
 from fedlit.sharing import State, sharing_of
@@ -144,7 +140,7 @@ class SiteTransport(Transport):
                 with told_as(_odd):
                     answers[number] = self._found(int(round_of(key) or 0), heard, answer)
             found, names = answers[number]
-            heard = self._request(question_key(key, number), {"answers": found}, {"question": number, **names})
+            heard = self._request(f"{key}/{number}", {"answers": found}, {"question": number, **names})
         reply: dict[str, Any] = heard["reply"]
         return reply
 
@@ -225,7 +221,7 @@ class SiteTransport(Transport):
             )
         told = told_of(topic, own)
         self.consent.check(topic, told[self.site])
-        heard = self._say(share_key(topic), {"facts": told})
+        heard = self._say(f"share:{topic}", {"facts": told})
         facts: dict[str, Any] = heard.get("facts", {})
         if not isinstance(facts, dict):
             raise RunError(f"expected what all said of {topic} from the coordinator, found something else; refused")
@@ -278,7 +274,7 @@ class SiteTransport(Transport):
         for update in sent.values():
             self.consent.check_update(forms_of(update["state"]), forms_of(update["published"]))
         told = {"scores": self._scores()} if self._scores is not None and number >= 0 else {}
-        heard = self._say(round_key(number), {"updates": sent, **unfit, **told}, answer)
+        heard = self._say(f"round:{number}", {"updates": sent, **unfit, **told}, answer)
         self._go_on(number + 1, heard)
         if self.shield is not None and self._next == max(number + 1, 0):
             self.shield.receive(number, self._newest)

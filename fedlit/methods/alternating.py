@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, expect
 from fedlit.exchange.schedule import wrong_every
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
@@ -56,11 +56,9 @@ class Alternating(FederatedClient):
         **kwargs: Any,
     ) -> None:
         super().__init__(spec, network, **kwargs)
-        if private_first != "epoch" and (isinstance(private_first, str) or wrong_every(private_first)):
-            raise ConfigError(
-                "Alternating: private_first: expected epoch, {epochs: n} or {steps: n} with n of at least 1, found "
-                f"{private_first!r}"
-            )
+        fits = private_first == "epoch" or (isinstance(private_first, dict) and not wrong_every(private_first))
+        wanted = "epoch, {epochs: n} or {steps: n} with n of at least 1"
+        expect(fits, "Alternating: private_first", wanted, private_first)
         self.private_first = {"epochs": 1} if private_first == "epoch" else private_first
         self._round, self._free, self._turn, self._said = 1, frozenset[str](), "", False
 

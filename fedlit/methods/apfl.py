@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedlit.methods.copies import TwoCopies
+from fedlit.methods.bases import TwoCopies
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec, own_share
 

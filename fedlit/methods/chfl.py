@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, expect
 from fedlit.nn.mlp import ACTIVATIONS
 from fedlit.spec import ClientSpec, own_share
 
@@ -135,8 +135,7 @@ class CHFL(FederatedClient):
                 f"client {spec.name!r}: expected a common column, found that it is in no group and unique is none, so "
                 "that it has no network; leave it out, or name columns in data.common that it has"
             )
-        if not hidden:
-            raise ConfigError("CHFL: hidden: expected the width of at least one hidden layer, found none")
+        expect(bool(hidden), "CHFL: hidden", "the width of at least one hidden layer", hidden)
         self.automatic_optimization = False
         self.mu, self.joined = own_share(mu, spec.name, "mu"), unique
         self.common = nn.ModuleDict()

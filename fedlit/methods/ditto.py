@@ -6,9 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fedlit.errors import ConfigError
-from fedlit.methods.anchored import Anchored
-from fedlit.methods.copies import TwoCopies
+from fedlit.errors import expect
+from fedlit.methods.bases import Anchored, TwoCopies
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
@@ -44,8 +43,7 @@ class Ditto(Anchored, TwoCopies):
 
     def __init__(self, spec: ClientSpec, network: NetworkFactory, strength: float = 1.0, **kwargs: Any) -> None:
         super().__init__(spec, network, **kwargs)
-        if not strength >= 0:
-            raise ConfigError(f"Ditto: strength: expected at least 0, found {strength}")
+        expect(strength >= 0, "Ditto: strength", "at least 0", strength)
         self.strength = strength
         if strength:
             self.anchor(own for own, _ in self.named_parameters() if not own.startswith("personal."))

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, expect
 from fedlit.exchange.rule import DOWN, Facts, Round
 from fedlit.exchange.rules.mean import counted
 from fedlit.exchange.rules.server import ServerOptimizer
-from fedlit.methods.anchored import Anchored, by_name, zero_buffers
+from fedlit.methods.bases import Anchored, by_name, zero_buffers
 from fedlit.nn.network import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -47,8 +47,7 @@ class FedDyn(Anchored):
 
     def __init__(self, spec: ClientSpec, network: NetworkFactory, alpha: float = 0.1, **kwargs: Any) -> None:
         super().__init__(spec, network, **kwargs)
-        if not alpha > 0:
-            raise ConfigError(f"FedDyn: alpha: expected a number above 0, found {alpha}; without it take plain clients")
+        expect(alpha > 0, "FedDyn: alpha", "a number above 0", alpha, "without it take plain clients")
         self.alpha = alpha
         self.anchor()
         self.gradient = zero_buffers(dict(self.named_parameters()))

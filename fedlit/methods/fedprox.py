@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fedlit.errors import ConfigError
-from fedlit.methods.anchored import Anchored
+from fedlit.errors import expect
+from fedlit.methods.bases import Anchored
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
@@ -36,8 +36,7 @@ class FedProx(Anchored):
 
     def __init__(self, spec: ClientSpec, network: NetworkFactory, mu: float = 0.01, **kwargs: Any) -> None:
         super().__init__(spec, network, **kwargs)
-        if not mu >= 0:
-            raise ConfigError(f"FedProx: mu: expected at least 0, found {mu}")
+        expect(mu >= 0, "FedProx: mu", "at least 0", mu)
         self.mu = mu
         if mu:
             self.anchor()

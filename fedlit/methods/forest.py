@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
-from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError, DataError, expect
+from fedlit.methods.bases import Fitted
 from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -27,7 +26,7 @@ _LEAST = 1e-6
 """The share of a class that no tree predicts, so that its logarithm is finite."""
 
 
-class Forest(FederatedClient):
+class Forest(Fitted):
     """A client whose model is a forest, which all clients grow together by answering the questions of
     :class:`~fedlit.exchange.rules.forest.GrowForest`. Its steps do nothing: each exchange adds a batch of trees, so
     that there are ``trainer.max_epochs`` × ``trees`` in the end. ``data.batches: 1`` is enough.
@@ -59,7 +58,6 @@ class Forest(FederatedClient):
         [[0.5, 0.5]]
     """
 
-    automatic_optimization = False
     requires: Mapping[str, tuple[str, ...]] = {
         "data.align": ("both",),
         "data.scaling": ("pooled", "none"),
@@ -67,7 +65,7 @@ class Forest(FederatedClient):
     }
 
     def __init__(self, spec: ClientSpec, smoothing: float | None = None) -> None:
-        super().__init__(spec, None)
+        super().__init__(spec)
         expect(smoothing is None or smoothing >= 0, "Forest: smoothing", "rows, at least 0", smoothing)
         task, self.smoothing = spec.task, smoothing
         if not isinstance(task, Classification | Regression) or getattr(task, "kind", "squared") != "squared":
@@ -83,25 +81,18 @@ class Forest(FederatedClient):
 
     # ------------------------------------------------------------------ growth
 
-    def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]
-        """Do nothing: trees grow in exchanges."""
-
-    def configure_optimizers(self) -> None:
-        """Return None: trees need no optimizer."""
-
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:
-        """Answer the questions of :class:`~fedlit.exchange.rules.forest.GrowForest`: ``start``, then ``ranges`` and
-        ``counts``; and ``totals`` after ``start`` if only sums are revealed.
+        """Answer the questions of :class:`~fedlit.exchange.rules.forest.GrowForest`: ``start``, then ``counts``;
+        and ``totals`` after ``start`` if only sums are revealed.
         """
         own = {name: value.cpu().numpy() for name, value in tensors.items()}
         if topic == "forest/start":
             return _tensors(self._start(own, rows))
-        kind = topic.removeprefix("forest/")
-        if self._growing is not None and kind == "totals":
+        if self._growing is not None and topic == "forest/totals":
             return _tensors({"totals": self._totals})
-        if self._growing is None or kind not in ("ranges", "counts"):
-            return super().answer(topic, tensors, rows)
-        return _tensors(getattr(self._growing[0], kind)(own))
+        if self._growing is not None and topic == "forest/counts":
+            return _tensors(self._growing[0].counts(own))
+        return super().answer(topic, tensors, rows)
 
     def _start(self, told: Mapping[str, np.ndarray], rows: Rows) -> dict[str, Any]:
         minimum, summed = int(told["minimum"]), bool(told["summed"])

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedlit import reml
-from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
-from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import DOWN
+from fedlit.methods.bases import Fitted
 from fedlit.methods.pooled_logistic import safe_name
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -24,7 +23,7 @@ from fedlit.tasks import Classification, Counts, Regression
 INTERCEPT = "(intercept)"
 
 
-class MixedModel(FederatedClient):
+class MixedModel(Fitted):
     """A linear or generalised linear mixed model. Fixed effects and variance components are shared; a site's intercept
     and, on request, its slopes are private. The model is fitted by restricted maximum likelihood (REML) or, if the
     outcome is a class or a count, by penalised quasi-likelihood (PQL).
@@ -61,12 +60,10 @@ class MixedModel(FederatedClient):
         (['1: (intercept)', '1: age', '1: size'], torch.Size([5, 1]))
     """
 
-    takes_steps = False
     compares_inputs = True
 
     def __init__(self, spec: ClientSpec) -> None:
-        super().__init__(spec, None)
-        self.automatic_optimization = False
+        super().__init__(spec)
         self.family = _family(spec)
         ending = {"gaussian": " (number)", "poisson": " (count)"}.get(self.family, "")
         self.outputs = [f"{safe_name(name, '.:')}{ending}" for name in spec.task.output_names]
@@ -77,19 +74,8 @@ class MixedModel(FederatedClient):
         for output in self.outputs:
             for name in (INTERCEPT, *(name for _, name in self.inputs)):
                 self.effects.register_parameter(f"{output}: {name}", nn.Parameter(torch.zeros(())))
-        self._rows: Rows | None = None
 
     # ------------------------------------------------------------------ fitting
-
-    def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]
-        """Do nothing: the model is fitted by questions."""
-
-    def configure_optimizers(self) -> None:
-        """Return None: no optimizer is needed."""
-
-    def on_rows(self, rows: Rows) -> None:
-        """Keep the training rows."""
-        self._rows = rows
 
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:
         """Return the terms of the client's rows at the present variances: :data:`fedlit.reml.Terms` over the columns

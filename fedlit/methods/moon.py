@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cosine_similarity, softplus
 
-from fedlit.errors import ConfigError
-from fedlit.methods.anchored import Anchored, by_name, zero_buffers
+from fedlit.errors import ConfigError, expect
+from fedlit.methods.bases import Anchored, by_name, zero_buffers
 from fedlit.nn.network import NetworkFactory
 from fedlit.seeding import repeat_draws
 from fedlit.sharing import State
@@ -53,8 +53,8 @@ class MOON(Anchored):
         self, spec: ClientSpec, network: NetworkFactory, mu: float = 1.0, temperature: float = 0.5, **kwargs: Any
     ) -> None:
         super().__init__(spec, network, **kwargs)
-        if not (mu >= 0 and temperature > 0):
-            raise ConfigError(f"MOON: expected mu of at least 0 and temperature above 0, found {mu} and {temperature}")
+        expect(mu >= 0, "MOON: mu", "at least 0", mu)
+        expect(temperature > 0, "MOON: temperature", "a number above 0", temperature)
         self.mu, self.temperature = mu, temperature
         if mu:
             self.anchor(name for name, _ in self.named_parameters() if name.startswith(PARTS))

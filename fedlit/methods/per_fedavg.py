@@ -12,8 +12,8 @@ from torch.func import functional_call
 from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
-from fedlit.errors import ConfigError, RunError
-from fedlit.methods.copies import TwoCopies
+from fedlit.errors import ConfigError, RunError, expect
+from fedlit.methods.bases import TwoCopies
 from fedlit.nn.network import NetworkFactory
 from fedlit.seeding import repeat_draws
 from fedlit.sharing import State
@@ -69,11 +69,9 @@ class PerFedAvg(TwoCopies):
         **kwargs: Any,
     ) -> None:
         super().__init__(spec, network, **kwargs)
-        if not (alpha > 0 and delta > 0 and steps >= 1):
-            raise ConfigError(
-                "PerFedAvg: expected alpha and delta above 0 and steps of at least 1, found alpha "
-                f"{alpha}, delta {delta} and steps {steps}"
-            )
+        expect(alpha > 0, "PerFedAvg: alpha", "a number above 0", alpha)
+        expect(delta > 0, "PerFedAvg: delta", "a number above 0", delta)
+        expect(steps >= 1, "PerFedAvg: steps", "at least 1", steps)
         self.alpha, self.delta, self.steps = alpha, delta, steps
         self.parts = 2 if hessian == "none" else 3
         self.automatic_optimization = False

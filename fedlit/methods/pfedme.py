@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from fedlit.data.loader import Batch
-from fedlit.errors import ConfigError
-from fedlit.methods.anchored import pull
-from fedlit.methods.copies import TwoCopies
+from fedlit.errors import ConfigError, expect
+from fedlit.methods.bases import TwoCopies, pull
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
@@ -57,11 +56,9 @@ class PFedMe(TwoCopies):
         **kwargs: Any,
     ) -> None:
         super().__init__(spec, network, **kwargs)
-        if not (strength > 0 and inner_steps >= 1 and eta > 0 and eta * strength <= 1):
-            raise ConfigError(
-                "PFedMe: expected strength and eta above 0 with a product of at most 1, and inner_steps of at least 1, "
-                f"found strength {strength}, eta {eta} and inner_steps {inner_steps}"
-            )
+        expect(inner_steps >= 1, "PFedMe: inner_steps", "at least 1", inner_steps)
+        fits, wanted = strength > 0 and eta > 0 and eta * strength <= 1, "numbers above 0 with a product of at most 1"
+        expect(fits, "PFedMe: strength, eta", wanted, (strength, eta))
         self.strength, self.inner_steps, self.eta = strength, inner_steps, eta
         self.automatic_optimization = False
         for name, own in self.named_parameters():  # w follows by hand

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
-from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import DOWN
+from fedlit.methods.bases import Fitted
 from fedlit.methods.penalised import FEW, RIDGES, STRENGTHS, Kind, choose, fit, prior, profile
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -21,7 +20,7 @@ from fedlit.tasks import Classification, Regression
 _log = logging.getLogger(__name__)
 
 
-class PooledLogistic(FederatedClient):
+class PooledLogistic(Fitted):
     """Logistic regression in which the coefficients of shared inputs have a Gaussian prior around what all other
     clients found. The strength of this prior is chosen by cross-validation on the client's own training rows.
 
@@ -58,7 +57,6 @@ class PooledLogistic(FederatedClient):
     """
 
     private = ("coefficients", "intercept")
-    takes_steps = False
     compares_inputs = True
 
     def __init__(
@@ -67,8 +65,7 @@ class PooledLogistic(FederatedClient):
         strength: float | Literal["cross_validated"] = "cross_validated",
         ridge: float | Literal["cross_validated"] = "cross_validated",
     ) -> None:
-        super().__init__(spec, None)
-        self.automatic_optimization = False
+        super().__init__(spec)
         self.kind = _kind(spec)
         self.strengths = _values("strength", strength, STRENGTHS)
         self.ridges = _values("ridge", ridge, RIDGES)
@@ -81,7 +78,6 @@ class PooledLogistic(FederatedClient):
             self.prior.register_parameter(name, nn.Parameter(torch.zeros(())))
         self.coefficients = nn.Parameter(torch.zeros(spec.num_outputs, spec.num_features))
         self.intercept = nn.Parameter(torch.zeros(spec.num_outputs))
-        self._rows: Rows | None = None
         self._sent = False
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,16 +86,6 @@ class PooledLogistic(FederatedClient):
         """
         z = functional.linear(x, self.coefficients, self.intercept)
         return functional.logsigmoid(z) if len(self.intercept) > 1 else z
-
-    def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]
-        """Do nothing: the model is fitted as a whole."""
-
-    def configure_optimizers(self) -> None:
-        """Return None: no optimizer is needed."""
-
-    def on_rows(self, rows: Rows) -> None:
-        """Keep the training rows."""
-        self._rows = rows
 
     def on_send(self, steps: int) -> None:
         """Remember that an exchange takes place, so that a reply of the rule is expected."""

@@ -12,7 +12,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import DOWN, Facts, Round
 from fedlit.exchange.rules.mean import Mean, counted
-from fedlit.methods.anchored import by_name, zero_buffers
+from fedlit.methods.bases import by_name, zero_buffers
 from fedlit.nn.network import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec

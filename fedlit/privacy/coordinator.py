@@ -12,8 +12,7 @@ from fedlit.errors import RunError
 from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.rule import Ask, Rule, Update
 from fedlit.exchange.wire import pack, question_to
-from fedlit.privacy.layout import Layout, Total, dtype_of, layout_of
-from fedlit.privacy.masking import sum_of
+from fedlit.privacy.masking import Layout, Total, dtype_of, layout_of, sum_of
 from fedlit.privacy.settings import Masked
 from fedlit.sharing import Sharing, all_finite
 

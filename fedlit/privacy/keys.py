@@ -64,14 +64,14 @@ def registered_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return found
 
 
-def fingerprint(line: str) -> str:
+def fingerprint_of(line: str) -> str:
     """Return the fingerprint of a public key in OpenSSH's form, as ``ssh-keygen -l`` prints it.
 
     Raises:
         ConfigError: it is not such a key.
 
     Example:
-        >>> fingerprint("ecdsa-sha2-nistp384 AAAA")
+        >>> fingerprint_of("ecdsa-sha2-nistp384 AAAA")
         'SHA256:cJ6AyISHokEeHuTfufIqhhSS0gxHZRUMDHlKvXD4FHw'
     """
     parts = line.split()
@@ -80,6 +80,12 @@ def fingerprint(line: str) -> str:
     except (IndexError, binascii.Error) as error:
         raise ConfigError(f"expected a public key of OpenSSH's form, found {line[:40]!r}") from error
     return "SHA256:" + base64.b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+
+
+def public_line(key: ec.EllipticCurvePrivateKey) -> str:
+    """Return the public half of a registered key in OpenSSH's form."""
+    form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return key.public_key().public_bytes(*form).decode()
 
 
 def advert(site: str, federation: str, key: X25519PrivateKey, registered: ec.EllipticCurvePrivateKey) -> dict[str, str]:
@@ -91,10 +97,10 @@ def advert(site: str, federation: str, key: X25519PrivateKey, registered: ec.Ell
         key: the key for masks.
         registered: the registered key, which signs.
     """
-    public, form = key.public_key().public_bytes_raw(), serialization.PublicFormat.OpenSSH
+    public = key.public_key().public_bytes_raw()
     return {
         "public": public.hex(),
-        "key": registered.public_key().public_bytes(serialization.Encoding.OpenSSH, form).decode(),
+        "key": public_line(registered),
         "signature": registered.sign(_signed(site, federation, public), _SIGNATURE).hex(),
     }
 
@@ -128,7 +134,7 @@ def accepted(federation: str, adverts: Mapping[str, Any], peers: Mapping[str, st
                 f"site {site!r}: expected its key for masks, signed with its registered key, found another; somebody "
                 "has changed it on its way, or the site must join again"
             ) from error
-        if peers and (mine := fingerprint(str(told["key"]))) != peers.get(site):
+        if peers and (mine := fingerprint_of(str(told["key"]))) != peers.get(site):
             raise RunError(
                 f"site {site!r}: expected the key {peers.get(site, 'that its peers entry names')}, as under peers, "
                 f"found {mine}; ask the site, by another way than the coordinator, which one is its own"

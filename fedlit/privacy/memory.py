@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from fedlit.errors import RunError
-from fedlit.exchange.outcome import BEGIN
 from fedlit.exchange.rule import DOWN
+from fedlit.exchange.server import BEGIN
 from fedlit.sharing import State
 from fedlit.store import Store
 

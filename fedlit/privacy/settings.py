@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from fedlit.errors import ConfigError
+from fedlit.errors import expect
 
 LEAST = 3
 """The least number of sites behind each sum: of two, each would know the other's part."""
@@ -33,12 +33,11 @@ class Masked:
     least: int = LEAST
 
     def __post_init__(self) -> None:
-        _check(
-            self,
-            least=(self.least >= LEAST, f"at least {LEAST} sites: of two, each would know the other's part"),
-            bits=(8 <= self.bits <= 52, "8 to 52 binary digits; 32 fits most"),
-            norm=(self.norm is None or 0 < self.norm < math.inf, "a number above 0, or null for no bound"),
-        )
+        why = f"at least {LEAST} sites: of two, each would know the other's part"
+        expect(self.least >= LEAST, "least", why, self.least)
+        expect(8 <= self.bits <= 52, "bits", "8 to 52 binary digits; 32 fits most", self.bits)
+        fits = self.norm is None or 0 < self.norm < math.inf
+        expect(fits, "norm", "a number above 0, or null for no bound", self.norm)
 
 
 @dataclass(frozen=True)
@@ -67,13 +66,13 @@ class ClientLevel:
     answers: int | None = None
 
     def __post_init__(self) -> None:
-        _check(
-            self,
-            clip=(0 < self.clip < math.inf, "a number above 0"),
-            noise=(0 < self.noise < math.inf, "a number above 0; without noise nothing is private"),
-            answers=(self.answers is None or self.answers >= 1, "at least 1, or null for no end"),
-            delta=(0 < self.delta < 1, "a number in (0, 1), far below one over the number of sites"),
-        )
+        expect(0 < self.clip < math.inf, "clip", "a number above 0", self.clip)
+        why = "a number above 0; without noise nothing is private"
+        expect(0 < self.noise < math.inf, "noise", why, self.noise)
+        fits = self.answers is None or self.answers >= 1
+        expect(fits, "answers", "at least 1, or null for no end", self.answers)
+        why = "a number in (0, 1), far below one over the number of sites"
+        expect(0 < self.delta < 1, "delta", why, self.delta)
 
 
 @dataclass(frozen=True)
@@ -93,13 +92,3 @@ class Privacy:
     def on(self) -> bool:
         """Whether there is any protection."""
         return self.masked is not None or self.client_level is not None
-
-
-def _check(settings: Masked | ClientLevel, **checks: tuple[bool, str]) -> None:
-    problems = [
-        f"{type(settings).__name__}: {name}: expected {wanted}, found {getattr(settings, name)}"
-        for name, (fits, wanted) in checks.items()
-        if not fits
-    ]
-    if problems:
-        raise ConfigError("\n".join(problems))

@@ -11,14 +11,13 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from torch import Tensor
 
 from fedlit.errors import RunError
-from fedlit.exchange.outcome import BEGIN
 from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.rule import Rule, Update
+from fedlit.exchange.server import BEGIN
 from fedlit.exchange.wire import question_from
 from fedlit.privacy.client_level import difference, epsilon, length, noised
 from fedlit.privacy.keys import UNKNOWN_PEERS, Pairs, accepted, advert, mask_key
-from fedlit.privacy.layout import Layout, digest_of, layout_of
-from fedlit.privacy.masking import Masker
+from fedlit.privacy.masking import Layout, Masker, digest_of, layout_of
 from fedlit.privacy.memory import Memory, Received
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import Sharing, State, form_of

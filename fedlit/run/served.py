@@ -64,7 +64,7 @@ class ClientFunction:
 
     def write(self, folder: Path) -> None:
         """Write ``model.onnx``. From then on, the client is computed by plain torch operations."""
-        from fedlit.engine.kernels import use_kernels
+        from fedlit.nn.native import use_kernels
 
         use_kernels({self._site: self.client}, "torch")  # what is compiled here is not elsewhere
         _write_network(folder / NETWORK, self.client, self._site)
@@ -154,7 +154,7 @@ def _trained(
     loop: FederatedLoop, header: Mapping[str, Any], spec: ClientSpec, tensors: Mapping[str, Tensor]
 ) -> FederatedClient:
     from fedlit.client import call_hook, overrides
-    from fedlit.engine.kernels import use_kernels
+    from fedlit.nn.native import use_kernels
 
     client = loop.federation.fresh(spec)
     prefix = f"clients.{spec.name}."

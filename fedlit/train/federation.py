@@ -22,19 +22,17 @@ from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine.base import ClientStep
-from fedlit.engine.kernels import fuse_optimizer
-from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
+from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean, expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import Transport
+from fedlit.nn.native import fuse_optimizer
 from fedlit.seeding import derive_seed, isolated_rng
+from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
 from fedlit.tasks.base import Score
-from fedlit.train.idle import IdleClients
 from fedlit.train.lightning import parse_optimizers
-from fedlit.train.personal import Personal
-from fedlit.train.results import Results
-from fedlit.train.scoring import Evaluations
-from fedlit.train.tuning import FineTune
+from fedlit.train.personal import FineTune, Personal
+from fedlit.train.results import Evaluations, Results
 
 _log = logging.getLogger(__name__)
 
@@ -58,12 +56,9 @@ class Training:
     tune: FineTune | None = None
 
     def __post_init__(self) -> None:
-        if self.accumulate < 1:
-            raise ConfigError(
-                f"model.accumulate: expected at least 1 batch per optimizer step, found {self.accumulate}"
-            )
-        if self.scheduler_interval not in ("epoch", "step"):
-            raise ConfigError(f"model.scheduler_interval: expected epoch or step, found {self.scheduler_interval!r}")
+        expect(self.accumulate >= 1, "model.accumulate", "at least 1 batch per optimizer step", self.accumulate)
+        known = self.scheduler_interval in ("epoch", "step")
+        expect(known, "model.scheduler_interval", "epoch or step", self.scheduler_interval)
         check_clipping(self.gradient_clip_val, "model.gradient_clip_val")
 
 
@@ -91,7 +86,7 @@ class Federation(Mapping[str, FederatedClient]):
         training: how the clients are built and trained.
 
     Attributes:
-        exchange: what they exchange; nothing if None.
+        exchange: what they exchange; nothing by default.
         data: the clients' rows; set by ``build``.
         settings: the configuration's keys and values, flat, if there is a configuration.
         names: the names of all clients, including those of other processes.
@@ -112,7 +107,7 @@ class Federation(Mapping[str, FederatedClient]):
 
     def __init__(self, training: Training) -> None:
         self.training, self.seed = training, training.seed
-        self.exchange: Exchange | None = None
+        self.exchange = Exchange()
         self.data: FederatedData
         self.clients: dict[str, FederatedClient] = {}
         self.scores_of: Mapping[str, tuple[Score, ...]] = {}
@@ -128,10 +123,11 @@ class Federation(Mapping[str, FederatedClient]):
         self.scope: Scope = nullcontext
         self.scope_of_scoring: Scope = nullcontext
         self.evaluations = Evaluations(self)
-        self.idle = IdleClients()
         self.personal = Personal(training.average, training.keep, training.tune)
         self._recorded: dict[str, Tensor | float] = {}
         self._diverged: set[str] = set()
+        # clients that had a batch, whose optimizers have stepped, and whose first epoch was looked at
+        self._trained, self._stepped, self._judged = set[str](), set[str](), set[str]()
 
     def __getitem__(self, name: str) -> FederatedClient:
         return self.clients[name]
@@ -147,7 +143,7 @@ class Federation(Mapping[str, FederatedClient]):
     @property
     def group(self) -> Transport:
         """The processes among which the clients are divided."""
-        return self.exchange.transport if self.exchange is not None else Transport()
+        return self.exchange.transport
 
     @property
     def active(self) -> dict[str, FederatedClient]:
@@ -164,10 +160,9 @@ class Federation(Mapping[str, FederatedClient]):
         if self.clients:
             return
         self.data = data
-        if self.exchange is not None:
-            data.share = self.exchange.transport.share
-            data.deal = self.group.deal if self.group.size > 1 else None
-            data.poison = self.exchange.attackers.of_rows(self.seed, data.leave_out or ())
+        data.share = self.group.share
+        data.deal = self.group.deal if self.group.size > 1 else None
+        data.poison = self.exchange.attackers.of_rows(self.seed, data.leave_out or ())
         data.setup()
         self.names = tuple(data.names)
         known = (*self.names, *(data.leave_out or ()))  # what is said of a client that is left out is no mistake
@@ -185,12 +180,10 @@ class Federation(Mapping[str, FederatedClient]):
         self.clients = made
         self._know_all(made)
         self.personal.check(made)
-        if self.exchange is not None:
-            self.exchange.plan(self)
-            for name, client in made.items():
-                with hook_of(client, "on_plan"):
-                    self.remarks[name] = tuple(client.on_plan(self.exchange.every))
-                self._check_class(name, client)
+        self.exchange.plan(self)
+        for name, client in made.items():
+            with hook_of(client, "on_plan"):
+                self.remarks[name] = tuple(client.on_plan(self.exchange.every))
 
     def _know_all(self, made: dict[str, FederatedClient]) -> None:
         """Gather the scores and the rows of the clients of all processes."""
@@ -206,24 +199,20 @@ class Federation(Mapping[str, FederatedClient]):
         self.scores_of = {name: tuple(Score(**one) for one in scores) for name, (_, scores) in told.items()}
 
     def _check_settings(self, name: str, client: FederatedClient) -> None:
+        rule = self.exchange.rule
         for key, wanted in client.requires.items():
-            if key == "exchange.rule":
-                kinds = type(self.exchange.rule).__mro__ if self.exchange is not None else ()
-                found = [kind.__name__ for kind in kinds] or ["none"]
-            else:
-                found = [getattr(self.data, key.removeprefix("data."))]
+            kinds = [kind.__name__ for kind in type(rule).__mro__]
+            found = kinds if key == "exchange.rule" else [getattr(self.data, key.removeprefix("data."))]
             if not set(found) & set(wanted):
                 raise ConfigError(
                     f"client {name!r}: {type(client).__name__} expected {key}: {' or '.join(wanted)}, found {found[0]}"
                     f"; set {key}: {wanted[0]}, or another model.client"
                 )
 
-    def _check_class(self, name: str, client: FederatedClient) -> None:
-        rule = self.exchange.rule if self.exchange is not None and self.exchange.on else None
-        wanted = rule.facts.requires if rule is not None else ""
-        if wanted and wanted not in (kind.__name__ for kind in type(client).__mro__):
+        kind = rule.facts.requires if self.exchange.on else ""
+        if kind and kind not in (own.__name__ for own in type(client).__mro__):
             raise ConfigError(
-                f"client {name!r}: exchange.rule: {type(rule).__name__} expected model.client: {wanted}, found "
+                f"client {name!r}: exchange.rule: {type(rule).__name__} expected model.client: {kind}, found "
                 f"{type(client).__name__}; set model.client, or another exchange.rule"
             )
 
@@ -267,11 +256,11 @@ class Federation(Mapping[str, FederatedClient]):
                 mine, configs = parse_optimizers(client.configure_optimizers())
             for position, config in enumerate(configs):
                 config.name = config.name or f"{name}/train/lr" + (f"-{position}" if position else "")
-            if fuse:
-                for optimizer in mine:
+            for optimizer in mine:
+                optimizer.register_step_post_hook(lambda *_, name=name: self._stepped.add(name))
+                if fuse:
                     fuse_optimizer(optimizer)
             client._optimizers, client._scheduler_configs = mine, configs
-            self.idle.observe_optimizers(name, client)
             optimizers += mine
             schedulers += [{"scheduler": own.scheduler, "interval": own.interval, "name": own.name} for own in configs]
         return optimizers, schedulers
@@ -344,7 +333,7 @@ class Federation(Mapping[str, FederatedClient]):
         for name, client in self.active.items():
             own = batch[name]
             if own is not None:
-                self.idle.observe_batch(name, client)
+                self._trained.add(name)
             updated = own is not None and self._updates(name, moment)
             client.steps_taken += updated and not client.skipped
             for config in () if self.tuning else client._scheduler_configs:
@@ -373,17 +362,21 @@ class Federation(Mapping[str, FederatedClient]):
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Return what was recorded during the epoch."""
-        self.idle.warn(epoch)
         values = {"epoch": float(epoch), **{key: float(value) for key, value in self._recorded.items()}}
         losses: dict[str, float] = {}
+        idle: dict[str, list[str]] = {}
         for name, client in self.clients.items():
             means = client.pop_logged()
             losses |= {name: means["loss"]} if "loss" in means else {}
+            if problem := self._idle(name, client, "loss" in means):
+                idle.setdefault(problem, []).append(name)
             if not math.isfinite(means.get("loss", 0.0)) and name not in self._diverged:
                 self._diverged.add(name)
                 _log.warning("client %r: its training loss is not finite since epoch %d", name, epoch + 1)
             values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
             values |= {f"{name}/train/lr": optimizer.param_groups[0]["lr"] for optimizer in client._optimizers[:1]}
+        for problem, names in idle.items():
+            _log.warning("client %s: in epoch %d %s", shorten(names, 3), epoch + 1, problem)
         told = self.group.gather(f"the end of epoch {epoch + 1}", values)
         values = {
             **{key: value for own in told for key, value in own.items()},
@@ -395,22 +388,37 @@ class Federation(Mapping[str, FederatedClient]):
         self._recorded = {}
         return self._remember(values)
 
+    def _idle(self, name: str, client: FederatedClient, has_loss: bool) -> str:
+        """Return why a client has learnt nothing in the first epoch that it was trained in; empty if it has."""
+        if name in self._judged or name not in self._trained:
+            return ""
+        self._judged.add(name)
+        if not client.takes_steps or not any(True for _ in client.parameters()):
+            return ""
+        kind = type(client).__name__
+        if not has_loss:
+            return f"{kind}.training_step returned None in every step; return the loss (detached, if it descends)"
+        if name in self._stepped or client.stacked:
+            return ""
+        return (
+            f"{kind} took no optimizer step; return optimizers from configure_optimizers and, where "
+            "automatic_optimization is False, call self.descend(loss, optimizers, ...) in training_step"
+        )
+
     def _remember(self, values: dict[str, float]) -> dict[str, float]:
         self.history.append({"step": float(self.step), **values})
         return values
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send facts about the clients here, and return those about all clients. A client without a fact sends None."""
-        if self.exchange is None:
-            return own
-        return self.exchange.transport.share(topic, {name: own.get(name) for name in self.clients})
+        return self.group.share(topic, {name: own.get(name) for name in self.clients})
 
     # ------------------------------------------------------------------ scores
 
     def finish_scoring(self, split: Split) -> dict[str, float]:
         """Score what was added since ``evaluations.begin`` and has been executed. Return the values to log."""
         own = self.evaluations.scoring[split].results(self.step, self.share)
-        if self.exchange is not None and self.exchange.attackers.told:
+        if self.exchange.attackers.told:
             own = replace(own, planted=tuple(self.exchange.attackers.told))
         self.results[split] = own.joined(self.group.gather(f"scores of {split}", own.of_clients()))
         return self._remember(self.results[split].scalars())

@@ -15,7 +15,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch.utils.tensorboard import SummaryWriter
 
-from fedlit.errors import ConfigError, RunError, told_as
+from fedlit.errors import RunError, expect, told_as
 from fedlit.train.whole import spared
 
 FEDERATION = "federation"
@@ -47,8 +47,7 @@ class BoardSettings:
 
     def __post_init__(self) -> None:
         for name in ("clients", "pictures"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"board.{name}: expected at least 0, found {getattr(self, name)}")
+            expect(getattr(self, name) >= 0, f"board.{name}", "at least 0", getattr(self, name))
 
 
 class FederatedTensorBoardLogger(TensorBoardLogger):

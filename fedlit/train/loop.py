@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
@@ -17,19 +18,18 @@ from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine.base import Engine, EngineName
-from fedlit.engine.kernels import ROWS_WORTH_COMPILING, Kernels, use_kernels
-from fedlit.engine.make import make_engine
-from fedlit.engine.stacked import StackedEngine
-from fedlit.errors import ConfigError
+from fedlit.engine.stacked import StackedEngine, make_engine
+from fedlit.errors import ConfigError, expect
 from fedlit.exchange.exchange import Exchange
+from fedlit.nn.native import ROWS_WORTH_COMPILING, Kernels, use_kernels
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.train.federation import Federation, Moment, Training
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest, check_optimizers, check_state, check_tensors, optimizers_of
+from fedlit.train.personal import Then, then_of
 from fedlit.train.results import Results
 from fedlit.train.start import Begun, Start
-from fedlit.train.tuning import Then, then_of
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class FederatedLoop(LightningModule):
         keep: the score on its own validation rows (``loss``, ``auroc``, …) by which each client keeps its best epoch;
             None for the last epoch. It is ``loss`` where there is an average or fine-tuning.
         then: what follows the federation: ``fine_tune``, or with settings ``{fine_tune: {epochs: 25, lr: 0.001}}``
-            (see :class:`fedlit.train.tuning.FineTune`).
+            (see :class:`fedlit.train.personal.FineTune`).
 
     Raises:
         ConfigError: values out of range.
@@ -91,8 +91,7 @@ class FederatedLoop(LightningModule):
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
         self.arguments: dict[str, Any] = arguments
-        if threads is not None and threads < 1:
-            raise ConfigError(f"model.threads: expected at least 1, found {threads}")
+        expect(threads is None or threads >= 1, "model.threads", "at least 1", threads)
         self.automatic_optimization = False
         training = Training(
             client, optimizer, scheduler, scheduler_interval, gradient_clip_val, accumulate, seed, overrides or {},
@@ -127,7 +126,7 @@ class FederatedLoop(LightningModule):
         # a run that is scored has learnt already, and what it started from may be gone
         begun = Begun(self.start) if self.start is not None and not (federation or data.learnt) else None
         if begun is not None:
-            data.use_encoders(begun.encoders, begun.agreement)
+            data.use_encoders(begun.header["fedlit"]["encoders"], begun.header["fedlit"]["agreement"])
         federation.build(data)
         if begun is not None:
             begun.apply(federation)
@@ -160,8 +159,7 @@ class FederatedLoop(LightningModule):
 
     def configure_model(self) -> None:
         """Build the clients, whose sizes are known now, before optimizers and checkpoints need them."""
-        if self.trainer.world_size != 1:
-            raise ConfigError(f"expected one device, found {self.trainer.world_size}; set trainer.devices to 1")
+        expect(self.trainer.world_size == 1, "trainer.devices", "one device", self.trainer.world_size, "set it to 1")
         federation = self.federation
         if not federation:
             self._adopt()
@@ -178,17 +176,15 @@ class FederatedLoop(LightningModule):
         self.federation.forward_hook("setup", str(self.trainer.state.fn.value if self.trainer.state.fn else ""))
 
     def _adopt(self) -> None:
-        """Take the data and the exchange of the Trainer if none have been set before."""
+        """Take the data and the exchange of the Trainer."""
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, FederatedData):
             raise ConfigError(
                 f"expected trainer.fit(loop, datamodule=FederatedData(...)), found {type(data).__name__} as data module"
             )
-        if self.federation.exchange is None:
-            exchanges = [
-                callback for callback in getattr(self.trainer, "callbacks", ()) if isinstance(callback, Exchange)
-            ]
-            self.federation.exchange = exchanges[0] if exchanges else None
+        callbacks = getattr(self.trainer, "callbacks", ())
+        exchanges = (callback for callback in callbacks if isinstance(callback, Exchange))
+        self.federation.exchange = next(exchanges, self.federation.exchange)
         self.build(data)
 
     def configure_optimizers(self) -> Any:
@@ -338,7 +334,7 @@ class FederatedLoop(LightningModule):
             "records": personal.records,
             "agreement": self.federation.data.agreement_state(),
             "optimizers": optimizers_of(self.federation),
-            **self.manifest.to_dict(),
+            **asdict(self.manifest),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -382,28 +378,11 @@ class FederatedLoop(LightningModule):
             )
         federation.personal.start(federation, epochs)
         if federation.personal.wanted and federation.personal.ended < self.trainer.current_epoch:
-            self._catch_up(federation)
+            raise ConfigError(
+                "--ckpt_path: expected a checkpoint of the end of an epoch (last.ckpt), for model.average, keep and "
+                "then need each epoch's scores, found one that was written before its validation; take another one"
+            )
         self.federation.forward_hook("on_train_start")
-
-    @torch.no_grad()
-    def _catch_up(self, federation: Federation) -> None:
-        """Evaluate the epoch of a checkpoint that was written between the epoch's last step and its validation, as
-        Lightning's own ``ModelCheckpoint(every_n_train_steps=…)`` may do. Lightning does not repeat that validation.
-        """
-        epochs, training = self.trainer.current_epoch, {module: module.training for module in self.modules()}
-        self.eval()
-        if epochs % (self.trainer.check_val_every_n_epoch or 1) == 0:
-            federation.personal.show(federation)
-            federation.evaluations.begin("validation")
-            for place, loader in enumerate(federation.data.val_dataloader()):
-                for batch in loader:
-                    federation.evaluations.add("validation", batch, place)
-            self.engine.evaluate(federation.evaluations.take())
-            results = federation.evaluations.scoring["validation"].results(federation.step, federation.share)
-            federation.personal.judge(federation, results, epochs)
-        federation.personal.end_epoch(federation, epochs, last=False)
-        for module, was in training.items():
-            module.training = was
 
     def on_train_end(self) -> None:
         """Forward the hook to the clients."""

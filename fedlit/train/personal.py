@@ -11,22 +11,73 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedlit.client.hooks import hook_of
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.exchange.members import Members
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import named_tensors
 from fedlit.tasks.base import LOSS, Score
-from fedlit.train.tuning import FineTune, check_share
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
     from fedlit.train.results import Results
+
+
+@dataclass
+class FineTune:
+    """Each client trains all its tensors further on its own rows, from the best of its epochs; nothing is exchanged.
+
+    Attributes:
+        epochs: the largest number of epochs; they follow the ``trainer.max_epochs`` epochs of the federation.
+        patience: the number of scored epochs without an improvement on its validation rows after which a client stops.
+        lr: the learning rate; that of ``model.optimizer`` if None. Schedules do not change it.
+        average: the share of the average over epochs that is kept in each epoch (see ``model.average``).
+
+    Raises:
+        ConfigError: a value is out of range.
+
+    Example:
+        >>> FineTune(epochs=10, lr=0.001).patience
+        5
+    """
+
+    epochs: int = 25
+    patience: int = 5
+    lr: float | None = None
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "patience"):
+            expect(getattr(self, name) >= 1, f"model.then.fine_tune.{name}", "at least 1", getattr(self, name))
+        expect(self.lr is None or self.lr > 0, "model.then.fine_tune.lr", "a number above 0", self.lr)
+        check_share("model.then.fine_tune.average", self.average)
+
+
+@dataclass
+class Then:
+    """The fine-tuning that follows the federation.
+
+    Attributes:
+        fine_tune: how clients are fine-tuned; not at all if None.
+    """
+
+    fine_tune: FineTune | None = None
+
+
+def then_of(then: Then | Literal["fine_tune"] | None) -> FineTune | None:
+    """Return the fine-tuning that a configuration asks for; None if it asks for none."""
+    return FineTune() if then == "fine_tune" else then.fine_tune if isinstance(then, Then) else None
+
+
+def check_share(key: str, value: float) -> None:
+    """Refuse a value that is not a share in [0, 1)."""
+    expect(0 <= value < 1, key, "a share in [0, 1)", value, "0 for no average")
+
 
 _log = logging.getLogger(__name__)
 

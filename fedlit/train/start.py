@@ -63,26 +63,13 @@ class Begun:
         self.start, self.header = start, read_checkpoint(Path(start.checkpoint), resumable=False)
         self.saved = Manifest.read(self.header)
 
-    @property
-    def encoders(self) -> dict[str, dict[str, Any]]:
-        """Maps each client of the run to the state of its encoder."""
-        found: dict[str, dict[str, Any]] = self.header["fedlit"]["encoders"]
-        return found
-
-    @property
-    def agreement(self) -> dict[str, Any]:
-        """The agreement of the run's clients."""
-        found: dict[str, Any] = self.header["fedlit"]["agreement"]
-        return found
-
     def apply(self, federation: Federation) -> None:
         """Let clients start from the run. The federation then has notes about this, and knows which tensors are frozen.
 
         Raises:
             ConfigError: tensors have other shapes, a client of the run has other rows, or there is nothing to take.
         """
-        if federation.exchange is not None:
-            federation.exchange.started = True
+        federation.exchange.started = True
         notes = []
         for name, client in federation.clients.items():
             if name in self.saved.data:
@@ -110,11 +97,10 @@ class Begun:
 
     def _join(self, federation: Federation, client: FederatedClient) -> list[str]:
         start, exchange, name = self.start, federation.exchange, client.spec.name
-        patterns = start.core if start.core is not None else (exchange.federated if exchange is not None else [])
-        buffers = start.buffers if start.core is not None or exchange is None else exchange.buffers
-        by_name = exchange.by_name if exchange is not None else []
-        names = list(offer(client, patterns, buffers, by_name)["tensors"])
-        taken, differ = core_of(self._saved(federation, by_name), self.saved.data, names)
+        patterns = start.core if start.core is not None else exchange.federated
+        buffers = start.buffers if start.core is not None else exchange.buffers
+        names = list(offer(client, patterns, buffers, exchange.by_name)["tensors"])
+        taken, differ = core_of(self._saved(federation, exchange.by_name), self.saved.data, names)
         if not taken:
             raise ConfigError(
                 f"client {name!r}: expected tensors that the run's clients share ({', '.join(patterns) or 'nothing'}), "

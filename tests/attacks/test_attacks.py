@@ -11,9 +11,8 @@ import torch
 from federations import Made, make_run
 
 from fedlit.attacks import KINDS, Attack
-from fedlit.attacks.attack import drawn
+from fedlit.attacks.attack import drawn, poison
 from fedlit.attacks.kinds import Moment
-from fedlit.attacks.rows import poison
 from fedlit.data.sources import Bundled
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Round, Rule

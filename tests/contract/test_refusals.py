@@ -22,7 +22,7 @@ from fedlit.spec import ClientSpec
 from fedlit.tasks import Counts, Regression
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.manifest import read_checkpoint
-from fedlit.train.tuning import FineTune
+from fedlit.train.personal import FineTune
 
 
 class Headless(Network):
@@ -72,7 +72,7 @@ SETTINGS: list[tuple[Any, str]] = [
     (partial(m.FedProx, spec(), MLP, mu=-1), "mu"),
     (partial(m.MOON, spec(), MLP, temperature=0), "temperature"),
     (partial(m.PerFedAvg, spec(), MLP, alpha=0), "alpha"),
-    *((partial(m.PFedMe, spec(), MLP, **own), "eta") for own in ({"strength": 0}, {"inner_steps": 0}, {"eta": 2.0})),
+    *((partial(m.PFedMe, spec(), MLP, **own), *own) for own in ({"strength": 0}, {"inner_steps": 0}, {"eta": 2.0})),
     *((partial(m.Alternating, spec(), MLP, own), "private_first") for own in ("step", {"steps": 0}, {"rounds": 1})),
     (partial(m.CHFL, spec(common=None)), "data.common"),
     (partial(m.CHFL, spec(common={}), unique="none"), "common column"),

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine.base import PlainEngine
-from fedlit.engine.make import make_engine
-from fedlit.engine.stacked import StackedEngine
-from fedlit.engine.threads import ThreadedEngine
+from fedlit.engine.base import PlainEngine, ThreadedEngine
+from fedlit.engine.stacked import StackedEngine, make_engine
 
 
 class Watched(FederatedClient):

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from fedlit import APFL, MLP, FedProx, GlobalLayers, IFedAvg, Network
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine.alike import stack_key
 from fedlit.engine.stack import Stack
+from fedlit.engine.stacked import stack_key
 from fedlit.spec import ClientSpec
 
 

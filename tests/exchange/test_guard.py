@@ -12,9 +12,9 @@ from federations import Faulty, different, trained, weights
 
 from fedlit import IFCA, FedAvgM, Mean
 from fedlit.client import FederatedClient
-from fedlit.exchange.far import find_far, norms_of
-from fedlit.exchange.outcome import least
+from fedlit.exchange.guard import find_far, norms_of
 from fedlit.exchange.rule import Update
+from fedlit.exchange.server import least
 
 
 def found(

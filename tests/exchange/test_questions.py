@@ -10,9 +10,8 @@ from torch import nn
 
 from fedlit import CNN, MLP, GlobalLayers
 from fedlit.errors import ConfigError
-from fedlit.exchange.function import function_of
-from fedlit.exchange.outcome import Asked
-from fedlit.exchange.questions import Answerer, InputRange, Losses
+from fedlit.exchange.questions import Answerer, InputRange, Losses, function_of
+from fedlit.exchange.server import Asked
 
 
 def test_what_a_client_is_asked_is_what_it_has(tmp_path: Path) -> None:

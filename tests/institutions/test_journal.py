@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.outcome import BEGIN
+from fedlit.exchange.server import BEGIN
 from fedlit.institutions.consent import Consent, Terms, accepted, keep
 from fedlit.institutions.journal import Journal
 from fedlit.store import Store

@@ -19,9 +19,9 @@ from fedlit import APFL, MLP, MOON, Ditto, FedProx, IFedAvg, PerFedAvg
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.methods import per_fedavg
-from fedlit.methods.anchored import by_name
+from fedlit.methods.bases import by_name
 from fedlit.spec import ClientSpec
-from fedlit.train.tuning import FineTune, Then
+from fedlit.train.personal import FineTune, Then
 
 
 def build(classes: tuple[int, ...] = (0, 1, 2), **options: object) -> IFedAvg:

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedlit import MLP, Alternating, FedBABU, GlobalLayers
 from fedlit.client.client import FederatedClient
-from fedlit.train.tuning import FineTune, Then
+from fedlit.train.personal import FineTune, Then
 
 
 class Watched(FederatedClient):

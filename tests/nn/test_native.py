@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedlit import GlobalLayers
-from fedlit.engine.kernels import use_kernels
-from fedlit.engine.stacked_ops import Stacked
+from fedlit.engine.stack import Stacked
 from fedlit.nn.blocks import NormMode, SelfAttention
 from fedlit.nn.global_layers import Encoder
+from fedlit.nn.native import use_kernels
 from fedlit.nn.native.build import load
-from fedlit.nn.native.norm import SOURCE
+from fedlit.nn.native.stacked import NORM
 
 LOGGER = "fedlit.nn.native.build"
 
@@ -243,8 +243,8 @@ def test_without_a_compiler_torch_operations_are_used_and_it_is_said_once(
 COMPILES = """
 import os, sys
 from fedlit.nn.native.build import load
-from fedlit.nn.native.norm import SOURCE
-children = [os.fork() or os._exit(load(SOURCE, ()) is None) for _ in range(2)]
+from fedlit.nn.native.stacked import NORM
+children = [os.fork() or os._exit(load(NORM, ()) is None) for _ in range(2)]
 sys.exit(any(os.waitpid(child, 0)[1] for child in children))
 """
 
@@ -252,7 +252,7 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in children))
 def test_two_processes_may_compile_at_once(fresh: Path) -> None:
     """All that they share is the folder."""
     done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True, check=False)
-    if load(SOURCE, ()) is None:
+    if load(NORM, ()) is None:
         pytest.skip("there is no compiler: the kernel is not tested here")
     assert done.returncode == 0 and [path.suffix for path in fresh.iterdir()] == [".so"], done.stderr
 

@@ -19,7 +19,7 @@ from fedlit.client.build import build_client
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
-from fedlit.nn.dropout import ByteDropout
+from fedlit.nn.tabm import ByteDropout
 from fedlit.seeding import initialise
 from fedlit.spec import ClientSpec
 from fedlit.tasks import SequenceLabelling

@@ -24,13 +24,12 @@ from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.privacy.client_level import epsilon, noised
 from fedlit.privacy.coordinator import SUM, Gathering
-from fedlit.privacy.keys import fingerprint, registered_key
-from fedlit.privacy.layout import layout_of
-from fedlit.privacy.masking import Pairs
+from fedlit.privacy.keys import fingerprint_of, registered_key
+from fedlit.privacy.masking import Pairs, layout_of
 from fedlit.privacy.memory import Memory, Received
-from fedlit.privacy.refusals import refuse
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.privacy.site import Shield
+from fedlit.privacy.terms import refuse
 from fedlit.sharing import Sharing
 
 ID = "0123456789abcdef" * 2
@@ -252,7 +251,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     # keys
     (partial(Pairs, "ash", X25519PrivateKey.generate(), PUBLICS, "made"), "its own key"),
     (partial(Pairs("ash", KEYS["ash"], {**PUBLICS, "birch": bytes(32)}, "made").key, "birch"), "site 'birch'"),
-    (partial(fingerprint, "nothing"), "public key"),
+    (partial(fingerprint_of, "nothing"), "public key"),
 ]  # fmt: skip
 
 

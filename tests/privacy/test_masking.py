@@ -18,9 +18,8 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rule import by_owners
-from fedlit.privacy.keys import Pairs, accepted, advert, derived, fingerprint, mask_key, registered_key
-from fedlit.privacy.layout import GROUP, Layout
-from fedlit.privacy.masking import Masker, decoded, encoded, largest, stream, sum_of, tolerance
+from fedlit.privacy.keys import Pairs, accepted, advert, derived, fingerprint_of, mask_key, registered_key
+from fedlit.privacy.masking import GROUP, Layout, Masker, decoded, encoded, largest, stream, sum_of, tolerance
 from fedlit.sharing import form_of
 
 SITES = ("ash", "birch", "cedar", "dune")
@@ -173,7 +172,7 @@ def test_whole_numbers_are_summed_exactly(values: list[int]) -> None:
 
 REGISTERED = {site: ec.generate_private_key(ec.SECP384R1()) for site in SITES}
 ADVERTS = {site: advert(site, "made", KEYS[site], REGISTERED[site]) for site in SITES}
-PEERS = {site: fingerprint(ADVERTS[site]["key"]) for site in SITES}
+PEERS = {site: fingerprint_of(ADVERTS[site]["key"]) for site in SITES}
 
 
 def test_keys_that_are_signed_are_accepted() -> None:
@@ -223,4 +222,4 @@ def test_registered_keys_are_read_and_their_fingerprint_is_that_of_ssh_keygen(tm
         said = subprocess.run(["ssh-keygen", "-lf", tmp_path / "site.pub"], capture_output=True, text=True, check=True)
     except FileNotFoundError:
         pytest.skip("ssh-keygen is not installed")
-    assert fingerprint(ADVERTS["ash"]["key"]) in said.stdout
+    assert fingerprint_of(ADVERTS["ash"]["key"]) in said.stdout

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedlit import MLP, TabM
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine.alike import stack_key
+from fedlit.engine.stacked import stack_key
 from fedlit.spec import ClientSpec
 from fedlit.study.frames import Frames
 from fedlit.tasks import (

@@ -1,6 +1,6 @@
 """What a checkpoint is of, what can be in it, and what is refused."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def test_a_checkpoint_of_another_run_is_refused(change: dict[str, Any], resume: 
 
 
 def test_a_manifest_is_read_back_and_what_may_change() -> None:
-    written = {**MANIFEST.to_dict(), "clients": {}}
+    written = {**asdict(MANIFEST), "clients": {}}
     assert Manifest.read({"fedlit": written}) == MANIFEST
     MANIFEST.refuse(MANIFEST, resume=True)
     # the engine is the checkpoint's; a configuration matters only where it is trained further, and where there is one

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlit.exchange.function import FederatedFunction
-from fedlit.exchange.questions import Blueprint, InputRange
+from fedlit.exchange.questions import Blueprint, FederatedFunction, InputRange
 from fedlit.exchange.rule import Facts, Need, Round, demand
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.names import Clustering, Clusters, sort_clusters

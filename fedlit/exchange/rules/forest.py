@@ -42,8 +42,6 @@ class GrowForest(Rule):
         trees: the number of trees grown in each exchange.
         thresholds: the number drawn for each column of a node; the first that leaves rows on both sides is used.
         minimum: the smallest number of a client's rows (of a class, if there are classes) that is sent; 1 sends all.
-        exact: whether clients send the smallest and the largest value of each column in every node, between which
-            thresholds are drawn, as in scikit-learn: twice as many messages, and single values are sent.
         max_features: the share of the columns that a node tries.
         summed: whether clients send counts for every open node and class, even if they have no rows there, so that the
             rule needs only the sum of their answers (masked sums). The trees are the same; single counts then need not
@@ -64,7 +62,6 @@ class GrowForest(Rule):
         trees: int = 25,
         thresholds: int = 2,
         minimum: int = 5,
-        exact: bool = False,
         max_features: float = 1.0,
         summed: bool = False,
     ) -> None:
@@ -72,32 +69,25 @@ class GrowForest(Rule):
         demand(1 <= thresholds <= drawn.LARGEST, "GrowForest: thresholds", f"1 to {drawn.LARGEST}", thresholds)
         demand(minimum >= 1, "GrowForest: minimum", "at least 1 row (1 tells every count)", minimum)
         demand(0 < max_features <= 1, "GrowForest: max_features", "a share of the columns in (0, 1]", max_features)
-        mend = "least and largest values cannot be added"
-        demand(not (exact and summed), "GrowForest: summed", "false with exact", summed, mend)
-        self.trees, self.thresholds, self.minimum, self.exact = trees, thresholds, minimum, exact
+        self.trees, self.thresholds, self.minimum = trees, thresholds, minimum
         self.max_features, self.summed = max_features, summed
         self.needs = frozenset({"answers"} if summed else {"answers", "states"})
         # what begins says the limits, and all else counts on them
         limits = {"trees": trees, "minimum": minimum, "summed": summed}
-        kinds = {"start": True, "counts": True, "totals": summed, "ranges": exact}
+        added = {"forest/counts", "forest/totals"} if summed else {"forest/counts"}
         self.facts = Facts(
             by_questions=True,
-            questions={f"forest/{kind}": limits if kind == "start" else {} for kind, asked in kinds.items() if asked},
-            adds_answers=frozenset({"forest/totals", "forest/counts"} if summed else ()),  # ranges are each client's
+            questions={"forest/start": limits, **{topic: {} for topic in sorted(added)}},
+            adds_answers=frozenset(added if summed else ()),
         )
-        self.asks = self._words()
-
-    def _words(self) -> str:
-        few = f"no number of rows from 1 to {self.minimum - 1} is sent"
-        said = {
-            f"sums over its rows in the nodes of {self.trees} growing trees, level by level (some 30 to 50 questions): "
+        sums = "of all nodes and classes, so that sums over clients do; "
+        few = f"no number of rows from 1 to {minimum - 1} is sent"
+        self.asks = (
+            f"sums over its rows in the nodes of {trees} growing trees, level by level (some 30 to 50 questions): "
             "how many, of each class, are not above a threshold, or their number, sum and sum of squares; and once the "
-            "range of each column, in whole numbers": True,
-            "also the least and the largest value of each column in each node": self.exact,
-            "of all nodes and classes, so that sums over clients do": self.summed,
-            few if self.minimum > 1 else "counts of single rows are sent: minimum is 1": True,
-        }
-        return "; ".join(words for words, true in said.items() if true)
+            f"range of each column, in whole numbers; {sums if summed else ''}"
+            f"{few if minimum > 1 else 'counts of single rows are sent: minimum is 1'}"
+        )
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse federated tensors, which this rule does not use."""
@@ -126,7 +116,7 @@ class GrowForest(Rule):
         self._refuse_others(clients, starts)
         columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
         tried = max(1, int(np.rint(self.max_features * columns)))
-        way = Way(classes, columns, tried, self.thresholds, self.exact, self.summed)
+        way = Way(classes, columns, tried, self.thresholds, summed=self.summed)
         if self.summed:
 
             def ask_all(topic: str, told: Sequence[Mapping[str, NDArray] | None]) -> list[Arrays]:

@@ -1,29 +1,57 @@
-"""What TensorBoard shows in addition to curves over steps: the plan, the configuration, how long epochs take, the best
-score so far, and pictures of the last predictions.
-"""
+"""What is shown while a run trains: a progress bar, and what TensorBoard shows in addition to curves over steps."""
 
 import math
-import time
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 
+from fedlit.client.client import main_score
 from fedlit.data.table import Split
+from fedlit.exchange.exchange import Exchange
 from fedlit.show.heatmap import confusion_figure
 from fedlit.train.logger import boards, log_hyperparams, log_scalars, spared_logger
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 
-TAGS: Mapping[Split, str] = {"train": "train", "validation": "val", "test": "test"}
+
+class Progress(TQDMProgressBar):
+    """A bar for each epoch, with the mean main score of the last validation, the mean training loss and the round. It
+    is silent if standard output is not a terminal.
+
+    Args:
+        refresh_rate: the number of aligned steps between two redraws; values are read from the device only then.
+    """
+
+    BAR_FORMAT = "{desc}{percentage:3.0f}%{postfix} |{bar}| {n_fmt}/{total_fmt} {remaining}"  # cut off on the right
+
+    def __init__(self, refresh_rate: int = 10) -> None:
+        super().__init__(refresh_rate=refresh_rate if sys.stdout.isatty() else 0)
+
+    def init_validation_tqdm(self) -> Tqdm:
+        """Return a disabled bar, because validation is short."""
+        return Tqdm(disable=True)
+
+    def get_metrics(self, trainer: Trainer, pl_module: FederatedLoop) -> dict[str, Any]:  # type: ignore[override]
+        """Return the main score and the loss of the last epoch, and the number of exchanges so far."""
+        main = main_score(pl_module.federation.scores_of).name if pl_module.federation else ""
+        found: dict[str, Any] = {
+            name: f"{float(value):.3f}"
+            for name, key in ((f"val {main}", f"val/{main}"), ("loss", "train/loss"))
+            if (value := trainer.callback_metrics.get(key)) is not None
+        }
+        on = [own for own in getattr(trainer, "callbacks", []) if isinstance(own, Exchange) and own.on]
+        return {**found, **({"round": on[0].rounds} if on else {})}
 
 
 class Board(Callback):
     """Writes scalars and hyperparameters to all loggers, and text and images to the runs of
     :class:`~fedlit.train.logger.FederatedTensorBoardLogger`.
 
-    Scalars: ``val/best/<score>``, the best mean of the main score so far, and ``seconds/train`` and ``seconds/val``,
-    how long an epoch and its validation take (no two runs agree on them, so nothing is computed from them).
+    Scalars: ``val/best/<score>``, the best mean of the main score so far.
 
     Args:
         plan: the plan as Markdown, shown in the federation's run.
@@ -33,7 +61,6 @@ class Board(Callback):
     def __init__(self, plan: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
         self.plan, self.settings = plan, settings
         self._best = math.nan
-        self._epoch_began = self._validation_began = self._validated = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best score so far."""
@@ -52,39 +79,23 @@ class Board(Callback):
         if self.settings:
             log_hyperparams(trainer, self.settings)
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Note the time."""
-        self._epoch_began, self._validated = time.perf_counter(), 0.0
-
-    def on_validation_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Note the time."""
-        self._validation_began = time.perf_counter()
-
     def on_validation_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Write how long validation took, and the best score so far."""
+        """Write the best score so far."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
-        took = time.perf_counter() - self._validation_began
-        self._validated += took
         results, step = pl_module.results["validation"], pl_module.federation.step
         main, mean = results.main, _mean(results)
-        best = {}
         if mean is not None:
             if not main.gain(mean, self._best) <= 0:  # also where there is none to compare with
                 self._best = mean
             best = {f"val/best/{main.name}": self._best}
             self._compare_by(trainer, {f"val/{main.name}": mean, **best}, step)
-        log_scalars(trainer, {"seconds/val": took, **best}, step)
+            log_scalars(trainer, best, step)
 
     def _compare_by(self, trainer: Trainer, values: Mapping[str, float], step: int) -> None:
         for logger in boards(trainer) if self.settings else ():
             with spared_logger(logger):
                 logger.log_outcome(values, step)
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Write how long the epoch took, without its validation."""
-        took = time.perf_counter() - self._epoch_began - self._validated
-        log_scalars(trainer, {"seconds/train": took}, pl_module.federation.step)
 
     def on_fit_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Draw pictures of the last validation."""
@@ -99,7 +110,7 @@ class Board(Callback):
         self._draw(trainer, pl_module, "test")
 
     def _draw(self, trainer: Trainer, loop: FederatedLoop, split: Split) -> None:
-        tag, federation = TAGS[split], loop.federation
+        tag, federation = "val" if split == "validation" else split, loop.federation
         scoring, step, loggers = federation.evaluations.scoring[split], federation.step, boards(trainer)
         sites = list(dict.fromkeys([*scoring.sites, *(federation.scores_of if federation.group.size > 1 else ())]))
         most = max((logger.shown.pictures for logger in loggers), default=0)

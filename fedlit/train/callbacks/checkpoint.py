@@ -13,13 +13,13 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
 from fedlit.client.client import main_score
-from fedlit.errors import ConfigError, RunError, did_you_mean
+from fedlit.errors import ConfigError, RunError, did_you_mean, expect
 from fedlit.exchange.transport import Transport
 from fedlit.files import advice, reason, write_archive
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import LOSS, Score, by_name
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.parts import load, save
+from fedlit.train.manifest import load, save
 from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS
 
 _log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             ) from error
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """See :func:`fedlit.train.parts.load`."""
+        """See :func:`fedlit.train.manifest.load`."""
         return load(Path(path), None if self.clients is None else self.clients())
 
     def remove_checkpoint(self, path: Any) -> None:
@@ -123,11 +123,9 @@ class Checkpoints:
     best_weights_only: bool = True
 
     def __post_init__(self) -> None:
-        if self.every < 1 or self.best < 0 or self.seconds < 0:
-            raise ConfigError(
-                "checkpoint: expected every of at least 1, best and seconds of at least 0, found "
-                f"{self.every}, {self.best} and {self.seconds}"
-            )
+        for name, least in (("every", 1), ("best", 0), ("seconds", 0)):
+            found = getattr(self, name)
+            expect(found >= least, f"checkpoint.{name}", f"at least {least}", found)
 
     def watched(self, scores_of: ScoresOf, others: bool = False) -> tuple[str, Literal["min", "max"]]:
         """Return the score that decides which checkpoints are best, and whether a small or a large one is good; see

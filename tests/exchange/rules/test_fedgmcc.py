@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlit import FedGMCC, Round, Update
-from fedlit.exchange.function import FederatedFunction
+from fedlit.exchange.questions import FederatedFunction
 from fedlit.exchange.rules import fedgmcc
 from fedlit.exchange.rules.fedgmcc import Curves
 from fedlit.sharing import State

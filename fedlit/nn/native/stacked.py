@@ -1,0 +1,179 @@
+"""Layers of a stack of networks: linear ones and batch normalisation (``linear.cpp``, ``norm.cpp``), and dropout."""
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from fedlit.nn.native.build import load, pointer, stack_first
+
+LINEAR, NORM = (Path(__file__).with_name(name) for name in ("linear.cpp", "norm.cpp"))
+FEW_ROWS = 32
+
+
+class StackedLinear(Function):
+    """x Wᵀ + b, where x is (stack, n, inputs), W is (stack, outputs, inputs) and b is (stack, outputs) or None.
+
+    Under ``vmap`` it takes the place of ``torch.nn.functional.linear``, whose weight gradient comes out transposed
+    there and is copied when it is accumulated: a quarter of a small network's step.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, compiled: bool) -> Tensor:
+        """Return the batched product, by the compiled kernel if ``compiled`` is set and the batches have few rows."""
+        library = _library(x, compiled)
+        if library is None:
+            return x @ weight.mT if bias is None else torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
+        x = x.contiguous()
+        out = x.new_empty(*x.shape[:-1], weight.shape[-2])
+        library.linear_forward(
+            *x.shape[:2], *weight.shape[:0:-1], pointer(x), pointer(weight), pointer(bias), pointer(out)
+        )
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep what backward needs."""
+        x, weight, bias, ctx.compiled = inputs
+        ctx.save_for_backward(x, weight)
+        ctx.bias = bias is not None
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x, weight and bias, each in the layout of its tensor."""
+        x, weight = ctx.saved_tensors
+        gradient = gradients[0]
+        library = _library(x, ctx.compiled)
+        if library is None:
+            dx = gradient @ weight if ctx.needs_input_grad[0] else None
+            return dx, gradient.mT @ x, gradient.sum(-2) if ctx.bias else None, None
+        x, gradient = x.contiguous(), gradient.contiguous()
+        dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        dweight, dbias = torch.empty_like(weight), weight.new_empty(weight.shape[:-1]) if ctx.bias else None
+        library.linear_backward(
+            *x.shape[:2], *weight.shape[:0:-1], *map(pointer, (x, weight, gradient, dx, dweight, dbias))
+        )
+        return dx, dweight, dbias, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, compiled: bool
+    ) -> tuple[Tensor, int]:
+        """Apply the layer to a stack. Further dimensions count as rows; tensors that are not stacked are repeated."""
+        x, weight, bias = (
+            stack_first(info.batch_size, *pair) for pair in zip((x, weight, bias), in_dims[:3], strict=True)
+        )
+        out = StackedLinear.apply(x.reshape(len(x), -1, x.shape[-1]), weight, bias, compiled)
+        return out.reshape(*x.shape[:-1], out.shape[-1]), 0
+
+
+def _library(x: Tensor, compiled: bool) -> ctypes.CDLL | None:
+    fits = compiled and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-2] <= FEW_ROWS
+    return load(LINEAR, ()) if fits else None
+
+
+class StackedNorm(Function):
+    """Replaces ``torch.nn.functional.batch_norm`` of (n, channels) float32 under ``vmap``.
+
+    Tensors are (stack, n, channels) and (stack, channels). Returns the output, and mean and 1 / standard deviation for
+    backward.
+    """
+
+    @staticmethod
+    def fits(x: Tensor, *others: Tensor | None) -> bool:
+        """Return whether the kernel can be used for these arguments."""
+        usual = x.dim() == 2 and x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[0] > 1
+        return usual and all(value is not None for value in others) and load(NORM, ()) is not None
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        running_mean: Tensor,
+        running_var: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        training: bool,
+        momentum: float,
+        eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Normalise, and update the running statistics in place."""
+        library = load(NORM, ())
+        assert library is not None
+        out, mean, rstd = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+        library.norm_forward(
+            *x.shape,
+            int(training),
+            ctypes.c_float(momentum),
+            ctypes.c_float(eps),
+            *map(pointer, (x, weight, bias, running_mean, running_var, mean, rstd, out)),
+        )
+        return out, mean, rstd
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Keep what backward needs."""
+        x, _, _, weight, _, ctx.training, _, _ = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(x, weight, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x, weight and bias."""
+        x, weight, mean, rstd = ctx.saved_tensors
+        library = load(NORM, ())
+        assert library is not None
+        dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+        gradient = gradients[0].contiguous()
+        library.norm_backward(
+            *x.shape, int(ctx.training), *map(pointer, (x, weight, mean, rstd, gradient, dx, dweight, dbias))
+        )
+        return dx, None, None, dweight, dbias, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
+        """Apply the normalisation with the stack as the first dimension. Running statistics must be stacked already,
+        because they are changed.
+        """
+        stacked = [stack_first(info.batch_size, *pair) for pair in zip(arguments, in_dims, strict=True)]
+        return StackedNorm.apply(*stacked), (0, 0, 0)
+
+
+class Masked(Function):
+    """A function whose first output is its first input times a mask, and whose second output is the mask."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keep what backward needs."""
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of x."""
+        (kept,) = ctx.saved_tensors
+        return gradients[0] * kept, None, None
+
+
+class StackedDropout(Masked):
+    """Replaces ``torch.nn.functional.dropout`` under ``vmap``, with one generator for each client of the stack.
+
+    The numbers are those that PyTorch draws for one client after :func:`fedlit.seeding.isolated_rng` (on the CPU).
+    """
+
+    @staticmethod
+    def forward(x: Tensor, p: float, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
+        """Return what remains of (stack, …), and the factor by which each number was multiplied."""
+        kept = torch.empty_like(x, memory_format=torch.contiguous_format)
+        for own, generator in zip(kept, generators, strict=True):
+            own.bernoulli_(1 - p, generator=generator)
+        kept.div_(1 - p)
+        return x * kept, kept
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any) -> tuple[Any, Any]:
+        """Apply dropout with the stack as the first dimension."""
+        return StackedDropout.apply(stack_first(info.batch_size, x, in_dims[0]), p, generators), (0, 0)
