@@ -54,8 +54,6 @@ def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
 
 def _logistic(client: EncodedClient, rows: Rows) -> float | None:
     """Return the main score of a logistic regression; None if there are many rows, or only one class to learn."""
-    import torch
-
     x, y = client.train.x.numpy(), client.train.y.numpy()
     known = y >= 0
     if len(x) > _MOST_ROWS or x.shape[1] > _MOST_INPUTS or len(np.unique(y[known])) < 2:
@@ -64,9 +62,7 @@ def _logistic(client: EncodedClient, rows: Rows) -> float | None:
     coded = [place for place, name in enumerate(client.spec.features) if name in client.categorical]
     model = task.go_alone["logistic_regression"].make({"C": 1.0, "categories": "one_hot"}, coded)
     model.fit(x[known], y[known])
-    made = np.zeros((len(rows), len(task.classes)), np.float32)
-    made[:, model.classes_] = model.predict_proba(rows.x.numpy())
-    return float(task.evaluate(torch.from_numpy(made), rows.y)[task.scores[0].name])
+    return float(task.evaluate(task.of_model(model, rows.x.numpy()), rows.y)[task.scores[0].name])
 
 
 def mixed_units(data: FederatedData) -> frozenset[str]:
