@@ -230,9 +230,9 @@ def _check_columns(table: ClientTable, expect: Callable[..., None], where: str) 
     odd = {name: str(dtype) for name, dtype in numbers.dtypes.items() if dtype.kind not in "iuf"}
     expect(not odd, f"{where}: columns", "numbers", odd, "correct the file, or list them as categorical")
     infinite = np.isinf(numbers.to_numpy(np.float64, na_value=np.nan)).sum(axis=0)
-    odd = dict(zip(numbers.columns[infinite > 0], infinite[infinite > 0].tolist(), strict=True))
+    wrong = {name: count for name, count in zip(numbers, infinite.tolist(), strict=True) if count}
     advice = "leave these cells empty, or drop the rows or the columns"
-    expect(not odd, f"{where}: columns", "finite numbers", Told(f"infinite ones: {odd}"), advice)
+    expect(not wrong, f"{where}: columns", "finite numbers", Told(f"infinite ones: {wrong}"), advice)
 
 
 def _check_target(table: ClientTable, expect: Callable[..., None], where: str) -> None:

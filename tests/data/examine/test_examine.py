@@ -108,9 +108,6 @@ LEAKS: dict[str, Callable[[pd.DataFrame, np.random.Generator], Any]] = {
     "in the middle": lambda own, draw: np.where(
         own["outcome"] == 1, draw.uniform(4, 6, len(own)), draw.choice([-1, 1], len(own)) * 50 + 5
     ).round(3),
-    "many codes, each of one class": lambda own, draw: np.where(
-        own["outcome"] == 1, draw.choice(["a", "b", "c"], len(own)), draw.choice(["d", "e", "f"], len(own))
-    ),
     "huge numbers": lambda own, draw: np.where(own["outcome"] == 1, 1e300, -1e300),
 }
 

@@ -2,7 +2,7 @@
 
 import gzip
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -105,20 +105,6 @@ def test_a_damaged_file_of_heart(name: str, text: str, message: str, tmp_path: P
 CATEGORIES = ("soil_type", "climatic_zone", "geologic_zone", "wilderness_area")
 
 
-def area_rows(count: int) -> list[list[str]]:
-    """Rows of Covertype's file: ten measures, both one-hot blocks, the label."""
-    rows = []
-    for n in range(count):
-        fields = [*(str(100 + measure) for measure in range(10)), *["0"] * 44, str(1 + n % 7)]
-        fields[10 + n % 4] = fields[14 + n % 40] = "1"
-        rows.append(fields)
-    return rows
-
-
-def write_areas(folder: Path, rows: Iterable[Iterable[str]]) -> None:
-    (folder / "covtype.data").write_text("\n".join(map(",".join, rows)) + "\n")
-
-
 def test_the_real_rows_of_covertype_stand_with_their_client_in_their_split(
     real_file: Callable[[RemoteFile], Path],
 ) -> None:
@@ -151,10 +137,12 @@ def test_the_real_rows_of_covertype_stand_with_their_client_in_their_split(
     "row", [dict.fromkeys(range(10, 14), "0"), {14: "1", 15: "1"}, {54: "8"}, {10: "x"}, {54: "1,1"}]
 )
 def test_a_damaged_row_of_covertype_is_refused(row: dict[int, str], tmp_path: Path) -> None:
-    rows = area_rows(15_200)
+    rows = [[*["100"] * 10, *["0"] * 44, str(1 + n % 7)] for n in range(15_200)]
+    for n, fields in enumerate(rows):
+        fields[10 + n % 4] = fields[14 + n % 40] = "1"
     for column, value in row.items():
         rows[77][column] = value
-    write_areas(tmp_path, rows)
+    (tmp_path / "covtype.data").write_text("\n".join(map(",".join, rows)) + "\n")
     with pytest.raises(DataError, match=r"covtype\.data"):
         Covertype(root=str(tmp_path)).tables(seed=1)
 

@@ -188,17 +188,6 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
         assert set(note.rpartition("not read: ")[2].split(", ")) == {"loop.csv", "old.csv"} | other
 
 
-def test_a_target_on_another_sheet_is_looked_for_in_vain_with_the_sheets_named(tmp_path: Path) -> None:
-    path = str(tmp_path / "north.xlsx")
-    with pd.ExcelWriter(path) as book:
-        pd.DataFrame({"note": ["about"]}).to_excel(book, sheet_name="About", index=False)
-        NUMBERED.to_excel(book, sheet_name="Rows", index=False)
-    with pytest.raises(DataError, match=r"'Rows'.*sheet"):
-        read(path)
-    (own,) = Tables({"north": {"path": path, "sheet": "Rows"}}, "y").tables(seed=1)
-    assert len(own.target) == 96
-
-
 # ------------------------------------------------------------------ any file
 
 CELLS = st.one_of(
