@@ -227,5 +227,5 @@ def _moved(space: Space, splits: Hand, start: np.ndarray, wanted: float, rng: np
             owner[leave], owner[come] = owner[come], far
         path.append(owner)
         each[far] = space.away(owner, far)
-    far = f"{mean:.4g} where {wanted:.4g} is wanted; take a larger one, or lowest"
-    raise ConfigError(f"partition: deal: emd: expected a distance that {_MOVES * clients} moves reach, found {far}")
+    found = f"{mean:.4g} where {wanted:.4g} is wanted; take a larger one, or lowest"
+    raise ConfigError(f"partition: deal: emd: expected a distance that {_MOVES * clients} moves reach, found {found}")
