@@ -30,7 +30,10 @@ from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.personal import FineTune, Then
 
-SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120), "dune": (5, 3, 80)}  # features, classes, rows
+SEVEN = tuple(f"site{number}" for number in range(7))
+# features, classes, rows
+SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120), "dune": (5, 3, 80)}
+SHAPES |= {**dict.fromkeys(SEVEN, (5, 3, 90)), "site6": (4, 3, 70)}
 ALIKE = ("ash", "birch", "cedar", "fir")  # clients that may share a stack, if all have the first's shape
 
 # a configuration that is trained in a second
@@ -335,25 +338,10 @@ def close(first: Run, second: Run, tolerance: float = 2e-4) -> bool:
     return True
 
 
-class Alike(Made):
-    """Six clients of one shape, and one that differs."""
-
-    def tables(self, seed: int) -> list[ClientTable]:
-        tables = []
-        for number in range(7):
-            rng = np.random.default_rng(number)
-            rows, features = (90, 5) if number < 6 else (70, 4)
-            x = rng.normal(size=(rows, features))
-            y = (x[:, 0] + rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)
-            tables.append(table(f"site{number}", x, y, seed))
-        return tables
-
-
 def alike(folder: Path, engine: str = "auto", network: Any = Dry, **options: Any) -> Run:
+    """A run over six clients of one shape, and one that differs."""
     loop = {"client": partial(options.pop("client", FederatedClient), network=network), "engine": engine}
-    run = make_run(folder, loop={**loop, **options.pop("loop", {})}, **options)
-    run.data.source = Alike()
-    return run
+    return make_run(folder, clients=SEVEN, loop={**loop, **options.pop("loop", {})}, **options)
 
 
 class Spy(Callback):

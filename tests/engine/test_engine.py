@@ -1,6 +1,8 @@
-"""Engines: side by side gives the bits of one after another, and what cannot run side by side does not."""
+"""Engines: side by side gives the bits of one after another; stacks of alike clients agree with each client alone."""
 
+import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -9,13 +11,16 @@ from typing import Any
 import pytest
 import torch
 from contracts import one_in
-from federations import METHODS, SmallNet, close, different, dry, make_run, trained, weights
-from torch import Tensor
+from federations import METHODS, Dry, SmallNet, Spy, alike, close, different, dry, make_run, trained, weights
+from torch import Tensor, nn
 
+from fedlit import APFL, MLP, FedProx, GlobalLayers, IFedAvg, Network
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine.base import PlainEngine, ThreadedEngine
-from fedlit.engine.stacked import StackedEngine, make_engine
+from fedlit.engine.stack import Stack
+from fedlit.engine.stacked import StackedEngine, make_engine, stack_key
+from fedlit.spec import ClientSpec
 
 
 class Watched(FederatedClient):
@@ -76,3 +81,194 @@ def test_threads_are_shared_out() -> None:
     assert isinstance(make("threads", 4, 16, cpu), ThreadedEngine)
     stacked = make("auto", 4, 1, cpu)
     assert isinstance(stacked, StackedEngine) and isinstance(stacked.inner, PlainEngine)
+
+
+class Asks(FederatedClient):
+    """Its loss uses something of its own, and it does not say that it may be stacked."""
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        return super().loss(logits, y) * (1 + len(self.spec.name))
+
+
+class Says(FederatedClient):
+    stackable = True
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        return super().loss(logits, y) * 0.5
+
+
+@pytest.mark.parametrize("client", [Asks, Says, FedProx])
+def test_a_subclass_is_stacked_only_if_it_says_so(client: type[FederatedClient], tmp_path: Path) -> None:
+    spy = Spy()
+    exchange = {"federated": ["core"]}
+    stacked = alike(tmp_path / "a", client=client, callbacks=[spy], exchange=exchange)
+    stacked.fit(quiet=True)
+    assert bool(spy.stacks) == (client is not Asks)
+    plain = alike(tmp_path / "b", "plain", client=client, exchange=exchange)
+    plain.fit(quiet=True)
+    assert close(plain, stacked)
+
+
+class Branch(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if float(x.detach().sum()) > 0 else -x
+
+
+class Asking(Network):
+    """Branches on its values, which a stack cannot."""
+
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        first = nn.Sequential(nn.Linear(num_features, 4), Branch())
+        super().__init__(first, nn.Linear(4, 4), nn.Linear(4, num_outputs))
+
+
+def test_what_cannot_be_stacked_is_said_once_and_stepped_one_by_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "fedlit"):
+        run = alike(tmp_path / "a", network=Asking)
+        run.fit(quiet=True)
+    said = [record.getMessage() for record in caplog.records if "one by one" in record.getMessage()]
+    assert len(said) == 1 and "item" in said[0] and "site0 and 5 clients like it" in said[0]
+    plain = alike(tmp_path / "b", "plain", network=Asking)
+    plain.fit(quiet=True)
+    assert close(plain, run)
+
+
+def client(name: str, network: Any, classes: tuple[int, ...] = (0, 1), rows: int = 12) -> tuple[FederatedClient, Batch]:
+    torch.manual_seed(sum(map(ord, name)))
+    made = FederatedClient(ClientSpec(name, ("a", "b", "c"), classes, {}, ()), network)
+    made._optimizers = [torch.optim.AdamW(made.parameters(), lr=0.01)]
+    return made, Batch(torch.randn(rows, 3), torch.randint(0, len(classes), (rows,)))
+
+
+def test_clients_match_by_shape_settings_and_optimizer() -> None:
+    base = stack_key(*client("a", Dry))
+    assert base is not None and stack_key(*client("b", Dry)) == base
+    different_rows, three = stack_key(*client("b", Dry, rows=11)), stack_key(*client("b", Dry, (0, 1, 2)))
+    assert base not in (different_rows, three)
+    watched, batch = client("b", Dry)
+    watched.core.register_forward_hook(lambda *_: None)
+    assert stack_key(watched, batch) is None
+    lbfgs, batch = client("b", Dry)
+    lbfgs._optimizers = [torch.optim.LBFGS(lbfgs.parameters())]
+    assert stack_key(lbfgs, batch) is None
+    assert stack_key(*client("b", Dry, rows=1000)) is None
+    negative: list[Any] = []
+    for slope in (0.1, 0.2):
+        made, batch = client("c", lambda d, k: Network(nn.Linear(d, 3), nn.LeakyReLU(slope), nn.Linear(3, k)))  # noqa: B023
+        negative.append(stack_key(made, batch))
+    assert negative[0] != negative[1]
+
+
+def test_a_stack_may_be_used_on_several_threads_at_once() -> None:
+    made = [client(name, Dry, rows=10) for name in "abcd"]
+    batches = [batch for _, batch in made]
+    stack = Stack([own.eval() for own, _ in made])
+    expected = [own.evaluate(batch)[0] for own, batch in made]
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(stack.evaluate, batches) for _ in range(40)]
+        single = [pool.submit(made[0][0].evaluate, batches[0]) for _ in range(40)]
+        for job in jobs:
+            for (found, _), one in zip(job.result(), expected, strict=True):
+                torch.testing.assert_close(found, one, rtol=1e-5, atol=1e-6)
+        assert all(torch.equal(job.result()[0], expected[0]) for job in single)
+
+
+SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+
+
+class Scaled(nn.Module):
+    """Has a parameter of no dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+class Remembers(nn.Module):
+    """Assigns its buffer instead of changing it in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x - self.mean
+
+
+def networks(num_features: int, num_outputs: int, special: str) -> Network:
+    middle: dict[str, nn.Module] = {
+        "scalar": Scaled(),
+        "assigned buffer": Remembers(),
+        "no running statistics": nn.BatchNorm1d(4, track_running_stats=False),
+        "tied": nn.Linear(4, 4),
+    }
+    core = nn.Sequential(middle.get(special, nn.Tanh()), nn.Linear(4, 4))
+    network = Network(nn.Linear(num_features, 4), core, nn.Linear(4, num_outputs))
+    if special == "frozen":
+        network.encoder.requires_grad_(False)
+    if special == "unused":
+        core.register_parameter("idle", nn.Parameter(torch.zeros(3)))
+    if special == "tied":
+        core[0].weight = core[1].weight
+    return network
+
+
+Drops = partial(MLP, hidden=[8, 8], dropout=0.3, input_dropout=0.2)
+Frozen = partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2, norm="frozen")
+CORE = {"federated": ["core"]}
+SOME: dict[str, Any] = {"loop": {"optimizer": SGD}, "epochs": 5}
+SPECIAL = ["frozen", "scalar", "assigned buffer", "no running statistics", "tied", "unused"]
+AGREEING: dict[str, dict[str, Any]] = {
+    "local": {},
+    "every step": {"exchange": {"federated": ["core"], "every": "step"}},
+    "buffers": {"exchange": {"federated": ["core"], "every": {"steps": 3}, "buffers": "average"}},
+    "clipped": {"loop": {"gradient_clip_val": 0.05}},
+    "accumulated": {"loop": {"accumulate": 3}},
+    "schedule": {"loop": {"scheduler": partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)}},
+    "momentum": {"loop": {"optimizer": partial(torch.optim.SGD, lr=0.05, momentum=0.9, nesterov=True)}},
+    # cohorts
+    "some, moments of a round": {**SOME, "exchange": {**CORE, "participation": 0.7, "every": {"epochs": 2}}},
+    "some, reset": {**SOME, "exchange": {**CORE, "participation": 0.7, "optimizer_state": "reset", "rate": 0.5}},
+    "some, accumulated": {
+        **SOME, "loop": {"optimizer": SGD, "accumulate": 2},
+        "exchange": {**CORE, "participation": 0.7, "every": "step"},
+    },
+    # a client's last batch of the epoch steps its optimizer, in the middle of what others accumulate
+    "other steps": {
+        "network": Drops, "data": {"steps": {"site4": 5, "*": 8}}, "loop": {"accumulate": 4, "optimizer": SGD},
+    },
+    # the same units fall
+    "dropout": {"network": Drops},
+    # of each client its own: the template of a stack is the first
+    "weighted classes": {"network": Drops, "client": partial(FederatedClient, class_weights="balanced")},
+    "apfl": {"network": Drops, "client": partial(APFL, alpha=0.3), "exchange": CORE},
+    "ifedavg": {"network": Drops, "client": partial(IFedAvg, lr_factor=3.0), "exchange": CORE},
+    "global layers": {"network": partial(Frozen, dropout=0.3)},
+    # networks that a stack must treat as each alone does
+    **{
+        special: {"network": partial(networks, special=special), "loop": {"optimizer": SGD, "gradient_clip_val": clip}}
+        for special, clip in zip(SPECIAL, [None, 0.05] * 3, strict=True)
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", one_in(3, AGREEING))
+def test_a_stack_agrees_with_one_after_another(case: str, tmp_path: Path) -> None:
+    plain = alike(tmp_path / "plain", "plain", **AGREEING[case])
+    stacked = alike(tmp_path / "stacked", **AGREEING[case])
+    expected, found = plain.fit(quiet=True), stacked.fit(quiet=True)
+    assert close(plain, stacked) and stacked.loop.federation.step == plain.loop.federation.step
+    for name, client in stacked.loop.federation.items():
+        assert expected.scores[name]["loss"] == pytest.approx(found.scores[name]["loss"], rel=1e-4)
+        if case != "tied":  # afterwards each owns its tensors
+            own = (*client.parameters(), *client.buffers())
+            assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in own)
