@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.data.table import check_client
+from fedlit.errors import ConfigError, Told, expect
 
 if TYPE_CHECKING:
     from fedlit.mixture.recommend import Recommendation
@@ -77,17 +78,13 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         from fedlit.run.folders import new_folder
 
         _check(tables)
-        if self.settings and self.method is None:
-            raise ConfigError("Federation: settings: expected a method beside them, found none; say method")
-        if not isinstance(self.label, str | Mapping):
-            raise ConfigError(f"Federation: label: expected a column, or client → its column, found {self.label!r}")
+        expect(not self.settings or self.method is not None, "Federation: settings", "a method beside them", None)
+        columns = isinstance(self.label, str | Mapping)
+        expect(columns, "Federation: label", "a column, or client → its column", self.label)
         for client, frame in tables.items():
             label = self.label if isinstance(self.label, str) else self.label.get(client)
-            if not isinstance(label, str) or label not in frame:
-                raise ConfigError(
-                    f"Federation: label: expected a column of client {client!r}, found {label!r}."
-                    + did_you_mean(str(label), map(str, frame))
-                )
+            there = isinstance(label, str) and label in frame
+            expect(there, "Federation: label", f"a column of client {client!r}", label, known=map(str, frame))
         folder = new_folder(Path(self.folder).absolute(), "")
         rows = folder / "tables"
         rows.mkdir(parents=True)
@@ -139,11 +136,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             ConfigError: there is no such client.
         """
         check_is_fitted(self)
-        if client not in self.clients_:
-            known = ", ".join(self.clients_)
-            raise ConfigError(
-                f"expected a client among {known}, found {client!r}.{did_you_mean(client, self.clients_)}"
-            )
+        check_client("client", client, self.clients_)
         from fedlit.mixture.served import load_run
 
         label = self.label if isinstance(self.label, str) else self.label[client]
@@ -211,14 +204,14 @@ class Member:
 
 
 def _check(tables: Any) -> None:
-    if not isinstance(tables, Mapping) or not tables:
-        raise ConfigError(f"Federation.fit: expected {{client: DataFrame, …}}, found {type(tables).__name__}")
+    fits = isinstance(tables, Mapping) and bool(tables)
+    expect(fits, "Federation.fit", "{client: DataFrame, …}", Told(type(tables).__name__))
     from fedlit.data.sources.base import check_client_name, check_names
 
     for client, frame in tables.items():
         check_client_name(client)
-        if not isinstance(frame, pd.DataFrame):
-            raise ConfigError(f"Federation.fit: client {client!r}: expected a DataFrame, found {type(frame).__name__}")
+        fits, found = isinstance(frame, pd.DataFrame), Told(type(frame).__name__)
+        expect(fits, f"Federation.fit: client {client!r}", "a DataFrame", found)
     check_names(list(tables))
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, expect
 from fedlit.run.allowed import check_allowed, check_no_links, is_of_run
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN
@@ -263,9 +263,7 @@ def _check_typed(layer: Layer, files: Sequence[Layer]) -> None:
 def check_format(command: str, style: str) -> None:
     """Refuse a ``--format`` that a command does not have."""
     styles = _FORMATS.get(command, ())
-    if style not in styles:
-        expected = " or ".join(styles) or f"none with {command}"
-        raise ConfigError(f"--format: expected {expected}, found {style!r}." + did_you_mean(style, styles))
+    expect(style in styles, "--format", " or ".join(styles) or f"none with {command}", style, known=styles)
 
 
 def _own_config(command: Command, configs: Sequence[Path], root: Path, name: str, checkpoint: Any) -> Path | None:

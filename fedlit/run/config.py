@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, Told, did_you_mean, expect
 
 STUDIES, METHODS = "studies", "methods"
 """Folders in that of configurations."""
@@ -55,10 +55,8 @@ def find_config(name: str, below: str = "", *, also: Path | None = None, what: s
         ('quickstart.yaml', 'fedavg.yaml')
     """
     what = what or _NAMED[below]
-    if not name:
-        raise ConfigError(
-            f"{what}: expected a name such as {'fedavg' if below == METHODS else 'quickstart'}, found nothing"
-        )
+    such = "fedavg" if below == METHODS else "quickstart"
+    expect(bool(name), what, f"a name such as {such}", Told("nothing"))
     asked = Path(name).expanduser()
     here, *others = config_folders()
     bare = asked.parent == Path()
@@ -187,11 +185,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: the file is not a YAML mapping; the message names the file (a parser's message would not).
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ConfigError(
-                f"{shown(path)}: expected a configuration of at most {MOST_BYTES // 2**20} MiB, found "
-                f"{path.stat().st_size / 2**20:.0f} MiB; is it another file?"
-            )
+        size, most = path.stat().st_size, f"a configuration of at most {MOST_BYTES // 2**20} MiB"
+        expect(size <= MOST_BYTES, shown(path), most, Told(f"{size / 2**20:.0f} MiB"), "is it another file?")
         content = deepcopy(_content(path.read_text(encoding="utf-8"), shown(path)))
     except UnicodeDecodeError as error:
         raise ConfigError(

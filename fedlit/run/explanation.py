@@ -11,11 +11,10 @@ from pathlib import Path
 import pandas as pd
 
 from fedlit.data.table import check_client
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, expect
 from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.explain.effects import intraclass
-from fedlit.explain.judge import judge
-from fedlit.explain.words import ABOUT
+from fedlit.explain.judge import ABOUT, judge
 from fedlit.files import read_named, write_frames, write_text
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
@@ -72,8 +71,7 @@ def explain(
     target = Path(out) if out is not None else folder / "explain"
     if (folder / EFFECTS).is_file():
         return _effects(folder, client, target)
-    if client is not None:
-        raise ConfigError(f"--client: expected a run of a mixed model, whose clients have effects, found {folder}")
+    expect(client is None, "--client", "a run of a mixed model, whose clients have effects", str(folder))
     if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
         return _paths(folder, target)
     return _corrections(folder, threshold, target)

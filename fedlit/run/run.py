@@ -17,7 +17,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError, RunError, expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
 from fedlit.exchange.place import find_place
@@ -100,10 +100,8 @@ class Run:
         config_text: str | None = None,
         **trainer: Any,
     ) -> None:
-        if not 0 <= loop.seed < 2**32:
-            raise ConfigError(f"seed: expected a number from 0 to 2**32 - 1, found {loop.seed}")
-        if loop.seed != data.seed:
-            raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
+        expect(0 <= loop.seed < 2**32, "seed", "a number from 0 to 2**32 - 1", loop.seed)
+        expect(loop.seed == data.seed, "seed", "one for loop and data", (loop.seed, data.seed))
         check_options(trainer)
         check_name(name, "name")
         self.loop, self.data, self.config_text = loop, data, config_text
