@@ -18,11 +18,10 @@ from fedlit.data.columns import (
     input_names,
     plain_values,
 )
-from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, kind_conflict, mixed_kinds
+from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, kind_conflict
 from fedlit.data.moments import SKETCHED, Moments, agreed_edges, sketch
 from fedlit.data.schema.column import Kind, kind_of
-from fedlit.data.table import ClientTable
-from fedlit.data.target import agree_on_task, refuse_several_tasks, sent_about_targets, target_facts
+from fedlit.data.table import ClientTable, agree_on_task, refuse_several_tasks, sent_about_targets, target_facts
 from fedlit.errors import DataError, expect
 from fedlit.names import Share
 from fedlit.sharing import all_here
@@ -242,7 +241,7 @@ class Agreement:
 
     def task_of(self, client: str, own: Mapping[str, Any]) -> Task:
         """Return a client's task, given what it may send about its target (see
-        :func:`fedlit.data.target.target_facts`).
+        :func:`fedlit.data.table.target_facts`).
         """
         told = self.targets if client in self.targets else {**self.targets, client: own}
         if not told[client]["shared"] or "labels" in own:
@@ -274,20 +273,15 @@ class Agreement:
         """
         terms, told = self.terms, list[dict[str, Any]]()
         if terms.features:
-            what = "names, kinds and categories of columns"
-            told.append({"what": what, "key": f"data.align: {terms.align}", "columns": list(self.names)})
-        elif self.names and self.groups is None:
+            key = f"data.align: {terms.align}"
+        elif terms.common is not None:
+            key = f"data.common: {terms.common if isinstance(terms.common, str) else 'listed'}"
+        else:
             key = "data.scaling: pooled" if terms.pooled else "data.bins: agreed"
-            told.append({"what": "names and kinds of columns", "key": key, "columns": list(self.names)})
+        coded = [column for column in self.columns if "categories" in self.topics(column)]
+        for what, columns in (("names and kinds of columns", list(self.names)), ("categories", coded)):
+            told += [{"what": what, "key": key, "columns": columns}] * bool(columns)
         told += sent_about_targets(self.targets, terms.align)
-        if self.groups is not None:
-            shared = sorted({column for group in self.groups for column in group.columns})
-            listed = not isinstance(terms.common, str)
-            what = "which of these columns it has, and their kinds" if listed else "names and kinds of its columns"
-            key = f"data.common: {'listed' if listed else terms.common}"
-            told.append({"what": what, "key": key, "columns": shared if listed else list(self.names)})
-            if coded := [column for column in shared if self.columns[column].kind not in (None, NUMBERS)]:
-                told.append({"what": "categories", "key": key, "columns": coded})
         for topic, (size, key, what) in _NUMBERS.items():
             own = {column: agreed for column, agreed in self.columns.items() if topic in self.topics(column)}
             held = {client: size * sum(client in agreed.members for agreed in own.values()) for client in clients}
@@ -380,10 +374,11 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
     if terms.pool:
         refuse_several_tasks(targets)
     names = sorted({column for own in kinds.values() for column in own})
+    problems = {column: problem for column in names if (problem := kind_conflict(kinds, column))}
     columns = {}
     for column in names:
         if terms.features or ((terms.pooled or terms.sketched) and groups is None):
-            problem = kind_conflict(kinds, column)
+            problem = problems.get(column)
             if problem and (terms.features or terms.pooled):
                 raise DataError(problem)
             clients = () if problem else tuple(client for client, own in kinds.items() if column in own)
@@ -391,12 +386,13 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
             clients = tuple(sorted({own for g in groups or () if column in g.columns for own in g.clients}))
         if clients:
             columns[column] = _agree_on(column, {client: told[client] for client in clients}, terms)
+    apart = problems.values() if isinstance(terms.common, str) or terms.sketched else ()
     return Agreement(
         terms,
         tuple(names),
         columns,
         groups,
-        tuple(mixed_kinds(kinds)) if isinstance(terms.common, str) or terms.sketched else (),
+        tuple(f"not treated as common: {own}" for own in apart),
         targets,
     )
 

@@ -1,4 +1,6 @@
-"""How one column becomes numbers: the kinds of columns, their categories, and the inputs that they become."""
+"""How columns become inputs of a network: their categories and indicators, and the encoder of raw rows. It does not
+import PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ import pandas as pd
 from fedlit.data.moments import Moments
 from fedlit.data.schema.cells import plain_text
 from fedlit.data.schema.column import TYPES, Kind, type_of
-from fedlit.errors import DataError
+from fedlit.data.schema.schema import Schema, check_columns
+from fedlit.errors import DataError, Told, expect
+from fedlit.inputs import Input
+from fedlit.show.text import shorten
 
 Scaling = Literal["client", "pooled", "none"]
 Categories = Literal["codes", "indicators", "auto"]
@@ -105,11 +110,8 @@ def input_names(inputs: Mapping[str, Sequence[str]], where: str = "") -> tuple[s
     """
     taken = Counter(name for names in inputs.values() for name in names)
     for column, names in inputs.items():
-        if clash := sorted(name for name in names if taken[name] > 1):
-            raise DataError(
-                f"{where}column {column!r}: expected indicators of names that no other column has, found {clash[0]!r} "
-                "twice; rename one of the two columns"
-            )
+        clash, told = sorted(name for name in names if taken[name] > 1), "indicators of names that no other column has"
+        expect(not clash, f"{where}column {column!r}", told, clash, "rename one of the two columns", DataError)
     return tuple(taken)
 
 
@@ -218,14 +220,11 @@ class ColumnEncoder:
             return np.where(np.isnan(values), self.moments.mean, values)
         return np.where(np.isnan(values), 0.0, self.moments.standardise(values))
 
-    def describe(self, categories: Categories) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the name of each input and the categories that its codes stand for (none for a number)."""
-        names = self.inputs(categories)
-        codes = categories == "codes" and self.kind != NUMBERS
-        return [
-            (name, tuple(map(plain_text, self.categories)) if codes and not place else ())
-            for place, name in enumerate(names)
-        ]
+    def describe(self, categories: Categories) -> list[Input]:
+        """Return the description of each input."""
+        coded = categories == "codes" and self.kind != NUMBERS
+        values = tuple(map(plain_text, self.categories)) if coded else ()
+        return [Input(name, self.name, values if name == self.name else ()) for name in self.inputs(categories)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the encoder as plain data."""
@@ -241,3 +240,80 @@ class ColumnEncoder:
         lists = {key: tuple(own) for key, own in state.items() if isinstance(own, list)}
         moments = state.get("moments")
         return cls(name, **{**state, **lists, "moments": Moments(*moments) if moments else None})
+
+
+class RowEncoder:
+    """Encodes rows, which need no label.
+
+    Args:
+        client: the client's name.
+
+    Attributes:
+        columns: the encoder of each column, in the order of the table.
+        features: the names of the inputs.
+        schema: how raw rows become the rows that are encoded.
+        target_name: the name of the predicted column.
+
+    Example:
+        >>> encoder = RowEncoder("north")
+        >>> age = {"kind": "numeric", "moments": [10, 50.0, 4.0]}
+        >>> schema = Schema.typed(pd.DataFrame({"age": [50.0]}), []).to_dict()
+        >>> state = {"scaling": "client", "categories": "codes", "columns": {"age": age}, "features": ["age"]}
+        >>> encoder.load_state_dict({**state, "target": "outcome", "schema": schema})
+        >>> encoder.transform(pd.DataFrame({"age": [52.0, None]})).tolist()
+        [[1.0], [0.0]]
+    """
+
+    target_name: str
+    _state: Mapping[str, Any]
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        self.scaling: Scaling = "client"
+        self.categories: Categories = "codes"
+        self.columns: dict[str, ColumnEncoder] = {}
+        self.features: tuple[str, ...] = ()
+        self.schema = Schema({})
+
+    def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+        """Convert raw rows, as a file has them, to rows that :meth:`transform` takes.
+
+        Returns:
+            The rows with their index, and notes for a person: what was converted.
+
+        Raises:
+            DataError: a column is not there, or holds something else.
+        """
+        typed, notes = self.schema.apply(raw, f"client {self.client!r}")
+        return typed, list[str](notes)
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encode the rows of a table that has these columns, in any order, as (n, inputs) float32.
+
+        Raises:
+            DataError: a column is missing, has values of another type, or is not finite in float32.
+        """
+        position = {name: place for place, name in enumerate(self.features)}
+        x = np.zeros((len(frame), len(position)), np.float32)
+        check_columns(self.columns, frame, f"client {self.client!r}")
+        for column, encoder in self.columns.items():
+            where = f"client {self.client!r}, column {column!r}"
+            made = encoder.transform(frame[column], self.scaling, self.categories, where)
+            for name, values in zip(encoder.inputs(self.categories), made, strict=True):
+                x[:, position[name]] = values
+        odd = [self.features[place] for place in np.flatnonzero(~np.isfinite(x).all(axis=0))]
+        told, advice = "numbers that are finite float32 when standardised", "rescale them, or mark outliers as missing"
+        expect(not odd, f"client {self.client!r}", told, Told(f"others in {shorten(odd)}"), advice, DataError)
+        return x
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that was learnt as plain data."""
+        return dict(self._state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the encoder from its state (see :meth:`fedlit.data.encoder.TableEncoder.state_dict`)."""
+        self._state = state
+        self.scaling, self.categories = state["scaling"], state["categories"]
+        self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}
+        self.features, self.target_name = tuple(state["features"]), state["target"]
+        self.schema = Schema.of(state["schema"])

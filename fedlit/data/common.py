@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlit.data.schema.column import Kind
-from fedlit.errors import ConfigError, did_you_mean, expect
+from fedlit.errors import ConfigError, Told, expect
 from fedlit.sharing import can_name_a_module
 
 # ``all``, ``groups``, a list of columns, or group → columns; what else a configuration says is refused below, in words.
@@ -45,12 +45,10 @@ def check_common(common: Common) -> None:
     Raises:
         ConfigError: neither ``all``, ``groups``, a list of columns nor lists by name of a group.
     """
-    if common not in ("all", "groups") and (not isinstance(common, list | dict) or not common):
-        advice = f"; write [{common}] for one column" if isinstance(common, str) else ""
-        raise ConfigError(
-            "data.common: expected all, groups, a list of columns, or lists of columns by name of a group, found "
-            f"{common!r}{advice}"
-        )
+    fits = common in ("all", "groups") or (isinstance(common, list | dict) and bool(common))
+    advice = f"write [{common}] for one column" if isinstance(common, str) else ""
+    known = "all, groups, a list of columns, or lists of columns by name of a group"
+    expect(fits, "data.common", known, common, advice)
     for name, columns in _listed(common).items():
         named = isinstance(name, str) and _GROUP_NAME.fullmatch(name) and can_name_a_module(name)
         texts = isinstance(columns, list) and bool(columns) and all(isinstance(column, str) for column in columns)
@@ -97,21 +95,17 @@ def find_groups(kinds: Kinds, common: Common, here: Iterable[str] = ()) -> list[
             owners.setdefault(column, []).append(client)
     if not isinstance(common, str):
         return [_find(kinds, owners, name, columns, here) for name, columns in sorted(_listed(common).items())]
-    alike = {column: tuple(names) for column, names in owners.items() if len(_kinds(kinds, column)) <= 1}
+    alike = {column: tuple(names) for column, names in owners.items() if not kind_conflict(kinds, column)}
     sets = {tuple(kinds)} if common == "all" else {names for names in alike.values() if len(names) > 1}
     found = [
         (clients, tuple(sorted(column for column, names in alike.items() if set(clients) <= set(names))))
         for clients in sets
     ]
     found.sort(key=lambda group: (-len(group[0]), group[1]))
-    if not found or not found[0][1]:
-        raise ConfigError(
-            f"data.common: all: expected a column that all of {', '.join(kinds)} have, of one kind, found none; take "
-            "data.common: groups, or list columns that some of them share"
-            if common == "all"
-            else "data.common: groups: expected a column that two clients have, of one kind, found none; give columns "
-            "that mean the same one name"
-        )
+    met = bool(found) and bool(found[0][1])
+    who = f"all of {', '.join(kinds)}" if common == "all" else "two clients"
+    advice = "give columns that mean the same one name, or list columns that some of them share"
+    expect(met, f"data.common: {common}", f"a column that {who} have, of one kind", Told("none"), advice)
     names = [ONE_GROUP] if common == "all" else [f"group{number}" for number in range(1, len(found) + 1)]
     return [CommonColumns(name, columns, clients) for name, (clients, columns) in zip(names, found, strict=True)]
 
@@ -122,11 +116,7 @@ def _find(
     """Return a group whose columns the configuration lists."""
     key, known = f"data.common: {name}", sorted({*owners, *here})
     for column in columns:
-        if column not in owners:
-            hint = did_you_mean(column, known)
-            raise ConfigError(
-                f"{key}: expected the name of a column, found {column!r}; there are {', '.join(known)}.{hint}"
-            )
+        expect(column in owners, key, f"a column among {', '.join(known)}", column, known=known)
         if problem := kind_conflict(kinds, column):
             raise ConfigError(f"{key}: {problem}")
     clients = tuple(client for client, own in kinds.items() if set(columns) <= own.keys())
@@ -135,35 +125,13 @@ def _find(
     return CommonColumns(name, tuple(sorted(set(columns))), clients)
 
 
-def mixed_kinds(kinds: Kinds) -> list[str]:
-    """Describe columns that have one name but several kinds, and are therefore never treated as common."""
-    found = {column: _kinds(kinds, column) for column in sorted({column for own in kinds.values() for column in own})}
-    return [
-        f"{column} is not treated as common, because it has several kinds: "
-        + ", ".join(f"{kind} at {client}" for kind, client in own.items())
-        for column, own in found.items()
-        if len(own) > 1
-    ]
-
-
 def kind_conflict(kinds: Kinds, column: str) -> str:
-    """Describe the conflict if a shared column has two kinds; return an empty text if it has one."""
-    found = list(_kinds(kinds, column).items())
-    if len(found) < 2:
-        return ""
-    (kind, first), (other, second) = found[:2]
-    truth = "boolean" in (kind, other)
-    advice = "write it alike in both tables (0 and 1)" if truth else "list it under categorical for both"
-    return (
-        f"column {column!r}: expected one kind on all clients that share it, found {kind} at {first!r} and {other} at "
-        f"{second!r}; rename one of the two, or {advice}"
-    )
-
-
-def _kinds(kinds: Kinds, column: str) -> dict[Kind, str]:
-    """Map each kind that a column has to the first client that has it."""
+    """Describe the conflict if a column has several kinds; return an empty text if it has one."""
     first: dict[Kind, str] = {}
     for client, own in kinds.items():
         if (kind := own.get(column)) is not None:
             first.setdefault(kind, client)
-    return first
+    found = " and ".join(f"{kind} at {client!r}" for kind, client in first.items())
+    advice = "rename one of them, list it under categorical for all, or write truth as 0 and 1"
+    text = f"column {column!r}: expected one kind on all clients that share it, found {found}; {advice}"
+    return text if len(first) > 1 else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +12,24 @@ import torch
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
-from fedlit.data.columns import NUMBERS, ColumnEncoder, categories_of, frequent, input_names, plain_values
+from fedlit.data.columns import (
+    NUMBERS,
+    ColumnEncoder,
+    RowEncoder,
+    categories_of,
+    frequent,
+    input_names,
+    plain_values,
+)
 from fedlit.data.encoding import EncodedClient, Rows
 from fedlit.data.moments import Moments, own_edges
 from fedlit.data.note import Note, client_note
-from fedlit.data.row_encoder import RowEncoder
 from fedlit.data.schema.column import kind_of
 from fedlit.data.schema.schema import Schema
-from fedlit.data.table import SPLITS, ClientTable
-from fedlit.data.target import target_facts
-from fedlit.errors import DataError
+from fedlit.data.table import SPLITS, ClientTable, agree_on_task, target_facts
+from fedlit.errors import DataError, Told, expect
 from fedlit.inputs import Input
+from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
 from fedlit.tasks import MultiLabel, SequenceLabelling, Task, task_from, task_state
 from fedlit.tasks.metrics import Site
@@ -111,21 +118,11 @@ class TableEncoder(RowEncoder):
         for column in self.columns.values() if terms.bins != "none" else ():
             agreed = self._agreement.shared(self.client, column.name)
             edges = np.array(agreed.edges if agreed and column.moments else ())
-            for name, values in column.describe(self.categories):
-                if not values:
-                    given = tuple(column.numbers(edges, self.scaling).tolist()) if name == column.name else ()
-                    found[name] = given or own_edges(x[:, place[name]], terms.num_bins)
+            for each in column.describe(self.categories):
+                if not each.values:
+                    given = tuple(column.numbers(edges, self.scaling).tolist()) if each.name == column.name else ()
+                    found[each.name] = given or own_edges(x[:, place[each.name]], terms.num_bins)
         return found
-
-    def _described(self) -> tuple[Input, ...]:
-        """Describe each input. Only the name is known of an input that the table does not have."""
-        edges = self.edges or {}
-        own = {
-            name: Input(name, column.name, values, edges.get(name, ()))
-            for column in self.columns.values()
-            for name, values in column.describe(self.categories)
-        }
-        return tuple(own.get(name) or Input(name, name) for name in self.features)
 
     def _inputs(self) -> dict[str, list[str]]:
         return {name: column.inputs(self.categories) for name, column in self.columns.items()}
@@ -142,7 +139,7 @@ class TableEncoder(RowEncoder):
         if self.edges is None:
             self.edges = self._edges(x[table.splits["train"]])
         task, inputs = self.task.fit(splits["train"].y), self._inputs()
-        own = {name for names in inputs.values() for name in names}
+        own = {each.name: each for column in self.columns.values() for each in column.describe(self.categories)}
         spec = ClientSpec(
             table.name,
             self.features,
@@ -156,7 +153,11 @@ class TableEncoder(RowEncoder):
             else {group: tuple(n for column in names for n in inputs[column]) for group, names in self.common.items()},
             concept=table.concept,
             task=task,
-            inputs=self._described(),
+            # only the name is known of an input that the table does not have
+            inputs=tuple(
+                replace(own[name], edges=self.edges.get(name, ())) if name in own else Input(name, name)
+                for name in self.features
+            ),
         )
         notes = (*table.notes, *_notes(table), *_notes_of_target(table, task, splits["validation"].y))
         coded = tuple(name for name, column in self.columns.items() if column.kind != NUMBERS)
@@ -246,3 +247,88 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
         text = f"{unseen:,} {what} have a label that no training row has; they count as wrong"
         notes.append(client_note(table.name, "rare class", text, columns=target))
     return notes
+
+
+# ---------------------------------------------------------------------- a client that joins a trained run
+
+
+def newcomer(
+    table: ClientTable, terms: Terms, agreed: Agreement, clients: Iterable[str]
+) -> tuple[TableEncoder, ClientTable]:
+    """Return the encoder of a client that was not part of the run's agreement.
+
+    Columns that clients of the run have in common are coded as these code them, labels too, as far as the terms say
+    that they are common. All else is learnt of the client's own training rows.
+
+    Args:
+        table: the client's table.
+        terms: the settings of its own run.
+        agreed: the agreement of the run that it joins.
+        clients: the clients of that run.
+
+    Returns:
+        The encoder, and the table without the columns that the run does not know where inputs are common, with notes.
+
+    Raises:
+        DataError: a column of another kind than in the run, or a label that no client of the run has.
+        ConfigError: nothing in common.
+    """
+    if terms.alike:  # what is common is coded as in the run, whatever sort of table this is
+        terms = replace(terms, categories=agreed.terms.categories)
+    if terms.features:
+        table = _without_strange(table, agreed, shorten(list(clients)))
+    agreement = agreed.with_client(table.name, terms, map(str, table.features))
+    for name in map(str, table.features):
+        train = table.features[name].iloc[table.splits["train"]]
+        wanted = agreement.columns[name].kind if name in agreement.columns else None
+        found = kind_of(train, name in table.categorical)
+        where, told = f"client {table.name!r}, column {name!r}", f"{wanted}, as the run's clients have there"
+        advice = "declare the column's type, rename it, or drop it"
+        expect(not wanted or found in (None, wanted), where, told, Told(found), advice, DataError)
+    encoder = TableEncoder(table.name, replace(agreement, targets={})).fit(table)
+    met = {name: own for name, own in encoder.columns.items() if name in agreement.columns}
+    other = sorted({*(agreed.features or ())} ^ {*encoder.features}) if terms.features else []
+    advice = "use the run's data.categories and data.missing"
+    expect(not other, f"client {table.name!r}", "the inputs of the run's clients", shorten(other), advice)
+    notes = _take_task(encoder, table, terms, agreed)
+    for name, own in met.items():
+        count, new = own.unseen(table.features[name].iloc[table.splits["train"]])
+        if count:
+            text = f"{count:,} training rows have a category that the run's clients did not have ({shorten(new)})"
+            said = f"{text}; they count as unseen"
+            notes.append(Note(said, "unseen", clients=[table.name], column=name, head=f"{table.name}: {name}"))
+    return encoder, replace(table, notes=(*table.notes, *notes))
+
+
+def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> ClientTable:
+    """Drop the columns that the run does not know, because a network with the run's inputs has no place for them."""
+    known, own = agreed.columns, list(map(str, table.features))
+    kept, left = [name for name in own if name in known], [name for name in own if name not in known]
+    wanted = f"a column that clients of the run have, for its inputs are common (data.align), of {shorten(list(known))}"
+    expect(bool(kept), f"client {table.name!r}", wanted, shorten(own), "rename columns that mean the same")
+    notes = list(table.notes)
+    if left:
+        text = f"left out, for no client of the run ({clients}) has it: {shorten(left)}"
+        notes.append(client_note(table.name, "left out", text, fix={"drop": left}))
+    if lacking := [name for name in known if name not in kept]:
+        text = f"does not have, and enters as 0 (data.align): {shorten(lacking)}"
+        notes.append(client_note(table.name, "absent", text))
+    return replace(table.only(kept), notes=tuple(notes))
+
+
+def _take_task(encoder: TableEncoder, table: ClientTable, terms: Terms, agreed: Agreement) -> list[Note]:
+    """Give the encoder the run's outputs if these are common; return notes."""
+    facts = target_facts(table)
+    if not (facts["shared"] or (terms.classes and "labels" in facts)):
+        return []
+    same = [client for client, target in agreed.targets.items() if target["task"] == facts["task"]]
+    if not same:
+        text = f"no client of the run has the task {facts['task']}, so its outputs are its own"
+        return [client_note(table.name, "task", text, [str(table.target.name)])]
+    task, labels = agree_on_task(same[0], agreed.targets, classes=terms.classes), facts.get("labels", ())
+    strange, where = set(labels) - set(task.classes), f"client {table.name!r}, target {table.target.name!r}"
+    known = f"labels of the run's clients ({shorten(list(map(str, task.classes)))}), for outputs are common"
+    advice = "rename them, drop these rows, or train a run in which heads are private (data.align: none)"
+    expect(not strange, where, known, Told(shorten(sorted(map(str, strange)))), advice, DataError)
+    encoder.task, encoder.seen = task, tuple(map(task.classes.index, labels))
+    return []

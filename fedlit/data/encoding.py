@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedlit.data.moments import own_edges
 from fedlit.data.table import SPLITS, Split
-from fedlit.errors import DataError
+from fedlit.errors import DataError, expect
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification
 from fedlit.tasks.metrics import Site
@@ -40,6 +40,21 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def merged(self, other: Rows) -> Rows:
+        """Return these rows and others in ascending order of row number, as
+        :func:`fedlit.data.splitting.fold_of` expects them.
+
+        Example:
+            >>> def rows(*numbers: int) -> Rows:
+            ...     return Rows(torch.tensor([[float(n)] for n in numbers]), torch.tensor(numbers), np.array(numbers))
+            >>> rows(5, 1).merged(rows(3)).y.tolist()
+            [1, 3, 5]
+        """
+        row = np.concatenate([self.row, other.row])
+        order = np.argsort(row, kind="stable")
+        place = torch.from_numpy(order)
+        return Rows(torch.cat([self.x, other.x])[place], torch.cat([self.y, other.y])[place], row[order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +110,10 @@ def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32) -> Encode
     Raises:
         DataError: a client has a name that this one needs.
     """
-    names = [client.spec.name for client in clients]
-    for name in names:
-        if name.casefold() in (UNION_SITE, POOLED_CLIENT):
-            raise DataError(
-                f"client {name!r}: pool: true needs the names {UNION_SITE}, {POOLED_CLIENT}; rename the client"
-            )
+    for name in (client.spec.name for client in clients):
+        told = f"another name than {UNION_SITE} and {POOLED_CLIENT}, which pool: true needs"
+        free = name.casefold() not in (UNION_SITE, POOLED_CLIENT)
+        expect(free, f"client {name!r}", told, name, "rename the client", DataError)
     first = clients[0].spec
     train = Rows(
         torch.cat([client.train.x for client in clients]),

@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note, prefixed
-from fedlit.data.schema.cells import FALSE, LABEL_MISSING, MISSING, TRUE, Cells, is_text, plain_types, true_or_false
+from fedlit.data.reading.options import DEFAULTS, LABEL_MISSING, MISSING, ReadOptions
+from fedlit.data.schema.cells import FALSE, TRUE, Cells, is_text, plain_types, true_or_false
 from fedlit.data.schema.column import Column
-from fedlit.data.schema.declared import NO_DIALECT, Dialect
 from fedlit.data.schema.find import missing_notes, spellings, unsupported
 from fedlit.data.schema.numbers import find_notation, is_code
-from fedlit.data.table import TaskSettings, several
-from fedlit.data.target import class_labels, is_classification, own_task
-from fedlit.errors import DataError
+from fedlit.data.table import TaskSettings, class_labels, is_classification, own_task, several
+from fedlit.errors import DataError, Told, expect
 from fedlit.show.text import shorten
 
 _MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
@@ -53,7 +52,7 @@ def read_target(
     task: TaskSettings | None,
     unlabelled: str = "refuse",
     positive: Any = None,
-    dialect: Dialect = NO_DIALECT,
+    options: ReadOptions = DEFAULTS,
 ) -> Labels:
     """Read a raw column as a target.
 
@@ -63,7 +62,7 @@ def read_target(
         task: the task setting of the configuration.
         unlabelled: ``refuse`` or ``drop`` rows without one.
         positive: the label that counts as positive, if it is set.
-        dialect: how the file is written.
+        options: how the file is written.
 
     Raises:
         DataError: rows without a label, or values that are none.
@@ -75,7 +74,7 @@ def read_target(
         several(frame.iloc[:0], where)  # names each column once
     made, notes = list[pd.Series](), list[Note]()
     for name, column in frame.items():
-        values, said = _values(f"{where} {name!r}", column, classes, dialect)
+        values, said = _values(f"{where} {name!r}", column, classes, options)
         made.append(values)
         notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in said]
     target = made[0] if raw.ndim == 1 else several(pd.concat(made, axis=1), where)
@@ -92,26 +91,24 @@ def read_target(
     return Labels(target, labelled, positive, (*gaps, *notes))
 
 
-def _values(where: str, raw: pd.Series, classes: bool, dialect: Dialect) -> tuple[pd.Series, list[Note]]:
+def _values(where: str, raw: pd.Series, classes: bool, options: ReadOptions) -> tuple[pd.Series, list[Note]]:
     """Return cells (n,) as labels or numbers, missing where there is none."""
-    raw, missing = plain_types(raw), dialect.words(str(raw.name))
-    if what := unsupported(raw):
-        raise DataError(
-            f"{where}: expected labels or numbers, found {what}. Write one label in each row, or name another target."
-        )
+    raw, missing = plain_types(raw), options.missing_in(str(raw.name))
+    what, advice = unsupported(raw), "write one label in each row, or name another target"
+    expect(not what, where, "labels or numbers", Told(what), advice, DataError)
     if not is_text(raw):
         held = raw.mask(raw.isin([own for own in missing if not isinstance(own, str)]))
         kind = held.dtype.kind
         types = {"i": np.int64, "u": np.int64, "f": np.float64, "b": object}
         return held.astype(np.float64 if kind in "iu" and held.isna().any() else types.get(kind, held.dtype)), []
     cells, _ = Cells.of(raw).without(missing, words=LABEL_MISSING)
-    made, notes = (_classes(cells) if classes else _numbers(cells, dialect)) if cells.texts else (np.array([]), [])
+    made, notes = (_classes(cells) if classes else _numbers(cells, options)) if cells.texts else (np.array([]), [])
     made = Column("numeric", missing=missing).with_gaps(made) if made.dtype.kind == "f" else made
     return pd.Series(cells.take(made), raw.index, name=raw.name), [*notes, *cells.notes]
 
 
-def _numbers(cells: Cells, dialect: Dialect) -> tuple[np.ndarray, list[Note]]:
-    column, guessed = Column("numeric").fitted(cells, dialect.decimal, dialect.thousands)
+def _numbers(cells: Cells, options: ReadOptions) -> tuple[np.ndarray, list[Note]]:
+    column, guessed = Column("numeric").fitted(cells, options.decimal, options.thousands)
     made = column.read(cells.texts)
     if np.isnan(made).any():  # the task says which
         return np.array(cells.texts, object), []
@@ -144,13 +141,10 @@ def _labelled(client: str, name: str, target: pd.Series, unlabelled: str) -> tup
     """Return which rows have a label, and a note on the others."""
     labelled, where = target.notna().to_numpy(), f"client {client!r}, target {name!r}"
     without = int((~labelled).sum())
-    if without and unlabelled != "drop":
-        raise DataError(
-            f"{where}: expected a label in every row, found {without:,} rows without one of {len(target):,}. Fill them "
-            "in, or leave those rows out: unlabelled: drop."
-        )
-    if not labelled.any():
-        raise DataError(f"{where}: expected labels, found none. Name another target, or leave the client out.")
+    found, advice = f"{without:,} rows without one of {len(target):,}", "fill them in, or write unlabelled: drop"
+    expect(not without or unlabelled == "drop", where, "a label in every row", Told(found), advice, DataError)
+    advice = "name another target, or leave the client out"
+    expect(bool(labelled.any()), where, "labels", Told("none"), advice, DataError)
     said = f"{without:,} of {len(target):,} rows have no label in {name} and were left out"
     return labelled, [Note(said, "unlabelled", head=client)] * bool(without)
 
@@ -198,7 +192,7 @@ def plain_target(client: str, raw: pd.Series) -> pd.Series:
     Raises:
         DataError: cells that are neither.
     """
-    values, _ = _values(f"client {client!r}, target {raw.name!r}", raw, True, NO_DIALECT)
+    values, _ = _values(f"client {client!r}, target {raw.name!r}", raw, True, DEFAULTS)
     return values.dropna().infer_objects()
 
 

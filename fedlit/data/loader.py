@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedlit.data.encoding import Rows
 from fedlit.data.table import check_patterns, first_match
-from fedlit.errors import ConfigError, DataError, expect
+from fedlit.errors import DataError, Told, expect
 from fedlit.seeding import derive_seed
 
 Steps = int | list[int] | dict[str, int | list[int]]
@@ -51,11 +51,9 @@ class Batching:
         for name in ("batches", "batch_size"):
             value = getattr(self, name)
             expect(value is None or value >= 1, f"data.{name}", "at least 1", value)
-        if (self.batches is None) == (self.batch_size is None):
-            raise ConfigError(
-                "data: expected one of batches (equal for all clients) and batch_size (a client has as many batches as "
-                f"its rows give), found {'neither' if self.batches is None else 'both'}; set the other to null"
-            )
+        one, found = (self.batches is None) != (self.batch_size is None), "neither" if self.batches is None else "both"
+        told = "one of batches (equal for all clients) and batch_size (as many batches as a client's rows give)"
+        expect(one, "data", told, Told(found), "set the other to null")
         for each in self.steps.values() if isinstance(self.steps, dict) else [self.steps]:
             bounds = [each, each] if isinstance(each, int) else each
             fits = bounds is None or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] and bounds[1] > 0)
@@ -74,12 +72,10 @@ class Batching:
             ConfigError: a pattern that matches no client.
         """
         few = [f"{client} ({own})" for client, own in rows.items() if own < (self.batches or 1)]
-        if few:
-            raise DataError(
-                "data.batches: expected at most as many batches as the smallest client has training rows, "
-                f"found {self.batches} batches and fewer rows at {', '.join(few)}; set data.batches to at most "
-                f"{min(rows.values())}, or leave these clients out"
-            )
+        told = "at most as many batches as a client has training rows"
+        found = Told(f"{self.batches} batches for {', '.join(few)}")
+        advice = f"set data.batches to at most {min(rows.values(), default=0)}, or leave these clients out"
+        expect(not few, "data.batches", told, found, advice, DataError)
         if isinstance(self.steps, dict):
             check_patterns("data.steps", self.steps, names or rows)
 
@@ -184,11 +180,9 @@ class ClientLoader:
         Raises:
             ConfigError: the state was saved with another number of steps per epoch.
         """
-        if state["length"] != self.length:
-            raise ConfigError(
-                f"client {self.client!r}: expected a checkpoint with {self.length} steps per epoch, found "
-                f"{state['length']}; set data.batches, batch_size and steps as they were, or start a new run"
-            )
+        advice = "set data.batches, batch_size and steps as they were, or start a new run"
+        told, found = f"a checkpoint with {self.length} steps per epoch", state["length"]
+        expect(found == self.length, f"client {self.client!r}", told, found, advice)
         # saved after an epoch's last batch: the next one's first may be drawn before the loop says which epoch it is
         self.epoch = state["epoch"] + state["position"] // self.length
         self._resume_at = state["position"] % self.length

@@ -13,16 +13,15 @@ from lightning.pytorch.utilities import CombinedLoader
 from fedlit.data.agree import Agreement, Align, Bins, Missing, Terms, negotiate
 from fedlit.data.columns import Categories, Scaling
 from fedlit.data.common import Common, CommonColumns
-from fedlit.data.encoder import TableEncoder
+from fedlit.data.encoder import TableEncoder, newcomer
 from fedlit.data.encoding import EncodedClient, Rows, pool_clients
-from fedlit.data.folds import check_fold, fold_note, folded
 from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
-from fedlit.data.newcomer import newcomer
 from fedlit.data.note import Note
 from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
-from fedlit.data.table import ClientTable, Split, choose_columns, leave_out
-from fedlit.errors import ConfigError, DataError, expect
+from fedlit.data.splitting import check_fold, folded
+from fedlit.data.table import ClientTable, Split, check_client, choose_columns, leave_out
+from fedlit.errors import DataError, Told, expect
 from fedlit.names import Share
 from fedlit.sharing import all_here
 from fedlit.spec import ClientSpec
@@ -146,7 +145,7 @@ class FederatedData(LightningDataModule):
         Args:
             states: maps each client of the run to its encoder's state, as :meth:`encoder_states` returned it.
             agreement: the agreement of the run, as :meth:`agreement_state` returned it, by which other clients are
-                encoded (see :func:`fedlit.data.newcomer.newcomer`). If None, there may be no others.
+                encoded (see :func:`fedlit.data.encoder.newcomer`). If None, there may be no others.
         """
         self._learnt = states
         self._joined = None if agreement is None else Agreement.of(agreement).with_codes(states)
@@ -176,10 +175,9 @@ class FederatedData(LightningDataModule):
         """
         if self.clients:
             return
-        if self.pool and self.align != "both":
-            raise ConfigError(
-                f"pool: true puts all rows into one table and so needs align: both, found align: {self.align}"
-            )
+        aligned = not self.pool or self.align == "both"
+        told, found = "align: both, because all rows go into one table", Told(f"align: {self.align}")
+        expect(aligned, "data.pool: true", told, found)
         shaped, known = self._read()
         self.names = [name for name in known if name not in (self.leave_out or ())]
         tables = sorted(check_tables(shaped), key=lambda table: table.name)
@@ -228,11 +226,9 @@ class FederatedData(LightningDataModule):
             read = self.source.tables(self.seed)
             names: dict[str, dict[str, Any]] = {table.name: {} for table in read}
             known = check_names(sorted(names) if self.deal else list(self.share("clients", names)))
-            if self.pool and (self.deal or len(read) < len(known)):
-                raise ConfigError(
-                    "pool: true puts all rows into one table and so needs all clients here, found some elsewhere; "
-                    "leave it out, or run one process where all tables are"
-                )
+            here = not self.pool or (self.deal is None and len(read) == len(known))
+            advice = "leave it out, or run one process where all tables are"
+            expect(here, "data.pool: true", "all clients here", Told("some elsewhere"), advice)
             tables = self._shape(read, known)
             if self.deal is None:
                 return tables, known
@@ -257,10 +253,7 @@ class FederatedData(LightningDataModule):
             elif self._joined is not None:
                 encoders[table.name], tables[place] = newcomer(table, terms, self._joined, self._learnt)
             else:
-                raise ConfigError(
-                    f"client {table.name!r}: expected one of the clients that were trained, found none of this name; "
-                    f"there are {', '.join(self._learnt)}"
-                )
+                check_client("the trained run", table.name, list(self._learnt))
         return encoders, tables
 
     def tables(self) -> list[ClientTable]:
@@ -323,9 +316,13 @@ class FederatedData(LightningDataModule):
                 concepts.setdefault(concept, []).append(name)
         followed = "; ".join(f"concept {concept} at {', '.join(concepts[concept])}" for concept in sorted(concepts))
         shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
+        folds = (
+            f"training and validation rows are dealt into {self.folds} folds; fold {self.fold} is for validation, the "
+            "others for training; rows of one group (split: group) stay together, rows of one time need not"
+        )
         return (
             *left,
-            *fold_note(self.folds, self.fold),
+            *([folds] if self.folds else ()),
             *map(str, self.groups),
             *lines,
             *(self._agreement.apart if self._agreement is not None else ()),

@@ -1,15 +1,19 @@
-"""Splits rows into training, validation and test rows: at random, by class, by group, by time, or by a column."""
+"""Splits rows into training, validation and test rows: at random, by class, group or time, or by a column; and deals
+rows into folds, so that each row is predicted by a model that has not seen it.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedlit.data.note import Note
-from fedlit.data.table import SPLITS, Split, check_patterns, first_match, row_hashes
-from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.data.table import SPLITS, ClientTable, Split, check_patterns, first_match, own_task, row_hashes
+from fedlit.errors import ConfigError, DataError, Told, did_you_mean, expect, told_as
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ _NAMES: dict[str, Split] = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
     **dict.fromkeys(("test", "holdout", "hold-out", "held-out"), "test"),
 }
+_NUMBERS = ("regression", "counts")
+_BINS = 10  # of equal counts, by which a number's rows are spread over folds
 _FEWEST = 3  # rows of a class of which one can be in each split
 
 
@@ -59,21 +65,16 @@ def _is_one(split: Any) -> bool:
     return split in (None, "stratified", "random")
 
 
-def own_split(split: SplitSettings | None, client: str) -> str | dict[str, str] | None:
-    """Return the split of a client, where each client may have its own; None if the setting does not mention it.
+def own_split(split: SplitSettings | None, client: str) -> tuple[str, str]:
+    """Return how a client's rows are split, where each client may have its own way, and by which column; empty texts
+    where the setting says neither.
 
     Example:
-        >>> own_split({"north": {"group": "patient"}, "*": "random"}, "north")
-        {'group': 'patient'}
+        >>> own_split({"north": {"group": "patient"}, "*": "random"}, "north"), own_split(None, "north")
+        (('group', 'patient'), ('', ''))
     """
-    if isinstance(split, dict) and not _is_one(split):
-        split = first_match(split, client)
-    return cast("str | dict[str, str] | None", split)
-
-
-def split_column(split: str | dict[str, str] | None) -> str | None:
-    """Return the column by which a client's rows are split, if there is one."""
-    return next(iter(split.values())) if isinstance(split, dict) else None
+    own: Any = first_match(split, client) if isinstance(split, dict) and not _is_one(split) else split
+    return next(iter(own.items())) if isinstance(own, dict) else (own or "", "")
 
 
 def random_split(
@@ -121,7 +122,7 @@ def random_split(
 
 def split_rows(
     client: str,
-    split: str | dict[str, str] | None,
+    way: str,
     target: pd.Series | pd.DataFrame,
     by: pd.Series | None,
     seed: int,
@@ -134,9 +135,10 @@ def split_rows(
 
     Args:
         client: the name of the client, for messages.
-        split: the split of this client; None for stratified if there are classes, and random otherwise.
+        way: how this client's rows are split (see :func:`own_split`); if it is empty, stratified if there are classes,
+            and random otherwise.
         target: the target of each row.
-        by: the raw column that ``split`` names.
+        by: the raw column by which rows are split, if there is one.
         seed: the seed of random draws.
         test: the share of all rows that are test rows.
         validation: the share of the others that are validation rows.
@@ -149,12 +151,11 @@ def split_rows(
     Raises:
         DataError: rows cannot be split so.
     """
-    if not isinstance(split, dict):
-        if not classes or split == "random":
+    if by is None:
+        if not classes or way == "random":
             return random_split(len(target), seed, test, validation, client), []
         return _stratified(client, target, seed, test, validation)  # type: ignore[arg-type]  # classes: a series
-    assert by is not None
-    where, way = f"client {client!r}, column {by.name!r}", next(iter(split))
+    where = f"client {client!r}, column {by.name!r}"
     if way == "group":
         return _by_group(where, groups_of(by, where), seed, test, validation), []
     if way == "time":
@@ -163,12 +164,9 @@ def split_rows(
         said = f"by {by.name}, validation rows begin at {first}, test rows at {last}"
         return made, [Note(said, "split", column=str(by.name), head=client)]
     parts = by.astype(str).str.strip().str.casefold().where(by.notna(), "").map(_NAMES)
-    if parts.isna().any():
-        odd = by[parts.isna()]
-        raise DataError(
-            f"{where}: expected train, validation or test in each row, found {len(odd):,} others such as "
-            f"{odd.iloc[0]!r}. Correct them, or split in another way."
-        )
+    odd, advice = by[parts.isna()], "correct them, or split in another way"
+    found = Told(f"{len(odd):,} others: {shorten([*map(repr, odd.unique())])}")
+    expect(odd.empty, where, "train, validation or test in each row", found, advice, DataError)
     return {split: np.flatnonzero((parts == split).to_numpy()).astype(np.int64) for split in SPLITS}, []
 
 
@@ -213,25 +211,18 @@ def groups_of(by: pd.Series, where: str) -> np.ndarray:
 
 
 def _refuse_gaps(where: str, gaps: np.ndarray, what: str) -> None:
-    if gaps.any():
-        raise DataError(
-            f"{where}: expected {what} in each row, found {int(gaps.sum())} rows without one. Fill them in, or drop "
-            "those rows."
-        )
+    found, advice = Told(f"{gaps.sum()} rows without one"), "fill them in, or drop those rows"
+    expect(not gaps.any(), where, f"{what} in each row", found, advice, DataError)
 
 
 def _by_group(where: str, groups: np.ndarray, seed: int, test: float, validation: float) -> dict[Split, np.ndarray]:
     from sklearn.model_selection import GroupShuffleSplit
 
-    try:
+    found = f"{len(set(groups))}; give more groups, or other shares"
+    with told_as(lambda _: DataError(f"{where}: expected groups enough for three splits, found {found}")):
         rest, test_rows = next(GroupShuffleSplit(1, test_size=test, random_state=seed).split(groups, groups=groups))
         inner = GroupShuffleSplit(1, test_size=validation, random_state=seed)
         train, valid = next(inner.split(rest, groups=groups[rest]))
-    except ValueError as error:
-        raise DataError(
-            f"{where}: expected groups enough for three splits, found {len(set(groups))}. Give more groups, or other "
-            "shares."
-        ) from error
     return {"train": rest[train], "validation": rest[valid], "test": test_rows}
 
 
@@ -250,11 +241,8 @@ def _by_time(
 
     first_test = begin(len(values), test)
     parts = np.split(ordered, [begin(first_test, validation), first_test])
-    if not all(map(len, parts)):
-        raise DataError(
-            f"{where}: expected times that part the rows into three, found {len(np.unique(values))} different ones. "
-            "Use another column or other shares."
-        )
+    found, advice = Told(f"{len(np.unique(values))} different ones"), "use another column or other shares"
+    expect(all(map(len, parts)), where, "times that part the rows into three", found, advice, DataError)
     made: dict[Split, np.ndarray] = dict(zip(SPLITS, parts, strict=True))
     return made, {split: times.iloc[rows[0]] for split, rows in made.items()}
 
@@ -291,3 +279,110 @@ def same_rows(features: pd.DataFrame, target: pd.Series, splits: Mapping[Split, 
         return 0, 0
     train = rows[splits["train"]]
     return doubled, int(sum(np.isin(rows[splits[split]], train).sum() for split in ("validation", "test")))
+
+
+# ---------------------------------------------------------------------- folds
+
+
+def check_fold(folds: int, fold: int) -> None:
+    """Refuse a number of folds, or a fold, that cannot be.
+
+    Args:
+        folds: the number of folds in the configuration; 0 for none.
+        fold: the fold for validation, counted from 0.
+
+    Raises:
+        ConfigError: one fold alone, or a fold outside of 0 to ``folds`` − 1.
+    """
+    whole = isinstance(folds, int) and not isinstance(folds, bool) and (folds == 0 or folds >= 2)
+    expect(whole, "data.folds", "2 folds or more, 0 for none", folds, "4 or 8 are usual")
+    known = f"0 to {folds - 1}" if folds else "0, for data.folds is 0"
+    expect(not isinstance(fold, bool) and 0 <= fold < max(folds, 1), "data.fold", known, fold)
+
+
+def fold_of(y: np.ndarray, n: int, seed: int, client: str, groups: np.ndarray | None = None) -> np.ndarray:
+    """Deal training and validation rows into folds, as a function of these arguments alone.
+
+    Args:
+        y: (rows,) or (rows, labels), the encoded target of a client's training and validation rows, in ascending order
+            of row number (see :meth:`fedlit.data.encoding.Rows.merged`). Whole numbers are classes, and each fold has
+            its share of every one; of other numbers it has its share of each tenth; of several labels of each
+            combination.
+        n: the number of folds, at least 2.
+        seed: the run's.
+        client: the client's name; the folds of each client are drawn separately.
+        groups: (rows,) of whom a row tells: rows of one stay in one fold. None for rows that stand for themselves.
+
+    Returns:
+        (rows,) int64, the fold of each row, 0 to n − 1; none is empty.
+
+    Raises:
+        DataError: fewer rows, or groups, than folds.
+
+    Example:
+        >>> folds = fold_of(np.array([0] * 8 + [1] * 4), 4, seed=8, client="a")
+        >>> np.bincount(folds), np.bincount(folds[8:])
+        (array([3, 3, 3, 3]), array([1, 1, 1, 1]))
+    """
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    from fedlit.seeding import derive_seed
+
+    several, what = (len(y), "rows") if groups is None else (len(np.unique(groups)), "groups of rows")
+    told, advice = f"{n} training and validation {what} or more, one for each fold", "give it more rows, or fewer folds"
+    expect(several >= n, f"client {client!r}", told, several, advice, DataError)
+    strata = _strata(y, n)
+    state = derive_seed(seed, "folds", client, n) % 2**32
+    kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+    folds = np.empty(len(y), np.int64)
+    with warnings.catch_warnings():
+        # of a class with fewer rows than folds: it is in as many folds as it has rows, which is all that can be
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        parts = kind(n, shuffle=True, random_state=state).split(np.zeros(len(y)), strata, groups)
+        for fold, (_, rows) in enumerate(parts):
+            told, found = f"groups that fill {n} folds", Told("that one stays empty")
+            expect(len(rows) > 0, f"client {client!r}", told, found, "give fewer folds", DataError)
+            folds[rows] = fold
+    return folds
+
+
+def _strata(y: np.ndarray, n: int) -> np.ndarray:
+    """Return the stratum (rows,) int64 of each row; each fold gets its share of every stratum."""
+    if y.ndim > 1:
+        values = np.where(np.isnan(y), -1.0, y) if y.dtype.kind == "f" else y
+        strata = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+    elif y.dtype.kind == "f":
+        edges = np.quantile(y, np.arange(1, _BINS) / _BINS)
+        strata = np.unique(np.searchsorted(np.unique(edges), y, side="right"), return_inverse=True)[1]
+    else:
+        strata = np.unique(y, return_inverse=True)[1]
+    if np.bincount(strata).max(initial=0) < n:  # every class is rarer than that: nothing can be shared out
+        strata = np.zeros(len(y), np.int64)
+    return np.asarray(strata, np.int64)
+
+
+def folded(table: ClientTable, folds: int, fold: int, seed: int) -> ClientTable:
+    """Return the table with one fold of its training and validation rows for validation and all other folds for
+    training. Test rows are unchanged, and rows of one group stay in one fold.
+
+    Args:
+        table: a client's, with the splits of its source.
+        folds: the number of folds; :func:`fold_of` deals the rows.
+        fold: the fold for validation.
+        seed: the run's.
+
+    Raises:
+        DataError: fewer rows or groups than folds; names the client.
+    """
+    import pandas as pd
+
+    number = table.features.index.to_numpy()
+    places = np.concatenate([table.splits["train"], table.splits["validation"]])
+    places = places[np.argsort(number[places], kind="stable")]  # whatever the split that the source gives
+    target, task = table.target.iloc[places], own_task(table.task, table.name)
+    numbers = pd.to_numeric(target, errors="coerce") if task is not None and task["name"] in _NUMBERS else None
+    y = pd.factorize(target)[0] if numbers is None or numbers.isna().any() else numbers.to_numpy(np.float64)
+    groups = None if table.groups is None else table.groups[places]
+    held = fold_of(y, folds, seed, table.name, groups) == fold
+    splits: dict[Split, np.ndarray] = {**table.splits, "train": places[~held], "validation": places[held]}
+    return replace(table, splits=splits)

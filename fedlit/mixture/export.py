@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.data.columns import NUMBERS
-from fedlit.data.row_encoder import RowEncoder
+from fedlit.data.columns import NUMBERS, RowEncoder
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.files import naming
 from fedlit.mixture.served import opened

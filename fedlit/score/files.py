@@ -12,8 +12,8 @@ from fedlit.files import advice, reason, write_frames
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedlit.data.columns import RowEncoder
     from fedlit.data.reading import Raw
-    from fedlit.data.row_encoder import RowEncoder
 
 _OF_A_FILE = ("sep", "encoding", "sheet", "rename")
 _PACKED = (".gz", ".xz", ".zip")

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.data.row_encoder import RowEncoder
+from fedlit.data.columns import RowEncoder
 from fedlit.data.schema.column import TYPES
 from fedlit.errors import ConfigError, DataError, told_as
 from fedlit.outcomes import Outcome
@@ -209,8 +209,7 @@ def _encoder(state: Mapping[str, Any], client: str, inputs: int) -> RowEncoder:
     encoder.load_state_dict(state)
     if len(encoder.features) != inputs or len(set(encoder.features)) != inputs:
         raise ValueError(f"expected {inputs} inputs, each with a name of its own")
-    encoder.schema.check()  # formats, parts and notations are tried
-    encoder.schema.apply(pd.DataFrame({name: pd.Series([None], dtype=object) for name in encoder.asked}), "here")
+    encoder.schema.apply(pd.DataFrame({name: pd.Series([None], dtype=object) for name in encoder.schema.used}), "here")
     # a row without any value goes through all that was learnt of columns
     made = encoder.transform(pd.DataFrame({name: [np.nan] for name in encoder.columns}))
     if made.shape != (1, inputs):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.data.row_encoder import RowEncoder
+from fedlit.data.columns import RowEncoder
 from fedlit.data.sources.reads import are_positions, as_positions
 from fedlit.errors import ConfigError, DataError, RunError, did_you_mean, told_as
 from fedlit.outcomes import SEQUENCE, Outcome
@@ -87,7 +87,7 @@ class Scorer:
     @property
     def feature_names_in_(self) -> NDArray[np.object_]:
         """The names of the columns that rows must have."""
-        return np.array(self.encoder.asked, dtype=object)
+        return np.array(self.encoder.schema.used, dtype=object)
 
     @property
     def n_features_in_(self) -> int:

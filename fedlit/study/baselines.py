@@ -19,7 +19,7 @@ import torch
 from filelock import FileLock
 
 from fedlit.data.encoding import EncodedClient, Rows
-from fedlit.data.folds import fold_of, together
+from fedlit.data.splitting import fold_of
 from fedlit.mixture.alone import Fold, fit_alone, fit_rows, maker
 from fedlit.run.load import load
 from fedlit.study.alone import model_for
@@ -111,7 +111,7 @@ def _fit(job: Job, client: EncodedClient, model: GoAlone, folds: int, few: int) 
     make = maker(model, client, job.seed, *([validation] if folds else []))
     parts = [Fold(task, make, train, validation)]
     if folds or few:  # those of few rows are the same for all seeds, so that a model without a seed is fitted once
-        rows = together(train, validation if folds else _some(validation, np.zeros(len(validation), bool)))
+        rows = train.merged(validation if folds else _some(validation, np.zeros(len(validation), bool)))
         fold = fold_of(rows.y.numpy(), folds or few, job.seed if folds else 0, name, client.groups_of(rows))
         numbers = range(int(fold.max()) + 1)
         parts = [Fold(task, make, _some(rows, fold != number), _some(rows, fold == number)) for number in numbers]

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from fedlit.data.table import ClientTable
-from fedlit.data.target import has_classes
+from fedlit.data.table import ClientTable, has_classes
 from fedlit.errors import RunError, expect
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text

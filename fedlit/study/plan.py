@@ -17,8 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedlit.data.table import ClientTable, leave_out
-from fedlit.data.target import own_task
+from fedlit.data.table import ClientTable, leave_out, own_task
 from fedlit.errors import ConfigError, expect
 from fedlit.files import write_text
 from fedlit.mixture.settings import PartSettings, is_mixture

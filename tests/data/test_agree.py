@@ -189,10 +189,10 @@ def test_clients_that_are_elsewhere_change_nothing(settings: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pool": True, "align": "both"}, "pool: true .* needs all clients here, found .* elsewhere"),
+        ({"pool": True, "align": "both"}, "pool: true: expected all clients here, found some elsewhere"),
         ({"batches": 2, "steps": {"z*": 1}}, r"data.steps: expected one of the clients a, b, c, d"),
         ({"mutations": [Mutation("shift", client="a", feature="age")]}, "shift: expected the tables of all clients"),
-        ({"common": ["agee"]}, "expected the name of a column, found 'agee'.*Did you mean 'age'"),
+        ({"common": ["agee"]}, "expected a column among .*, found 'agee'.*Did you mean 'age'"),
         ({}, "client 'b': 2 clients have this name"),
     ],
     ids=str,

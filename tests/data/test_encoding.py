@@ -11,7 +11,6 @@ import pytest
 import torch
 from contracts import covering
 from made_tables import Given, N, assert_same, encode, labels, matrix, mixed, numbers, small_tables, table
-from sklearn.preprocessing import LabelEncoder
 
 from fedlit.data.columns import ColumnEncoder, categories_of
 from fedlit.data.module import FederatedData
@@ -125,7 +124,7 @@ def test_indicators_have_exact_names_that_no_column_takes() -> None:
     (client,) = encode([table("a", {"zip": codes}, categorical=["zip"])], categories="indicators")
     assert client.spec.features == ("zip=2.5", "zip=1000001", "zip=1000002", "zip=1000003") and not client.categorical
     columns = {"ward": ["x", "y", "z", "x"] * 5, "ward=y": numbers()}
-    with pytest.raises(DataError, match=r"column 'ward': expected indicators of names .* found 'ward=y' twice"):
+    with pytest.raises(DataError, match=r"column 'ward': expected indicators of names .* found ..ward=y"):
         encode([table("a", columns, categorical=["ward"])], categories="indicators")
 
 
@@ -144,19 +143,6 @@ def test_declared_categories_are_those_of_all_clients() -> None:
 
 
 # ------------------------------------------------------------------ labels
-
-
-@pytest.mark.parametrize("values", [[3, -1, 7], ["b", "ä", "A"], [2.5, 1.0, -3.0], [True, False]], ids=str)
-def test_labels_equal_label_encoder(values: list[Any]) -> None:
-    source = table("a", {"x": numbers()}, [values[place % len(values)] for place in range(N)])
-    if values[0] == 3:  # a label that no training row has
-        source.target.iloc[source.splits["test"][0]] = 9
-    (client,) = encode([source])
-    encoder = LabelEncoder().fit(source.target.iloc[source.splits["train"]])
-    assert client.spec.classes == tuple(encoder.classes_.tolist())
-    known = source.target.isin(encoder.classes_).to_numpy()
-    np.testing.assert_array_equal(labels(client)[known], encoder.transform(source.target[known]))
-    assert (labels(client)[~known] == -1).all() and client.spec.sites[0].classes == tuple(range(len(values)))
 
 
 def test_the_positive_label_comes_second() -> None:
@@ -203,7 +189,7 @@ def test_pool_puts_all_rows_into_one_client() -> None:
 def test_columns_are_chosen_by_pattern(patterns: list[str], left: list[str]) -> None:
     (chosen,) = choose_columns([mixed("a")], patterns)
     assert list(chosen.features) == left and set(chosen.categorical) <= set(left)
-    with pytest.raises(ConfigError, match=r"data.columns: expected the name or pattern .*, found 'agee'.*'age'"):
+    with pytest.raises(ConfigError, match=r"data.columns: expected names or patterns among .*, found 'agee'.*'age'"):
         choose_columns([mixed("a")], ["agee"])
 
 
@@ -217,7 +203,7 @@ def test_new_rows_need_no_column_that_is_not_chosen(columns: list[str], asked: l
     data = FederatedData(Tables({"a": str(tmp_path / "a.csv")}, "y"), batches=2, columns=columns)
     data.setup()
     typed, _ = data.encoders["a"].read(frame[asked])
-    assert data.encoders["a"].asked == asked and typed.shape[1] == len(data.specs[0].features)
+    assert data.encoders["a"].schema.used == asked and typed.shape[1] == len(data.specs[0].features)
 
 
 # ------------------------------------------------------------------ what is refused, and noted
@@ -263,12 +249,12 @@ def test_a_column_without_values_is_of_the_others_kind(listed: bool) -> None:
         ([column("a", PQ, True, ["yes", 1] * (N // 2))], {}, "target 'y': expected labels of one type.* a mixture"),
         ([column("a", ONE), column("b", ONE, target=PQ)], {"align": "classes"}, "labels of one type.* a mixture"),
         ([column("a", ONE, target=TRUE), column("b", ONE)], {"align": "both"}, "true/false .* at 'a' and num"),
-        ([column("a", np.append(numbers()[1:], np.inf))], {}, "column 'c': expected finite numbers, found 1 infinite"),
-        ([column("a", 1e200 * numbers())], {}, "column 'c' is not finite after"),
-        ([column("a", 1e306 * numbers())], {}, "column 'c' is not finite after"),
-        (small_tables(), {"pool": True, "align": "features"}, "pool: true .* needs align: both, found align: features"),
+        ([column("a", np.append(numbers()[1:], np.inf))], {}, "expected finite numbers, .* 'c'"),
+        ([column("a", 1e200 * numbers())], {}, "finite float32 .* others in c;"),
+        ([column("a", 1e306 * numbers())], {}, "finite float32 .* others in c;"),
+        (small_tables(), {"pool": True, "align": "features"}, "expected align: both, .* found align: features"),
         ([column("all", ONE), column("b", ONE)], {}, "client 'all': this name is taken"),
-        ([column("centralized", ONE), column("b", ONE)], {"pool": True, "align": "both"}, "needs the names all, centr"),
+        ([column("centralized", ONE), column("b", ONE)], {"pool": True, "align": "both"}, "another name than all"),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning", "ignore:invalid value:RuntimeWarning")

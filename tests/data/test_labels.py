@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from fedlit.data.labels import Labels, read_target
-from fedlit.data.schema.declared import Dialect
+from fedlit.data.reading import ReadOptions
 from fedlit.errors import DataError
 
 
@@ -16,7 +16,7 @@ def read(values: Any, task: str | None = None, **rest: Any) -> Labels:
 
 
 def missing(word: Any) -> dict[str, Any]:
-    return {"unlabelled": "drop", "dialect": Dialect(missing={"y": (word,)})}
+    return {"unlabelled": "drop", "options": ReadOptions(missing={"y": [word]})}
 
 
 # name → cells, settings, the labels that come of them, what a note says
@@ -67,7 +67,7 @@ def test_targets_are_what_they_say(name: str) -> None:
         (["a", None, "b", "?", ""], {}, "expected a label in every row, found 3 rows without one of 5. .* drop"),
         ([None, "?"], {"unlabelled": "drop"}, "expected labels, found none"),
         (["1.5", "2"], {}, r"expected class labels, found numbers such as 1\.5"),
-        ([f"{n},5" for n in range(20)], {}, r"expected class labels, found numbers such as 0\.5"),
+        ([f"{n},5" for n in range(20)], {}, r"expected class labels, found numbers such as 19\.5"),
         ([[1, 2]] * 4, {}, "expected labels or numbers, found nested values"),
         ([b"x"] * 4, {}, "expected labels or numbers, found binary values"),
         (["no", "yes"], {"positive": "maybe"}, "positive: expected one of 'no', 'yes', found 'maybe'"),

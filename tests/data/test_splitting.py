@@ -8,18 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlit.data.folds import check_folds, fold_of, together
 from fedlit.data.module import FederatedData
 from fedlit.data.sources import Bundled, Tables
-from fedlit.data.splitting import check_split, random_split, same_rows, split_rows
+from fedlit.data.splitting import check_fold, check_split, fold_of, random_split, same_rows, split_rows
 from fedlit.errors import ConfigError, DataError
 
 
-def split(
-    target: list[object], how: object = None, by: list[object] | None = None, classes: bool = True, seed: int = 3
-):  # type: ignore[no-untyped-def]
+def split(target: list[object], how: str = "", by: list[object] | None = None, classes: bool = True, seed: int = 3):  # type: ignore[no-untyped-def]
     column = None if by is None else pd.Series(by, name="by")
-    made, notes = split_rows("north", how, pd.Series(target, name="y"), column, seed, 0.2, 0.25, classes)  # type: ignore[arg-type]
+    made, notes = split_rows("north", how, pd.Series(target, name="y"), column, seed, 0.2, 0.25, classes)
     everything = np.concatenate(list(made.values()))
     assert sorted(everything.tolist()) == [*range(len(target))]  # each row once
     return made, notes
@@ -56,7 +53,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_later_rows_are_for_test_and_one_time_is_on_one_side(form: str) -> None:
     times = np.random.default_rng(0).integers(0, 60, 200)
-    made, notes = split([n % 2 for n in range(200)], {"time": "by"}, [FORMS[form](int(t)) for t in times])
+    made, notes = split([n % 2 for n in range(200)], "time", [FORMS[form](int(t)) for t in times])
     assert times[made["train"]].max() < times[made["validation"]].min()
     assert times[made["validation"]].max() < times[made["test"]].min()
     assert 30 < len(made["test"]) < 50 and "test rows at" in notes[0]
@@ -70,17 +67,17 @@ def test_later_rows_are_for_test_and_one_time_is_on_one_side(form: str) -> None:
         ("time", [7] * 20, "found 1 different"),
         ("time", ["x"] * 20, "expected dates or numbers"),
         ("time", [None, *range(19)], "1 rows without"),
-        ("column", ["train", "x"] * 10, "expected train, validation or test in each row, found 10 others such as 'x'"),
+        ("column", ["train", "x"] * 10, "expected train, validation or test in each row, found 10 others: 'x'"),
     ],
 )
 def test_columns_that_cannot_split(how: str, by: list[object], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        split([0, 1] * 10, {how: "by"}, by)
+        split([0, 1] * 10, how, by)
 
 
 def test_a_column_that_says_it() -> None:
     words = ["train", "Val", "test ", "training", "holdout"] * 10
-    made, _ = split([0, 1] * 25, {"column": "by"}, words)  # type: ignore[arg-type]
+    made, _ = split([0, 1] * 25, "column", words)  # type: ignore[arg-type]
     assert made["validation"].tolist() == [*range(1, 50, 5)]
     assert made["train"].tolist() == sorted([*range(0, 50, 5), *range(3, 50, 5)])
 
@@ -141,7 +138,7 @@ def test_a_class_rarer_than_folds_is_in_as_many_as_it_has_rows_without_a_warning
 def test_folds_that_are_refused() -> None:
     for found in (1, -2, True, "4"):
         with pytest.raises(ConfigError, match="folds: expected 2 folds or more, 0 for none, found"):
-            check_folds(found)
+            check_fold(found, 0)  # type: ignore[arg-type]
     for folds, fold in ((1, 0), (4, 4), (0, 1)):
         with pytest.raises(ConfigError, match=r"data\.fold.*expected .* found"):
             made(fold, folds)
@@ -163,7 +160,7 @@ def test_each_row_is_held_out_once_and_learnt_from_by_all_others() -> None:
     assert "dealt into 4 folds; fold 2" in parts[2].notes[0] and not any("folds" in note for note in whole.notes)
     for place, client in enumerate(whole.clients):
         name = client.spec.name
-        both = together(client.train, client.sites[name]["validation"])
+        both = client.train.merged(client.sites[name]["validation"])
         expected = fold_of(both.y.numpy(), 4, 8, name)
         for fold, part in enumerate(parts):
             own = part.clients[place]

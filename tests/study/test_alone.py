@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 from study.conftest import stored
 
 from fedlit.data.encoding import EncodedClient
-from fedlit.data.folds import fold_of, together
+from fedlit.data.splitting import fold_of
 from fedlit.errors import ConfigError
 from fedlit.run.load import load
 from fedlit.study.baselines import fit_baseline
@@ -77,7 +77,7 @@ def test_settings_are_chosen_by_models_that_have_not_seen_a_row(
     ) == bool(folds)
     wine, own = clients["wine"], frames.predictions[frames.predictions["client"] == "wine"]
     test = wine.sites["wine"]["test"]
-    rows = together(wine.train, wine.sites["wine"]["validation"] if folds else test)
+    rows = wine.train.merged(wine.sites["wine"]["validation"] if folds else test)
     kept = torch.ones(len(rows), dtype=torch.bool) if folds else torch.from_numpy(np.isin(rows.row, wine.train.row))
     x, y, dealt = rows.x[kept], rows.y[kept], fold_of(rows.y[kept].numpy(), folds or 5, 1 if folds else 0, "wine")
     found = {}

@@ -23,8 +23,7 @@ from torch.nn import functional
 
 from fedlit.data.shaping.partition import Dirichlet, Partition
 from fedlit.data.sources import Tables
-from fedlit.data.table import ClientTable
-from fedlit.data.target import TaskSettings
+from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.errors import ConfigError, DataError
 from fedlit.tasks import MultiLabel
 from fedlit.tasks.metrics import Site, SiteMetrics

@@ -24,8 +24,7 @@ from sklearn.metrics import (
 
 from fedlit.data.agree import Terms, negotiate
 from fedlit.data.sources import Tables
-from fedlit.data.table import ClientTable
-from fedlit.data.target import TaskSettings, own_task
+from fedlit.data.table import ClientTable, TaskSettings, own_task
 from fedlit.errors import ConfigError, DataError
 from fedlit.tasks import Classification, Counts, Regression, read_predictions
 from fedlit.tasks.go_alone import COUNTERS

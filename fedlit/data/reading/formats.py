@@ -8,14 +8,12 @@ import io
 import os
 import re
 import zipfile
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_plus
 
-from fedlit.data.reading.names import named
-from fedlit.data.reading.options import Notes
+from fedlit.data.reading.raw import Notes, named
 from fedlit.data.reading.text import read_text, text_dtype
 from fedlit.errors import ConfigError, did_you_mean
 
@@ -106,8 +104,6 @@ def _text_of(value: Any) -> str:
             return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.15g}"
         case datetime.datetime():
             return value.isoformat().removesuffix("T00:00:00")
-        case datetime.date() | datetime.time():
-            return value.isoformat()
     return str(value)
 
 
@@ -130,33 +126,23 @@ def read_parquet(path: Path, notes: Notes) -> pd.DataFrame:
     """
     import pandas as pd
     import pyarrow as pa
-
-    batches, rows, used = [], 0, 0
-    names, batch = list[str](), None
-    for batch in _batches(path, names, notes):
-        rows, used = rows + batch.num_rows, used + batch.nbytes
-        notes.check_size(rows, used)
-        batch.validate(full=True)  # a damaged file points outside of its own memory, which would end the process
-        batches.append(batch)
-    columns = pa.Table.from_batches(batches).columns if batches else []
-    del batches, batch
-    # Each column is freed as soon as pandas has it. Without copy=False all of one type would be copied into one block.
-    return pd.DataFrame({name: series_of(columns.pop(0)) for name in names if columns}, copy=False)
-
-
-def _batches(path: Path, kept: list[str], notes: Notes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, and add the names of its columns to ``kept``. Row numbers that pandas wrote are not a
-    column.
-    """
     import pyarrow.parquet as pq
 
+    batches, batch, rows, used = [], None, 0, 0
     with pq.ParquetFile(path) as file:
         notes.check_size(file.metadata.num_rows)
         own = file.schema_arrow.names
-        names = named(own, notes)
-        places = [place for place, name in enumerate(names) if not re.fullmatch(r"__index_level_\d+__", name)]
-        kept += [names[place] for place in places]
-        yield from file.iter_batches(PIECE_ROWS, columns=[own[place] for place in places])
+        # row numbers that pandas wrote are not a column
+        places = {n: name for n, name in enumerate(named(own, notes)) if not re.fullmatch(r"__index_level_\d+__", name)}
+        for batch in file.iter_batches(PIECE_ROWS, columns=[own[place] for place in places]):
+            rows, used = rows + batch.num_rows, used + batch.nbytes
+            notes.check_size(rows, used)
+            batch.validate(full=True)  # a damaged file points outside of its own memory, which would end the process
+            batches.append(batch)
+    columns = pa.Table.from_batches(batches).columns if batches else []
+    del batches, batch
+    # Each column is freed as soon as pandas has it. Without copy=False all of one type would be copied into one block.
+    return pd.DataFrame({name: series_of(columns.pop(0)) for name in places.values() if columns}, copy=False)
 
 
 def series_of(column: pa.ChunkedArray) -> pd.Series:

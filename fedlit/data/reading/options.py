@@ -1,16 +1,27 @@
-"""The options for reading a client's table, and the result of reading."""
+"""What a configuration says about a client's table: how it is read, words for a missing value, types of columns.
+
+It imports nothing heavy, because it is checked before tables are read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedlit.data.note import Note
-from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.errors import ConfigError, expect
 
-if TYPE_CHECKING:
-    import pandas as pd
+LABEL_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
+"""Of labels: any other word may be a class."""
+
+_WORDS = """
+    . .. - -- --- – — * ** ?? ??? n.a. k.a. nil none nul missing unknown unk undefined keine unbekannt fehlt inconnu
+    desconocido sconosciuto #div/0! #value! #ref! #name? #num! #null! #error! 1.#qnan -1.#qnan 1.#ind -1.#ind -nan nat
+    (null) (none) (blank)
+"""
+_PHRASES = ("n. a.", "k. a.", "not available", "not applicable", "not known", "no data", "keine angabe", "#n/a n/a")
+MISSING = LABEL_MISSING.union(_WORDS.split(), _PHRASES)
+"""In lower case; in a column of text such a word may be a category too, so a note says how many there are."""
 
 
 def _texts(value: Any) -> bool:
@@ -32,7 +43,6 @@ def _tokens(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(type(own) in (str, int, float) for own in value)
 
 
-_LEFT_OUT = " Write drop of fedlit.Tables, or data.columns, to leave out columns."
 _COUNT = (lambda own: _whole(own, 1), "a whole number, 1 or more")
 _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sep": (
@@ -105,10 +115,9 @@ class ReadOptions:
                 good = bool(fits(value))
             except (TypeError, ValueError, AttributeError, LookupError):
                 good = False
-            if not good:
-                raise ConfigError(f"{key}: expected {expected}, found {value!r}.")
-        if self.decimal is not None and self.decimal == self.thousands:
-            raise ConfigError(f"thousands: expected another character than decimal, found {self.thousands!r} for both.")
+            expect(good, key, expected, value)
+        apart = self.thousands is None or self.thousands != self.decimal
+        expect(apart, "thousands", "another character than decimal", self.thousands)
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any], where: str) -> ReadOptions:
@@ -125,14 +134,27 @@ class ReadOptions:
             ConfigError: if there is no such option, or a value cannot be used.
         """
         for key in given:
-            if key not in _EXPECTED:
-                gone = key in ("drop", "keep")
-                hint = _LEFT_OUT if gone else did_you_mean(str(key), _EXPECTED)
-                raise ConfigError(f"{where}: expected one of {', '.join(_EXPECTED)}; found {key!r}.{hint}")
+            expect(key in _EXPECTED, where, f"one of {', '.join(_EXPECTED)}", key, known=_EXPECTED)
         try:
             return cls(**given)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
+
+    @property
+    def missing_by_column(self) -> Mapping[str, Any]:
+        """Maps a column, or ``*`` for all, to the values that mean missing."""
+        return self.missing if isinstance(self.missing, Mapping) else {"*": self.missing or ()}
+
+    def missing_in(self, column: str) -> tuple[str | float, ...]:
+        """Return what means a missing value in a column: words in lower case, and numbers.
+
+        Example:
+            >>> ReadOptions(missing={"weight": [-999, "Unknown"], "*": "lost"}).missing_in("weight")
+            ('lost', -999.0, 'unknown')
+        """
+        given = [self.missing_by_column.get(own, ()) for own in ("*", column)]
+        words = [word for own in given for word in (own if isinstance(own, list | tuple) else [own])]
+        return tuple(str(own).casefold().strip() if isinstance(own, str | bool) else float(own) for own in words)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as plain data."""
@@ -140,52 +162,24 @@ class ReadOptions:
         return {name: value for name, value, default in values if value != default or type(value) is not type(default)}
 
 
-@dataclass(frozen=True)
-class Raw:
-    """A table as it was read, before its types are known.
+DEFAULTS = ReadOptions()
 
-    Attributes:
-        frame: the rows, numbered from 0; names of columns are text, each once. Of delimited text and Excel every cell
-            is text as it was written, and missing only where the cell is empty. Parquet and SQL keep types.
-        notes: what was detected, dropped or doubtful; each note names the client.
-        where: the client and the file; the beginning of messages.
-        hint: where a missing column may be instead; "" if unknown.
+Declared = str | list[Any] | Mapping[str, Any]
+"""A kind, the values of an ordinal column in their order, or ``{date: '%d/%m/%Y'}``."""
+
+KINDS = ("numeric", "categorical", "boolean", "date", "identifier", "text", "drop")
+"""Words for what a column may hold; the last three are left out."""
+
+
+def check_declared(column: str, said: Declared, owner: str = "types") -> None:
+    """Refuse an invalid declaration of a column.
+
+    Raises:
+        ConfigError: another word, an order of fewer than two values or with one twice.
     """
-
-    frame: pd.DataFrame
-    notes: tuple[str, ...]
-    where: str
-    hint: str = ""
-
-
-class Notes:
-    """Collects the notes on one table and makes its errors; both start with the same words.
-
-    Args:
-        where: the client and the file; the beginning of messages.
-        options: how the table is read.
-
-    Example:
-        >>> notes = Notes("client 'north', file north.csv", ReadOptions())
-        >>> notes.add("fields are separated by ';'.")
-        >>> notes.texts
-        ["client 'north', file north.csv: fields are separated by ';'."]
-    """
-
-    def __init__(self, where: str, options: ReadOptions) -> None:
-        self.where, self.options, self.hint = where, options, ""
-        self.texts: list[str] = []
-
-    def add(self, text: str, **fix: Any) -> None:
-        """Add a note; ``fix`` holds the reading options that settle it."""
-        self.texts.append(Note(text, "read" if fix else "", fix=fix, head=self.where))
-
-    def error(self, text: str, line: int | None = None) -> DataError:
-        """Return an error that names the client, the file and the line."""
-        return DataError(f"{self.where}{f', line {line:,}' if line else ''}: {text}")
-
-    def check_size(self, rows: int, size: int = 0) -> None:
-        """Refuse a table with more rows, or more bytes in memory, than the options allow."""
-        for key, found, what in (("max_rows", rows, "rows"), ("max_bytes", size, "bytes")):
-            if found > (most := getattr(self.options, key)):
-                raise self.error(f"expected at most {most:,} {what}, found more. Raise {key}, or give a smaller table.")
+    if isinstance(said, list):
+        fits = len(set(map(str, said))) == len(said) > 1
+        expect(fits, f"{owner}: {column}", "the different values of an order", said)
+    elif not (isinstance(said, Mapping) and set(said) == {"date"} and isinstance(said["date"], str)):
+        told = f"one of {', '.join(KINDS)}, a list of values in their order, or {{date: FORMAT}}"
+        expect(said in KINDS, f"{owner}: {column}", told, said, known=KINDS)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.reading.formats import read_excel, read_parquet, read_sql, without_secrets
-from fedlit.data.reading.names import finished
-from fedlit.data.reading.options import Notes, Raw, ReadOptions
+from fedlit.data.reading.options import ReadOptions
+from fedlit.data.reading.raw import Notes, Raw, finished
 from fedlit.data.reading.text import read_text
 from fedlit.errors import ConfigError, FedlitError
 

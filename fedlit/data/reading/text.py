@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.names import mostly_numbers, named
-from fedlit.data.reading.options import Notes
+from fedlit.data.reading.options import MISSING
+from fedlit.data.reading.raw import Notes, mostly_numbers, named
 from fedlit.show.text import counted, shorten
 
 if TYPE_CHECKING:
@@ -100,28 +100,11 @@ class _Text:
 
     def frame(self) -> pd.DataFrame:
         """Return the columns as a data frame."""
-        blank = self.check() if b'"' in self.content else None
-        table = self.table()
-        self.notes.check_size(len(table))
-        if blank is None:
-            blank = _lines_in(self.content) - len(table) - self.has_header
-            blank += not self.content.endswith((b"\n", b"\r"))
-        if blank:
-            self.notes.add(f"{counted(blank, 'blank line was', 'blank lines were')} skipped.")
-        self.content = b""  # the columns hold their own copies
-        import pyarrow as pa
-
-        made: pd.DataFrame = table.to_pandas(
-            types_mapper={pa.large_string(): text_dtype()}.get, split_blocks=True, self_destruct=True
-        )
-        return made
-
-    def table(self) -> Any:
-        """Return the columns as an Arrow table of text."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
         quoted = b'"' in self.content
+        blank = self.check() if quoted else None
         try:
             table = arrow.read_csv(
                 pa.BufferReader(self.content),
@@ -148,13 +131,24 @@ class _Text:
             raise self.notes.error(f"expected a regular table, found: {error}. Correct the file.") from error
         if self.spare and table.column(self.names[-1]).null_count < len(table):
             self.check()
-        return table
+        self.notes.check_size(len(table))
+        if blank is None:
+            blank = _lines_in(self.content) - len(table) - self.has_header
+            blank += not self.content.endswith((b"\n", b"\r"))
+        if blank:
+            self.notes.add(f"{counted(blank, 'blank line was', 'blank lines were')} skipped.")
+        self.content = b""  # the columns hold their own copies
+        made: pd.DataFrame = table.to_pandas(
+            types_mapper={pa.large_string(): text_dtype()}.get, split_blocks=True, self_destruct=True
+        )
+        return made
 
     def rows(self) -> Iterator[tuple[int, int, list[str]]]:
         """Yield, for each row, the line where it begins (counted from 1), its number of lines, and its cells."""
         # The reader's own limit of 131,072 characters a cell is for all of a process.
         csv.field_size_limit(max(csv.field_size_limit(), MOST_IN_LINE))
-        reader = csv.reader(_lines_of(self.content), delimiter=self.sep, strict=True)
+        lines = io.TextIOWrapper(io.BytesIO(self.content), "utf-8", newline="")
+        reader = csv.reader(lines, delimiter=self.sep, strict=True)
         before = 0
         try:
             for row in reader:
@@ -200,15 +194,9 @@ def _is_data(header: Sequence[str]) -> bool:
     >>> _is_data(["63.0", "1", "?"]), _is_data(["age", "63"]), _is_data(["2019", "2020"]), _is_data(["1", "1"])
     (True, False, False, True)
     """
-    from fedlit.data.schema.cells import MISSING
-
     held = [cell.strip() for cell in header if cell.strip().casefold() not in MISSING]
     names = len({*held}) == len(held) and all(own.isdecimal() for own in held)
     return bool(held) and all(mostly_numbers([own]) for own in held) and not names
-
-
-def _lines_of(content: bytes) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")
 
 
 def _is_blank(row: Sequence[str], width: int) -> bool:

@@ -1,4 +1,4 @@
-"""The cells of a column as distinct texts, before their type is known, and the words that mean a missing value."""
+"""The cells of a column as distinct texts, before their type is known."""
 
 from __future__ import annotations
 
@@ -11,26 +11,14 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note
-
-LABEL_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
-"""Of labels: any other word may be a class."""
-
-_WORDS = """
-    . .. - -- --- – — * ** ?? ??? n.a. k.a. nil none nul missing unknown unk undefined keine unbekannt fehlt inconnu
-    desconocido sconosciuto #div/0! #value! #ref! #name? #num! #null! #error! 1.#qnan -1.#qnan 1.#ind -1.#ind -nan nat
-    (null) (none) (blank)
-"""
-_PHRASES = ("n. a.", "k. a.", "not available", "not applicable", "not known", "no data", "keine angabe", "#n/a n/a")
-MISSING = LABEL_MISSING.union(_WORDS.split(), _PHRASES)
-"""In lower case; in a column of text such a word may be a category too, so a note says how many there are."""
+from fedlit.data.reading.options import MISSING
+from fedlit.data.reading.raw import INVISIBLE
 
 TRUE = frozenset({"true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "sim", "wahr", "vrai", "on"})
 FALSE = frozenset({"false", "f", "no", "n", "nein", "non", "não", "falsch", "faux", "off"})
 ONE_AND_ZERO = {"1": True, "1.0": True, "0": False, "0.0": False}
 
 _SPACES = re.compile(r"\s+")
-INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
-"""Letters that nobody sees, and that part what looks alike; not those that join or part letters of Persian or Hindi."""
 
 
 @dataclass(frozen=True)

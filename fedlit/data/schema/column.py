@@ -11,7 +11,8 @@ import pandas as pd
 from pandas.api.types import infer_dtype, is_numeric_dtype
 
 from fedlit.data.note import Note
-from fedlit.data.schema.cells import MISSING, Cells, is_text, plain_types, true_or_false
+from fedlit.data.reading.options import MISSING
+from fedlit.data.schema.cells import Cells, is_text, plain_types, true_or_false
 from fedlit.data.schema.dates import OF_ZONES, PARTS, ZONE, expand, find_format, parse_dates
 from fedlit.data.schema.numbers import Notation, find_notation, plain_numbers
 from fedlit.errors import DataError
@@ -190,12 +191,7 @@ class Column:
             notes.append(Note(said, "unread"))
         return notes
 
-    def check(self, name: str) -> None:
-        """Refuse a description that no column can have, because a state may come from a stranger.
-
-        Raises:
-            ValueError: saying what is wrong.
-        """
+    def _check(self) -> None:
         own, words = self.notation, (*self.order, *self.parts, *self.spelling, *self.spelling.values(), self.why)
         good = (
             self.kind in get_args(Kind)
@@ -205,7 +201,7 @@ class Column:
             and all(isinstance(word, str | float | int) for word in self.missing)
         )
         if not good:
-            raise ValueError(f"expected a known type of the column {name[:60]!r}")
+            raise ValueError("expected columns of known types")
         if self.form not in (None, "ISO8601"):
             pd.to_datetime(pd.Series(["x"]), format=self.form, errors="coerce")  # raises for what is no format
 
@@ -216,9 +212,15 @@ class Column:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Column:
-        """Restore a column from plain data."""
+        """Restore a column from plain data, which may come from a stranger.
+
+        Raises:
+            ValueError: no column can be so.
+        """
         lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
-        return cls(**{**state, **lists, "notation": Notation(**state.get("notation", {}))})
+        made = cls(**{**state, **lists, "notation": Notation(**state.get("notation", {}))})
+        made._check()
+        return made
 
 
 _UNKNOWN = dict(vars(Column("numeric")))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note
+from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions, check_declared
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, plain_types
 from fedlit.data.schema.column import Column, Typed, as_numbers
 from fedlit.data.schema.dates import OF_ZONES, PARTS, expand, look_like_dates, missing_date
-from fedlit.data.schema.declared import NO_DIALECT, Declared, Dialect, check_declared
-from fedlit.data.schema.numbers import is_code, missing_codes, one_number, split
+from fedlit.data.schema.numbers import is_code, missing_codes, split
 from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
@@ -25,7 +25,6 @@ _ID_NAME = re.compile(
 )
 _ID_CAMEL = re.compile(r"[a-z](ID|Id|NR|Nr|No)$")
 _COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names rows only where each has another
-_SUM = re.compile(r"(sub)?total|sum|mean|average|median|gesamt|summe|source|note|\*", re.I)
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _TWO_NUMBERS = re.compile(r"(0|[1-9]\d*)([.,]\d+)? ?[/x×:;|] ?(0|[1-9]\d*)([.,]\d+)?")  # 2024/007 is a code
 _SEVERAL = (list, dict, set, tuple, np.ndarray)
@@ -56,7 +55,7 @@ def declared_column(name: str, said: Declared, missing: tuple[str | float, ...] 
     """Make the column that a configuration declares.
 
     Raises:
-        ConfigError: see :func:`fedlit.data.schema.declared.check_declared`.
+        ConfigError: see :func:`fedlit.data.reading.options.check_declared`.
 
     Example:
         >>> declared_column("stage", ["I", "II"]).order, declared_column("ward", "categorical").kind
@@ -72,12 +71,12 @@ def declared_column(name: str, said: Declared, missing: tuple[str | float, ...] 
     return Column(said, missing=missing)  # type: ignore[arg-type]  # checked above
 
 
-def find(values: pd.Series, dialect: Dialect = NO_DIALECT, declared: Column | None = None, where: str = "") -> Found:
+def find(values: pd.Series, options: ReadOptions = DEFAULTS, declared: Column | None = None, where: str = "") -> Found:
     """Detect what a column (n,) holds.
 
     Args:
         values: the raw cells: text, or typed as the file has them.
-        dialect: how the file is written.
+        options: how the file is written.
         declared: the column that the configuration declares; then only its notation is detected.
         where: the beginning of messages.
 
@@ -96,14 +95,16 @@ def find(values: pd.Series, dialect: Dialect = NO_DIALECT, declared: Column | No
     values = plain_types(values)
     if what := unsupported(values):
         return _out(what, f"holds {what}")
-    missing = dialect.words(str(values.name))
+    missing = options.missing_in(str(values.name))
     column = declared or Column("numeric", missing=missing)
     if values.dtype.kind == "M" and (declared is None or declared.kind == "date"):
         return _of_times(values, declared or replace(column, kind="date", form="ISO8601"), declared is not None)
     if declared is not None and declared.kind == "categorical" and values.dtype.kind in "iuf" and values.isna().all():
         return Found(replace(declared, kind="coded"), {str(values.name): values.to_numpy(np.float64, na_value=np.nan)})
     if declared is None or declared.kind == "numeric":
-        numbers = as_numbers(values, dialect.plain and not missing)
+        # written as programs write them, unless the options say otherwise
+        plain = options.decimal in (None, ".") and options.thousands in (None, ",") and not missing
+        numbers = as_numbers(values, plain)
         if numbers is not None and declared is None:
             return _of_numbers(str(values.name), column.with_gaps(numbers), column)
         if numbers is not None:
@@ -112,7 +113,7 @@ def find(values: pd.Series, dialect: Dialect = NO_DIALECT, declared: Column | No
     signs = {own: own for own in ("+", "++", "+++", "-", "--", "---")} if {"+", "++", "+++"} & {*every.texts} else {}
     cells, gaps = every.without(missing, signs)
     found = (
-        _of_cells(cells, column, dialect, signs) if declared is None else _as_declared(cells, declared, dialect, where)
+        _of_cells(cells, column, options, signs) if declared is None else _as_declared(cells, declared, options, where)
     )
     rows, held = len(cells.codes), int(cells.counts.sum())
     if found.column.why == "constant" and 0.05 < held / rows < 0.95:  # such as yes, or nothing
@@ -235,7 +236,7 @@ def _names_rows(name: str) -> bool:
 # ---------------------------------------------------------------------- text
 
 
-def _of_cells(cells: Cells, column: Column, dialect: Dialect, signs: Mapping[str, str]) -> Found:
+def _of_cells(cells: Cells, column: Column, options: ReadOptions, signs: Mapping[str, str]) -> Found:
     """Describe texts about which the configuration says nothing."""
     texts = cells.texts
     if not texts:
@@ -243,7 +244,7 @@ def _of_cells(cells: Cells, column: Column, dialect: Dialect, signs: Mapping[str
     words = {text.casefold() for text in texts}
     if words & TRUE and words & FALSE and words <= TRUE | FALSE | ONE_AND_ZERO.keys():
         return _finished(cells, replace(column, kind="boolean"))
-    found = _date(cells, column) or _number(cells, column, dialect)
+    found = _date(cells, column) or _number(cells, column, options)
     if found is not None:
         return found
     if len(words) == 1:
@@ -281,10 +282,10 @@ def _parts(times: pd.Series) -> tuple[str, ...]:
     return tuple(part for part in PARTS if made[f"t.{part}"].nunique() > 1)
 
 
-def _number(cells: Cells, column: Column, dialect: Dialect) -> Found | None:
+def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
     """Describe texts of which at least half are numbers; return None if they are something else."""
     texts, counts = cells.texts, cells.counts
-    column, guessed = column.fitted(cells, dialect.decimal, dialect.thousands)
+    column, guessed = column.fitted(cells, options.decimal, options.thousands)
     made = column.read(texts)
     lost = np.isnan(made)
     read, failed = int(counts[~lost].sum()), [text for text, gone in zip(texts, lost, strict=True) if gone]
@@ -301,9 +302,6 @@ def _number(cells: Cells, column: Column, dialect: Dialect) -> Found | None:
     if failed and (not few or different == 1):  # one number and a word are two levels
         return _mostly_numbers(cells, column, failed, read) if share >= 0.5 else None
     notes = [*column.notes_on(cells, made), *guessed]
-    if sums := [text for text in failed if _SUM.match(text)]:
-        said = f"the row of {sums[0]!r} looks like a sum or a footnote, not a case. Remove it from the file"
-        notes.append(Note(said, "sum"))
     column = replace(column, missing=(*column.missing, *(text.casefold() for text in failed)))
     return _of_numbers(cells.name, cells.take(column.with_gaps(made)), column, notes)
 
@@ -364,25 +362,20 @@ def spellings(cells: Cells) -> tuple[dict[str, list[str]], list[Note]]:
     found: dict[str, list[str]] = {}
     for place in np.argsort(-cells.counts, kind="stable"):
         found.setdefault(cells.texts[place].casefold(), []).append(cells.texts[place])
-    return found, _alike("spellings that are treated as one value", found.values())
+    several = shorten([" = ".join(map(repr, own)) for own in found.values() if len(own) > 1])
+    return found, [Note(f"spellings that are treated as one value: {several}", "spelling")] if several else []
 
 
-def _alike(said: str, groups: Iterable[Sequence[str]]) -> list[Note]:
-    several = shorten([" = ".join(map(repr, own)) for own in groups if len(own) > 1])
-    return [Note(f"{said}: {several}", "spelling")] if several else []
-
-
-def _as_declared(cells: Cells, column: Column, dialect: Dialect, where: str) -> Found:
+def _as_declared(cells: Cells, column: Column, options: ReadOptions, where: str) -> Found:
     """Describe texts as the configuration declares them; only how they are written is detected."""
     texts = cells.texts
     if column.kind == "categorical":
         numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
-        if not texts or any(map(is_code, texts)) or numbers.isna().any():
+        versions = numbers[numbers % 1 != 0].duplicated().any()  # 1.1 and 1.10 are two levels
+        if not texts or any(map(is_code, texts)) or numbers.isna().any() or versions:
             return _categories(cells, column)
         column = replace(column, kind="coded")
-    column, notes = column.fitted(cells, dialect.decimal, dialect.thousands, wanted=0.5)
-    if column.kind == "coded":
-        notes += _alike("texts that are one number, and so one category", one_number(texts))
+    column, notes = column.fitted(cells, options.decimal, options.thousands, wanted=0.5)
     if column.kind == "date":
         if column.form is None:
             found = _short(texts[0]) if texts else "no value"

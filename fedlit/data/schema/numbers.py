@@ -159,19 +159,6 @@ def find_notation(
     return Notation(*best, unit), guess
 
 
-def one_number(texts: Sequence[str]) -> list[list[str]]:
-    """Return distinct texts that are the same fractional number.
-
-    Example:
-        >>> one_number(["1.1", "1.10", "2", "2.0"])
-        [['1.1', '1.10']]
-    """
-    found: dict[float, list[str]] = {}
-    for text in texts:
-        found.setdefault(float(text), []).append(text)
-    return [own for number, own in found.items() if len(own) > 1 and number % 1]
-
-
 def is_code(text: str) -> bool:
     """Return whether digits are a name: 007 differs from 7, and float64 cannot tell numbers of 26 digits apart."""
     return len(text) > 1 and (text[0] == "0" or len(text) > _EXACT) and text.isdecimal()

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note, prefixed
+from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions
 from fedlit.data.schema.cells import is_text
 from fedlit.data.schema.column import Column, Typed
-from fedlit.data.schema.declared import NO_DIALECT, Declared, Dialect
 from fedlit.data.schema.find import Found, declared_column, find
-from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.errors import DataError, did_you_mean, expect
 from fedlit.show.text import shorten
 
 _THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
@@ -51,8 +51,7 @@ class Schema:
         cls,
         raw: pd.DataFrame,
         types: Mapping[str, Declared] | None = None,
-        dialect: Dialect = NO_DIALECT,
-        reading: Mapping[str, Any] | None = None,
+        options: ReadOptions = DEFAULTS,
         where: str = "",
     ) -> tuple[Schema, pd.DataFrame, list[Note]]:
         """Detect what all columns hold.
@@ -60,8 +59,7 @@ class Schema:
         Args:
             raw: the rows, without the target.
             types: the declared types of some columns.
-            dialect: how the file is written.
-            reading: how the file was read; kept for new rows.
+            options: how the file is written; kept for new rows.
             where: the beginning of messages.
 
         Returns:
@@ -71,27 +69,25 @@ class Schema:
             ConfigError: a type or a column that is not known.
             DataError: a column does not hold what is declared.
         """
-        declared, unasked = dict(types or {}), dialect.decimal is None and dialect.thousands is None
-        for key, names in (("types", declared), ("missing", dialect.by_column)):
+        declared, unasked = dict(types or {}), options.decimal is None and options.thousands is None
+        for key, names in (("types", declared), ("missing", options.missing_by_column)):
             for name in names:
-                if name not in raw and name != "*":
-                    raise ConfigError(
-                        f"{key}: expected one of the columns, found {name!r}." + did_you_mean(name, map(str, raw))
-                    )
+                expect(name in raw or name == "*", key, "one of the columns", name, known=map(str, raw))
         found = dict[str, Found]()
         for column, cells in raw.items():
             name = str(column)
-            said = declared_column(name, declared[name], dialect.words(name)) if name in declared else None
-            found[name] = find(cells, dialect, said, f"{where}, column {name!r}")
+            said = declared_column(name, declared[name], options.missing_in(name)) if name in declared else None
+            found[name] = find(cells, options, said, f"{where}, column {name!r}")
         points = _points(raw, found) if unasked else {}
         commas = any(own.column.notation.decimal == "," for own in found.values())
         for name in points if commas else ():
-            found[name] = find(raw[name], Dialect(",", ".", {name: found[name].column.missing}))
+            found[name] = find(raw[name], replace(options, decimal=",", thousands="."))
         notes = [*_of_all(raw, found, {} if commas else points)]
         notes += [prefixed(name, note, column=name) for name, own in found.items() for note in own.notes]
         columns = {name: own.column for name, own in found.items()}
         typed: Typed = {key: values for own in found.values() for key, values in own.typed.items()}
-        return cls(columns, dict(reading or {})), _frame(typed, raw.index), notes
+        reading = {key: value for key, value in options.to_dict().items() if key != "query"}
+        return cls(columns, reading), _frame(typed, raw.index), notes
 
     @classmethod
     def typed(cls, frame: pd.DataFrame, categorical: Iterable[str], rows: Any = slice(None)) -> Schema:
@@ -138,13 +134,7 @@ class Schema:
             DataError: a column is not there, or holds something else.
         """
         typed, notes = Typed(), list[Note]()
-        lacking = [name for name in self.used if name not in raw]
-        if lacking:
-            also = f" Nor are there {shorten(lacking[1:])}." if lacking[1:] else ""
-            raise DataError(
-                f"{where}: expected the column {lacking[0]!r}, found none of this name; add it (empty cells are "
-                f"allowed).{did_you_mean(lacking[0], map(str, raw))}{also}"
-            )
+        check_columns(self.used, raw, where)
         for name in self.used:
             made, said = self.columns[name].apply(raw[name], f"{where}, column {name!r}")
             typed |= made
@@ -166,23 +156,32 @@ class Schema:
                 columns[name] = replace(own, parts=parts) if own.kind == "date" else own
         return replace(self, columns=columns)
 
-    def check(self) -> None:
-        """Refuse a schema that no table can have, because a state may come from a stranger.
-
-        Raises:
-            ValueError: a column is none.
-        """
-        for name, own in self.columns.items():
-            own.check(name)
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON or ``torch.save``."""
         return {"columns": {name: own.to_dict() for name, own in self.columns.items()}, "reading": dict(self.reading)}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Schema:
-        """Restore a schema from plain data."""
+        """Restore a schema from plain data.
+
+        Raises:
+            ValueError: a column is none that a table can have.
+        """
         return cls({name: Column.of(own) for name, own in state["columns"].items()}, dict(state["reading"]))
+
+
+def check_columns(names: Iterable[str], frame: pd.DataFrame, where: str) -> None:
+    """Refuse rows that lack columns.
+
+    Raises:
+        DataError: naming them; begins with ``where``.
+    """
+    if lacking := [name for name in names if name not in frame]:
+        also = f" Nor are there {shorten(lacking[1:])}." if lacking[1:] else ""
+        raise DataError(
+            f"{where}: expected the column {lacking[0]!r}, found none of this name; add it (empty cells are "
+            f"allowed).{did_you_mean(lacking[0], map(str, frame))}{also}"
+        )
 
 
 def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:

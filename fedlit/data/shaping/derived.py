@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedlit.data.sources.base import Source, check_tables, choose_clients
-from fedlit.data.table import SPLITS, ClientTable, Split
-from fedlit.data.target import has_classes, without_classes
+from fedlit.data.table import SPLITS, ClientTable, Split, has_classes, without_classes
 from fedlit.errors import DataError, Told, expect
 from fedlit.seeding import derive_seed
 

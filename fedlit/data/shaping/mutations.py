@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedlit.data.note import Note
-from fedlit.data.table import ClientTable, check_client
-from fedlit.data.target import has_classes, without_classes
+from fedlit.data.table import ClientTable, check_client, has_classes, without_classes
 from fedlit.errors import expect
 from fedlit.seeding import derive_seed
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables, client_name
 from fedlit.data.splitting import random_split
-from fedlit.data.table import SPLITS, ClientTable, Split
-from fedlit.data.target import has_classes, without_classes
+from fedlit.data.table import SPLITS, ClientTable, Split, has_classes, without_classes
 from fedlit.errors import ConfigError, DataError, Told, expect
 from fedlit.seeding import derive_seed
 

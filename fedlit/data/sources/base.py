@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile
-from fedlit.data.table import SPLITS, ClientTable, check_client
-from fedlit.data.target import own_task
+from fedlit.data.table import SPLITS, ClientTable, check_client, own_task
 from fedlit.errors import DataError, Told, expect, told_as
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import numpy as np
 from fedlit.data.files import cache_folder
 from fedlit.data.sources.base import RESERVED, Source, check_tables, client_name
 from fedlit.data.splitting import random_split
-from fedlit.data.table import ClientTable, TaskSettings
-from fedlit.data.target import check_task, class_labels, own_task
+from fedlit.data.table import ClientTable, TaskSettings, check_task, class_labels, own_task
 from fedlit.errors import DataError, described, expect, told_as
 from fedlit.show.text import shorten
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedlit.data.files import search_roots
 from fedlit.data.reading import ReadOptions, check_url
-from fedlit.data.schema.declared import Declared, check_declared
+from fedlit.data.reading.options import Declared, check_declared
 from fedlit.data.sources.base import check_client_name, check_names, client_name
 from fedlit.errors import DataError, Told, expect
 

@@ -11,12 +11,19 @@ import numpy as np
 
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading import Raw, read_table
-from fedlit.data.schema.declared import Declared, Dialect, check_declared
+from fedlit.data.reading.options import Declared, check_declared
 from fedlit.data.sources.base import Source, check_names, check_tables, choose_clients, client_name
 from fedlit.data.sources.places import Files, Place, places_of
-from fedlit.data.splitting import SplitSettings, check_split, groups_of, own_split, same_rows, split_column, split_rows
-from fedlit.data.table import ClientTable, TaskSettings, check_patterns, first_match
-from fedlit.data.target import check_task, is_classification, own_task
+from fedlit.data.splitting import SplitSettings, check_split, groups_of, own_split, same_rows, split_rows
+from fedlit.data.table import (
+    ClientTable,
+    TaskSettings,
+    check_patterns,
+    check_task,
+    first_match,
+    is_classification,
+    own_task,
+)
 from fedlit.errors import DataError, Told, did_you_mean, expect
 from fedlit.show.text import shorten
 
@@ -220,18 +227,16 @@ class Tables(Source):
 
         types: dict[str, Declared] = {own: said for own, said in (self.types or {}).items() if own in rows}
         for client in clients:
-            split = own_split(self.split, client)
-            if isinstance(split, dict) and "time" not in split and (by := split_column(split)) in rows:
+            way, by = own_split(self.split, client)
+            if way in ("group", "column") and by in rows:
                 # What a table is split by says nothing of tomorrow's rows, but for a time.
-                types[str(by)] = "identifier" if "group" in split else "drop"
+                types[by] = "identifier" if way == "group" else "drop"
         options, missing = place.options, place.options.missing
         if isinstance(missing, dict):  # the target's are its own; what is said of all files need not fit each
             of_all = options.missing == (self.read or {}).get("missing")
             known = {"*", *rows} if of_all else {*missing} - {*self._targets(clients[0])}
-            missing = {own: words for own, words in missing.items() if own in known}
-        reading = {key: value for key, value in options.to_dict().items() if key != "query"}
-        said, where = {**types, **place.types}, f"client {clients[0]!r}"
-        return Schema.find(rows, said, Dialect(options.decimal, options.thousands, missing), reading, where)
+            options = replace(options, missing={own: words for own, words in missing.items() if own in known})
+        return Schema.find(rows, {**types, **place.types}, options, f"client {clients[0]!r}")
 
     def _table(self, client: str, raw: Raw, place: Place, seed: int, schema: Schema | None) -> ClientTable:
         """Return one client's table. ``schema`` is given if its columns were examined together with those of other
@@ -239,17 +244,16 @@ class Tables(Source):
         """
         from fedlit.data.labels import read_target
 
-        targets, split, frame, options = self._targets(client), own_split(self.split, client), raw.frame, place.options
-        by, several = split_column(split), not isinstance(self._of("target", client), str)
+        targets, frame, options = self._targets(client), raw.frame, place.options
+        (way, by), several = own_split(self.split, client), not isinstance(self._of("target", client), str)
         self._check_table(client, raw, place, by)
-        dialect = Dialect(options.decimal, options.thousands, options.missing)
         labels = read_target(
             client,
             frame[targets] if several else frame[targets[0]],
             self.task,
             self.unlabelled,
             self._of("positive", client),
-            dialect,
+            options,
         )
         rows = frame if labels.labelled.all() else frame[labels.labelled]
         used = rows.drop(columns=[own for own in (*targets, *(self._of("drop", client) or ())) if own in rows])
@@ -260,15 +264,14 @@ class Tables(Source):
             features, found = schema.apply(used, f"client {client!r}")
         column, task = rows[by] if by else None, own_task(self.task, client)
         classes = not several and is_classification(task)
-        of_split, known = labels.target, schema.columns.get(by or "")
-        splits, how = split_rows(client, split, of_split, column, seed, self.test, self.validation, classes, known)
-        grouped = isinstance(split, dict) and "group" in split
+        of_split, known = labels.target, schema.columns.get(by)
+        splits, how = split_rows(client, way, of_split, column, seed, self.test, self.validation, classes, known)
         table = ClientTable(
             name=client,
             features=features,
             target=labels.target,
             splits=splits,
-            groups=groups_of(column, f"client {client!r}") if column is not None and grouped else None,
+            groups=groups_of(column, f"client {client!r}") if column is not None and way == "group" else None,
             categorical=schema.categorical(features),
             positive=labels.positive,
             task=task,
@@ -276,14 +279,14 @@ class Tables(Source):
             keys={
                 name: own
                 for name in schema.keys
-                if name in used and len(own := _hashed(used[name], dialect.words(name)))
+                if name in used and len(own := _hashed(used[name], options.missing_in(name)))
             },
         )
         first = [place.note] if place.note else []
         said = (prefixed(client, note) for note in found)
         return replace(table, notes=(*first, *raw.notes, *said, *labels.notes, *how, *_notes(table)))
 
-    def _check_table(self, client: str, raw: Raw, place: Place, by: str | None) -> None:
+    def _check_table(self, client: str, raw: Raw, place: Place, by: str) -> None:
         """Refuse a table without its target or the column to split by, and columns with contradictory settings."""
         targets, names = self._targets(client), list(map(str, raw.frame))
         for key, column in (*(("target", own) for own in targets), *([("split", by)] if by else [])):

@@ -316,8 +316,6 @@ def test_options_are_checked() -> None:
             ReadOptions.from_dict(wrong, "here")
     with pytest.raises(ConfigError, match="Did you mean 'rename'"):
         ReadOptions.from_dict({"renames": {}}, "here")
-    with pytest.raises(ConfigError, match=r"data\.columns"):
-        ReadOptions.from_dict({"keep": ["a"]}, "here")
     options = {"sep": "\t", "missing": {"age": [-999, "?"], "bmi": -1}, "rename": {"a": "b"}, "max_rows": 5}
     assert ReadOptions.from_dict(options, "here").to_dict() == options
     assert ReadOptions(sep=r"\t").to_dict() == {"sep": "\t"} and ReadOptions().to_dict() == {}

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlit.data.schema.declared import Dialect
-from fedlit.data.schema.numbers import Notation, find_notation
+from fedlit.data.reading import ReadOptions
+from fedlit.data.schema.numbers import Notation
 from fedlit.data.schema.schema import Schema
 from fedlit.errors import ConfigError, DataError
 
@@ -45,7 +45,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "span": (lambda n: pd.Timedelta(days=n % 9), "numeric", lambda n: n % 9 * 86400, ""),
     "mixed objects": (lambda n: n % 9 / 2 if n < 45 else str(n % 9 / 2), "numeric", lambda n: n % 9 / 2, ""),
     "points": (lambda n: "1.583" if n % 2 else str(900 + n), "numeric", None, "'1.583' is read as 1.583, beside whole"),
-    "Total": (lambda n: "Total" if n == 59 else n * 7 % 61, "numeric", None, "looks like a sum"),
+    "Total": (lambda n: "Total" if n == 59 else n * 7 % 61, "numeric", None, "'Total' (1)"),
     "visit_number": (lambda n: n % 30, "numeric", None, ""),
     "age": (lambda n: n * 7 % 97, "numeric", lambda n: n * 7 % 97, "different value in each row"),
     "two units": (lambda n: f"{n} mg" if n % 2 else f"{n} g", "several units", None, "(g, mg)"),
@@ -139,7 +139,6 @@ def test_each_column_is_what_is_meant_and_new_rows_are_read_alike(name: str) -> 
             *got.astype(object).where(got.notna(), None)
         ]
     again = Schema.of(json.loads(json.dumps(schema.to_dict())))
-    again.check()
     assert again == schema
     one, _ = again.apply(made(name, range(3, 4)), "here")
     pd.testing.assert_frame_equal(one.reset_index(drop=True), typed.iloc[[3]].reset_index(drop=True), check_dtype=False)
@@ -174,12 +173,6 @@ def test_dates_of_one_format_are_read_back(days: list[datetime.date], form: str)
     assert typed["x.elapsed"].tolist() == elapsed
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
-def test_what_python_writes_is_read_as_python_reads_it(numbers: list[float]) -> None:
-    assert Notation().read([repr(number) for number in numbers]).tolist() == numbers
-
-
 TEXTS: dict[str, float | None] = {
     **{"−5": -5.0, "–5": -5.0, "(1,234.5)": -1234.5, "<0.3": 0.3, "≥ 90": 90.0, "+7": 7.0, "$-3": -3.0, "-$3": -3.0},
     **{".5": 0.5, "5.": 5.0, "1e-3": 0.001, "1 234 567": 1234567.0},
@@ -188,22 +181,14 @@ TEXTS: dict[str, float | None] = {
 }
 
 
-def test_single_texts_and_notations() -> None:
+def test_single_texts_and_what_is_said_of_their_marks() -> None:
     read = Notation(thousands=",", unit="$").read([*TEXTS])
     assert dict(zip(TEXTS, [None if np.isnan(own) else own for own in read.tolist()], strict=True)) == TEXTS
-    for texts, marks, asked in (
-        (["1,234", "999"], (".", ","), True),  # 1.234 or 1234: a guess, which is said
-        (["1,234", "0,5"], (",", ""), False),
-        (["1.234,5", "7"], (",", "."), False),
-        (["1,234.5", "7"], (".", ","), False),
-        (["1.234.567", "7"], (",", "."), False),
-        (["1.234", "7"], (".", ""), False),
-        (["0,123"], (",", ""), False),
-    ):
-        notation, guess = find_notation(texts)
-        assert (notation.decimal, notation.thousands, bool(guess)) == (*marks, asked)
-    assert find_notation(["1,234"], decimal=",")[0].read(["1,234"]).tolist() == [1.234]
-    assert find_notation(["1.234"], decimal=",", thousands=".")[0].read(["1.234"]).tolist() == [1234.0]
+    for options in ({"decimal": ","}, {"decimal": ",", "thousands": "."}, {"thousands": "."}):
+        typed = Schema.find(
+            pd.DataFrame({"x": ["1,25", "1.250"], "y": ["1.250", "7"]}), options=ReadOptions(**options)
+        )[1]  # type: ignore[arg-type]
+        assert typed.to_dict("list") == {"x": [1.25, 1250.0], "y": [1250.0, 7.0]}
 
 
 def test_columns_seen_together() -> None:
@@ -228,16 +213,16 @@ def test_words_for_a_missing_value() -> None:
     )
     _, _, notes = Schema.find(raw)
     assert {"'NA' counts as missing in a (15)", "'unknown' counts as missing in a (15)"} <= set(notes)
-    _, typed, notes = Schema.find(raw, dialect=Dialect(missing={"c": [-999], "*": ["Unknown", "x"]}))
+    _, typed, notes = Schema.find(raw, options=ReadOptions(missing={"c": [-999], "*": ["Unknown", "x"]}))
     assert typed["c"].isna().sum() == 15 and typed["b"].isna().sum() == 30
     assert not any(NO_VALUE in note for note in notes)
     days = pd.DataFrame({"seen": [*pd.date_range("2024-01-01", periods=30), *[pd.Timestamp("1970-01-01")] * 3]})
     assert any(NO_VALUE in note for note in Schema.find(days)[2])
     for types in ({}, {"seen": "date"}):
-        _, typed, notes = Schema.find(days, types, dialect=Dialect(missing={"seen": ["never", "1970-01-01"]}))  # type: ignore[arg-type]
+        _, typed, notes = Schema.find(days, types, options=ReadOptions(missing={"seen": ["never", "1970-01-01"]}))  # type: ignore[arg-type]
         assert typed["seen.weekday"].isna().sum() == 3 and not any(NO_VALUE in note for note in notes)
     commas = pd.DataFrame({"dose": ["-9,0", "-9", "3,5", "4,25"] * 10})
-    assert Schema.find(commas, dialect=Dialect(missing={"dose": [-9]}))[1]["dose"].isna().sum() == 20
+    assert Schema.find(commas, options=ReadOptions(missing={"dose": [-9]}))[1]["dose"].isna().sum() == 20
 
 
 def test_dates_of_summer_and_winter_are_read() -> None:
@@ -255,7 +240,7 @@ def test_what_is_declared_goes_before_what_is_found() -> None:
     assert typed["ward"].tolist() == [1, 2, 3] * 20 and typed["id"].tolist() == [*range(60)] and not notes
     assert typed["when.month"].tolist() == [2] * 60
     versions = pd.DataFrame({"version": ["1.1", "1.10", "2", "2.0"] * 15})
-    assert any("'1.1' = '1.10'" in note for note in Schema.find(versions, {"version": "categorical"})[2])
+    assert Schema.find(versions, {"version": "categorical"})[1].equals(versions)  # no level is lost
     for wrong in ({"stage": "nummeric"}, {"stage": ["I"]}, {"stag": "numeric"}, {"stage": {"date": 3}}):
         with pytest.raises(ConfigError, match="expected"):
             Schema.find(raw, wrong)  # type: ignore[arg-type]

@@ -215,5 +215,5 @@ def test_any_table_of_any_cells(tmp_path: Path, data: st.DataObject) -> None:
     else:
         assert bool(rows.clients[0].train.x.isfinite().all())
         seen = rows.encoders["north"]
-        again, _ = seen.read(rows.source.tables(0)[0].features.iloc[:0].reindex(columns=seen.asked))
+        again, _ = seen.read(rows.source.tables(0)[0].features.iloc[:0].reindex(columns=seen.schema.used))
         assert len(again) == 0

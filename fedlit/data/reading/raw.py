@@ -1,20 +1,75 @@
-"""Makes the names of columns unique, and renames columns."""
+"""A table as it was read: its rows before their types are known, the names of its columns, and notes on it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.options import Notes
-from fedlit.errors import did_you_mean
+from fedlit.data.note import Note
+from fedlit.data.reading.options import ReadOptions
+from fedlit.errors import DataError, did_you_mean
 from fedlit.show.text import counted, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
 
+INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
+"""Letters that nobody sees, and that part what looks alike; not those that join or part letters of Persian or Hindi."""
 _NO_NAME = "unnamed_"
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A table as it was read, before its types are known.
+
+    Attributes:
+        frame: the rows, numbered from 0; names of columns are text, each once. Of delimited text and Excel every cell
+            is text as it was written, and missing only where the cell is empty. Parquet and SQL keep types.
+        notes: what was detected, dropped or doubtful; each note names the client.
+        where: the client and the file; the beginning of messages.
+        hint: where a missing column may be instead; "" if unknown.
+    """
+
+    frame: pd.DataFrame
+    notes: tuple[str, ...]
+    where: str
+    hint: str = ""
+
+
+class Notes:
+    """Collects the notes on one table and makes its errors; both start with the same words.
+
+    Args:
+        where: the client and the file; the beginning of messages.
+        options: how the table is read.
+
+    Example:
+        >>> notes = Notes("client 'north', file north.csv", ReadOptions())
+        >>> notes.add("fields are separated by ';'.")
+        >>> notes.texts
+        ["client 'north', file north.csv: fields are separated by ';'."]
+    """
+
+    def __init__(self, where: str, options: ReadOptions) -> None:
+        self.where, self.options, self.hint = where, options, ""
+        self.texts: list[str] = []
+
+    def add(self, text: str, **fix: Any) -> None:
+        """Add a note; ``fix`` holds the reading options that settle it."""
+        self.texts.append(Note(text, "read" if fix else "", fix=fix, head=self.where))
+
+    def error(self, text: str, line: int | None = None) -> DataError:
+        """Return an error that names the client, the file and the line."""
+        return DataError(f"{self.where}{f', line {line:,}' if line else ''}: {text}")
+
+    def check_size(self, rows: int, size: int = 0) -> None:
+        """Refuse a table with more rows, or more bytes in memory, than the options allow."""
+        for key, found, what in (("max_rows", rows, "rows"), ("max_bytes", size, "bytes")):
+            if found > (most := getattr(self.options, key)):
+                raise self.error(f"expected at most {most:,} {what}, found more. Raise {key}, or give a smaller table.")
 
 
 def named(header: Iterable[object], notes: Notes) -> list[str]:
@@ -27,8 +82,6 @@ def named(header: Iterable[object], notes: Notes) -> list[str]:
     Raises:
         DataError: two columns have one name, or none has any.
     """
-    from fedlit.data.schema.cells import INVISIBLE
-
     texts = [str(name) for name in header]
     names = [re.sub("[\u00a0\u2007\u202f]", " ", INVISIBLE.sub("", text)).strip() for text in texts]
     if not any(names):
@@ -82,13 +135,8 @@ def finished(frame: pd.DataFrame, notes: Notes) -> pd.DataFrame:
         what = counted(len(nothing), "column without name and values was", "columns without name and values were")
         notes.add(f"{what} left out (a separator too many at the end of each line?).")
         frame = frame.drop(columns=nothing)
-    empty = frame.index
-    for name in map(str, frame):
-        if not len(empty):
-            break
-        empty = empty[frame[name].isna().to_numpy()[empty]]
-    if len(empty):
-        notes.add(f"{counted(len(empty), 'row holds', 'rows hold')} no value at all; they are kept.")
+    if empty := int(frame.isna().all(axis=1).sum()):
+        notes.add(f"{counted(empty, 'row holds', 'rows hold')} no value at all; they are kept.")
     rename, names = notes.options.rename or {}, [str(name) for name in frame]
     for old in rename:
         if old not in names:
