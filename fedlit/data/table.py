@@ -167,6 +167,8 @@ def row_hashes(frame: pd.DataFrame) -> np.ndarray:
         place: own.to_numpy(np.float64) + 0.0 if own.dtype.kind in "iuf" else own.astype(str).to_numpy()  # -0 is 0
         for place, (_, own) in enumerate(frame.items())
     }
+    if not plain:  # refused later, by name
+        return np.zeros(len(frame), np.uint64)
     return pd.util.hash_pandas_object(pd.DataFrame(plain), index=False).to_numpy()
 
 

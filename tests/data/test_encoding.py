@@ -249,7 +249,7 @@ def test_a_column_without_values_is_of_the_others_kind(listed: bool) -> None:
         ([column("a", PQ, True, ["yes", 1] * (N // 2))], {}, "target 'y': expected labels of one type.* a mixture"),
         ([column("a", ONE), column("b", ONE, target=PQ)], {"align": "classes"}, "labels of one type.* a mixture"),
         ([column("a", ONE, target=TRUE), column("b", ONE)], {"align": "both"}, "true/false .* at 'a' and num"),
-        ([column("a", np.append(numbers()[1:], np.inf))], {}, "expected finite numbers, .* 'c'"),
+        ([column("a", np.append(numbers()[1:], np.inf))], {}, "expected finite numbers, .*'c'"),
         ([column("a", 1e200 * numbers())], {}, "finite float32 .* others in c;"),
         ([column("a", 1e306 * numbers())], {}, "finite float32 .* others in c;"),
         (small_tables(), {"pool": True, "align": "features"}, "expected align: both, .* found align: features"),
