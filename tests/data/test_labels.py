@@ -67,7 +67,7 @@ def test_targets_are_what_they_say(name: str) -> None:
         (["a", None, "b", "?", ""], {}, "expected a label in every row, found 3 rows without one of 5. .* drop"),
         ([None, "?"], {"unlabelled": "drop"}, "expected labels, found none"),
         (["1.5", "2"], {}, r"expected class labels, found numbers such as 1\.5"),
-        ([f"{n},5" for n in range(20)], {}, r"expected class labels, found numbers such as 19\.5"),
+        ([f"{n},5" for n in range(20)], {}, r"expected class labels, found numbers such as 0\.5"),
         ([[1, 2]] * 4, {}, "expected labels or numbers, found nested values"),
         ([b"x"] * 4, {}, "expected labels or numbers, found binary values"),
         (["no", "yes"], {"positive": "maybe"}, "positive: expected one of 'no', 'yes', found 'maybe'"),
