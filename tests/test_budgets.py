@@ -8,9 +8,9 @@ from pathlib import Path
 
 LIBRARY = Path(__file__).parents[1] / "fedlit"
 BUDGETS = {
-    "": 1265, "attacks": 252, "cli": 872, "client": 365, "data": 6018, "engine": 542, "exchange": 2805, "explain": 239,
-    "institutions": 2915, "methods": 1368, "mixture": 1968, "nn": 958, "privacy": 837, "run": 2512, "score": 794,
-    "show": 419, "study": 2918, "tasks": 1195, "train": 1912, "trees": 516,
+    "": 1265, "attacks": 251, "cli": 872, "client": 365, "data": 5827, "engine": 542, "exchange": 2805, "explain": 239,
+    "institutions": 2915, "methods": 1368, "mixture": 1967, "nn": 958, "privacy": 837, "run": 2512, "score": 792,
+    "show": 419, "study": 2916, "tasks": 1195, "train": 1912, "trees": 516,
 }  # fmt: skip
 """Room → lines. Who raises one says why in the commit; who cuts lowers it."""
 
