@@ -17,17 +17,6 @@ from fedlit.exchange.rule import Update
 from fedlit.exchange.server import least
 
 
-def found(
-    changed: list[list[float]], itself: Any = None, past: Any = (), parameters: Any = None, steps: Any = None
-) -> Any:
-    """What is found of clients' norms, one row a client."""
-    norms = torch.tensor([changed, itself if itself is not None else changed])
-    width = len(changed[0])
-    kinds = torch.tensor(parameters if parameters is not None else [True] * width)
-    pace = torch.tensor(steps) if steps is not None else torch.ones(len(changed))
-    return find_far(norms, kinds, torch.ones(width), past, pace)
-
-
 def test_a_negative_variance_is_far() -> None:
     honest = {"core.1.running_var": torch.ones(3), "core.1.running_mean": torch.tensor([-1.0, 0.0, 1.0])}
     names, norms = norms_of(Update(honest), {})
@@ -127,7 +116,9 @@ SIZES: list[tuple[list[list[float]], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("sizes", "options", "expected"), SIZES)
 def test_who_is_far_and_who_is_named(sizes: list[list[float]], options: dict[str, Any], expected: str) -> None:
-    far = found(sizes, **options)
+    norms, width = torch.tensor([sizes, sizes]), len(sizes[0])
+    kinds, pace = options.get("parameters", [True] * width), options.get("steps", [1.0] * len(sizes))
+    far = find_far(norms, torch.tensor(kinds), torch.ones(width), options.get("past", ()), torch.tensor(pace))
     pairs = zip(far.far.tolist(), far.suspicious.tolist(), strict=True)
     assert "".join("X" if out else "n" if named else "." for out, named in pairs) == expected
 

@@ -36,10 +36,6 @@ def same(whole: dict[str, Any], ends: list[dict[str, Any]]) -> list[str]:
     return wrong
 
 
-def ends_of(folder: Path, size: int) -> list[dict[str, Any]]:
-    return [torch.load(folder / f"{size}-{rank}.pt", weights_only=True) for rank in range(size)]
-
-
 def compare(folder: Path, names: list[str], size: int, step: int = 6) -> None:
     before, jobs = {}, [f"train={name}" for name in names]
     for name in {names[0]: 0, "cfl": 0, "averages, then fine-tuned": 0}:  # one process's checkpoints, for ranks
@@ -49,9 +45,8 @@ def compare(folder: Path, names: list[str], size: int, step: int = 6) -> None:
         jobs += [f"stop={name}={step}", f"resume={name}={before[name] / 'middle.ckpt'}"]
     ended = ranks.on_ranks(size, folder, *jobs)
     assert ended.returncode == 0, ended.stderr[-4000:]
-    ends, wrong, wholes = ends_of(folder, size), {}, {}
-    for name in {*names, "cfl"}:
-        wholes[name] = ranks.train(folder / f"one {name}", name)
+    ends = [torch.load(folder / f"{size}-{rank}.pt", weights_only=True) for rank in range(size)]
+    wrong, wholes = {}, {name: ranks.train(folder / f"one {name}", name) for name in {*names, "cfl"}}
     for job in ends[0]:
         wrong[job] = same(wholes[job.split("=")[1]], [end[job] for end in ends])
     for number, job in enumerate(jobs):

@@ -55,26 +55,17 @@ def entropy(logits: Tensor, y: Tensor) -> Tensor:
     return -torch.softmax(logits, 1)[torch.arange(len(y)), y].log().mean()
 
 
-def stepped(client: CHFL, lr: float) -> CHFL:
-    client.optimizer_factory = partial(torch.optim.SGD, lr=lr)
-    client._optimizers = list(client.configure_optimizers())
-    return client
-
-
-def made(**options: Any) -> CHFL:
-    client = CHFL(SPEC, **{"hidden": [5, 4], "mu": 0.3, **options})
-    initialise(client, seed=8)
-    return client
-
-
-def rows(count: int = 12) -> Batch:
+def rows() -> Batch:
     generator = torch.Generator().manual_seed(3)
-    return Batch(torch.randn(count, 4, generator=generator), torch.randint(0, 3, (count,), generator=generator))
+    return Batch(torch.randn(12, 4, generator=generator), torch.randint(0, 3, (12,), generator=generator))
 
 
 @pytest.mark.parametrize("mu", [0.3, 0.0])  # without laterals the own part is a network beside the common one
 def test_two_batches_are_algorithm_2_by_hand(mu: float) -> None:
-    client, batch, lr = stepped(made(mu=mu), 0.2), rows(), 0.2
+    client, batch, lr = CHFL(SPEC, hidden=[5, 4], mu=mu), rows(), 0.2
+    initialise(client, seed=8)
+    client.optimizer_factory = partial(torch.optim.SGD, lr=lr)
+    client._optimizers = list(client.configure_optimizers())
     p = {symbol: client.get_parameter(name).detach().double().requires_grad_() for symbol, name in SYMBOLS.items()}
     x = batch.x.double()
     for _ in range(2):
