@@ -185,7 +185,7 @@ def test_one_table_of_many_small_sites(here: Path, capsys: pytest.CaptureFixture
     assert own["client_column"] == "school" and own["least_rows"] == 20
     assert own["task"] == {"name": "regression", "targets": "pooled"}  # which the forest grown together needs
     assert "(targets: pooled)" in Path("schools.yaml").read_text()
-    assert main(["describe", "schools.yaml", "--method", "forest"]) == 0
+    assert main(["fit", "schools.yaml", "--method", "forest", "--exchange.rule.trees", "5"]) == 0
     tables = Tables(**own).tables(seed=1)
     assert len(tables) == 14 and not any(table.categorical for table in tables)
     assert all(list(table.features.select_dtypes("number")) == ["size", "iq"] for table in tables)
