@@ -54,15 +54,15 @@ class Estimate:
     rows: Interval = _NONE
 
 
-def _around(mean: float, error: float, degrees: float, level: float) -> Interval:
+def _around(mean: float, error: float, degrees: float) -> Interval:
     from scipy import special  # not before: whoever checks a study's file needs none of it
 
     # what stats.t.ppf computes, without its checks of arguments: a report asks thousands of times
-    reach = float(special.stdtrit(degrees, (1 + level) / 2)) * error
+    reach = float(special.stdtrit(degrees, (1 + LEVEL) / 2)) * error
     return mean - reach, mean + reach
 
 
-def seeds_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
+def seeds_interval(values: ArrayLike) -> Interval:
     """Return Student's t interval for the mean of independent values. It is NaN for fewer than two values, and if all
     are equal, because these do not show how far others would vary.
 
@@ -71,44 +71,40 @@ def seeds_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
         >>> round(low, 4), round(high, 4)
         (-0.4841, 4.4841)
     """
-    return corrected_interval(values, 0.0, level)
+    return corrected_interval(values, 0.0)
 
 
-def corrected_interval(values: ArrayLike, ratio: float, level: float = LEVEL) -> Interval:
+def corrected_interval(values: ArrayLike, ratio: float) -> Interval:
     """Return the corrected resampled t interval of Nadeau and Bengio (2003): the variance of the mean of n random
     re-splits is (1/n + test rows / training rows) · s², with n − 1 degrees of freedom.
 
     Args:
         values: (n,) one value for each re-split; differences of two methods for a paired interval.
         ratio: test rows / training rows; 0 gives the usual t interval.
-        level: the coverage.
     """
     own = np.asarray(values, float)
     if len(own) < 2 or not np.isfinite(own).all() or (own == own[0]).all():
         return _NONE
-    return _around(float(own.mean()), float(own.std(ddof=1)) * math.sqrt(1 / len(own) + ratio), len(own) - 1, level)
+    return _around(float(own.mean()), float(own.std(ddof=1)) * math.sqrt(1 / len(own) + ratio), len(own) - 1)
 
 
-def rows_interval(resamples: ArrayLike, level: float = LEVEL) -> Interval:
+def rows_interval(resamples: ArrayLike) -> Interval:
     """Return the percentile interval of bootstrap resamples."""
     own = np.asarray(resamples, float)
     own = own[np.isfinite(own)]
     if len(own) < 2:
         return _NONE
-    low, high = np.quantile(own, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(own, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
-def estimate(
-    values: ArrayLike, *, ratio: float | None = None, resamples: ArrayLike | None = None, level: float = LEVEL
-) -> Estimate:
+def estimate(values: ArrayLike, *, ratio: float | None = None, resamples: ArrayLike | None = None) -> Estimate:
     """Return the mean over seeds, with its intervals.
 
     Args:
         values: (n,) one value for each seed: scores, or paired differences.
         ratio: test rows / training rows if each seed draws new splits; None if the test rows are the same.
         resamples: (B,) the same mean over seeds on resampled test rows, if the test rows are the same for all seeds.
-        level: the coverage.
 
     With fixed rows and resamples, the variances of both are added. The degrees of freedom are those of Welch and
     Satterthwaite, with infinite degrees for the bootstrap. This approximation is too optimistic for a few seeds, so the
@@ -119,13 +115,13 @@ def estimate(
     mean = float(own.mean()) if n else math.nan
     sd = float(own.std(ddof=1)) if n > 1 else math.nan
     if ratio is not None:
-        interval = corrected_interval(own, ratio, level)
+        interval = corrected_interval(own, ratio)
         return Estimate(n, mean, sd, interval, interval)
-    seeds = seeds_interval(own, level)
+    seeds = seeds_interval(own)
     if resamples is None:
         return Estimate(n, mean, sd, seeds, seeds)
     drawn: NDArray[np.float64] = np.asarray(resamples, float)
-    rows = rows_interval(drawn, level)
+    rows = rows_interval(drawn)
     drawn = drawn[np.isfinite(drawn)]
     training = sd**2 / n if n > 1 else math.nan
     sampling = float(drawn.var(ddof=1)) if len(drawn) > 1 else math.nan
@@ -133,9 +129,9 @@ def estimate(
         return Estimate(n, mean, sd, _NONE, seeds, rows)
     degrees = (training + sampling) ** 2 / (training**2 / (n - 1)) if training else math.inf
     parts = [
-        _around(mean, math.sqrt(training + sampling), degrees, level),
-        _around(mean, math.sqrt(training), n - 1, level),
-        _around(mean, math.sqrt(sampling), math.inf, level),
+        _around(mean, math.sqrt(training + sampling), degrees),
+        _around(mean, math.sqrt(training), n - 1),
+        _around(mean, math.sqrt(sampling), math.inf),
     ]
     interval = max(parts, key=lambda own: own[1] - own[0])
     return Estimate(n, mean, sd, interval if sampling else _NONE, seeds, rows)
