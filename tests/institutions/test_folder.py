@@ -1,4 +1,4 @@
-"""A coordinator's folder: what is made, kept, and refused."""
+"""A coordinator's folder, and the certificates and keys in it: what is made, kept, and refused."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import yaml
 import fedlit
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError
-from fedlit.institutions.certificates import fingerprint, make_site_keys
+from fedlit.institutions.certificates import check_certificate, fingerprint, make_authority, make_server, make_site_keys
 from fedlit.institutions.folder import add, check, init, invite, renew
 from fedlit.institutions.settings import read_coordinator, read_site
 
@@ -83,56 +83,48 @@ def test_sites_are_invited_again_where_what_they_must_know_has_changed(folder: P
     assert invite(settings) == []
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("patience: 600", "patient: 600", "found 'patient'. Did you mean 'patience'"),
-        ("port: 9443", "port: 94430", "port: .*65535, found 94430"),
-        ("port: 9443", "", "port: expected a value, found nothing"),
-        ("[south, north]", "[south, south]", "sites: expected names, none of them twice, found"),
-        ("minimum: 1.0", "minimum: 3", "minimum: expected .* at most 2, .* found 3"),
-        ("minimum: 1.0", "minimum: 1.5", "minimum: expected .* found 1.5"),
-    ],
-)
-def test_settings_that_do_not_fit_are_named(folder: Path, old: str, new: str, told: str) -> None:
-    path = folder / "coordinator.yaml"
+SITE = "invitations/north/site.yaml"
+MISFITS = [
+    ("coordinator.yaml", "patience: 600", "patient: 600", "found 'patient'. Did you mean 'patience'"),
+    ("coordinator.yaml", "port: 9443", "port: 94430", "port: .*65535, found 94430"),
+    ("coordinator.yaml", "port: 9443", "", "port: expected a value, found nothing"),
+    ("coordinator.yaml", "[south, north]", "[south, south]", "sites: expected names, none of them twice, found"),
+    ("coordinator.yaml", "minimum: 1.0", "minimum: 3", "minimum: expected .* at most 2, .* found 3"),
+    ("coordinator.yaml", "minimum: 1.0", "minimum: 1.5", "minimum: expected .* found 1.5"),
+    (
+        SITE,
+        "  source:\n",
+        "  batches: 3\n  source:\n",
+        "data: expected source: …, this site's own table, and nothing else",
+    ),
+    (SITE, ":9443", "", "coordinator: .*fl.example.org"),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "told"), MISFITS)
+def test_settings_that_do_not_fit_are_named(folder: Path, file: str, old: str, new: str, told: str) -> None:
+    path = folder / file
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(ConfigError, match=f"coordinator.yaml: .*{told}"):
-        read_coordinator(folder)
-
-
-def test_a_site_names_its_own_table_and_nothing_else(folder: Path) -> None:
-    path = folder / "invitations" / "north" / "site.yaml"
-    text = path.read_text()
-    path.write_text(text.replace("  source:\n", "  batches: 3\n  source:\n"))
-    with pytest.raises(ConfigError, match=r"data: expected source: …, this site's own table, and nothing else"):
-        read_site(path)
-    path.write_text(text.replace(":9443", ""))
-    with pytest.raises(ConfigError, match=r"coordinator: .*fl.example.org"):
-        read_site(path)
+    with pytest.raises(ConfigError, match=f"{path.name}: .*{told}"):
+        read_site(path) if file == SITE else read_coordinator(folder)
     with pytest.raises(ConfigError, match=r"expected a file, found none; the coordinator has one"):
         read_site(path.with_name("other.yaml"))
 
 
-def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["coordinate", "init", "trial", "--sites", "north,south,east"]) == 0
-    told = capsys.readouterr().out
-    assert fingerprint(Path("trial/certificates/ca.crt")) in told and "trial/invitations/east" in told
-    for site in ("north", "south", "east"):
-        assert main(["site", "keys", f"trial/invitations/{site}"]) == 0
-        assert main(["coordinate", "add", "trial", site, f"trial/invitations/{site}/{site}.pub"]) == 0
-    assert "All sites have keys: fedlit coordinate start trial" in capsys.readouterr().out
-    assert main(["coordinate", "watch", "trial", "--once"]) == 0
-    assert main(["coordinate", "renew", "trial"]) == 0
+def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that a session needs: test_sites.py."""
+    monkeypatch.chdir(folder.parent)
+    for words in (["watch", "trial", "--once"], ["renew", "trial"]):
+        assert main(["coordinate", *words]) == 0
     capsys.readouterr()
-    assert main(["coordinate", "strat", "trial"]) == 2
-    assert "Did you mean 'start'" in capsys.readouterr().err
-    assert main(["coordinate", "init", "other", "--sites", "north,no rth"]) == 2
-    assert "sites" in capsys.readouterr().err
-    assert main(["coordinate", "start", "nowhere"]) == 2
-    assert "nowhere/coordinator.yaml: expected a file, found none" in capsys.readouterr().err
+    for words, told in (
+        (["strat", "trial"], "Did you mean 'start'"),
+        (["init", "other", "--sites", "north,no rth"], "sites"),
+        (["start", "nowhere"], "nowhere/coordinator.yaml: expected a file, found none"),
+    ):
+        assert main(["coordinate", *words]) == 2
+        assert told in capsys.readouterr().err
 
 
 def test_one_file_imports_flower() -> None:
@@ -141,3 +133,26 @@ def test_one_file_imports_flower() -> None:
     imports = re.compile(r"^\s*(from|import) flwr\b", re.MULTILINE)
     using = {str(path.relative_to(own)) for path in own.rglob("*.py") if imports.search(path.read_text())}
     assert using == {"institutions/flower.py"}
+
+
+def test_an_expired_certificate_is_refused(folder: Path) -> None:
+    made = folder / "certificates"
+    assert check_certificate(made / "server.crt", "renew it") == ""
+    for days in (0, 20):
+        for name in ("server.crt", "server.key"):
+            (made / name).unlink()
+        make_server(made, "localhost", days=days)
+        if days:
+            assert "valid for 19 more days only; renew it" in check_certificate(made / "server.crt", "renew it")
+        else:
+            with pytest.raises(ConfigError, match=r"valid now, found one for .*renew it, or set this machine's clock"):
+                check_certificate(made / "server.crt", "renew it")
+
+
+def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(folder: Path, tmp_path: Path) -> None:
+    make_site_keys(tmp_path, "north")
+    made, makers = folder / "certificates", (make_authority, make_server, make_site_keys)
+    for path, make in zip((made / "ca.key", made / "server.key", tmp_path / "site.key"), makers, strict=True):
+        assert path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(ConfigError, match=r"is there already, and is not overwritten"):
+            make(path.parent, "north")  # type: ignore[operator]

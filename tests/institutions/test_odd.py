@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedlit.exchange.questions import InputRange, Losses, Own, within
 from fedlit.exchange.rule import Update
 from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
-from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.consent import Consent, Terms, accepted, keep
 from fedlit.institutions.gate import Gate
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.sites_server import Patience, SitesServer
@@ -26,19 +27,42 @@ FORMS = {"w": ("float32", (2,))}
 OFFER = {"tensors": FORMS, "parameters": 1, "matched": {"w": "w"}, "travel": ["w"], "named": [], "chosen": True}
 
 
-def terms(**more: Any) -> Terms:
-    return Terms("north", {}, {"federated": OFFER}, FORMS, **more)
+TERMS = Terms("north", {}, {"federated": OFFER}, FORMS)
 
 
-def test_only_questions_that_were_agreed_to_are_answered() -> None:
-    consent = Consent(terms(questions=("losses", "forest/counts")))
+def test_any_change_of_terms_is_asked_about_again(tmp_path: Path) -> None:
+    first = Terms("north", {"address": "a:1"}, {"columns": {"columns": {"age": "numbers"}}}, FORMS)
+    assert not accepted(tmp_path, first)
+    keep(tmp_path, first)
+    assert accepted(tmp_path, first)
+    changes: list[dict[str, Any]] = [
+        {"coordinator": {"address": "b:1"}}, {"facts": {}}, {"tensors": {"w": ("float32", (3,))}}, {"rows": 5},
+        {"scores": True},
+    ]  # fmt: skip
+    changed = [replace(first, **own) for own in changes]
+    assert not any(accepted(tmp_path, own) for own in changed) and len({own.hash for own in (first, *changed)}) == 6
+
+
+def test_nothing_is_told_or_answered_that_was_not_agreed_to() -> None:
+    facts = {"columns": {"age": "numbers"}, "categories": {"town": ["Aachen", "Bonn"]}}
+    consent = Consent(Terms("north", {}, {"values": facts}, FORMS, questions=("losses", "forest/counts")))
+    consent.check("values", {"categories": {"town": ["Aachen", "Bonn"]}})  # a part of it
+    consent.check_update(FORMS, {})
     consent.check_question(Losses([{}]))
     consent.check_question(Own("forest/counts", {}))
+    for topic, more in (
+        ("values", {"categories": {"town": ["Aachen", "Celle"]}}), ("values", {"moments": {"age": [1, 2, 3]}}),
+        ("rows", {"train": 5}),
+    ):  # fmt: skip
+        with pytest.raises(RunError, match="nothing of it was sent"):
+            consent.check(topic, more)
+    with pytest.raises(RunError, match="head"):
+        consent.check_update({"head": ("float32", (2,))}, {})
     for question in (InputRange(), Own("forest/ranges", {}), Own("anything at all", {})):
         with pytest.raises(RunError, match="nothing was answered"):
             consent.check_question(question)
     with pytest.raises(RunError, match="nothing was answered"):
-        Consent(terms()).check_question(Losses([{}]))
+        Consent(TERMS).check_question(Losses([{}]))
 
 
 def test_a_forest_is_asked_within_the_limits_that_were_agreed_to() -> None:
@@ -59,7 +83,7 @@ def exchanged(folder: Path, *questions: Any) -> list[dict[str, Any]]:
     for own in ({"to": ""}, *questions):
         line.questions["north"].put(own if isinstance(own, bytes) else pack(own))
     line.questions["north"].put(None)
-    site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(terms()), Traffic(folder / "traffic.jsonl"))
+    site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(TERMS), Traffic(folder / "traffic.jsonl"))
     site._forms = FORMS
     server: Any = None  # not asked: the coordinator applies the rule
     with line.turn:
@@ -77,29 +101,29 @@ def test_what_can_be_meant_is_believed(tmp_path: Path) -> None:
     assert heard["key"] == "round:0" and heard["updates"]["north"]["rows"] == 0  # the mean does not need it
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        *(b"", b"short", b"\0" * 30, struct.pack(">Q", 2**63) + b"x" * 20, struct.pack(">Q", 10) + b"{}"),
-        pack({"a": 1})[:-3],
-        {"neither": 1},
-        reply(received={"w": torch.tensor([float("nan"), 1.0])}),
-        reply(received={"w": torch.ones(3)}),
-        reply(received={"v": torch.ones(2)}),
-        reply(received={"down/anything": torch.ones(2)}),
-        reply(received=[1]),
-        reply(next=-5),
-        reply(next=10**30),
-        reply(next="x"),
-        reply(next="gone"),
-        {"to": "round:0", "ask": {"question": "losses", "states": []}},
-        {"to": "round:0", "ask": {"question": "losses", "states": []}, "n": 0},
-        {"to": "round:0", "ask": {"question": "no such"}, "n": 0},
-        {"to": "round:0", "ask": {}, "n": 0},
-        {"to": "round:0", "ask": [1], "n": 0},
-        {"to": "round:0", "masked": {"attempt": 0}, "n": 0},
-    ],
-)
+UNBELIEVED: list[Any] = [
+    *(b"", b"short", b"\0" * 30, struct.pack(">Q", 2**63) + b"x" * 20, struct.pack(">Q", 10) + b"{}"),
+    pack({"a": 1})[:-3],
+    {"neither": 1},
+    reply(received={"w": torch.tensor([float("nan"), 1.0])}),
+    reply(received={"w": torch.ones(3)}),
+    reply(received={"v": torch.ones(2)}),
+    reply(received={"down/anything": torch.ones(2)}),
+    reply(received=[1]),
+    reply(next=-5),
+    reply(next=10**30),
+    reply(next="x"),
+    reply(next="gone"),
+    {"to": "round:0", "ask": {"question": "losses", "states": []}},
+    {"to": "round:0", "ask": {"question": "losses", "states": []}, "n": 0},
+    {"to": "round:0", "ask": {"question": "no such"}, "n": 0},
+    {"to": "round:0", "ask": {}, "n": 0},
+    {"to": "round:0", "ask": [1], "n": 0},
+    {"to": "round:0", "masked": {"attempt": 0}, "n": 0},
+]
+
+
+@pytest.mark.parametrize("odd", UNBELIEVED)
 def test_a_site_does_not_believe_what_cannot_be_meant(odd: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError):
         exchanged(tmp_path, odd)
@@ -117,28 +141,28 @@ def said(state: Any = None, **changes: Any) -> dict[str, Any]:
     return {"key": "round:0", "site": "south", "saved": -1, "updates": {"south": update}, **changes}
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        b"garbage",
-        pack({"a": 1}),
-        b"\0\0\0\0\0\0\0\x13" + b'{"__tensor__": "9"}' + pack({})[10:],
-        said(key="round:7"),
-        said(key="share:zzz", facts={"south": {}}),
-        said(key="share:federated", facts={"south": None}),
-        said(key="share:federated", facts={"south": {"tensors": 3}}),
-        said(key="at:-1"),
-        said(key="done"),
-        said(key=5),
-        said(updates=None),
-        said(updates={"north": {}}),
-        said(updates={"south": {"state": {"w": torch.ones(2)}}}),
-        said({"w": torch.ones(2), "head.weight": torch.ones(2)}),
-        said({"w": torch.ones(3)}),
-        said(site="north"),
-        RunError("expected an answer of at most 10 bytes, found 11"),
-    ],
-)
+REFUSED: list[Any] = [
+    b"garbage",
+    pack({"a": 1}),
+    b"\0\0\0\0\0\0\0\x13" + b'{"__tensor__": "9"}' + pack({})[10:],
+    said(key="round:7"),
+    said(key="share:zzz", facts={"south": {}}),
+    said(key="share:federated", facts={"south": None}),
+    said(key="share:federated", facts={"south": {"tensors": 3}}),
+    said(key="at:-1"),
+    said(key="done"),
+    said(key=5),
+    said(updates=None),
+    said(updates={"north": {}}),
+    said(updates={"south": {"state": {"w": torch.ones(2)}}}),
+    said({"w": torch.ones(2), "head.weight": torch.ones(2)}),
+    said({"w": torch.ones(3)}),
+    said(site="north"),
+    RunError("expected an answer of at most 10 bytes, found 11"),
+]
+
+
+@pytest.mark.parametrize("odd", REFUSED)
 def test_the_coordinator_refuses_one_site_and_waits_for_the_others(odd: Any, tmp_path: Path) -> None:
     hub, line = hub_at_round(tmp_path)
     hub._take("south", odd if isinstance(odd, bytes | RunError) else pack(odd))
@@ -148,15 +172,15 @@ def test_the_coordinator_refuses_one_site_and_waits_for_the_others(odd: Any, tmp
     assert set(hub.waiting) == {"north", "south"} and hub.refused == {}
 
 
-@pytest.mark.parametrize(
-    ("chunks", "status"),
-    [
-        ([b"12345678"], 200),
-        ([b"1234", b"5678"], 200),
-        ([b"12345678", b"9"], 413),
-        ([b"1234", None], 408),  # the rest never comes
-    ],
-)
+BODIES: list[Any] = [
+    ([b"12345678"], 200),
+    ([b"1234", b"5678"], 200),
+    ([b"12345678", b"9"], 413),
+    ([b"1234", None], 408),  # the rest never comes
+]
+
+
+@pytest.mark.parametrize(("chunks", "status"), BODIES)
 def test_the_gate_bounds_bodies_in_size_and_time(chunks: list[bytes | None], status: int) -> None:
     answered, events = [], list(enumerate(chunks, 1))
 

@@ -1,9 +1,16 @@
 """Three sites and a coordinator, each of which may be killed, be slow, stay away, or say what does not fit."""
 
 import hashlib
+import io
 import json
+import os
+import runpy
+import signal
 import sys
+import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from threading import current_thread
 from typing import Any
@@ -16,8 +23,10 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lines import Killed, MemoryLine, federate, settings_of
 
 import fedlit
+from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.exchange.wire import unpack
+from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.site import Site
 from fedlit.privacy.client_level import epsilon
@@ -55,9 +64,9 @@ def written(folder: Path, **changes: Any) -> Path:
 SOURCES = {name: {"class_path": "fedlit.Bundled", "init_args": {"clients": [name]}} for name in SITES}
 
 
-def one_process(folder: Path, **changes: Any) -> Run:
+def one_process(folder: Path, clients: Sequence[str] = SITES, **changes: Any) -> Run:
     content = settings(**changes)
-    content["data"]["source"] = {"class_path": "fedlit.Bundled"}
+    content["data"]["source"] = {"class_path": "fedlit.Bundled", "init_args": {"clients": [*clients]}}
     path = folder / "whole.yaml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
     run = fedlit.load(str(path), f"--trainer.default_root_dir={folder / 'one'}")
@@ -125,6 +134,59 @@ def test_sites_have_the_bits_of_one_process_and_nothing_leaves_that_was_not_agre
             if own["key"].startswith("round:"):
                 assert set(own["names"]["state"]) == planned and own["names"]["published"] == {}
         assert "rows" not in json.dumps([own["names"] for own in noted if own["key"] != "share:settings"])
+
+
+def test_two_sites_in_processes_of_their_own_are_killed_and_end_with_the_bits_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the commands, over Flower with TLS, and 8 MB a round. Killed while rounds go on: what speaks at a site and the
+    SuperLink, which are started again; then the coordinator and that site, which a person starts again.
+    """
+    real = runpy.run_path(str(ROOT / "benchmarks" / "institutions.py"))
+    federation_of, said = real["Federation"], list[str]()
+
+    def here(self: Any, *words: str) -> str:
+        with chdir(self.folder), redirect_stdout(io.StringIO()) as told:
+            assert main(list(words)) == 0
+        said.append(told.getvalue())
+        return said[-1]
+
+    monkeypatch.setattr(federation_of, "fedlit", here)  # what ends by itself needs no process
+    wide = settings()["model"]["client"]
+    wide["init_args"]["network"]["init_args"]["hidden"] = [8, 1400, 1400]
+    changes = {"trainer": {"max_epochs": 6}, "model": {"client": wide}}
+    two = {site: SOURCES[site] for site in ("breast_cancer", "wine")}
+    federation = federation_of(tmp_path / "real", settings(**changes), two)
+    assert fingerprint(federation.folder / "coordinator" / "certificates" / "ca.crt") in said[0]
+    assert "All sites have keys: fedlit coordinate start" in "".join(said)
+    traffic, until = federation.folder / "wine" / "traffic.jsonl", time.monotonic() + 240
+
+    def wait(number: int) -> None:
+        while not traffic.is_file() or f'"round:{number}"' not in traffic.read_text(encoding="utf-8"):
+            assert time.monotonic() < until, federation.said()
+            time.sleep(0.02)
+
+    try:
+        for name in ("coordinator", *two):
+            federation.start(name)
+        killed = [federation.processes[name] for name in ("coordinator", "wine")]
+        wait(1)
+        for process in killed:
+            ((child,),) = real["children"](process.pid).values()
+            os.kill(child, signal.SIGKILL)
+        wait(3)
+        for process in killed:
+            os.killpg(process.pid, signal.SIGKILL)
+        assert [process.wait() for process in killed] == [-signal.SIGKILL] * 2
+        for name in ("coordinator", "wine"):
+            federation.start(name)
+        codes = federation.wait(240)
+    finally:
+        federation.end()
+    assert set(codes.values()) == {0}, federation.said()
+    told = (federation.folder / "coordinator.log").read_text(encoding="utf-8")
+    assert "Flower's SuperLink was killed by signal 9; started again" in told, told
+    assert federation.differing(one_process(tmp_path, [*two], **changes)) == []
 
 
 def test_a_killed_site_goes_on_with_the_same_bits_where_messages_come_twice_or_late(tmp_path: Path, whole: Run) -> None:
