@@ -90,7 +90,7 @@ class ReadOptions:
         >>> ReadOptions.from_dict({"seperator": ";"}, "client 'north'")
         Traceback (most recent call last):
         ...
-        fedlit.errors.ConfigError: client 'north': expected one of sep, ...; found 'seperator'.
+        fedlit.errors.ConfigError: client 'north': expected one of sep, ..., found 'seperator'
     """
 
     sep: str | None = None
