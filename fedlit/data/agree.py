@@ -374,7 +374,7 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
     if terms.pool:
         refuse_several_tasks(targets)
     names = sorted({column for own in kinds.values() for column in own})
-    problems = {column: problem for column in names if (problem := kind_conflict(kinds, column))}
+    problems = {column: found for column in names if (found := kind_conflict(kinds, column))}
     columns = {}
     for column in names:
         if terms.features or ((terms.pooled or terms.sketched) and groups is None):

@@ -175,9 +175,8 @@ class FederatedData(LightningDataModule):
         """
         if self.clients:
             return
-        aligned = not self.pool or self.align == "both"
-        told, found = "align: both, because all rows go into one table", Told(f"align: {self.align}")
-        expect(aligned, "data.pool: true", told, found)
+        aligned, found = not self.pool or self.align == "both", Told(f"align: {self.align}")
+        expect(aligned, "data.pool: true", "align: both, because all rows go into one table", found)
         shaped, known = self._read()
         self.names = [name for name in known if name not in (self.leave_out or ())]
         tables = sorted(check_tables(shaped), key=lambda table: table.name)
