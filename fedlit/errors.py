@@ -91,6 +91,19 @@ def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     return f" Did you mean {prefix + close!r}?" if close and close != word else ""
 
 
+def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse unknown names.
+
+    Raises:
+        ConfigError: a name is unknown; the message has the key and the known names.
+    """
+    for name in found:
+        if name not in known:
+            raise ConfigError(
+                f"{key}: expected some of {', '.join(known)}, found {name!r}." + did_you_mean(str(name), known)
+            )
+
+
 @contextmanager
 def told_as(tell: Callable[[Exception], FedlitError]) -> Iterator[None]:
     """Convert exceptions that other code raises inside the block into fedlit's errors; fedlit's errors pass unchanged.

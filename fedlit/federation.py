@@ -137,7 +137,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """
         check_is_fitted(self)
         check_client("client", client, self.clients_)
-        from fedlit.mixture.served import load_run
+        from fedlit.mixture.mixture import load_run
 
         label = self.label if isinstance(self.label, str) else self.label[client]
         return Member(client, label, load_run(self.run_, client, _checkpoint(self.run_), quiet=True))

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedlit.cli.commands import COMMANDS
 from fedlit.errors import expect
 from fedlit.exchange.place import refuse_ranks
-from fedlit.mixture.folders import CONFIG, newest
-from fedlit.mixture.settings import WEIGHTS, MixtureSettings, has_mixture, settings_of, typed_pairs
+from fedlit.mixture.settings import CONFIG, WEIGHTS, MixtureSettings, has_mixture, newest, settings_of, typed_pairs
 from fedlit.run.arguments import Command, check_format, pairs_of, read, title
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.config import find_config

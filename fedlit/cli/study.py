@@ -8,14 +8,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from fedlit.cli.commands import names
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, must_be_known
 from fedlit.run.config import STUDIES, find_config, read_yaml, shown
 from fedlit.run.keys import GROUPS
 from fedlit.show.shown import for_terminal, say
-from fedlit.study.method import must_be_known
 from fedlit.study.parse import load_study
-from fedlit.study.seeds import parse_seeds
-from fedlit.study.study import Study
+from fedlit.study.study import Study, parse_seeds
 
 
 def compare(

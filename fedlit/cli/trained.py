@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from fedlit.cli.commands import names
 from fedlit.errors import Told, expect
 from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
-from fedlit.mixture.folders import find_mixture
+from fedlit.mixture.settings import find_mixture
 from fedlit.run.arguments import read
 from fedlit.run.folders import find_run, find_trained
 from fedlit.score.files import check_input, check_output, has_reads, read_rows, scores_beside, write_scores
@@ -49,7 +49,7 @@ def predict(
     out = out or scores_beside(data)
     check_output(out, data)
     folder = _find(run, ckpt_path, "predict")  # before torch is imported
-    from fedlit.mixture.served import load_run
+    from fedlit.mixture.mixture import load_run
 
     scorer = load_run(folder, client, ckpt_path)
     raw = read_rows(data, scorer.encoder)
@@ -128,7 +128,6 @@ def explain(
     *,
     run: str,
     client: str | None = None,
-    threshold: float = 2.0,
     out: str | None = None,
 ) -> None:
     """Show what the private layers of a run's clients correct, as heatmaps, as findings.csv, and in words.
@@ -139,13 +138,12 @@ def explain(
     Args:
         run: a run's folder, or the name of a configuration: its newest run
         client: for a mixed model, show only this client's own effects
-        threshold: the number of standard deviations from which a finding is marked
         out: where to write (default: explain/ in the run's folder)
     """
     folder = find_run(run, lambda found: any((found / name).is_file() for name in (CORRECTIONS, PATHS, EFFECTS)))
     from fedlit.run import explanation
 
-    found = explanation.explain(folder, client=client, threshold=threshold, out=out)
+    found = explanation.explain(folder, client=client, out=out)
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
 

@@ -26,6 +26,9 @@ COLUMNS = ("client", "part", "feature", "value")
 IDENTITY = {"scale": 1.0, "shift": 0.0}
 """What a correction is, by the last word of its part, where nothing is corrected."""
 
+MARKED = 2.0
+"""Standard deviations from which a correction is marked."""
+
 FEW = 6
 """Clients below which no p can be small after correction for the number of cells: both marks together decide then."""
 
@@ -84,19 +87,17 @@ class Judgement:
 
     Attributes:
         cells: one row per correction: client, part, feature, value; ``z``, its distance from the other clients in their
-            standard deviations; ``marked``, whether this exceeds the threshold; ``spread``, the standard deviation of
+            standard deviations; ``marked``, whether this exceeds :data:`MARKED`; ``spread``, the standard deviation of
             the feature over clients; ``spread_z``, the distance of this spread from those of the part's other features;
-            ``feature_marked``, whether that exceeds the threshold (None if there are fewer than three features); ``p``,
+            ``feature_marked``, whether that exceeds it (None if there are fewer than three features); ``p``,
             how often a cell like those of the other clients would be so far away (t-test, with Holm's correction over
             the part; see :func:`chances`); ``apart`` and ``others``, the distance and the mean on which ``p`` is based;
             ``finding``, whether the cell deserves the user's attention: p below 0.1 %, or an output that is turned
             round; with fewer than six clients, for which p can hardly be small, a marked cell of a marked feature; a
             finding by p or marks is always at least 0.01 from the others.
-        threshold: the threshold of marks, in standard deviations.
     """
 
     cells: pd.DataFrame
-    threshold: float
 
     @property
     def findings(self) -> pd.DataFrame:
@@ -136,7 +137,7 @@ class Judgement:
         if clients < 3:
             return f"No finding: {clients} clients are too few to say what stands out."
         count = int(self.cells["marked"].sum())
-        far = f"more than {self.threshold:g} standard deviations from the mean of other clients"
+        far = f"more than {MARKED:g} standard deviations from the mean of other clients"
         rule = (
             f"none in a column on which clients differ far more than on others (fewer than {FEW} clients need both)"
             if clients < FEW
@@ -150,15 +151,14 @@ class Judgement:
         return "\n".join(f"{number}. {words}" for number, words in enumerate(self.findings["words"], 1))
 
 
-def judge(values: pd.DataFrame, *, threshold: float = 2.0) -> Judgement:
+def judge(values: pd.DataFrame) -> Judgement:
     """Evaluate corrections.
 
     Args:
         values: one row for each correction, with the columns :data:`COLUMNS`.
-        threshold: the threshold of marks, in standard deviations.
 
     Raises:
-        ConfigError: the threshold is not positive, or there are no corrections.
+        ConfigError: there are no corrections.
 
     Example:
         >>> import textwrap
@@ -169,18 +169,16 @@ def judge(values: pd.DataFrame, *, threshold: float = 2.0) -> Judgement:
         times as far from that as they usually are. Clients differ on ldl far more than on other
         columns. Is it in another unit, or measured in another way?
     """
-    if not threshold > 0:
-        raise ConfigError(f"--threshold: expected a positive number of standard deviations, found {threshold}")
     if not len(values):
         raise ConfigError(
             "expected clients that correct something, found none; train one whose class shows corrections, such as "
             "fedlit.IFedAvg"
         )
-    parts = [_judge_part(own, threshold) for _, own in values.groupby("part", sort=False)]
-    return Judgement(pd.concat(parts, ignore_index=True), threshold)
+    parts = [_judge_part(own) for _, own in values.groupby("part", sort=False)]
+    return Judgement(pd.concat(parts, ignore_index=True))
 
 
-def _judge_part(own: pd.DataFrame, threshold: float) -> pd.DataFrame:
+def _judge_part(own: pd.DataFrame) -> pd.DataFrame:
     order, clients = list(dict.fromkeys(own["feature"])), list(dict.fromkeys(own["client"]))
     table = own.pivot(index="client", columns="feature", values="value").loc[clients, order]
     value = table.to_numpy(np.float64)
@@ -196,10 +194,10 @@ def _judge_part(own: pd.DataFrame, threshold: float) -> pd.DataFrame:
             "feature": np.tile(order, len(clients)),
             "value": value.ravel(),
             "z": z.ravel(),
-            "marked": (np.abs(z) > threshold).ravel(),
+            "marked": (np.abs(z) > MARKED).ravel(),
             "spread": np.tile(spread, len(clients)),
             "spread_z": np.tile(spread_z, len(clients)),
-            "feature_marked": pd.array(np.tile(spread_z > threshold, len(clients)), dtype="boolean"),
+            "feature_marked": pd.array(np.tile(spread_z > MARKED, len(clients)), dtype="boolean"),
             "p": p.ravel(),
             "apart": apart.ravel(),
             "others": others.ravel(),

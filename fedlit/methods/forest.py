@@ -16,10 +16,9 @@ from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression
-from fedlit.trees import keys as drawn
 from fedlit.trees.finish import finished
 from fedlit.trees.grow import Way
-from fedlit.trees.nodes import Grown, find_leaves
+from fedlit.trees.nodes import Grown, find_leaves, root_keys
 from fedlit.trees.party import Party
 
 _LEAST = 1e-6
@@ -104,7 +103,7 @@ class Forest(Fitted):
         tried = max(1, round(float(told["max_features"]) * self.spec.num_features))
         way = Way(self._classes, self.spec.num_features, tried)
         self._growing = party, way, rows, minimum > 1
-        begun = dict(party.start(drawn.roots(int(told["seed"]), int(told["trees"]))))
+        begun = dict(party.start(root_keys(int(told["seed"]), int(told["trees"]))))
         if summed:
             self._totals = begun.pop("totals").astype(np.int64)
         task = self.spec.task
@@ -128,7 +127,7 @@ class Forest(Fitted):
             _, way, rows, alone = self._growing
         x = rows.x.cpu().numpy() if rows is not None else np.zeros((0, self.spec.num_features), np.float32)
         y = rows.y.cpu().numpy() if rows is not None else np.zeros(0)
-        keys = drawn.roots(int(told["seed"]), roots)
+        keys = root_keys(int(told["seed"]), roots)
         grown, values = finished(grown, keys, way, x, y, self._lacks, alone=alone, smoothing=self.smoothing)
         self._add(grown, values)
         self._growing = None

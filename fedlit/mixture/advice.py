@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedlit.mixture.combine import Combined, combine
-from fedlit.mixture.losses import Judge
 from fedlit.mixture.settings import Mixing
-from fedlit.mixture.weigh import Predicted, weights_of
+from fedlit.mixture.weigh import Judge, Predicted, weights_of
 from fedlit.score.plain import defined
 from fedlit.statistics import FEW, JOIN, MATTERS, SAME, TITLES, Interval, rows_interval, verdict
 from fedlit.tasks import Score
@@ -36,7 +35,8 @@ class Advice:
         combined: the mixture that all rows chose.
         parts: the federated parts in the mixture.
         verdict: one of :data:`fedlit.statistics.TITLES`.
-        sentence: the verdict in words, with the reason; without the client's name and a full stop.
+        answer: the verdict in words: what to do, and with which parts.
+        why: the text after the answer that gives the reason, without a full stop.
     """
 
     score: Score
@@ -48,7 +48,13 @@ class Advice:
     combined: Combined
     parts: tuple[str, ...]
     verdict: str
-    sentence: str
+    answer: str
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        """The answer with its reason; without the client's name and a full stop."""
+        return f"{self.answer}{self.why}"
 
     @property
     def worth_a_try(self) -> bool:
@@ -93,32 +99,32 @@ def advise(
         optimism = gain - _honest(client, rows, own, mixing, seed)
         optimism = optimism if math.isfinite(optimism) else 0.0
     lift, interval, alone = gain - optimism, (interval[0] - optimism, interval[1] - optimism), judge(mine)
-    kind, why = _verdict(found.parts, judge.score, lift, interval, alone, labels, matters, len(rows.row))
+    kind, answer, why = _verdict(found.parts, judge.score, lift, interval, alone, labels, matters, len(rows.row))
     return Advice(
-        judge.score, found.best, alone, optimism, lift, interval, found.combined, found.parts, kind,
-        f"{TITLES[kind]}{why}",
+        judge.score, found.best, alone, optimism, lift, interval, found.combined, found.parts, kind, answer, why
     )  # fmt: skip
 
 
 def _verdict(
     parts: Collection[str], score: Score, lift: float, interval: Interval, alone: float, labels: Mapping[str, str],
     matters: float, rows: int,
-) -> tuple[str, str]:  # fmt: skip
-    """Return the verdict, and the text after its title."""
+) -> tuple[str, str, str]:  # fmt: skip
+    """Return the verdict, the answer and the reason, see :class:`Advice`."""
     if not labels:
-        return FEW, ": no federated model was tried"
+        return FEW, TITLES[FEW], ": no federated model was tried"
     if not math.isfinite(lift):
-        return FEW, f": {score.label} is not defined on these rows; give rows of each class"
+        return FEW, TITLES[FEW], f": {score.label} is not defined on these rows; give rows of each class"
     if not parts:
-        return SAME, ": no federated model was better on its held-out rows, so it keeps its own models"
+        return SAME, TITLES[SAME], ": no federated model was better on its held-out rows, so it keeps its own models"
     kind = verdict(lift, interval, score.least_lift(matters, alone))
     way = "" if score.higher_is_better else ", + for lower and better"
     told = f": {score.text(lift, signed=True)} {'points of' if score.percent else 'in'} {score.label}{way}"
     if math.isfinite(sum(interval)):
         told += f" (95 % interval {' to '.join(score.text(own, signed=True) for own in interval)})"
     if kind == JOIN:
-        return kind, f" with {' and '.join(labels[name] for name in parts)}{told}"
-    return kind, told + (f"; with {rows:,} rows, this cannot be distinguished from no lift" if kind == FEW else "")
+        return kind, f"{TITLES[kind]} with {' and '.join(labels[name] for name in parts)}", told
+    told += f"; with {rows:,} rows, this cannot be distinguished from no lift" if kind == FEW else ""
+    return kind, TITLES[kind], told
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,7 @@ def gain_interval(
 
     Args:
         first: the score of one prediction as a function of how often each row counts, (n,) int64, or None for once;
-            see :meth:`fedlit.mixture.losses.Judge.by_counts`.
+            see :meth:`fedlit.mixture.weigh.Judge.by_counts`.
         second: the score of the other prediction, likewise.
         rows: the number of rows, n.
         score: the score that is computed.

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedlit.errors import ConfigError
-from fedlit.mixture.losses import Judge
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.together import choose_together
-from fedlit.mixture.weigh import Predicted, weights_of
+from fedlit.mixture.weigh import Judge, Predicted, weights_of
 from fedlit.score.plain import defined
 from fedlit.tasks import COMPARED
 from fedlit.weights import Stack, mixed, stacked

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from jinja2 import Environment, PackageLoader
 from numpy.typing import NDArray
 
 from fedlit.data.columns import NUMBERS, RowEncoder
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.files import naming
-from fedlit.mixture.served import opened
+from fedlit.mixture.mixture import opened
 from fedlit.run.run import Run
-from fedlit.score.card import model_card
-from fedlit.score.folder import MAIN, load, write
-from fedlit.score.mixed import MixedScorer
-from fedlit.score.scorer import Scorer
+from fedlit.score.folder import MAIN, columns_of, load, write
+from fedlit.score.scorer import MixedScorer, Scorer
 from fedlit.show.shown import Shown
 from fedlit.show.text import Verbatim
+from fedlit.tasks import SCORES
 
 MOST_ROWS = 1000  # that are compared
 TOLERANCE = 1e-6
@@ -190,3 +193,40 @@ def _scores(folder: Path, client: str) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError):
         return None
     return found
+
+
+_SEEN = "one of those that training had; another one counts as missing"
+_TREATED = {
+    "numeric": "standardised; a missing one counts as the training mean",
+    "coded": _SEEN,
+    "boolean": "true or false",
+    "categorical": _SEEN,
+}
+
+
+def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = None) -> str:
+    """Return the model card.
+
+    Args:
+        scorer: the scorer of the client.
+        checked: a sentence that states what its predictions were compared with.
+        scores: its scores on its test rows, if they are known.
+    """
+    found = scores or {}
+    models = [folds[0] for folds in scorer.scorers.values()] if isinstance(scorer, MixedScorer) else [scorer]
+    environment = Environment(
+        loader=PackageLoader("fedlit.score", "."), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters["cell"] = lambda text: " ".join(str(text).replace("|", "\\|").split())
+    made = {"on": f"{datetime.now(UTC):%Y-%m-%d}", "python": platform.python_version()}
+    return environment.get_template("card.md.j2").render(
+        scorer=scorer,
+        weights=scorer.weights if isinstance(scorer, MixedScorer) else None,
+        about=scorer.about,
+        made=made | {name: version(name) for name in ("fedlit", "torch")},
+        checked=checked,
+        known=[(SCORES[name].label, value) for name, value in found.items() if name in SCORES and value is not None],
+        rows=found.get("rows"),
+        columns={own["name"]: own for model in models for own in columns_of(model.encoder)}.values(),
+        treated=_TREATED,
+    )

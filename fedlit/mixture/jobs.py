@@ -10,9 +10,8 @@ from typing import Any
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.mixture.alone import fit_part
-from fedlit.mixture.folders import CONFIG
 from fedlit.mixture.parts import Part
-from fedlit.mixture.settings import MixtureSettings, settings_of
+from fedlit.mixture.settings import CONFIG, MixtureSettings, settings_of
 from fedlit.run.worker import Call, Pool
 
 Tell = Callable[[str], None]

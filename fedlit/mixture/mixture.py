@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
 
-from fedlit.data.table import Split
-from fedlit.errors import ConfigError, FedlitError, did_you_mean, expect
+from fedlit.data.table import Split, check_client
+from fedlit.errors import ConfigError, FedlitError, expect, must_be_known
 from fedlit.exchange.exchange import Exchange
 from fedlit.files import exclusive, write_frames, write_text
 from fedlit.mixture.combine import Combined, combine
-from fedlit.mixture.folders import CONFIG, FORMAT, MIXED, newest, read_mixture
 from fedlit.mixture.jobs import Tell, run_jobs
 from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.plan import MixturePlan
 from fedlit.mixture.results import MixtureResults, results_of
-from fedlit.mixture.served import mixed_scorer
-from fedlit.mixture.settings import MixtureSettings, settings_from, settings_of
+from fedlit.mixture.settings import (
+    CONFIG,
+    FORMAT,
+    MIXED,
+    MixtureSettings,
+    find_mixture,
+    newest,
+    read_mixture,
+    settings_from,
+    settings_of,
+)
 from fedlit.mixture.weigh import Predicted
-from fedlit.run.folders import new_folder
+from fedlit.run.folders import find_trained, new_folder
+from fedlit.run.load import run_of
 from fedlit.run.predictions import Predictions
 from fedlit.run.run import Run
-from fedlit.score.mixed import MixedScorer
 from fedlit.score.plain import write_json
+from fedlit.score.scorer import MixedScorer, Scorer
 from fedlit.show.shown import for_terminal, say
 from fedlit.tasks.base import is_target
 
@@ -175,7 +184,10 @@ class Mixture:
                 made.plans[name] = run.describe()
             except FedlitError as error:
                 raise type(error)(f"part {name!r}: {error}") from error
-            self._check_by(name, run)
+            scores = (own for spec in run.data.specs for own in spec.task.scores)
+            known = sorted({own.name for own in scores if not (own.test_only or own.context)})
+            by = self.settings.mixing.by
+            must_be_known(f"mixture.by, for part {name!r}", [] if by is None else [str(by)], known)
             if run.data.pool:
                 made.pooled.append(name)
             elif not run.exchange.on:
@@ -190,15 +202,6 @@ class Mixture:
                 part.keep(run)
             run.loop.release()
         return made
-
-    def _check_by(self, name: str, run: Run) -> None:
-        by, tasks = self.settings.mixing.by, [spec.task for spec in run.data.specs]
-        known = {own.name for task in tasks for own in task.scores if not (own.test_only or own.context)}
-        if by is not None and by not in known:
-            raise ConfigError(
-                f"mixture.by: expected a score of the task of part {name!r} ({', '.join(sorted(known))}), found {by!r}."
-                + did_you_mean(str(by), known)
-            )
 
     # ------------------------------------------------------------------ scoring
 
@@ -310,3 +313,59 @@ def _compare(
                 f"part {name!r}, client {client!r}: expected the held-out and test rows of part {first!r}, with its "
                 "target, found others; let all parts have one source, one way to split and one target"
             )
+
+
+def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> Scorer:
+    """Load one client of a trained run; if the run is a mixture, the client's whole mixture. The tables that it was
+    trained on need not exist.
+
+    Args:
+        run: a run's folder, or the name of a configuration, which stands for its newest run.
+        client: the name of the client.
+        checkpoint: ``last``, ``best`` or a file; for a mixture ``last``.
+        quiet: whether not to print which checkpoint is used.
+
+    Raises:
+        ConfigError: there is no such run, checkpoint or client, or the run's networks cannot be built.
+    """
+    return opened(run, client, checkpoint, quiet=quiet)[0]
+
+
+def opened(
+    run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False
+) -> tuple[Scorer, Path, Callable[[], Run]]:
+    """Load a client as :func:`load_run` does. Return also the run's folder, and a function that returns a run that
+    reads the client's table.
+    """
+    folder = find_mixture(run)
+    if folder is None:
+        where, path = find_trained(run, str(checkpoint), "score")
+        if not quiet:
+            say(f"Using {path}")
+        single = run_of(where)
+        return single.client(client, path), where, lambda: single
+    expect(checkpoint == "last", "--ckpt_path", "last, for a mixture has one state", checkpoint)
+    if not quiet:
+        say(f"Using {folder}")
+    scorer, parts = mixed_scorer(folder, client), Part.of(settings_of(folder / CONFIG), folder)
+    return scorer, folder, lambda: parts[next(iter(scorer.scorers))].load(0)
+
+
+def mixed_scorer(folder: Path, client: str) -> MixedScorer:
+    """Load one client's mixture from a run's folder. The tables that it was trained on need not exist.
+
+    Raises:
+        ConfigError: there is no such client, or the run was not trained to its end.
+        DataError: ``mixture.json`` was altered.
+    """
+    settings = settings_of(folder / CONFIG)
+    clients = read_mixture(folder, settings.parts)
+    check_client("--client", client, list(clients))
+    weights, stack, parts = clients[client]["weights"], clients[client]["stack"], Part.of(settings, folder)
+    models = {name: [parts[name].scorers(fold, [client])[client] for fold in parts[name].each_fold] for name in weights}
+    every = [str(own.about.get("precision")) for folds in models.values() for own in folds]
+    about: dict[str, Any] = {
+        "checkpoint": "/".join(folder.absolute().parts[-2:]), "epochs": None, "client": "Mixture", "rows": {},
+        "version": None, "precision": next((own for own in every if own not in ("32", "32-true")), "32-true"),
+    }  # fmt: skip
+    return MixedScorer(client, models, weights, about, stack)

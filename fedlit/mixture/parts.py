@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import yaml
 from lightning.pytorch.callbacks import Callback
 
@@ -32,9 +33,8 @@ from fedlit.run.folders import newest_run, to_score
 from fedlit.run.load import load as load_run
 from fedlit.run.run import Run
 from fedlit.score.folder import MAIN, load
-from fedlit.score.mixed import aligned, united
 from fedlit.score.plain import read_json, write_json
-from fedlit.score.scorer import Scorer
+from fedlit.score.scorer import Scorer, aligned, united
 from fedlit.tasks import task_from
 
 CONFIG, DONE = "config.yaml", "DONE"
@@ -137,12 +137,6 @@ class Part:
         """The run from which those of all folds are made, because reading a configuration takes a second, and reading
         tables takes time, too.
         """
-        run = self._loaded()
-        source = self.shared.setdefault(_said(run, "data.source"), _ReadOnce(run.data.source))
-        run.data.source = source
-        return run
-
-    def _loaded(self) -> Run:
         kept, own = self.folder / CONFIG, self.settings
         config, changed = (kept, {}) if kept.is_file() else (own.config, own.set)
         overrides = {
@@ -152,9 +146,11 @@ class Part:
         }  # fmt: skip
         trusted = tuple(file for file in (own.config,) if file.is_file() and not is_of_run(file))
         try:
-            return load_run(config, overrides=overrides, of_run=config == kept, trusted=trusted)
+            run = load_run(config, overrides=overrides, of_run=config == kept, trusted=trusted)
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}: {error}") from error
+        run.data.source = self.shared.setdefault(_said(run, "data.source"), _ReadOnce(run.data.source))
+        return run
 
     def keep(self, run: Run) -> None:
         """Write what the part is trained with, once. A continued run is then trained with the same settings, whatever
@@ -270,12 +266,6 @@ def _together(parts: Mapping[str, list[_OfFold]], targets: Mapping[int, Any], sp
         np.concatenate([np.broadcast_to(getattr(own, key), own.row.shape) for own in first]) for key in ("row", "fold")
     )
     order = np.argsort(row, kind="stable")
-    y = task.encode(_stacked([targets[own.fold] for own in first]))
+    y = task.encode(pd.concat([targets[own.fold] for own in first]))
     whole = Predicted(task, row, y, {name: np.concatenate(own) for name, own in arrays.items()}, fold)
     return whole.some(order)
-
-
-def _stacked(targets: list[Any]) -> Any:
-    import pandas as pd
-
-    return targets[0] if len(targets) == 1 else pd.concat(targets)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +24,15 @@ from fedlit.errors import ConfigError, expect
 from fedlit.files import naming, write_text
 from fedlit.mixture.advice import Advice, advise
 from fedlit.mixture.candidates import Survey, candidates_of, configuration, survey
-from fedlit.mixture.folders import newest
 from fedlit.mixture.mixture import Mixture
-from fedlit.mixture.settings import Mixing, MixtureSettings, PartSettings, is_mixture
+from fedlit.mixture.settings import Mixing, MixtureSettings, PartSettings, is_mixture, newest
 from fedlit.run.arguments import made_from
 from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.load import load
 from fedlit.score.plain import write_json
 from fedlit.show.shown import Grid, Shown, for_terminal
-from fedlit.show.text import MOST_ROWS, Verbatim, more
-from fedlit.statistics import MATTERS
+from fedlit.show.text import MOST_ROWS, Verbatim, counted, more, shorten
+from fedlit.statistics import MATTERS, TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +93,7 @@ class Recommendation(Shown):
         }  # fmt: skip
 
     def parts(self) -> list[str | Grid]:
-        """Return the table of clients, a sentence for each, the basis of the answers, what would leave a site, and the
+        """Return the table of clients, their answers, the basis of the answers, what would leave a site, and the
         next steps.
         """
         trained, total, budget = self.seconds
@@ -103,7 +103,7 @@ class Recommendation(Shown):
         header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "verdict"]
         lines: list[str | Grid] = [f"{' or '.join(scores)} of held-out rows:", Grid(header, rows[:MOST_ROWS])]
         lines += [*more(rows, "clients"), ""]
-        lines += [f"{name}: {own.sentence}." for name, own in self.clients.items()]
+        lines += self._answers()
         lines += [
             "",
             f"{len(self.labels)} candidates, {settings.folds} folds, seed {settings.seed}. Training took "
@@ -127,6 +127,17 @@ class Recommendation(Shown):
             *lines, "", f"Wrote {self.best}, and next to it the candidates' configurations and {DONE}. Next:",
             Verbatim(f"  fedlit fit --config {best}"), Verbatim(f"  fedlit test --config {best}"),
         ]  # fmt: skip
+
+    def _answers(self) -> Iterator[str]:
+        """Yield a sentence for each client; of many clients, one for each answer."""
+        if len(self.clients) <= MOST_ROWS:
+            yield from (f"{name}: {own.sentence}." for name, own in self.clients.items())
+            return
+        told: dict[str, list[str]] = {}
+        for name, own in sorted(self.clients.items(), key=lambda each: [*TITLES].index(each[1].verdict)):
+            told.setdefault(own.answer, []).append(name)
+        yield from (f"{answer}: {counted(len(names), 'client')} ({shorten(names)})." for answer, names in told.items())
+        yield f"Each client's answer, with its reason, is in {DONE}."
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """Draw each client's lift with its 95 % interval. An interval that includes zero proves no gain.
@@ -191,7 +202,7 @@ def recommend(
     if str(path.parent) not in sys.path:  # a class of the reader may lie there
         sys.path.append(str(path.parent))
     seed = int(raw.get("seed") or 0) if seed is None else seed
-    write = _Writer(folder, path)
+    write = partial(_write, folder, path)
     tables = write("tables", configuration("network", raw), "Local baselines read its tables.")
     known = survey(load(str(tables), f"--seed={seed}", f"--data.folds={folds}", "--data.fold=0"))
     candidates, missing = candidates_of(raw, known)
@@ -255,18 +266,12 @@ def _lacking(mixture: Mixture) -> dict[str, str]:
     return {name: f"{why}; a larger budget gives it more time" for name, why in {**mixture.out, **lacks}.items() if why}
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """Writes configurations that are derived from another one to a folder."""
-
-    folder: Path
-    origin: Path
-
-    def __call__(self, name: str, content: Mapping[str, Any], about: str) -> Path:
-        path = self.folder / f"{self.origin.stem}_{name}.yaml"
-        head = f"{made_from([self.origin])}\n# {about}\n"
-        write_text(head + yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True), path)
-        return path
+def _write(folder: Path, origin: Path, name: str, content: Mapping[str, Any], about: str) -> Path:
+    """Write a configuration that is derived from another one to a folder."""
+    path = folder / f"{origin.stem}_{name}.yaml"
+    head = f"{made_from([origin])}\n# {about}\n"
+    write_text(head + yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True), path)
+    return path
 
 
 def _begin(folder: Path) -> None:

@@ -1,5 +1,5 @@
-"""The settings of a configuration with ``mixture:``, with the changes typed on the command line. It imports nothing
-heavy, because it is read before torch is imported.
+"""The settings of a configuration with ``mixture:``, with the changes typed on the command line, and the folders of its
+runs. It imports nothing heavy, because it is read before torch is imported.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any, cast
 
 import yaml
 
-from fedlit.errors import ConfigError, did_you_mean, expect
+from fedlit.errors import ConfigError, DataError, did_you_mean, expect
 from fedlit.run.allowed import check_no_links, is_of_run
 from fedlit.run.arguments import ROOT, origins, pairs_of
 from fedlit.run.config import find_config, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name
 from fedlit.run.keys import check_key
+from fedlit.score.plain import check_stack, check_weights, read_json
 
 TOP = ("mixture", "seed", "name", "folds", "workers", "trainer")
 MIXING = ("weights", "shrink", "admit", "by")
@@ -320,3 +321,52 @@ def typed_pairs(typed: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     pairs = list(pairs_of(list(typed)))
     configs = [value for flag, value in pairs if flag in ("--config", "-c")]
     return configs, {flag.removeprefix("--"): value for flag, value in pairs if flag not in ("--config", "-c")}
+
+
+CONFIG, MIXED, FORMAT = "config.yaml", "mixture.json", 2
+
+
+def newest(folder: Path) -> Path | None:
+    """Return the newest mixture in a folder of runs, or None if there is none."""
+    found = [path for path in folder.glob("version_*") if path.name[8:].isdigit() and (path / "parts").is_dir()]
+    return max(found, key=lambda path: int(path.name[8:]), default=None)
+
+
+def find_mixture(run: str | Path) -> Path | None:
+    """Return the folder of a mixture, given this folder or the name of its configuration; None if there
+    is no mixture.
+    """
+    path = Path(run)
+    if (path / "parts").is_dir() and (path / CONFIG).is_file():
+        return path
+    name = path.stem if path.suffix in (".yaml", ".yml") else path.name
+    return newest(path) or newest(Path("lightning_logs", name))
+
+
+def read_mixture(folder: Path, parts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Map each client to the stored result of its mixture.
+
+    Args:
+        folder: the folder of the run.
+        parts: the parts of the run, by name.
+
+    Raises:
+        ConfigError: the run was not trained to its end.
+        DataError: the file was altered.
+    """
+    path = folder / MIXED
+    if not path.is_file():
+        raise ConfigError(
+            f"{folder}: expected {MIXED}, which says how parts are mixed, found none: it was not trained to its end. "
+            "Continue with fedlit fit … --ckpt_path last"
+        )
+    found = read_json(path)
+    clients = found.get("clients")
+    if found.get("format") != FORMAT or not isinstance(clients, dict) or not clients:
+        raise DataError(f"{path}: expected what fedlit fit writes, found others; fit again with --ckpt_path last")
+    for client, own in clients.items():
+        where, own = f"{path}: client {client!r}", own if isinstance(own, dict) else {}
+        weights, _ = check_weights(own.get("weights"), where), check_stack(own.get("stack"), where)
+        if not set(weights) <= set(parts):
+            raise DataError(f"{path}: client {client!r}: expected weights of some of {', '.join(parts)}, found others")
+    return clients

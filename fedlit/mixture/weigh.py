@@ -1,10 +1,11 @@
-"""The parts' predictions for a client's rows, and the weights of parts: equal, half own, or fitted to
-rows and shrunk.
+"""The parts' predictions for a client's rows, their losses and scores, and the weights of parts: equal, half own, or
+fitted to rows and shrunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,10 +14,133 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError, DataError
-from fedlit.mixture.losses import RowLoss, row_loss
-from fedlit.tasks import Task
+from fedlit.tasks import Score, Task
 from fedlit.tasks.base import of_people
-from fedlit.weights import Array, Stack, fitted, mixed, on_stack, stacked
+from fedlit.weights import Array, Stack, checked, fitted, mixed, on_stack, stacked
+
+FLOOR = 1e-6
+"""Below this probability the log loss goes on as a straight line: it stays convex, and one row costs at most 14.8."""
+
+
+@dataclass(frozen=True)
+class RowLoss:
+    """The loss of each row, which is convex in its predictions.
+
+    Attributes:
+        each: maps predictions (n, width) float64 to losses (n,), which are 0 for a row with an unknown target.
+        known: (n,) bool, which rows have a known target.
+        nats: whether the loss is a negative log-likelihood; otherwise it is a squared error in some unit.
+    """
+
+    each: Callable[[Tensor], Tensor]
+    known: np.ndarray
+    nats: bool = True
+
+    def __call__(self, predictions: np.ndarray) -> Array:
+        """Return the losses (n,) float64 of predictions (n, width)."""
+        losses: Array = self.each(torch.tensor(np.asarray(predictions, float))).numpy()
+        return losses
+
+    def terms(self, predictions: Array) -> tuple[float, Array]:
+        """Return the sum over rows, and its gradient (n, width)."""
+        at = torch.from_numpy(predictions).requires_grad_()
+        total = self.each(at).sum()
+        (slopes,) = torch.autograd.grad(total, at)
+        return float(total.detach()), slopes.numpy()
+
+    def mean(self, predictions: np.ndarray) -> float:
+        """Return the mean over the rows with a known target; NaN if there are none."""
+        count = int(self.known.sum())
+        return float(self(predictions).sum() / count) if count else math.nan
+
+
+def _minus_log(probability: Tensor) -> Tensor:
+    inside = probability.clamp_min(FLOOR)
+    return torch.where(probability < FLOOR, 1 - probability / FLOOR - math.log(FLOOR), -inside.log())
+
+
+def row_loss(task: Task, y: Tensor) -> RowLoss:
+    """Return the loss by which a task's predictions are mixed: minus the logarithm of the probability of a row's class,
+    or the mean of this over its known labels; the squared error in the user's unit; half the Poisson deviance of a
+    count.
+
+    Args:
+        task: the task of the client.
+        y: the target in the format of the task's ``encode``.
+
+    Raises:
+        ConfigError: the task is of another kind.
+
+    Example:
+        >>> from fedlit.tasks import Regression
+        >>> row_loss(Regression(mean=10.0, scale=2.0), torch.tensor([0.0, 1.0]))(np.array([[10.0], [10.0]]))
+        array([0., 4.])
+    """
+    y = y.cpu()
+    known = task.known(y).numpy()
+    if task.name == "classification":
+        place, counts = y.clamp_min(0).long()[:, None], torch.from_numpy(known)
+        return RowLoss(lambda found: _minus_log(found.gather(1, place))[:, 0] * counts, known)
+    if task.name == "multi_label":
+        cells = y == y
+        share = cells / cells.sum(1, keepdim=True).clamp_min(1)
+        return RowLoss(lambda found: (_minus_log(torch.where(y == 1, found, 1 - found)) * share).sum(1), known)
+    if task.name not in ("regression", "counts"):
+        raise ConfigError(
+            f"mixture: expected one of the tasks classification, multi_label, regression, counts, found {task.name!r}; "
+            "take weights: equal"
+        )
+    true = task.true(y)[:, None]  # type: ignore[attr-defined]  # tasks of a number have it
+    if task.name == "regression":
+        return RowLoss(lambda found: ((found - true) ** 2)[:, 0], known, nats=False)
+    least = torch.where(true > 0, true * true.clamp_min(1e-300).log() - true, 0.0)
+    return RowLoss(lambda found: (found + true * _minus_log(found) + least)[:, 0], known)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A score of predictions, for numpy arrays.
+
+    Attributes:
+        task: the task of the client.
+        y: the target in the format of the task's ``encode``.
+        metric: the name of one of the task's scores, ``loss`` included.
+
+    Example:
+        >>> from fedlit.tasks import Classification
+        >>> judge = Judge(Classification((0, 1)), torch.tensor([0, 1, 1]), "auroc")
+        >>> judge(np.array([[0.9, 0.1], [0.2, 0.8], [0.95, 0.05]])), judge.score.higher_is_better
+        (0.5, True)
+    """
+
+    task: Task
+    y: Tensor
+    metric: str
+
+    @property
+    def score(self) -> Score:
+        """The score that it computes."""
+        return next(own for own in self.task.scores if own.name == self.metric)
+
+    def __call__(self, predictions: np.ndarray) -> float:
+        """Return the score of all rows' predictions (n, width), in the format of the task; NaN if it is undefined."""
+        return self.by_counts(predictions)(None)
+
+    def by_counts(self, predictions: np.ndarray) -> Callable[[np.ndarray | None], float]:
+        """Return the score as a function of how often each row counts: (n,) whole numbers, or None for once."""
+        own = checked("predictions", predictions)
+        if self.score.name == "loss":
+            loss = row_loss(self.task, self.y)
+            each, known = loss(own), loss.known
+
+            def mean(counts: np.ndarray | None) -> float:
+                times = known if counts is None else known * counts
+                return float(times @ each / times.sum()) if times.sum() else math.nan
+
+            return mean
+        scorer = self.task.scorer(torch.tensor(own), self.y)
+        return lambda counts: float(scorer(None if counts is None else torch.from_numpy(counts))[self.metric])
+
 
 HOW = ("equal", "half_own", "fitted")
 
@@ -99,7 +223,6 @@ def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 
         Part → weight in the order of the parts: at least 0, of sum 1.
 
     Raises:
-        ConfigError: ``how`` is none of the three words, or ``shrink`` is negative.
         DataError: the parts' predictions do not fit together, or no row has a known target.
 
     Example:
@@ -117,8 +240,6 @@ def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 
         {'trees': 0.535, 'joint': 0.465}
         {'trees': 0.5, 'joint': 0.5}
     """
-    if how not in HOW:
-        raise ConfigError(f"weights: expected one of {', '.join(HOW)}, found {how!r}")
     names = sorted(rows.parts)  # sums in one order: the same bits in whatever order parts come
     mine = [name for name in names if name in own]
     if how == "fitted" and not np.isinf(shrink):
@@ -132,8 +253,6 @@ def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 
 
 
 def _fitted(rows: Predicted, names: Sequence[str], shrink: float) -> Array:
-    if not shrink >= 0:
-        raise ConfigError(f"shrink: expected a number of at least 0, found {shrink}")
     loss, stack = rows.loss, stacked({name: rows.parts[name] for name in names})
     if len(loss.known) != stack.shape[1]:
         raise DataError(

@@ -50,7 +50,6 @@ def explain(
     run: str | Path,
     *,
     client: str | None = None,
-    threshold: float = 2.0,
     out: str | Path | None = None,
 ) -> Explanation:
     """Explain a run by what it has recorded, as pictures (PNG and SVG), tables and words: the effects of a mixed model,
@@ -61,7 +60,6 @@ def explain(
     Args:
         run: the folder of a trained run.
         client: for a mixed model, show only this client's own effects.
-        threshold: standard deviations from which a correction is marked.
         out: where to; ``explain`` in the run's folder if None.
 
     Raises:
@@ -74,7 +72,7 @@ def explain(
     expect(client is None, "--client", "a run of a mixed model, whose clients have effects", str(folder))
     if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
         return _paths(folder, target)
-    return _corrections(folder, threshold, target)
+    return _corrections(folder, target)
 
 
 def _paths(run: Path, target: Path) -> Explanation:
@@ -107,9 +105,9 @@ def read_corrections(run: Path) -> tuple[pd.DataFrame, int]:
     return values.drop(columns="epoch"), int(values["epoch"].iloc[0])
 
 
-def _corrections(run: Path, threshold: float, target: Path) -> Explanation:
+def _corrections(run: Path, target: Path) -> Explanation:
     values, epoch = read_corrections(run)
-    judged = judge(values, threshold=threshold)
+    judged = judge(values)
     files = [target / "findings.csv", target / "findings.md"]
     keys = ["client", "part", "feature"]
     cells = judged.cells.join(judged.findings.set_index(keys)["words"], on=keys)

@@ -8,7 +8,7 @@ _HOMES = {
     "export": "fedlit.mixture.export",
     "Scorer": "fedlit.score.scorer",
     "load": "fedlit.score.folder",
-    "load_run": "fedlit.mixture.served",
+    "load_run": "fedlit.mixture.mixture",
 }
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedlit.data.sources.reads import ENDINGS
-from fedlit.errors import DataError
-from fedlit.files import advice, reason, write_frames
+from fedlit.errors import DataError, told_as
+from fedlit.files import write_frames
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,10 +114,6 @@ def write_scores(scores: pd.DataFrame, path: Path) -> bool:
         DataError: nothing can be written there.
     """
     replaced = path.exists()
-    try:
+    with told_as(lambda error: DataError(f"--out {path}: expected a file that can be written, found: {error}")):
         write_frames({path.resolve(): scores})
-    except OSError as error:
-        raise DataError(
-            f"--out {path}: cannot be written: {reason(error)}; {advice(error)}, or give another file"
-        ) from error
     return replaced

@@ -21,9 +21,8 @@ from fedlit.data.schema.column import TYPES
 from fedlit.errors import ConfigError, DataError, told_as
 from fedlit.outcomes import Outcome
 from fedlit.score import arrays
-from fedlit.score.mixed import MixedScorer
 from fedlit.score.plain import check_stack, check_weights, read_json, unfit, write_json
-from fedlit.score.scorer import Function, Scorer
+from fedlit.score.scorer import Function, MixedScorer, Scorer
 
 MAIN, ENCODER, NETWORK = "scorer.json", "encoder.json", "model.onnx"
 _FILES: Mapping[str, tuple[str, ...]] = {"onnx": (NETWORK,), "arrays": arrays.FILES}

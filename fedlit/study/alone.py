@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedlit.errors import expect
-from fedlit.study.method import NAME, must_be_known
+from fedlit.errors import expect, must_be_known
+from fedlit.study.method import NAME
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.go_alone import LINEAR, TREES, TREES_AND_LINEAR, GoAlone, is_any_model
 

@@ -23,8 +23,7 @@ from fedlit.data.splitting import fold_of
 from fedlit.mixture.alone import Fold, fit_alone, fit_rows, maker
 from fedlit.run.load import load
 from fedlit.study.alone import model_for
-from fedlit.study.frames import OUT_OF_FOLD, Frames
-from fedlit.study.job import FORMAT, FitAlone, Job, digest_of
+from fedlit.study.job import FORMAT, OUT_OF_FOLD, FitAlone, Frames, Job, digest_of
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
 from fedlit.tasks.go_alone import GoAlone

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from fedlit.data.table import ClientTable, has_classes
@@ -11,20 +10,17 @@ from fedlit.errors import RunError, expect
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
 from fedlit.show.shown import Grid, Shown
-from fedlit.study.answer import summary
 from fedlit.study.collect import collect
-from fedlit.study.findings import MANY, Findings
+from fedlit.study.findings import MANY, Findings, summary
 from fedlit.study.job import digest_of
 from fedlit.study.lift import LEFT_OUT
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, installed, plan_jobs, training_notes
-from fedlit.study.report import sections, title_of_report
+from fedlit.study.report import guard_notes, one_class_notes, sections, title_of_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
 from fedlit.study.sections import html, markdown, terminal
-from fedlit.study.seeds import parse_seeds
-from fedlit.study.study import Study
+from fedlit.study.study import Study, parse_seeds
 from fedlit.study.tune import TUNED, tune
-from fedlit.study.words import guard_notes, one_class_notes
 
 
 class Comparison(Shown, Findings):
@@ -45,7 +41,6 @@ def compare(
     seeds: str | Iterable[int] | None = None,
     methods: Iterable[str] | None = None,
     baselines: Iterable[str] | None = None,
-    leave_one_out: bool | None = None,
     jobs: int | None = None,
     out: str | Path | None = None,
     quiet: bool = False,
@@ -61,8 +56,6 @@ def compare(
         seeds: the seeds, instead of the study's.
         methods: the methods to train, if not all; the reference is always among them.
         baselines: the local baselines to fit, if not all.
-        leave_one_out: whether every federation is also trained without each of its clients in turn; as the study says
-            if None.
         jobs: the number of simultaneous runs, each with its share of the cores; by default one per core, at most 4.
         out: the study's folder; by default ``lightning_logs/studies/<name>``.
         quiet: print nothing.
@@ -94,13 +87,12 @@ def compare(
     whole, study = study, study.restricted(methods, baselines)
     if study.about != whole.about:
         say(f"{study.about.removeprefix(whole.about).strip()} Report and tables in {folder} will show this part.")
-    study = study if leave_one_out is None else replace(study, leave_one_out=leave_one_out)
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
     expect(jobs is None or jobs > 0, "--jobs", "at least 1", jobs)
     with locked(folder):
         basis = Basis(study, folder)
         study = study.for_tasks(basis.tasks)
-        study, tuned = tune(study, folder, basis, jobs or default_jobs(), quiet=quiet, say=say)
+        study, tuned = tune(study, folder, basis, jobs or default_jobs(), say)
         planned = plan_jobs(study, numbers, folder, basis)
         if study.leave_one_out:
             more = sum(job.left_out is not None for job in planned)
@@ -109,7 +101,7 @@ def compare(
         basis.keep()
         for note in notes:
             say(f"{note}.")
-        failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=say)
+        failures = run_jobs(planned, jobs or default_jobs(), say)
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")

@@ -1,8 +1,11 @@
-"""The findings of a study, from which its tables, sentences, figures and report are made."""
+"""The findings of a study, from which its tables, sentences, figures and report are made; and each client's answer: the
+verdict, two scores, the lift between them, what others gain, and what leaves the site.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,15 +14,233 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from fedlit.errors import expect
-from fedlit.study.answer import Answer, answers
+from fedlit.show.text import shorten
+from fedlit.statistics import ALONE, FEW, JOIN, MIN_SEEDS, SAME, TITLES, estimate
 from fedlit.study.collect import Collected
-from fedlit.study.lift import MEAN, WORST, Scores, estimates, leave_one_out, lifts
-from fedlit.study.study import Study
-from fedlit.study.units import drawn, lift_unit
+from fedlit.study.lift import MEAN, OTHERS, WORST, Scores, estimates, flat, leave_one_out, lifts
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study, choice_of
+from fedlit.study.tables import drawn, heading, lift_unit, points
 from fedlit.tasks import COMPARED, Score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+_SUMMARY = {
+    JOIN: "{} should join",
+    ALONE: "{} should stay alone",
+    SAME: "{} would see no difference that matters",
+    FEW: "{} without enough data",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether a client gains from federation, by the metric by which it chooses.
+
+    Attributes:
+        study: the study that was compared.
+        client: the client whom the answer concerns.
+        metric: the metric by which the client chooses.
+        federated: the mean test score of the federated method that is best for the client on validation rows, chosen
+            for each seed.
+        alone: the mean test score of what it would do alone, chosen in the same way.
+        lift: the lift of the first over the second: mean, low, high, n, verdict, … as in ``lift.csv``.
+        usual: the federated method, and the local baseline, that was chosen most often; None if there is no choice.
+        varied: whether the choices differ between seeds.
+        more: sentences on the best in hindsight, on what would leave the site, and on what the others gain.
+    """
+
+    study: Study
+    client: str
+    metric: str
+    federated: float
+    alone: float
+    lift: Mapping[str, Any]
+    usual: tuple[str | None, str | None]
+    varied: tuple[bool, bool] = (False, False)
+    more: Sequence[str] = ()
+
+    @property
+    def score(self) -> Score:
+        """The score by which the client chooses."""
+        return COMPARED[self.metric]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the lift, one of :data:`fedlit.statistics.TITLES`."""
+        return str(self.lift["verdict"])
+
+    @property
+    def title(self) -> str:
+        """The verdict in words."""
+        own, federated = TITLES[self.verdict], self.usual[0]
+        return own if self.verdict != JOIN or federated is None else f"{own} with {self.study.labels[federated]}"
+
+    @property
+    def least(self) -> float:
+        """The smallest lift that matters."""
+        return self.score.least_lift(self.study.matters, self.alone)
+
+    @property
+    def why(self) -> str:
+        """The reason for the verdict if it is not the interval alone; "" if there is none."""
+        lift, seeds, least = self.lift, self.lift["n"], f"{self.score.text(self.least)}{points(self.score)}"
+        if self.verdict == SAME:
+            return f"the same {self.score.label} in each of {seeds} seeds" if lift["sd"] == 0 else f"less than {least}"
+        if self.verdict != FEW:
+            return ""
+        if not seeds:
+            return "no choice is possible on its validation rows, or runs are missing"
+        if seeds < MIN_SEEDS:
+            return f"{seeds} seed{'s' * (seeds > 1)}; a verdict needs {MIN_SEEDS} or more"
+        if not math.isfinite(lift["mean"]):
+            return "predictions were not finite"
+        if not math.isfinite(lift["low"] + lift["high"]):
+            return "all seeds gave the same lift"
+        return f"{seeds} seeds and these test rows cannot distinguish a lift of {least} from none"
+
+    @property
+    def headline(self) -> str:
+        """The verdict and its reason."""
+        return f"{self.title}: {self.why}" if self.why else self.title
+
+    @property
+    def scores(self) -> list[tuple[str, str, str]]:
+        """The name, the test score and the model that was chosen, first for training alone, then for federation."""
+        chosen, labels = self.study.best_alone == BEST_ALONE, self.study.labels  # else there is nothing to choose from
+        called = "best alone" if chosen else f"{labels[self.study.best_alone]}, alone"
+        federated, alone = (
+            "" if method is None else f"{'mostly ' * varied}{labels[method]}"
+            for method, varied in zip(self.usual, self.varied, strict=True)
+        )
+        return [
+            (called, self.score.text(self.alone), alone if chosen else ""),
+            ("best federated", self.score.text(self.federated), federated),
+        ]
+
+    @property
+    def gain(self) -> str:
+        """The lift with its interval."""
+        score, low, high = self.score, self.lift["low"], self.lift["high"]
+        told = f"{score.text(self.lift['mean'], signed=True)}{points(score)}"
+        if not math.isfinite(low + high):
+            return told
+        if score.percent and max(-low, high) > 1:
+            return f"{told}, 95 % interval wider than any lift can be"
+        return f"{told}, 95 % interval {score.text(low, signed=True)} to {score.text(high, signed=True)}"
+
+    @property
+    def bar(self) -> list[float]:
+        """The lower end, mean and upper end of the lift, and the smallest lift that matters, on the
+        scale of the text.
+        """
+        ends = (*(self.lift[name] for name in ("low", "mean", "high")), self.least)
+        return [float(drawn(self.score, value)) for value in ends]
+
+    @property
+    def label(self) -> str:
+        """The heading of the score."""
+        return heading(self.score)
+
+    @property
+    def text(self) -> str:
+        """A sentence with the numbers."""
+        told = [f"{called} {value}" + (f" ({which})" if which else "") for called, value, which in self.scores]
+        return ". ".join([f"{self.label}: {told[0]}, {told[1]}; lift {self.gain}", *self.more])
+
+
+def answers(
+    study: Study,
+    collected: Collected,
+    estimates: pd.DataFrame,
+    lift: pd.DataFrame,
+    left_out: pd.DataFrame | None = None,
+) -> list[Answer]:
+    """Compare, for each client, its best federated method with its best model alone. Both are chosen for each seed on
+    validation rows. There are no answers if the study has no federated method that leaves rows at their sites.
+
+    Args:
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        collected: the results of the study.
+        estimates: the estimates of scores (:func:`fedlit.study.lift.estimates`).
+        lift: the estimates of lifts (:func:`fedlit.study.lift.lifts`).
+        left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`), if the study asks for
+            it.
+    """
+    scores = {(own["metric"], own["method"], own["client"]): own["mean"] for own in estimates.to_dict("records")}
+    lifts: dict[tuple[str, str, str], Mapping[Any, Any]] = {
+        (own["metric"], own["reference"], own["client"]): own
+        for own in lift[lift["method"] == BEST_FEDERATED].to_dict("records")
+    }
+    nothing: Mapping[Any, Any] = {**flat(estimate([])), "verdict": FEW}
+    chosen, records = collected.chosen[collected.chosen["without"] == ""], collected.records.to_dict("records")
+    found = []
+    for client in collected.clients if study.candidates else ():
+        metric, own = (
+            choice_of(study.choose or {}, client),
+            chosen[chosen["client"] == client].groupby("best")["method"],
+        )
+        often = {str(best): str(methods.value_counts().idxmax()) for best, methods in own}
+        varied = own.nunique() > 1
+        row, bar = (lifts.get((metric, best, client), nothing) for best in (study.best_alone, HINDSIGHT))
+        more = _leaves(records, client, often.get(BEST_FEDERATED))
+        if HINDSIGHT in often and bar["mean"] != row["mean"] and math.isfinite(bar["mean"]):
+            score, value = COMPARED[metric], scores.get((metric, HINDSIGHT, client), math.nan)
+            over = f"Over the best alone in hindsight ({study.labels[often[HINDSIGHT]]}, {score.text(value)})"
+            more = [f"{over}: {score.text(bar['mean'], signed=True)}{points(score)}", *more]
+        if left_out is not None and (left_out["joins"] == client).any():
+            more.append(_joining(left_out, client, COMPARED[metric]))
+        federated, alone = (scores.get((metric, best, client), math.nan) for best in (BEST_FEDERATED, study.best_alone))
+        usual = often.get(BEST_FEDERATED), often.get(BEST_ALONE)
+        changing = bool(varied.get(BEST_FEDERATED, False)), bool(varied.get(BEST_ALONE, False))
+        found.append(Answer(study, client, metric, federated, alone, row, usual, changing, more))
+    return found
+
+
+def summary(answers: Sequence[Answer], few: bool = True) -> str:
+    """Summarise the answers of all clients in a sentence; "" if there are none.
+
+    Args:
+        answers: all answers.
+        few: whether every answer is shown; if not, the sentence states which are.
+    """
+    if not answers:
+        return ""
+    told = []
+    for verdict in TITLES:
+        own = [answer.client for answer in answers if answer.verdict == verdict]
+        told += [f"{_SUMMARY[verdict].format(len(own))} ({shorten(own, 4)})"] if own else []
+    more = "" if few else ". The clients with the smallest and largest gains are shown; lift.csv has all"
+    return f"Of {len(answers)} client{'s' * (len(answers) > 1)}, {'; '.join(told)}{more}"
+
+
+def _leaves(records: Sequence[Mapping[Any, Any]], client: str, method: str | None) -> list[str]:
+    """Describe what the federated method that a client chose most often would send from its site."""
+    told = [own.get("leaves") for own in records if own["method"] == method]
+    known = [own for own in told if isinstance(own, dict) and client in own["numbers"]]
+    if not known or not known[0]["rounds"]:
+        return []
+    own = known[0]
+    patterns, numbers = ", ".join(own["patterns"]) or "answers to its rule's questions", own["numbers"][client]
+    before = f"; before training {', '.join(own['before'])}" if own["before"] else ""
+    rounds = Counter(each["rounds"] for each in known).most_common(1)[0][0]
+    return [f"Would leave the site: {patterns} ({numbers:,} numbers) in each of {rounds} rounds{before}"]
+
+
+def _joining(left_out: pd.DataFrame, client: str, score: Score) -> str:
+    """Describe whether a client should join, for itself and for the others."""
+    own = left_out[(left_out["joins"] == client) & (left_out["method"] == BEST_FEDERATED)]
+    rows = {row["client"]: row for row in own[own["metric"] == score.name].to_dict("records")}
+    unit = f" {'percentage points' if score.percent else f'in {score.label}'}"
+    told = [
+        f"{score.text(rows[who]['mean'], signed=True)}{more} ({rows[who]['verdict']})"
+        if who in rows and math.isfinite(rows[who]["mean"])
+        else "not known (runs are missing, or nobody has this score)"
+        for who, more in ((client, unit), (OTHERS, ""))
+    ]
+    return f"Should {client} join? For {client} itself: {told[0]}. For the others: {told[1]}"
+
 
 MANY, _MOST = 12, 3
 """Clients up to which all have a column and an answer of their own; of more, so many at each end."""

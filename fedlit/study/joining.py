@@ -16,16 +16,15 @@ from fedlit.run.run import Run
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.shown import say as say_aside
 from fedlit.show.text import Verbatim
-from fedlit.study.answer import Answer
 from fedlit.study.collect import Collected, collect
 from fedlit.study.compare import Comparison, write
+from fedlit.study.findings import Answer
 from fedlit.study.job import Train
 from fedlit.study.method import Method
 from fedlit.study.plan import Planned, jobs_of, planned_alone, tasks_of
 from fedlit.study.runner import nothing
 from fedlit.study.runs import best_checkpoint, execute, record
-from fedlit.study.seeds import parse_seeds
-from fedlit.study.study import Study
+from fedlit.study.study import Study, parse_seeds
 from fedlit.train.manifest import read_checkpoint
 from fedlit.train.whole import CHECKPOINTS, LAST
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError
 from fedlit.mixture.settings import Mixing
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -145,19 +145,6 @@ class Scenario:
     about: str = ""
     tune: dict[str, list[Any]] = field(default_factory=dict)
     paper: Paper | None = None
-
-
-def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse unknown names.
-
-    Raises:
-        ConfigError: a name is unknown; the message has the key and the known names.
-    """
-    for name in found:
-        if name not in known:
-            raise ConfigError(
-                f"{key}: expected some of {', '.join(known)}, found {name!r}." + did_you_mean(name, known)
-            )
 
 
 def refuse_row_key(key: str) -> None:

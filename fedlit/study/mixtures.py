@@ -15,15 +15,13 @@ import pandas as pd
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.mixture.combine import combine
-from fedlit.mixture.folders import newest
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part, predicted
-from fedlit.mixture.settings import Mixing, MixtureSettings, settings_of
+from fedlit.mixture.settings import Mixing, MixtureSettings, newest, settings_of
 from fedlit.mixture.weigh import Predicted
 from fedlit.run.config import typed_value
-from fedlit.score.mixed import aligned
-from fedlit.study.frames import OUT_OF_FOLD, PREDICTIONS, Frames
-from fedlit.study.job import DONE, Combine, Job, Train
+from fedlit.score.scorer import aligned
+from fedlit.study.job import DONE, OUT_OF_FOLD, PREDICTIONS, Combine, Frames, Job, Train
 from fedlit.tasks import read_predictions
 from fedlit.weights import Stack
 

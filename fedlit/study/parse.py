@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, must_be_known
 from fedlit.mixture.settings import is_mixture, settings_of
 from fedlit.run.catalogue import cards
 from fedlit.run.config import METHODS, STUDIES, find_config, read_yaml, shown
 from fedlit.run.keys import check_file, check_key
 from fedlit.run.messages import misfit
 from fedlit.study.method import Method, Paper, Scenario, Search
-from fedlit.study.seeds import parse_seeds
-from fedlit.study.study import Study
+from fedlit.study.study import Study, parse_seeds
 
 KEYS: dict[str, Any] = {key: kind for key, kind in get_type_hints(Study).items() if key not in ("name", "folder")}
 """The keys of a study in a file, with their types."""
@@ -44,12 +43,7 @@ def load_study(name: str) -> Study:
 
 
 def _study(content: Mapping[str, Any], path: Path) -> Study:
-    for key in content:
-        if key not in KEYS:
-            raise ConfigError(
-                f"{key}: expected a key of a study ({', '.join(KEYS)}), found none of this name."
-                + did_you_mean(str(key), KEYS)
-            )
+    must_be_known("keys of a study", content, KEYS)
     for key in ("methods", "seeds"):
         if content.get(key) in (None, {}, [], ""):
             raise ConfigError(f"expected {key}, without which there is no study, found nothing")

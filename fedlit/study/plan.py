@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from fedlit.data.table import ClientTable, leave_out, own_task
-from fedlit.errors import ConfigError, expect
+from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.files import write_text
 from fedlit.mixture.settings import PartSettings, is_mixture
 from fedlit.run.arguments import read
@@ -37,7 +37,6 @@ from fedlit.study.job import (
     title_of,
     variant_name,
 )  # fmt: skip
-from fedlit.study.method import must_be_known
 from fedlit.study.mixtures import mixture_settings
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task

@@ -5,18 +5,17 @@ each run's scores, and the remaining time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from io import StringIO
 from pathlib import Path
 
 from tqdm import tqdm
 
-from fedlit.errors import ConfigError
-from fedlit.files import advice, exclusive, reason
+from fedlit.files import exclusive
 from fedlit.run.worker import Call, Pool, cores
 from fedlit.show.text import terminal_width
-from fedlit.study.choose import of_choice
+from fedlit.study.collect import of_choice
 from fedlit.study.job import DONE, Job, finished, validation_scores
 from fedlit.tasks import COMPARED
 
@@ -26,42 +25,32 @@ def default_jobs() -> int:
     return min(4, cores())
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a study's folder. The system releases the lock when this process ends in any way.
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """Keep other processes out of a study's folder, which is created if it does not exist. The system releases the lock
+    when this process ends in any way.
 
     Raises:
         ConfigError: another process uses the folder, or it cannot be written to.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{folder}: expected a folder that can be written to, found: {reason(error)}; {advice(error)}, or give "
-            "--out"
-        ) from error
-    with exclusive(folder / ".lock", f"{folder}: expected no other study at work there", "wait for it, or give --out"):
-        yield
+    return exclusive(folder / ".lock", f"{folder}: expected no other study at work there", "wait for it, or give --out")
 
 
 def nothing(text: str) -> None:
     """Ignore a message."""
 
 
-def run_jobs(
-    jobs: Sequence[Job], pool: Pool | int, *, quiet: bool = False, say: Callable[[str], None] = nothing
-) -> dict[str, str]:
+def run_jobs(jobs: Sequence[Job], pool: Pool | int, say: Callable[[str], None] = nothing) -> dict[str, str]:
     """Run the jobs that are not done yet.
 
     Args:
         jobs: all jobs of the study.
         pool: the pool of worker processes, or their number.
-        quiet: whether to show no progress.
-        say: the function that prints messages.
+        say: the function that prints messages; without one, no progress is shown.
 
     Returns:
         Name of each run that failed → its error.
     """
+    quiet = say is nothing
     left = [job for job in jobs if finished(job) is None]
     other = sum((Path(job.folder) / DONE).exists() for job in left)
     if len(left) < len(jobs):

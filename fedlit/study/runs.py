@@ -10,14 +10,17 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 import yaml
+from numpy.typing import NDArray
+from torch import Tensor
 
 from fedlit.errors import FedlitError
 from fedlit.files import write_text
@@ -26,12 +29,11 @@ from fedlit.run.folders import newest_run
 from fedlit.run.load import load
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
+from fedlit.seeding import derive_seed
 from fedlit.study.baselines import fit_baseline
-from fedlit.study.bootstrap import bootstrap_scores, read_tested
-from fedlit.study.frames import Frames
-from fedlit.study.job import BESIDE, BOOTSTRAP, DONE, FORMAT, Combine, Job, Train, is_free
+from fedlit.study.job import BESIDE, BOOTSTRAP, DONE, FORMAT, Combine, Frames, Job, Train, is_free
 from fedlit.study.mixtures import combined, train_mixture
-from fedlit.tasks import COMPARED
+from fedlit.tasks import COMPARED, Task, read_predictions
 from fedlit.tasks.base import is_target
 from fedlit.train.results import Results
 
@@ -215,3 +217,44 @@ def _machine() -> dict[str, Any]:
     model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return {"system": platform.system(), "processor": model, "cores": os.cpu_count(), "gpus": gpus}
+
+
+Numbers = NDArray[np.float64]
+Tested = Mapping[str, tuple[Task, Tensor, Tensor]]
+"""Client → its task, the predictions of its test rows, their targets."""
+
+
+def read_tested(predictions: pd.DataFrame) -> Tested:
+    """Return the test rows of ``predictions.parquet`` as tensors, ordered by their numbers."""
+    test = predictions[predictions["split"] == "test"].sort_values("row", kind="stable")
+    return {str(client): read_predictions(own) for client, own in test.groupby("client", observed=True)}
+
+
+def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
+    """Return the scores of rows drawn with replacement, by the client's task: all scores except those that take too
+    long.
+
+    The draws are a function of the client's name, its number of rows and the resample: two models that are scored on
+    the same rows are scored on the same draws, so that their difference can be taken draw by draw.
+
+    Args:
+        tested: the rows that :func:`read_tested` returns.
+        resamples: the number of draws.
+
+    Returns:
+        One row per draw; the columns are (client, metric).
+    """
+    columns: dict[tuple[str, str], Numbers] = {}
+    for client, (task, predictions, y) in tested.items():
+        scorer = task.scorer(predictions, y)
+        draws = [scorer(counts) for counts in _draws(client, len(y), resamples)]
+        for score in task.scores if draws else ():
+            if score.name in draws[0] and not score.context:
+                columns[client, score.name] = np.array([float(draw[score.name]) for draw in draws])
+    return pd.DataFrame(columns, columns=pd.MultiIndex.from_tuples(list(columns), names=["client", "metric"]))
+
+
+def _draws(client: str, rows: int, resamples: int) -> Iterator[Tensor]:
+    for number in range(resamples):
+        rng = np.random.default_rng(derive_seed(0, "bootstrap", client, rows, number))
+        yield torch.from_numpy(np.bincount(rng.integers(0, rows, rows), minlength=rows))

@@ -31,10 +31,9 @@ from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis
 from fedlit.study.runner import default_jobs, locked
-from fedlit.study.seeds import parse_seeds
-from fedlit.study.study import Study
+from fedlit.study.study import Study, parse_seeds
+from fedlit.study.tables import heading
 from fedlit.study.tune import judged, tuning_jobs
-from fedlit.study.units import heading
 from fedlit.tasks import COMPARED, Score
 
 MOST_TRIALS = 10  # of the printed table

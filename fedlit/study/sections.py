@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from fedlit.show.canvas import THEME
 from fedlit.show.shown import Grid
-from fedlit.study.answer import Answer
+from fedlit.study.findings import Answer
 
 
 @dataclass(frozen=True)

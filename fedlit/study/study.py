@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.errors import expect
+from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.run.catalogue import cards
 from fedlit.run.config import find_config
 from fedlit.statistics import MATTERS
-from fedlit.study.method import NAME, Method, Paper, Scenario, Search, check_tuned, must_be_known, plain
-from fedlit.study.seeds import parse_seeds
+from fedlit.study.method import NAME, Method, Paper, Scenario, Search, check_tuned, plain
 
 if TYPE_CHECKING:
     from fedlit.tasks import Task
+
 
 BEST_ALONE, HINDSIGHT, BEST_FEDERATED = "best_alone", "best_alone_in_hindsight", "best_federated"
 # What tables show of a task where a study does not say it; of any other task its first three scores.
@@ -182,10 +183,6 @@ class Study:
         """The metrics that tables show, and those to choose by."""
         return list(dict.fromkeys([*(self.metrics or ()), *self.choices]))
 
-    def choice_of(self, client: str) -> str:
-        """Return the metric by which a client chooses."""
-        return choice_of(self.choose or {}, client)
-
     @property
     def labels(self) -> dict[str, str]:
         """Maps the name of each method, baseline and best choice to its label, in the order of tables."""
@@ -262,11 +259,7 @@ class Study:
             methods={
                 name: method  # what is mixed anew is the changed method's
                 if method.of is not None
-                else replace(
-                    method,
-                    config=own.config or method.config,
-                    set={**own.set, **method.set},
-                )
+                else replace(method, config=own.config or method.config, set={**own.set, **method.set})
                 for name, method in self.methods.items()
             },
             about=" ".join(part for part in (self.about, own.about) if part),
@@ -304,3 +297,47 @@ class Study:
         told = [", ".join([*names]) or "none" for names in (own.methods, models)]
         part = f"Part of the study: methods {told[0]}; local baselines {told[1]}."
         return replace(own, about=" ".join(filter(None, [self.about, part])))
+
+
+def parse_seeds(text: int | str | Iterable[int], key: str = "seeds") -> list[int]:
+    """Return the seeds in ``a:b`` (both ends included), in numbers separated by commas, or in both.
+
+    Args:
+        text: the seeds as they are written.
+        key: the key of the seeds, for messages.
+
+    Raises:
+        ConfigError: the text is of another form, or there is no seed, or one occurs twice.
+
+    Example:
+        >>> parse_seeds("8:10,20")
+        [8, 9, 10, 20]
+    """
+    if isinstance(text, int):
+        seeds = [text]
+    elif isinstance(text, str):
+        seeds = []
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*(\d+)\s*(?::\s*(\d+)\s*)?", part)
+            if not match:
+                raise ConfigError(f"{key}: expected such as 8:28 (both ends included) or 1,2,5, found {text!r}")
+            first, last = int(match[1]), int(match[2] or match[1])
+            seeds += range(first, last + 1)
+    else:
+        seeds = list(text)
+    if not seeds or len(set(seeds)) < len(seeds) or not all(type(s) is int and 0 <= s < 2**32 for s in seeds):
+        raise ConfigError(f"{key}: expected at least one, none twice, from 0 to 2**32 - 1, found {text!r}")
+    return seeds
+
+
+def seed_words(seeds: Sequence[int]) -> str:
+    """Return ``8:17`` for consecutive numbers, otherwise the numbers.
+
+    Example:
+        >>> seed_words([8, 9, 10]), seed_words([1, 5])
+        ('8:10', '1, 5')
+    """
+    own = sorted(seeds)
+    if len(own) > 1 and own == list(range(own[0], own[-1] + 1)):
+        return f"{own[0]}:{own[-1]}"
+    return ", ".join(map(str, own))

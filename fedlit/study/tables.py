@@ -1,4 +1,4 @@
-"""A study's tables as frames of texts, the same for terminal, Markdown and report: scores, lifts, choices, clusters."""
+"""A study's tables as frames of texts, the same for terminal, Markdown and report, and the units of scores."""
 
 from __future__ import annotations
 
@@ -109,3 +109,66 @@ def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
         titles.append(labels[str(title)])
         rows.append([str(len(runs)), f"{runs['cluster'].mean():.1f}", told, right])
     return pd.DataFrame(rows, titles, ["runs", "clusters", "adjusted Rand index", "runs with index 1"])
+
+
+def drawn(score: Score, value: Any) -> Any:
+    """Return one or several values on the scale that is shown to the user."""
+    return 100 * value if score.percent else value
+
+
+def heading(score: Score) -> str:
+    """Return the heading for results of a score.
+
+    Example:
+        >>> heading(Score("mae", "MAE", higher_is_better=False, percent=False))
+        'MAE (lower is better)'
+    """
+    return score.label if score.higher_is_better else f"{score.label} (lower is better)"
+
+
+def in_unit(score: Score) -> str:
+    """Return the label of an axis, or of a table of the score's values.
+
+    Example:
+        >>> in_unit(Score("auroc", "AUROC")), in_unit(Score("mae", "MAE", higher_is_better=False, percent=False))
+        ('AUROC, %', 'MAE, lower is better')
+    """
+    return score.label + ", %" * score.percent + ", lower is better" * (not score.higher_is_better)
+
+
+def lift_unit(score: Score) -> str:
+    """Return the unit of a lift.
+
+    Example:
+        >>> lift_unit(Score("auroc", "AUROC")), lift_unit(Score("mae", "MAE", higher_is_better=False, percent=False))
+        ('percentage points', 'by how much lower')
+    """
+    unit = "percentage points" if score.percent else ""
+    way = "" if score.higher_is_better else "by how much lower"
+    return ", ".join(part for part in (unit, way) if part) or "by how much higher"
+
+
+def points(score: Score) -> str:
+    """Return the unit to print after a difference."""
+    return " points" if score.percent else ""
+
+
+def in_percent(scores: Sequence[Score]) -> str:
+    """Describe which of the scores are in percent.
+
+    Example:
+        >>> in_percent([Score("auroc", "AUROC"), Score("rmse", "RMSE", percent=False)])
+        'in % (but RMSE)'
+    """
+    others = [score.label for score in scores if not score.percent]
+    return "" if len(others) == len(scores) else f"in % (but {', '.join(others)})" if others else "in %"
+
+
+def choice_words(scores: Sequence[Score]) -> str:
+    """Describe by what clients choose on validation rows.
+
+    Example:
+        >>> choice_words([Score("auroc", "AUROC")])
+        'the largest AUROC'
+    """
+    return " or ".join(f"the {'largest' if own.higher_is_better else 'smallest'} {own.label}" for own in scores)

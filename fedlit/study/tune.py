@@ -13,12 +13,11 @@ import pandas as pd
 
 from fedlit.errors import FedlitError
 from fedlit.run.worker import Pool
-from fedlit.study.choose import of_choice
+from fedlit.study.collect import of_choice
 from fedlit.study.job import Job, Train, validation_scores, variant_name
 from fedlit.study.plan import Basis, plan_jobs
 from fedlit.study.runner import nothing, run_jobs
-from fedlit.study.seeds import seed_words
-from fedlit.study.study import Study
+from fedlit.study.study import Study, seed_words
 from fedlit.tasks import COMPARED
 
 TUNED = "settled.csv"
@@ -38,8 +37,6 @@ def judged(
     folder: Path,
     basis: Basis,
     pool: Pool | int,
-    *,
-    quiet: bool = True,
     say: Callable[[str], None] = nothing,
 ) -> list[Judged]:
     """Train combinations of settings, and judge each by the mean over seeds and clients of the metric by which a
@@ -52,8 +49,7 @@ def judged(
         folder: the folder of the runs; finished runs are not repeated.
         basis: the basis of the study.
         pool: the pool of worker processes, or their number.
-        quiet: whether to show no progress.
-        say: the function that prints messages.
+        say: the function that prints messages; without one, no progress is shown.
     """
     planned: list[list[Job]] = []
     errors: dict[int, str] = {}
@@ -63,7 +59,7 @@ def judged(
         except FedlitError as error:
             planned.append([])
             errors[place] = str(error)
-    failures = run_jobs([job for own in planned for job in own], pool, quiet=quiet, say=say)
+    failures = run_jobs([job for own in planned for job in own], pool, say)
     found = []
     for place, own in enumerate(planned):
         failed = [f"seed {job.seed}: {failures[job.name]}" for job in own if job.name in failures]
@@ -115,8 +111,6 @@ def tune(
     folder: Path,
     basis: Basis,
     slots: int,
-    *,
-    quiet: bool = False,
     say: Callable[[str], None] = nothing,
 ) -> tuple[Study, pd.DataFrame]:
     """Train every combination of settings with the study's ``tune_seeds``, and keep the best of each method.
@@ -127,8 +121,7 @@ def tune(
         folder: the folder of the study.
         basis: the basis of the study.
         slots: the number of simultaneous runs.
-        quiet: whether to show no progress.
-        say: the function that prints messages.
+        say: the function that prints messages; without one, no progress is shown.
 
     Returns:
         The study with the chosen settings instead of those to tune, and a table of all combinations: method, settings
@@ -145,7 +138,7 @@ def tune(
             f"Settings of {len({name for name, _ in settings})} methods are tuned by validation rows of seed "
             f"{seed_words(study.tune_seeds)}: {len(settings) * len(study.tune_seeds)} runs"
         )
-    found = judged(study, settings, study.tune_seeds, folder / TUNING, basis, slots, quiet=quiet, say=say)
+    found = judged(study, settings, study.tune_seeds, folder / TUNING, basis, slots, say)
     score, methods, rows = COMPARED[study.choices[0]], {}, []
     for name, method in study.methods.items():
         tried = [(own, result) for (whose, own), result in zip(settings, found, strict=True) if whose == name]

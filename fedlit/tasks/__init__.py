@@ -8,30 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from fedlit.tasks.base import Score, Task, by_name
-from fedlit.tasks.classification import Classification
-from fedlit.tasks.multi_label import MultiLabel
-from fedlit.tasks.number import Counts, Regression
-from fedlit.tasks.sequence_labelling import SequenceLabelling
+from fedlit.tasks.base import Score as Score
+from fedlit.tasks.base import Task as Task
+from fedlit.tasks.base import by_name
+from fedlit.tasks.classification import Classification as Classification
+from fedlit.tasks.multi_label import MultiLabel as MultiLabel
+from fedlit.tasks.number import Counts as Counts
+from fedlit.tasks.number import Regression as Regression
+from fedlit.tasks.sequence_labelling import SequenceLabelling as SequenceLabelling
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "COMPARED",
-    "SCORES",
-    "TASKS",
-    "Classification",
-    "Counts",
-    "MultiLabel",
-    "Regression",
-    "Score",
-    "SequenceLabelling",
-    "Task",
-    "read_predictions",
-    "task_from",
-    "task_state",
-]
 
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Classification, Regression, MultiLabel, Counts, SequenceLabelling)

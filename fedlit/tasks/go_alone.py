@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean, must_be_known
 from fedlit.outcomes import OneEach
 
 MOST_CATEGORIES = 255  # of a column in gradient boosting
@@ -74,12 +74,8 @@ class GoAlone:
         Raises:
             ConfigError: a key is unknown, or a value is of the wrong kind.
         """
+        must_be_known(f"baselines.{name}", found, _TOLD)
         for key, value in found.items():
-            if key not in _TOLD:
-                raise ConfigError(
-                    f"baselines.{name}: expected some of {', '.join(_TOLD)}, found {key!r}."
-                    + did_you_mean(str(key), _TOLD)
-                )
             if not isinstance(value, _TOLD[key]):
                 raise ConfigError(f"baselines.{name}.{key}: expected a {_TOLD[key].__name__}, found {value!r}")
         for key, values in found.get("grid", {}).items():

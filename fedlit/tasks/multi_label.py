@@ -9,7 +9,7 @@ labels of a row do not count. A label is predicted if its probability is above o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,12 +20,12 @@ from torch.nn import functional
 
 from fedlit.errors import DataError
 from fedlit.tasks.base import LOSS, Score, Scorer, Task, balanced, labels_of
-from fedlit.tasks.classification import Classification, plain
+from fedlit.tasks.classification import Classification, plain, type_of
 from fedlit.tasks.go_alone import LABELLERS, GoAlone
-from fedlit.tasks.yes_no import among, check_values, columns_of, ordered, pair_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 _PROBABILITY, _TARGET, _PREDICTED = "probability_", "target_", "predicted_"
 _OF_CLASSES = {score.name: score for score in Classification.scores}
@@ -259,3 +259,80 @@ class MultiLabel(Task):
             positive = bool(predictions[0, c] > 0.5)
             y[torch.tensor(known), c] = torch.tensor(np.where(same, positive, not positive), dtype=torch.float32)
         return cls(tuple(labels)), predictions, y
+
+
+_SAID = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("nein", "ja"), ("non", "oui"), ("-", "+"))
+_WORDS = {word: pair for pair in _SAID for word in pair}
+
+
+def columns_of(target: pd.Series) -> dict[str, tuple[Any, ...]]:
+    """Map each label to its value in each row, or None if it is unknown."""
+    if not isinstance(target.name, tuple):
+        raise DataError(
+            f"target {target.name!r}: expected several columns for task: multi_label, found one; list the columns "
+            f"(target: [{target.name}, …]), or take task: classification"
+        )
+    rows = [(None,) * len(target.name) if row is None else row for row in target.tolist()]
+    values = list(zip(*rows, strict=True)) or [()] * len(target.name)
+    return dict(zip(map(str, target.name), values, strict=True))
+
+
+def among(value: Any, pair: Sequence[Any]) -> bool:
+    """Return whether a value is one of the two, or unknown. The number 1 is not the same as true."""
+    return value is None or (value in pair and type_of(value) == type_of(pair[0]))
+
+
+def check_values(label: str, values: Sequence[Any], rows: str) -> None:
+    """Refuse values that cannot belong to a yes/no label: of several types, or more than two, or two that differ by
+    letters' case or spaces alone.
+    """
+    types = {type_of(value) for value in values}
+    alike = len({str(value).strip().casefold() for value in values}) < len(values)
+    if len(types) != 1 or not types <= {"true/false", "numbers", "text"} or len(values) > 2 or alike:
+        found = f"{len(values)}, such as {', '.join(map(repr, values[:3]))}" if values else "none"
+        raise DataError(
+            f"target {label!r}: expected two values (0 and 1, true and false, or two of one type) in the training rows "
+            f"({rows}) for task: multi_label, found {found}; mend the column, or leave it out of the target"
+        )
+
+
+def pair_of(label: str, facts: Mapping[str, Mapping[str, Any]], positive: set[Any]) -> list[Any]:
+    """Return the value that means no and the one that means yes, given the values of all clients that
+    have the label.
+    """
+    told = {name: own["values"][label] for name, own in facts.items() if label in own["values"]}
+    values = [value for own in told.values() for value in own]
+    if len({type_of(value) for value in values}) > 1 or len(set(values)) > 2:
+        found = "; ".join(f"{', '.join(map(repr, own))} at {name!r}" for name, own in told.items())
+        raise DataError(
+            f"target {label!r}: expected the same two values at all clients, found {found}; write them alike, or leave "
+            "labels apart with data.align: none or features"
+        )
+    pair = ordered(set(values))
+    if len(pair) == 1:
+        pair = _completed(pair[0])
+    if len(pair) == 1:
+        raise DataError(
+            f"target {label!r}: expected two values in training rows, found {pair[0]!r} alone at "
+            f"{', '.join(map(repr, told))}, which does not say whether it means yes or no; write 0 and 1, "
+            "or leave the column out of the target"
+        )
+    return pair[::-1] if positive & {pair[0]} else pair
+
+
+def ordered(values: Iterable[Any]) -> list[Any]:
+    """Return the values with the one that means no first; if they are no such words, with the smaller one first."""
+    pairs = {_WORDS.get(value.casefold()) if isinstance(value, str) else None for value in values}
+    pair = pairs.pop()
+    if pair is None or pairs:
+        return sorted(values)
+    return sorted(values, key=lambda word: (pair.index(word.casefold()), word))
+
+
+def _completed(value: Any) -> list[Any]:
+    """Return both values of a label of which only one is known, or that value alone if the other cannot be inferred."""
+    if not isinstance(value, str):
+        return [False, True] if type_of(value) == "true/false" else [0, 1] if value in (0, 1) else [value]
+    pair = _WORDS.get(value.casefold(), (value,))
+    alike = str.upper if value.isupper() else str.title if value.istitle() else str
+    return [alike(word) for word in pair] if len(pair) > 1 else [value]

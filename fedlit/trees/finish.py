@@ -8,16 +8,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlit.trees import keys as drawn
 from fedlit.trees.grow import Way, asking, grow
-from fedlit.trees.nodes import Grown, find_leaves, keys_of
+from fedlit.trees.nodes import SIDE, Grown, Keys, find_leaves, keys_of, uniform
 from fedlit.trees.party import SCALE, Party
 
 _MOST, _FADES = 2.0, 100
 """The most rows that are added to a leaf, and a party's rows at which it is one; chosen on validation rows."""
 
 
-def sided(grown: Grown, keys: drawn.Keys, lacks: Sequence[int]) -> Grown:
+def sided(grown: Grown, keys: Keys, lacks: Sequence[int]) -> Grown:
     """Return the trees of a party that lacks columns: at their splits, all its rows take the side that was drawn.
 
     Args:
@@ -29,14 +28,14 @@ def sided(grown: Grown, keys: drawn.Keys, lacks: Sequence[int]) -> Grown:
     if not len(nodes):
         return grown
     columns = int(grown.feature.max()) + 1
-    sides = drawn.uniform(keys[nodes], drawn.SIDE, columns)[grown.feature[nodes], np.arange(len(nodes))] < 0.5
+    sides = uniform(keys[nodes], SIDE, columns)[grown.feature[nodes], np.arange(len(nodes))] < 0.5
     threshold = grown.threshold.copy()
     threshold[nodes] = np.where(sides, np.inf, -np.inf)
     return replace(grown, threshold=threshold)
 
 
 def finished(
-    grown: Grown, roots: drawn.Keys, way: Way, x: NDArray[np.float32], y: NDArray, lacks: Sequence[int], *, alone: bool,
+    grown: Grown, roots: Keys, way: Way, x: NDArray[np.float32], y: NDArray, lacks: Sequence[int], *, alone: bool,
     smoothing: float | None = None,
 ) -> tuple[Grown, NDArray[np.float32]]:  # fmt: skip
     """Return the trees of one party, and what each of their nodes predicts.

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlit.trees import keys as drawn
-from fedlit.trees.nodes import Grown, Nodes
+from fedlit.trees.nodes import FEATURE, THRESHOLD, Grown, Keys, Nodes, children, uniform
 from fedlit.trees.party import Arrays, Party
 
 TRIES = 12
@@ -63,7 +62,7 @@ class _Level:
     """The open nodes of a level: their numbers, keys, sums, boxes (columns, nodes), and how often each was tried."""
 
     number: NDArray[np.int64]
-    keys: drawn.Keys
+    keys: Keys
     totals: Totals
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -126,7 +125,7 @@ def asking(parties: Sequence[Party]) -> Ask:
     ]
 
 
-def grow(ask: Ask, starts: Sequence[Arrays], keys: drawn.Keys, way: Way) -> Grown:
+def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, way: Way) -> Grown:
     """Grow all trees at once.
 
     Args:
@@ -140,7 +139,7 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: drawn.Keys, way: Way) -> Grow
 
     Example:
         >>> x = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
-        >>> party, keys = Party(x, np.array([0, 0, 1, 1]), classes=2), drawn.roots(8, 1)
+        >>> party, keys = Party(x, np.array([0, 0, 1, 1]), classes=2), root_keys(8, 1)
         >>> grown = grow(asking([party]), [party.start(keys)], keys, Way(classes=2, columns=1, tried=1))
         >>> int(grown.feature[0]), grown.totals[grown.feature < 0].tolist()
         (0, [[0, 1], [2, 0], [0, 1]])
@@ -211,7 +210,7 @@ def _thresholds(level: _Level, way: Way) -> tuple[NDArray[np.float32], NDArray[n
     """Return the thresholds drawn for each column and node (columns, thresholds, nodes), NaN if a column is not tried;
     and a random number for each column and node, which decides between equal splits.
     """
-    line = drawn.uniform(level.keys, drawn.FEATURE, way.columns, attempts=level.tried)
+    line = uniform(level.keys, FEATURE, way.columns, attempts=level.tried)
     used = level.high > level.low
     if way.tried < way.columns:
         place = np.argsort(np.argsort(np.where(used, -line, 1.0), 0), 0)
@@ -219,11 +218,8 @@ def _thresholds(level: _Level, way: Way) -> tuple[NDArray[np.float32], NDArray[n
     width = np.where(used, level.high - level.low, np.nan)
     low = np.where(used, level.low, 0.0)
     count = 1 if way.exact else way.thresholds
-    drawn_ = [
-        drawn.uniform(level.keys, drawn.THRESHOLD, way.columns, number, level.tried) * width + low
-        for number in range(count)
-    ]
-    thresholds = np.stack(drawn_, 1).astype(np.float32)
+    drawn = [uniform(level.keys, THRESHOLD, way.columns, number, level.tried) * width + low for number in range(count)]
+    thresholds = np.stack(drawn, 1).astype(np.float32)
     if way.exact:  # rounded to the largest value, a threshold would leave nothing on the right
         thresholds = np.where(thresholds >= level.high[:, None], level.low[:, None], thresholds).astype(np.float32)
         thresholds[~used[:, None]] = np.nan
@@ -285,7 +281,7 @@ def _next(level: _Level, split: _Split, nodes: Nodes, *, first: bool) -> _Level:
     child[again, 0] = level.number[again]
     kept = split.keep.ravel()
     totals = np.stack([np.where((split.feature < 0)[:, None], level.totals, split.left), level.totals - split.left], 1)
-    keys = drawn.children(level.keys)
+    keys = children(level.keys)
     keys[again, 0] = level.keys[again]
     low, high = (np.repeat(own, 2, 1) for own in (level.low, level.high))
     high[feature, 2 * good] = np.minimum(high[feature, 2 * good], threshold)

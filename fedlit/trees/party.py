@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlit.errors import DataError
-from fedlit.trees import keys as drawn
+from fedlit.trees.nodes import SIDE, Keys, children, uniform
 
 Arrays = Mapping[str, NDArray]
 
@@ -61,7 +61,7 @@ class Party:
 
     # ------------------------------------------------------------------ nodes
 
-    def start(self, keys: drawn.Keys, rows: NDArray[np.int64] | None = None, sizes: NDArray | None = None) -> Arrays:
+    def start(self, keys: Keys, rows: NDArray[np.int64] | None = None, sizes: NDArray | None = None) -> Arrays:
         """Begin at some nodes.
 
         Args:
@@ -159,7 +159,7 @@ class Party:
         return {"left": left[self._told]}
 
     def _sides(self) -> NDArray[np.bool_]:
-        return drawn.uniform(self.keys, drawn.SIDE, len(self.columns)) < 0.5
+        return uniform(self.keys, SIDE, len(self.columns)) < 0.5
 
     def _hidden(self, left: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count all rows on one side if there are too few on the other."""
@@ -200,7 +200,7 @@ class Party:
         self.rows = self._parted(left, sizes[::2])[np.repeat(open_, sizes)]
         # a node is the party's own while it has rows there, unless it is not to tell where it has none
         kept = open_ & ((sizes > 0) | self.everywhere)
-        keys = drawn.children(self.keys)
+        keys = children(self.keys)
         keys[~split, 0] = self.keys[~split]
         self.keys = keys.ravel()[kept]
         self._counts = each.reshape(len(sizes), -1)[kept].ravel()

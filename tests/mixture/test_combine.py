@@ -11,11 +11,9 @@ import torch
 
 from fedlit.errors import ConfigError, DataError
 from fedlit.mixture.combine import Combined, combine
-from fedlit.mixture.losses import FLOOR, Judge, row_loss
 from fedlit.mixture.settings import Mixing
-from fedlit.mixture.stack import stackable, stacks
-from fedlit.mixture.together import choose_together
-from fedlit.mixture.weigh import HOW, Predicted, weights_of
+from fedlit.mixture.together import choose_together, stackable, stacks
+from fedlit.mixture.weigh import FLOOR, HOW, Judge, Predicted, row_loss, weights_of
 from fedlit.tasks import Classification, Counts, MultiLabel, Regression, SequenceLabelling, Task
 from fedlit.weights import fitted, mixed
 

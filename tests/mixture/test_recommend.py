@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,17 @@ def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(found: Rec
     mixed = json.loads((place / "recommended/mine/trained/version_0/mixture.json").read_text())["clients"]
     used = {name for own in mixed.values() for name in own["weights"]}
     assert used <= set(best.parts)  # the mixture that was trained predicts with these, too
+
+
+def test_many_clients_are_told_in_groups_and_each_is_in_the_file(found: Recommendation) -> None:
+    names = [f"school {number}" for number in range(58)]
+    kinds = dict(zip(names, [found.clients["small"]] * 40 + [found.clients["odd"]] * 18, strict=True))
+    each = {key: dict.fromkeys(names, 9) for key in ("rows", "shared", "columns")}
+    many = replace(found, clients=kinds, survey=replace(found.survey, **each))
+    told = [line for line in str(many).splitlines() if "58" not in line and "school 0" in line and "clients" in line]
+    assert len(told) == 1 and told[0].startswith("Join with ") and ": 40 clients (school 0, school 1, " in told[0]
+    assert "… and 34 more clients" in str(many) and str(many).count("school 57") == 0
+    assert len(many.to_dict()["clients"]) == 58
 
 
 def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(

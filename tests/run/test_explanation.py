@@ -88,7 +88,6 @@ def test_what_is_refused(run: Path, capsys: pytest.CaptureFixture[str], tmp_path
         ("--run nowhere", "--run:"),
         (f"--run {tmp_path}", "corrections.csv"),
         (f"--run {run} --client site3", "--client: expected a run of a mixed model"),
-        (f"--run {run} --threshold 0", "standard deviations"),
     ):
         assert main(["explain", *words.split(), "--out", str(tmp_path / "out")]) == 2
         assert found in capsys.readouterr().err

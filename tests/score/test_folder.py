@@ -231,6 +231,7 @@ def test_arrays_that_are_refused(trees: Path) -> None:
         ({"values": arrays["values"].astype(complex)}, "expected numbers in 'values'"),
         ({"values": np.zeros((3, 3))}, "found others"),
         ({"left": np.zeros_like(arrays["left"])}, "found others"),
+        *(({name: np.full_like(arrays[name], -(10**6))}, "found others") for name in ("roots", "feature")),
         ({"classes": np.array([0, 7])}, "found others"),
     ):
         np.savez(trees / "model.npz", **{**arrays, **change})

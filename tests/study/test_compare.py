@@ -14,11 +14,11 @@ from study.conftest import METHODS, stored, write_study
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
-from fedlit.study.bootstrap import bootstrap_scores, read_tested
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.method import Method
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import locked
+from fedlit.study.runs import bootstrap_scores, read_tested
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 from fedlit.tasks import Classification
 

@@ -189,15 +189,3 @@ def test_the_first_run_may_be_gone_once_it_has_joined(joined: Joined, inside: Pa
     assert results.scores["cedar"]["auroc"] == pytest.approx(float(expected["auroc"].iloc[0]))
     with pytest.raises(ConfigError, match=r"model.start.checkpoint: .*found no file gone.ckpt"):
         load(str(moved)).describe()
-
-
-def test_training_that_was_cut_short_goes_on_with_the_same_bits() -> None:
-    new = prepare("mine", CEDAR)
-    whole = new.joined("--trainer.max_epochs=3", "--name=whole_way")
-    whole.fit(quiet=True)
-    new.joined("--trainer.max_epochs=1", "--name=two_ways").fit(quiet=True)
-    again = new.joined("--trainer.max_epochs=3", "--name=two_ways")
-    again.fit("last", quiet=True)
-    assert whole.folder is not None and again.folder is not None
-    expected, found = tensors(whole.folder, "cedar"), tensors(again.folder, "cedar")
-    assert again.folder.name == "version_0" and all(torch.equal(expected[key], found[key]) for key in expected)

@@ -14,9 +14,9 @@ from federations import TINY
 from fedlit.errors import ConfigError
 from fedlit.run.load import load
 from fedlit.statistics import corrected_interval
-from fedlit.study.answer import answers
 from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, compare
+from fedlit.study.findings import answers
 from fedlit.study.lift import LEFT_OUT, OTHERS, Scores, estimates, leave_one_out, lifts
 from fedlit.study.method import Method
 from fedlit.study.plan import plan_jobs

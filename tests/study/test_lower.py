@@ -10,16 +10,17 @@ import pandas as pd
 import pytest
 
 from fedlit.errors import ConfigError
+from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES, estimate
 from fedlit.study.baselines import fit_baseline
-from fedlit.study.choose import best_in_hindsight, best_on_validation
-from fedlit.study.collect import Collected
+from fedlit.study.collect import Collected, best_in_hindsight, best_on_validation
 from fedlit.study.compare import Comparison
+from fedlit.study.findings import Answer, summary
 from fedlit.study.job import FitAlone, Job
-from fedlit.study.lift import MEAN, WORST, Scores, estimates
+from fedlit.study.lift import MEAN, WORST, Scores, estimates, flat, judged
 from fedlit.study.method import Method
+from fedlit.study.report import provenance
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.tables import lift_table, score_table
-from fedlit.study.words import provenance
 from fedlit.tasks import SCORES, Classification, Regression
 
 # RMSE on validation and on test, by method, seed and client
@@ -183,3 +184,27 @@ def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: 
     records = found.collected.records.assign(without=[None, ["wine"], None])
     lines = provenance(replace(found, collected=replace(found.collected, records=records)))
     assert any("Shared" in line and "task of wine" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("values", "matters", "kind"),
+    [
+        ((-0.0010, -0.0010), 0.5, FEW),  # two seeds are never enough
+        ((0.03, 0.03), 0.5, FEW),
+        ((0.028, 0.030, 0.032, 0.031, 0.029), 0.5, JOIN),  # three points on five seeds
+        ((-0.028, -0.030, -0.032, -0.031, -0.029), 0.5, ALONE),
+        ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.5, SAME),  # sure, and too small to matter
+        ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.05, JOIN),
+        ((0.0, 0.0, 0.0), 0.5, SAME),
+        ((0.05, -0.03, 0.02), 0.5, FEW),
+    ],
+)
+def test_a_verdict_needs_three_seeds_and_a_lift_that_matters(
+    values: tuple[float, ...], matters: float, kind: str
+) -> None:
+    study = Study({"local": Method("quickstart.yaml")}, seeds=[1, 2], choose="auroc", matters=matters)
+    lift = estimate(values, ratio=0.0)
+    assert judged(lift, SCORES["auroc"].least_lift(matters, 0.9)) == kind
+    answer = Answer(study, "ward", "auroc", 0.9 + lift.mean, 0.9, {**flat(lift), "verdict": kind}, (None, None))
+    assert answer.title == TITLES[kind] and ("needs 3" in answer.why) == (len(values) < 3)
+    assert summary([answer]).startswith("Of 1 client, ") and "(ward)" in summary([answer])

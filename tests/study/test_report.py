@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedlit.study.answer import summary
 from fedlit.study.compare import Comparison
+from fedlit.study.findings import summary
 from fedlit.study.report import sections
 from fedlit.study.sections import html as page_of
 from fedlit.study.sections import markdown

@@ -75,14 +75,6 @@ def test_trials_that_fail_are_named_and_the_others_count(found: Found) -> None:
     assert found.failures and all(error in str(found) for error in found.failures.values())
 
 
-def test_test_rows_are_never_scored(found: Found) -> None:
-    runs = found.folder / "runs"
-    for name, read in (("scores.csv", pd.read_csv), ("predictions.parquet", pd.read_parquet)):
-        files = list(runs.glob(f"*/*/{name}"))
-        assert files and all(set(read(file)["split"]) == {"validation"} for file in files)
-    assert not list(runs.rglob("test.*"))
-
-
 def test_the_printed_command_gives_the_best(found: Found) -> None:
     command = re.search(r"^Train the best: (.*)$", str(found), re.MULTILINE)
     snippet = re.search(r"^As a method of a study: (.*)$", str(found), re.MULTILINE)

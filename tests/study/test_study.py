@@ -18,8 +18,7 @@ from fedlit.study.compare import compare
 from fedlit.study.method import Method, Scenario
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, planned_methods
-from fedlit.study.seeds import parse_seeds
-from fedlit.study.study import Study
+from fedlit.study.study import Study, parse_seeds
 from fedlit.tasks import Classification
 
 SMALL = "methods:\n  local: {config: quickstart.yaml}\nseeds: 1\n"

@@ -13,8 +13,8 @@ import pytest
 from fedlit.explain.clusters import judged
 from fedlit.files import read_named
 from fedlit.study.compare import Comparison, compare
+from fedlit.study.report import times
 from fedlit.study.tables import cluster_table
-from fedlit.study.words import times
 
 CONFIG = """\
 seed: 1

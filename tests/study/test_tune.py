@@ -75,7 +75,7 @@ def test_what_is_done_is_not_run_again(
     pd.testing.assert_frame_equal(again.collected.scores, compared.collected.scores)
     lost = next(path for path in done if "@" in path.parent.parent.name)
     lost.unlink()
-    assert run_jobs(jobs, 1, quiet=True) == {}
+    assert run_jobs(jobs, 1) == {}
     assert [path for path, then in done.items() if path.stat().st_mtime_ns != then] == [lost]
     pd.testing.assert_frame_equal(collect(compared.study, jobs).scores, compared.collected.scores)
 

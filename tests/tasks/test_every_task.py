@@ -17,7 +17,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine.stacked import stack_key
 from fedlit.spec import ClientSpec
-from fedlit.study.frames import Frames
+from fedlit.study.job import Frames
 from fedlit.tasks import (
     Classification,
     Counts,

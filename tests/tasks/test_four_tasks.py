@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import torch
 from federations import SmallNet, different, weights
-from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from fedlit import CHFL, MLP, IFedAvg
 from fedlit.client.client import FederatedClient
@@ -23,7 +22,7 @@ from fedlit.data.table import ClientTable
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
-from fedlit.study.bootstrap import bootstrap_scores, read_tested
+from fedlit.study.runs import bootstrap_scores, read_tested
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
@@ -130,16 +129,6 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
     )
     for client, score in (("count", "deviance"), ("labels", "auroc"), ("number", "rmse"), ("class", "auroc")):
         assert drawn[client, score].mean() == pytest.approx(results.scores[client][score], rel=0.15)
-
-
-def test_each_task_has_its_pictures(tmp_path: Path) -> None:
-    run = run_of_four(tmp_path, epochs=1)
-    run.board = BoardSettings()
-    run.fit(quiet=True)
-    run.test(quiet=True)
-    found = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload().Runs()
-    drawn = {name.rpartition("/")[2]: {*tags["images"], *tags["tensors"]} for name, tags in found.items()}
-    assert {name for name, tags in drawn.items() if "test/confusion_matrix" in tags} == {"class"}
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ from sklearn.metrics import (
     f1_score,
     roc_auc_score,
 )
+from torch.nn import functional
 
 from fedlit.tasks import Classification
-from fedlit.tasks.classification import auroc_one_versus_one
+from fedlit.tasks.classification import auroc_one_versus_one, restrict
 from fedlit.tasks.metrics import Site, SiteMetrics, summarise
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
@@ -181,3 +182,18 @@ def test_one_versus_one_leaves_out_absent_classes_and_unseen_labels() -> None:
     found = auroc_one_versus_one(torch.from_numpy(probabilities), torch.from_numpy(target))
     assert found == pytest.approx(expected, abs=1e-6)
     assert math.isnan(auroc_one_versus_one(torch.ones(3, 2) / 2, torch.zeros(3, dtype=torch.long)))
+
+
+def test_rows_whose_classes_have_no_probability_are_scored() -> None:
+    """All of it is on a class that the scored rows do not have, as networks that diverge may put it."""
+    rows, y = torch.eye(4)[[0, 1, 2, 3]], torch.tensor([0, 1, 2, 0])
+    assert Classification((0, 1, 2, 3)).evaluate_once(rows, y)["auroc_ovo"] == 1.0
+    assert restrict(rows, [0, 1])[3].tolist() == [0.5, 0.5]
+
+
+def test_loss_is_the_weighted_cross_entropy_of_one_output_too() -> None:
+    logits, y = torch.randn(9, 1), torch.tensor([0, 1, 1, 0, 1, 0, 0, 0, 1])
+    task = Classification(("no", "yes"), (30, 10))
+    both = torch.cat([torch.zeros_like(logits), logits], 1)
+    for weight in (None, task.balance()):
+        torch.testing.assert_close(task.loss(logits, y, weight), functional.cross_entropy(both, y, weight))

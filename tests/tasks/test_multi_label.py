@@ -133,12 +133,12 @@ def test_a_label_that_is_constant_in_training_rows_is_noted_and_completed() -> N
     ("labels", "task", "message"),
     [
         ({"died": [0, 1, 2], "back": [0, 1]}, None, r"client 'north', target 'died': expected two values .*found 3"),
-        ({"died": [0, "x"], "back": [0, 1]}, None, r"'died': .*a mixture of numbers .* and text"),
+        ({"died": [0, "x"], "back": [0, 1]}, None, r"'died': .*found 2, such as 0, 'x'"),
         ({"died": [None], "back": [0, 1]}, None, r"'died': .* found none; .* leave it out of the target"),
         ({"died": ["dead"], "back": [0, 1]}, None, r"found 'dead' alone at 'north', .* write 0 and 1"),
-        ({"died": ["Yes", "yes "], "back": [0, 1]}, None, r"found 'Yes' and 'yes ', which differ by letters' case"),
+        ({"died": ["Yes", "yes "], "back": [0, 1]}, None, r"found 2, such as 'Yes', 'yes '"),
         ({"died": [0, None], "back": [1, None]}, None, "expected a label in every row, found 15 rows without one"),
-        ({"died": [0, 1], "back": [1, 0]}, "classification", "task: classification, found 2.*multi_label"),
+        ({"died": [0, 1], "back": [1, 0]}, "classification", "task: classification, found .*multi_label"),
         ({"died": [0, 1] * 14 + [5, 1], "back": [0, 1]}, None, "'died': expected 0 or 1, found 1 other .* 5 in row 28"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_list_of_columns_is_several_labels(tmp_path: Any) -> None:
     assert (north.task, north.target.name, list(north.features)) == ("multi_label", ("died", "back"), ["x"])
     assert north.target.tolist()[:3] == [(0, "no"), (1, "yes"), (0, None)] and south.task is None
     assert source.some(["north"], 0)[0].target.tolist() == north.target.tolist()
-    with pytest.raises(DataError, match="expected one column for task: classification, found 2"):
+    with pytest.raises(DataError, match="expected one column for task: classification, found"):
         Tables(files, ["died", "back"], task="classification").tables(0)
     for target, found in (([], "found none"), (["died", "died"], "found died, died; name each once")):
         with pytest.raises(DataError, match=f"client 'north', target: expected a column for each label, {found}"):

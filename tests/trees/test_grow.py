@@ -7,10 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from fedlit.errors import DataError
-from fedlit.trees import keys as drawn
 from fedlit.trees.finish import finished, sided
 from fedlit.trees.grow import Way, asking, grow
-from fedlit.trees.nodes import Grown, find_leaves, keys_of
+from fedlit.trees.nodes import Grown, find_leaves, keys_of, root_keys
 from fedlit.trees.party import SCALE, Party
 
 LACKS = ((1,), (), (0, 2))
@@ -22,7 +21,7 @@ def grown_by(tables: Tables, classes: int, trees: int, seed: int = 8, lacks: Any
     lacking = lacks or [()] * len(tables)
     parties = [Party(x, y, classes, own, minimum) for (x, y), own in zip(tables, lacking, strict=True)]
     columns = tables[0][0].shape[1]
-    keys, way = drawn.roots(seed, trees), Way(classes, columns, **{"tried": columns, **options})
+    keys, way = root_keys(seed, trees), Way(classes, columns, **{"tried": columns, **options})
     return grow(asking(parties), [party.start(keys) for party in parties], keys, way)
 
 
@@ -54,7 +53,7 @@ def test_the_sum_of_answers_is_enough_where_all_have_one_form(made: Tables, clas
     parties = [
         Party(x, y, classes, lacks, minimum, everywhere=True) for (x, y), lacks in zip(tables, LACKS, strict=True)
     ]
-    keys, way = drawn.roots(8, 5), Way(classes, 4, 4, summed=True)
+    keys, way = root_keys(8, 5), Way(classes, 4, 4, summed=True)
     forms: dict[str, set[Any]] = {}
 
     def ask(topic: str, told: Any) -> list[Any]:
@@ -95,7 +94,7 @@ def test_trees_of_several_parties_are_those_of_all_rows(made: Tables, options: d
             np.add.at(counted, (leaves[:, tree], y), 1)
             assert np.array_equal(counted[np.unique(leaves[:, tree])], together.totals[np.unique(leaves[:, tree])])
         return
-    _, values = finished(together, drawn.roots(8, 5), Way(0, 4, 4), x, y, (), alone=False)
+    _, values = finished(together, root_keys(8, 5), Way(0, 4, 4), x, y, (), alone=False)
     for leaf in np.unique(leaves[:, 1])[::9]:
         assert values[leaf, 0] == pytest.approx(y[leaves[:, 1] == leaf].mean(), abs=1 / SCALE)
     assert len(np.unique(leaves[:, 0])) > 100
@@ -106,7 +105,7 @@ def test_leaves_hold_the_m_estimate_of_their_classes(made: Tables) -> None:
     [(x, y)] = pooled(made)
     prior = np.bincount(y, minlength=3) + 0.25  # of four trees, and one row of each class
     for alone in (False, True):
-        mine, values = finished(tree, drawn.roots(8, 4), way, x, y, (), alone=alone, smoothing=2.0)
+        mine, values = finished(tree, root_keys(8, 4), way, x, y, (), alone=alone, smoothing=2.0)
         leaves = find_leaves(x, mine.feature, mine.threshold, mine.child, np.arange(4))
         for leaf in np.unique(leaves[:, 1])[::9]:
             inside = np.bincount(y[leaves[:, 1] == leaf], minlength=3)
@@ -133,7 +132,7 @@ def test_a_minimum_of_5_tells_no_count_of_1_to_4(made: Tables, numbers: bool) ->
     tables = [(x, (x[:, 0] - x[:, 3]).astype(np.float32) if numbers else y) for x, y in made]
     classes = 0 if numbers else 3
     parties = [Party(x, y, classes, minimum=5) for x, y in tables]
-    heard, keys = Heard(parties), drawn.roots(8, 10)
+    heard, keys = Heard(parties), root_keys(8, 10)
     starts = [party.start(keys) for party in parties]
     tree = grow(heard, starts, keys, Way(classes, 4, 4))
     counts = [own["totals"][:, :1] if numbers else own["totals"] for own in starts]
@@ -159,7 +158,7 @@ def test_rows_without_a_column_go_to_the_side_that_was_drawn(made: Tables) -> No
     tables = [(np.where(np.arange(4) == 1, 0, x).astype(np.float32) if place == 2 else x, y)
               for place, (x, y) in enumerate(made)]  # fmt: skip
     tree = grown_by(tables, 3, 6, lacks=[(), (), (1,)])
-    keys = keys_of(tree, drawn.roots(8, 6))
+    keys = keys_of(tree, root_keys(8, 6))
     counted = np.zeros_like(tree.totals)
     for (x, y), lacks in zip(tables, [(), (), (1,)], strict=True):
         mine = sided(tree, keys, lacks)

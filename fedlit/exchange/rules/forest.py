@@ -13,9 +13,8 @@ from fedlit.exchange.questions import Blueprint, Own
 from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.seeding import derive_seed
 from fedlit.sharing import Sharing, State
-from fedlit.trees import keys as drawn
 from fedlit.trees.grow import Way, grow
-from fedlit.trees.nodes import Grown
+from fedlit.trees.nodes import LARGEST, Grown, root_keys
 from fedlit.trees.party import Arrays
 
 _log = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ class GrowForest(Rule):
         summed: bool = False,
     ) -> None:
         demand(trees >= 1, "GrowForest: trees", "at least 1", trees)
-        demand(1 <= thresholds <= drawn.LARGEST, "GrowForest: thresholds", f"1 to {drawn.LARGEST}", thresholds)
+        demand(1 <= thresholds <= LARGEST, "GrowForest: thresholds", f"1 to {LARGEST}", thresholds)
         demand(minimum >= 1, "GrowForest: minimum", "at least 1 row (1 tells every count)", minimum)
         demand(0 < max_features <= 1, "GrowForest: max_features", "a share of the columns in (0, 1]", max_features)
         self.trees, self.thresholds, self.minimum = trees, thresholds, minimum
@@ -123,9 +122,9 @@ class GrowForest(Rule):
                 return [_added(ask(topic, list(told) * len(clients)))]
 
             box = {"low": np.min([one["low"] for one in starts], 0), "high": np.max([one["high"] for one in starts], 0)}
-            grown = grow(ask_all, [{**ask_all("totals", [{}])[0], **box}], drawn.roots(seed, self.trees), way)
+            grown = grow(ask_all, [{**ask_all("totals", [{}])[0], **box}], root_keys(seed, self.trees), way)
         else:
-            grown = grow(ask, starts, drawn.roots(seed, self.trees), way)
+            grown = grow(ask, starts, root_keys(seed, self.trees), way)
         if len(grown.feature) == grown.roots:
             _log.warning(
                 "%s: no node was split together: too few rows for GrowForest.minimum (%d), or nothing to split by; "
