@@ -41,7 +41,7 @@ def need_data(config: Path) -> None:
     source, _ = innermost(config)
     if source["class_path"] in SMALL:
         return
-    name = next(name for name, path in SOURCES.items() if path.endswith(source["class_path"].removeprefix("fedlit")))
+    name = next(name for name, own in SOURCES.items() if f"fedlit.{own}" == source["class_path"])
     clients = source.get("init_args", {}).get("clients", ["cleveland", "sa", "faisalabad"])
     for file in source_class(name).known_files:
         if find(file) is None and (name != "heart" or Path(file.path).stem in clients):
