@@ -365,7 +365,7 @@ class MixedScorer(Scorer):
     @property
     def feature_names_in_(self) -> np.ndarray:
         """The names of the columns that rows must have, which are those of all parts."""
-        every = (name for folds in self.scorers.values() for name in folds[0].encoder.asked)
+        every = (name for folds in self.scorers.values() for name in folds[0].encoder.schema.used)
         return np.array(list(dict.fromkeys(every)), dtype=object)
 
     def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[Any]:
