@@ -117,7 +117,7 @@ def _hint(value: str, told: str) -> str:
         return did_you_mean(value, re.findall(r"'([\w.-]+)'", told))
     classes = {path.rpartition(".")[2]: path for path in sorted(all_classes(), key=len, reverse=True)}
     near = closest(name, classes)
-    return f" Did you mean {classes[near]!r}?" if near and near != name else ""
+    return f" Did you mean {classes[near]!r}?" if near and classes[near] != value else ""
 
 
 def _full(key: str, given: Given) -> str:
