@@ -240,7 +240,7 @@ def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettin
             odd.empty,
             where,
             "class labels",
-            Told(f"numbers such as {shorten([*map(str, odd.unique())])}"),
+            Told(f"numbers such as {', '.join(map(str, odd.unique()[:3]))}"),
             advice,
             DataError,
         )
