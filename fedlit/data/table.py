@@ -236,14 +236,8 @@ def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettin
     if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
         odd, where = target[target % 1 != 0], f"client {client!r}, target {target.name!r}"
         advice = "say task: regression to predict numbers; or name another target, or cut this one into classes first"
-        expect(
-            odd.empty,
-            where,
-            "class labels",
-            Told(f"numbers such as {', '.join(map(str, odd.unique()[:3]))}"),
-            advice,
-            DataError,
-        )
+        found = Told(f"numbers such as {', '.join(map(str, odd.unique()[:3]))}")
+        expect(odd.empty, where, "class labels", found, advice, DataError)
         return target.astype(np.int64)  # the label is 1, not 1.0
     return target
 
