@@ -1,6 +1,6 @@
-"""Scores of which less is better, from a choice on validation to the report: numbers made by hand."""
-
-from __future__ import annotations
+"""Choices and lifts: scores of which less is better, from a choice on validation to the report, numbers made by hand;
+verdicts; and what the others gain by a client, against federations that were trained without it.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,16 +8,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from study.conftest import write_study
 
 from fedlit.errors import ConfigError
-from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES, estimate
+from fedlit.run.load import load
+from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES, corrected_interval, estimate
 from fedlit.study.baselines import fit_baseline
-from fedlit.study.collect import Collected, best_in_hindsight, best_on_validation
-from fedlit.study.compare import Comparison
-from fedlit.study.findings import Answer, summary
+from fedlit.study.collect import Collected, best_in_hindsight, best_on_validation, collect
+from fedlit.study.compare import Comparison, compare
+from fedlit.study.findings import Answer, answers, summary
 from fedlit.study.job import FitAlone, Job
-from fedlit.study.lift import MEAN, WORST, Scores, estimates, flat, judged
+from fedlit.study.lift import LEFT_OUT, MEAN, OTHERS, WORST, Scores, estimates, flat, judged, leave_one_out, lifts
 from fedlit.study.method import Method
+from fedlit.study.plan import plan_jobs
 from fedlit.study.report import provenance
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.tables import lift_table, score_table
@@ -186,25 +189,92 @@ def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: 
     assert any("Shared" in line and "task of wine" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("values", "matters", "kind"),
-    [
-        ((-0.0010, -0.0010), 0.5, FEW),  # two seeds are never enough
-        ((0.03, 0.03), 0.5, FEW),
-        ((0.028, 0.030, 0.032, 0.031, 0.029), 0.5, JOIN),  # three points on five seeds
-        ((-0.028, -0.030, -0.032, -0.031, -0.029), 0.5, ALONE),
-        ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.5, SAME),  # sure, and too small to matter
-        ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.05, JOIN),
-        ((0.0, 0.0, 0.0), 0.5, SAME),
-        ((0.05, -0.03, 0.02), 0.5, FEW),
-    ],
-)
+VERDICTS = [
+    ((-0.0010, -0.0010), 0.5, FEW),  # two seeds are never enough
+    ((0.03, 0.03), 0.5, FEW),
+    ((0.028, 0.030, 0.032, 0.031, 0.029), 0.5, JOIN),  # three points on five seeds
+    ((-0.028, -0.030, -0.032, -0.031, -0.029), 0.5, ALONE),
+    ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.5, SAME),  # sure, and too small to matter
+    ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.05, JOIN),
+    ((0.0, 0.0, 0.0), 0.5, SAME),
+    ((0.05, -0.03, 0.02), 0.5, FEW),
+]
+
+
+@pytest.mark.parametrize(("values", "matters", "kind"), VERDICTS)
 def test_a_verdict_needs_three_seeds_and_a_lift_that_matters(
     values: tuple[float, ...], matters: float, kind: str
 ) -> None:
-    study = Study({"local": Method("quickstart.yaml")}, seeds=[1, 2], choose="auroc", matters=matters)
     lift = estimate(values, ratio=0.0)
     assert judged(lift, SCORES["auroc"].least_lift(matters, 0.9)) == kind
-    answer = Answer(study, "ward", "auroc", 0.9 + lift.mean, 0.9, {**flat(lift), "verdict": kind}, (None, None))
+    answer = Answer(
+        replace(made(), matters=matters),
+        "ward",
+        "auroc",
+        0.9 + lift.mean,
+        0.9,
+        {**flat(lift), "verdict": kind},
+        (None, None),
+    )
     assert answer.title == TITLES[kind] and ("needs 3" in answer.why) == (len(values) < 3)
     assert summary([answer]).startswith("Of 1 client, ") and "(ward)" in summary([answer])
+
+
+THREE = {"data.source.init_args.clients": ["wine", "breast_cancer", "diabetes"]}
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Two clients with classes, and one with a number; each left out in turn."""
+    alone = {"config": "tiny.yaml", "set": {**THREE, "exchange.federated": []}}
+    methods = {"local": alone, "shared": {"config": "tiny.yaml", "set": THREE}}
+    other = {"baselines": [], "bootstrap": 0, **dict.fromkeys(("choose", "metrics", "paper"))}
+    study = write_study(tmp_path_factory.mktemp("three"), methods=methods, leave_one_out=True, **other)
+    return compare(str(study), out=study.parent / "out", jobs=1, quiet=True)
+
+
+def test_what_others_gain_is_that_of_runs_made_by_hand(three: Comparison, tmp_path: Path) -> None:
+    """The federation without wine, made from a source that does not have it."""
+    two = (str(three.folder.parent / "tiny.yaml"), "--data.source.init_args.clients=[breast_cancer,diabetes]")
+    scores = three.collected.scores
+    whole = scores[(scores["method"] == "shared") & (scores["split"] == "test") & (scores["without"] == "")]
+    whole = whole.set_index(["metric", "client", "seed"])["value"]
+    differences = []
+    for seed in (1, 2):
+        run = load(*two, f"--seed={seed}", f"--trainer.default_root_dir={tmp_path}")
+        run.fit(quiet=True)
+        own = run.test("last", quiet=True).scores["breast_cancer"]["auroc"]
+        differences.append(whole["auroc", "breast_cancer", seed] - own)
+    table = pd.read_csv(three.folder / LEFT_OUT).set_index(["metric", "method", "joins", "client"])
+    for client in ("breast_cancer", OTHERS):  # the third has a score of its own
+        row = table.loc[("auroc", "shared", "wine", client)]
+        assert row["mean"] == pytest.approx(np.mean(differences), abs=1e-7) and row["n"] == 2
+    ratio = three.collected.ratio["breast_cancer"]
+    assert row[["low", "high"]].tolist() == pytest.approx(corrected_interval(differences, ratio), abs=1e-6)
+    lift = three.lift.set_index(["metric", "reference", "method", "client"])["mean"]
+    assert table.loc[("auroc", "shared", "wine", "wine"), "mean"] == lift["auroc", "local", "shared", "wine"]
+    assert len(list(three.folder.glob("runs/shared~*/seed_*/DONE"))) == 6 and three.collected.lacking == 6
+    assert set(three.collected.records["method"]) == {"local", "shared"} and len(three.collected.records) == 4
+    told = [line for own in three.answers for line in own.more]
+    sentence = next(line for line in told if line.startswith("Should wine join? For wine itself: "))
+    assert f"{sentence}." in str(three) and f"{sentence}." in (three.folder / "tables.md").read_text("utf-8")
+
+
+def test_what_failed_is_not_known_and_said_so(three: Comparison) -> None:
+    jobs = plan_jobs(three.study, [1, 2], three.folder)
+    own = collect(three.study, [job for job in jobs if job.left_out != "wine"])
+    assert set(own.results["without"]) == {"", "diabetes", "breast_cancer"}
+    scores = Scores(own)
+    table = leave_one_out(three.study, scores)
+    told = answers(three.study, own, estimates(three.study, scores), lifts(three.study, scores), table)
+    assert told[-1].client == "wine" and "For the others: not known" in told[-1].more[-1]
+
+
+def test_where_there_is_nobody_to_leave_out_it_is_refused(three: Comparison, tmp_path: Path) -> None:
+    study, one = three.study, {"data.source.init_args.clients": ["wine"]}
+    with pytest.raises(ConfigError, match="leave_one_out: expected a federated method"):
+        plan_jobs(replace(study, methods={"local": study.methods["local"]}), [1], tmp_path)
+    alone = Method("quickstart", set={**one, "exchange.federated": []})
+    methods = {"local": alone, "gl": Method("quickstart", set=one)}
+    with pytest.raises(ConfigError, match="leave_one_out: expected three clients or more"):
+        plan_jobs(Study(methods, [1], leave_one_out=True, baselines={}, choose="auroc"), [1], tmp_path)
