@@ -236,9 +236,9 @@ def _check_columns(table: ClientTable, expect: Callable[..., None], where: str) 
 
 def _check_target(table: ClientTable, expect: Callable[..., None], where: str) -> None:
     target, task = table.target, (own_task(table.task, table.name) or {"name": "classification"})["name"]
-    several, advice = isinstance(target.name, tuple), "name one, or say task: multi_label, which predicts each"
-    found = Told(f"{len(target.name)}: {', '.join(target.name)}" if several else "one")
-    one = not several or task == "multi_label"
+    names = target.name if isinstance(target.name, tuple) else ()
+    found, advice = Told(f"{len(names)}: {', '.join(names)}"), "name one, or say task: multi_label, which predicts each"
+    one = not names or task == "multi_label"
     expect(one, f"{where}: target", f"one column for task: {task}", found, advice)
     where, missing = f"{where}, target {target.name!r}", int(target.isna().sum())
     advice = "fill them in, or drop those rows"
