@@ -222,11 +222,11 @@ UNEVEN = {**PACE, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}}
 POOLED = {"scaling": "pooled"}
 MOMENTUM, PLAIN = {"optimizer": SLOW}, {"optimizer": SGD}
 TUNED = Then(FineTune(epochs=2, patience=1, lr=0.005, average=0.3))
-BOTH = {"federated": "*", "align": "both"}
+BOTH: dict[str, Any] = {"federated": "*", "align": "both"}
 NAMED = partial(FederatedClient, network=Named)
 SMALL_TABM = partial(TabM, k=2, width=8, embedding=3, num_bins=4)
 COMMON = "common !common.*.head"
-THREE = {"every": {"steps": 3}}
+THREE: dict[str, Any] = {"every": {"steps": 3}}
 METHODS: dict[str, dict[str, Any]] = {
     "local": {},
     "global layers": of(),

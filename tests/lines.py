@@ -55,8 +55,8 @@ class MemoryLine:
         for own in self.meddle("to", site, content):
             self.questions[site].put(own)
 
-    def requests(self, timeout: float) -> list[tuple[str, bytes]]:
-        found: list[tuple[str, bytes]] = []
+    def requests(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
+        found: list[tuple[str, bytes | RunError]] = []
         if self.over:
             raise RunError("all sites have ended")
         try:

@@ -49,7 +49,7 @@ def clinic(*columns: str) -> ClientTable:
     target = pd.Series(np.where(features["age"] > 50, "ill", "well"), name="outcome")
     features = features[list(columns)] if columns else features
     splits = dict(zip(SPLITS, np.split(np.arange(40), [30, 34]), strict=True))
-    return ClientTable("north", features, target, splits, tuple(name for name in features if name != "age"))
+    return ClientTable("north", features, target, splits, tuple(str(name) for name in features if name != "age"))
 
 
 def encode(tables: Sequence[ClientTable], *, pool: bool = False, **terms: Any) -> list[EncodedClient]:

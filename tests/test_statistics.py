@@ -99,7 +99,7 @@ def test_where_clients_are_tested_on_the_same_rows_these_are_set_against_all_oth
     def ratio(digests: dict[str, str], tested: int) -> dict[str, float]:
         rows = {name: {"test": {"digest": digest, "rows": tested}} for name, digest in digests.items()}
         record = {"rows": rows, "train_rows": {"a": 200, "b": 300}}
-        job = Job("local", 1, "", "", Train("", []), "auroc")
+        job = Job("local", 1, "", "", Train("", {}), "auroc")
         return _check_rows([(job, record)])[1]
 
     assert ratio({"a": "1", "b": "2"}, 100) == {"a": 1 / 2, "b": 1 / 3}

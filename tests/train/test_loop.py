@@ -211,7 +211,7 @@ class Draws(FederatedClient):
 
 def test_a_resumed_run_draws_what_the_whole_one_draws(tmp_path: Path) -> None:
     """Its clients' seeds depend on the step, which a checkpoint has."""
-    options = {"client": Draws, "loop": {"engine": "plain"}}
+    options: dict[str, Any] = {"client": Draws, "loop": {"engine": "plain"}}
     whole, _ = (trained(tmp_path / str(epochs), epochs=epochs, **options) for epochs in (3, 2))
     resumed, scored = (make_run(tmp_path / "2", epochs=3, **options) for _ in range(2))
     scores = resumed.fit("last", quiet=True).scores
