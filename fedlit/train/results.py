@@ -22,7 +22,7 @@ from fedlit.data.table import Split
 from fedlit.engine.base import Evaluation
 from fedlit.exchange.members import Members
 from fedlit.exchange.named import Found, words
-from fedlit.files import write_text
+from fedlit.files import write_whole
 from fedlit.names import Share
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.shown import Grid, Shown
@@ -353,8 +353,8 @@ class Results(Shown):
         a run.
         """
         csv, plain = folder / f"{self.split}.csv", folder / f"{self.split}.json"
-        write_text(self.to_frame().to_csv(), csv)
-        write_text(json.dumps(self.to_dict(), indent=2) + "\n", plain)
+        table, told = self.to_frame().to_csv().encode(), json.dumps(self.to_dict(), indent=2).encode()
+        write_whole({csv: lambda file: file.write(table), plain: lambda file: file.write(told + b"\n")})
         return csv, plain
 
 
