@@ -334,6 +334,8 @@ class Federation(Mapping[str, FederatedClient]):
             own = batch[name]
             if own is not None:
                 self._trained.add(name)
+                if client.stacked:  # its stack steps in its place
+                    self._stepped.add(name)
             updated = own is not None and self._updates(name, moment)
             client.steps_taken += updated and not client.skipped
             for config in () if self.tuning else client._scheduler_configs:
@@ -398,7 +400,7 @@ class Federation(Mapping[str, FederatedClient]):
         kind = type(client).__name__
         if not has_loss:
             return f"{kind}.training_step returned None in every step; return the loss (detached, if it descends)"
-        if name in self._stepped or client.stacked:
+        if name in self._stepped:
             return ""
         return (
             f"{kind} took no optimizer step; return optimizers from configure_optimizers and, where "

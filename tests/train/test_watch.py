@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from federations import METHODS, Dry, SmallNet, alike, trained
 from lightning.pytorch.core.hooks import CheckpointHooks, ModelHooks
 from torch import Tensor
@@ -96,7 +97,12 @@ def test_clients_that_learn_nothing(client: Any, engine: str, tmp_path: Path, ca
 @pytest.mark.parametrize("method", ["two optimizers", "chfl", "forest"])
 def test_clients_that_learn_are_told_nothing(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trained(tmp_path, epochs=1, enable_checkpointing=False, **METHODS[method])
-    alike(tmp_path / "stacked", epochs=1, enable_checkpointing=False).fit(quiet=True)
+    some: dict[str, Any] = {  # a client of the first stack is in no other
+        "loop": {"optimizer": partial(torch.optim.SGD, lr=0.01)}, "data": {"batches": 2},
+        "exchange": {"federated": ["core"], "every": "step", "participation": 0.8},
+    }  # fmt: skip
+    for name, options in {"stacked": {}, "some": some}.items():
+        alike(tmp_path / name, epochs=1, enable_checkpointing=False, **options).fit(quiet=True)
     assert warnings_of(caplog) == []
 
 
