@@ -145,13 +145,14 @@ def _checked(kind: type[_Settings], content: Any, where: str, **given: Any) -> _
     """Return the settings of a class, given some of them and what a file has."""
     own = [field for field in fields(kind) if field.name not in given]
     told = _mapping(content, [field.name for field in own], where)
+    told = {key: value for key, value in told.items() if value is not None}  # a key without a value: the default
     for field_ in own:
         if field_.name not in told and field_.default is MISSING and field_.default_factory is MISSING:
             raise ConfigError(f"{where}: {field_.name}: expected a value, found nothing")
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(kind, None, skip=set(given))
     try:
-        return kind(**given, **parser.parse_object(dict(told)).as_dict())
+        return kind(**given, **parser.parse_object(told).as_dict())
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     except ArgumentError as error:

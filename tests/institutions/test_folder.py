@@ -11,7 +11,8 @@ from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.institutions.certificates import check_certificate, fingerprint, make_authority, make_server, make_site_keys
 from fedlit.institutions.folder import add, check, init, invite, renew
-from fedlit.institutions.settings import read_coordinator, read_site
+from fedlit.institutions.settings import federation_of, read_coordinator, read_site
+from fedlit.privacy.settings import Masked, Privacy
 
 pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
 
@@ -110,6 +111,15 @@ def test_settings_that_do_not_fit_are_named(folder: Path, file: str, old: str, n
         read_site(path) if file == SITE else read_coordinator(folder)
     with pytest.raises(ConfigError, match=r"expected a file, found none; the coordinator has one"):
         read_site(path.with_name("other.yaml"))
+
+
+def test_a_key_without_a_value_has_its_default(folder: Path) -> None:
+    site = folder / SITE
+    plain, federation = read_site(site), folder / "federation.yaml"
+    site.write_text(site.read_text() + "peers:\ntrust:\nmost:\n")
+    assert read_site(site) == plain
+    federation.write_text(federation.read_text() + "privacy: {masked: {least:, norm:}}\n")
+    assert federation_of(federation).privacy == Privacy(Masked())
 
 
 def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
