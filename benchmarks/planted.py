@@ -52,7 +52,12 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "score.gain(second[seeds], first[seeds])",
         "study/test_lower.py",
     ),
-    "the next fold": ("data/folds.py", "groups) == fold", "groups) == (fold + 1) % folds", "data/test_splitting.py"),
+    "the next fold": (
+        "data/splitting.py",
+        "groups) == fold",
+        "groups) == (fold + 1) % folds",
+        "data/test_splitting.py",
+    ),
     "predictions of another client": (
         "run/predictions.py",
         "zip(sites, per_site, strict=True)",
@@ -85,8 +90,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "an interval too narrow": (
         "statistics.py",
-        "stdtrit(degrees, (1 + level) / 2)",
-        "stdtrit(degrees, level)",
+        "stdtrit(degrees, (1 + LEVEL) / 2)",
+        "stdtrit(degrees, LEVEL)",
         "test_statistics.py",
     ),
 }
