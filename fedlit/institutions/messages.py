@@ -194,8 +194,9 @@ def check_update(
     Raises:
         RunError: it is another client's, has tensors that were not planned, or lacks some.
     """
-    updates, flags = message.get("updates"), message.get("flags", {})
-    if not isinstance(flags, dict) or not all(re.fullmatch("[0-9a-f]{64}", str(proof)) for proof in flags.values()):
+    updates, flags, unfit = message.get("updates"), message.get("flags", {}), message.get("unfit", False)
+    proofs = flags.values() if isinstance(flags, dict) else [None]
+    if type(unfit) is not bool or not all(re.fullmatch("[0-9a-f]{64}", str(proof)) for proof in proofs):
         raise RunError("expected a proof for each other site of whether the update is fit, found something else")
     if not isinstance(updates, dict) or not set(updates) <= {site}:
         raise RunError(f"expected an update of {site} alone, found {updates if updates is None else sorted(updates)}")

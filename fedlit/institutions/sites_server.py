@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import Counter
@@ -543,7 +544,8 @@ class SitesServer:
 
 
 def _check_facts(topic: str, facts: Mapping[str, Any]) -> None:
-    """Check the facts that the coordinator itself uses; sites check what the others mean."""
+    """Check that facts are plain data, and those that the coordinator itself uses; sites check what the others mean."""
+    json.dumps(facts)
     if topic == "federated":
         sharing_of(facts)
     if topic == "model" and any([type(own) for own in told] != [int, int] for told in facts.values()):

@@ -132,7 +132,8 @@ def test_a_site_does_not_believe_what_cannot_be_meant(odd: Any, tmp_path: Path) 
 def hub_at_round(folder: Path) -> tuple[SitesServer, MemoryLine]:
     """Before the first round."""
     journal, line = Journal(folder, SITES, 0), MemoryLine(SITES)
-    journal.tell("federated", {site: {site: OFFER} for site in SITES})
+    for topic, fact in {"federated": OFFER, "steps": {"steps": 3}}.items():
+        journal.tell(topic, {site: {site: fact} for site in SITES})
     return SitesServer(Server(Mean(), 0), line, journal, {}, Patience(60, 2)), line
 
 
@@ -149,10 +150,12 @@ REFUSED: list[Any] = [
     said(key="share:zzz", facts={"south": {}}),
     said(key="share:federated", facts={"south": None}),
     said(key="share:federated", facts={"south": {"tensors": 3}}),
+    said(key="share:steps", facts={"south": {"steps": torch.ones(2)}}),  # equal to nothing, and not different either
     said(key="at:-1"),
     said(key="done"),
     said(key=5),
     said(updates=None),
+    said(unfit=torch.ones(2)),
     said(updates={"north": {}}),
     said(updates={"south": {"state": {"w": torch.ones(2)}}}),
     said({"w": torch.ones(2), "head.weight": torch.ones(2)}),
