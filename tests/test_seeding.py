@@ -86,3 +86,8 @@ def test_a_parameter_drawn_outside_reset_parameters_is_refused() -> None:
     spec = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())
     with pytest.raises(ConfigError, match=r"client 'ash': .* found that core.token depend .* reset_parameters"):
         build_clients([spec], lambda spec: FederatedClient(spec, WithToken), seed=8)
+
+
+def test_torchs_attention_starts_as_its_seed_and_name_say() -> None:
+    first, second = (initialised(nn.MultiheadAttention(4, 2), seed=8)["in_proj_weight"] for _ in range(2))
+    assert torch.equal(first, second)

@@ -70,6 +70,8 @@ def test_the_parts_of_a_fixed_interval_add_up() -> None:
     np.testing.assert_allclose(found.interval, (values.mean() - reach, values.mean() + reach))
     assert found.rows == rows_interval(resamples) == tuple(np.quantile(resamples, [0.025, 0.975]))
     assert degrees > 7
+    few = estimate([0.0, 0.02], resamples=resamples)  # of two seeds Welch's interval is narrower than theirs alone
+    assert few.interval == pytest.approx(few.seeds) and few.seeds[1] > 0.1
 
 
 def test_what_has_no_spread_or_one_seed_is_no_certainty() -> None:

@@ -26,6 +26,7 @@ from fedlit.mixture.export import export
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part
 from fedlit.mixture.settings import has_mixture, settings_from, settings_of
+from fedlit.run.config import config_folders
 from fedlit.run.load import load
 from fedlit.score import load as load_folder
 from fedlit.score import load_run
@@ -304,6 +305,11 @@ def test_what_is_typed_changes_what_the_file_says(place: Path) -> None:
             settings_of(path, {key: "1"})
     assert has_mixture(["--config", str(path)]) and not has_mixture(["--config=quickstart"])
     assert has_mixture(["--config=nowhere", "--config", str(path), "--help"])  # a flag may have no value
+
+
+def test_the_shipped_mixtures_name_parts_that_there_are() -> None:
+    found = [path for path in config_folders()[-1].glob("*.yaml") if has_mixture(["--config", str(path)])]
+    assert len(found) > 4 and all(len(settings_of(path).parts) > 1 for path in found)
 
 
 def test_the_command_line(

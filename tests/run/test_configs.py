@@ -26,7 +26,7 @@ LIKE_OTHERS = ("activity_ifedavg", "aloi_chfl", "covertype_apfl", "covertype_cen
                "populations_fedgmcc", "vehicle_ifedavg")  # fmt: skip
 """Those that take long, and differ in little from others but their data."""
 SHIPPED = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-CONFIGS = [path for path in SHIPPED if "mixture" not in yaml.safe_load(path.read_text())]  # those: tests/mix
+CONFIGS = [path for path in SHIPPED if "mixture" not in yaml.safe_load(path.read_text())]  # those: tests/mixture
 
 
 def innermost(config: Path) -> tuple[dict[str, Any], str]:

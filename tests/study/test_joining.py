@@ -189,3 +189,14 @@ def test_the_first_run_may_be_gone_once_it_has_joined(joined: Joined, inside: Pa
     assert results.scores["cedar"]["auroc"] == pytest.approx(float(expected["auroc"].iloc[0]))
     with pytest.raises(ConfigError, match=r"model.start.checkpoint: .*found no file gone.ckpt"):
         load(str(moved)).describe()
+
+
+def test_training_that_was_cut_short_goes_on_with_the_same_bits() -> None:
+    new, folders = prepare("mine", CEDAR), []
+    for name, epochs, checkpoint in (("whole", 3, None), ("cut", 1, None), ("cut", 3, "last")):
+        run = new.joined(f"--trainer.max_epochs={epochs}", f"--name={name}_way")
+        run.fit(checkpoint, quiet=True)
+        assert run.folder is not None
+        folders.append(run.folder)
+    expected, found = (tensors(folder, "cedar") for folder in (folders[0], folders[2]))
+    assert folders[1] == folders[2] and all(torch.equal(expected[key], found[key]) for key in expected)
