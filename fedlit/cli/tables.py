@@ -180,10 +180,10 @@ def recommend(
     Args:
         config: a configuration with data.source; its method is a candidate too
         budget: seconds until training ends, roughly, such as 180
-        folds: 2 or more
-        seed: of everything (default: the configuration's)
+        folds: the number of folds, 2 or more
+        seed: the seed of everything, a whole number (default: the configuration's)
         by: the score that decides (default: the main one of the task)
-        workers: processes at once
+        workers: the number of processes at once
         matters: percentage points below which a difference does not matter
         out: the folder for what is written (default: recommended/NAME)
     """

@@ -55,6 +55,9 @@ def laid(layers: Iterable[Layer]) -> dict[str, Any]:
         {'lr': 0.1, 'momentum': 0.9}
         >>> laid([files, Layer({"model.optimizer": "torch.optim.Adam"})])
         {'model': {'optimizer': 'torch.optim.Adam'}}
+        >>> own = Layer({"model.client": {"class_path": "mine.Net", "dict_kwargs": {"width": 8}}})
+        >>> laid([own, Layer({"model": {"client": {"class_path": "mine.Net", "init_args": {"depth": 2}}}})])
+        {'model': {'client': {'class_path': 'mine.Net', 'init_args': {'depth': 2}, 'dict_kwargs': {'width': 8}}}}
     """
     made: dict[str, Any] = {}
     for layer in layers:
@@ -101,10 +104,11 @@ def _over(base: Any, over: Any, key: str) -> Any:
     args = dict(_args(base) if same else _still_taken(_args(base), new, key))
     for name, value in _args(over).items():
         args[name] = _over(args.get(name), value, f"{key}.{name}")
-    if isinstance(over, str) and not args:
+    more = {"dict_kwargs": base["dict_kwargs"]} if same and isinstance(base, Mapping) and "dict_kwargs" in base else {}
+    if isinstance(over, str) and not args and not more:
         return over
     wrong = {name: own for name, own in over.items() if name not in _SPEC} if new and isinstance(over, Mapping) else {}
-    return {"class_path": new or old, "init_args": args, **wrong}  # which the parser refuses
+    return {"class_path": new or old, "init_args": args, **more, **wrong}  # which the parser refuses
 
 
 def _named(value: Any) -> str:
