@@ -145,6 +145,15 @@ def test_one_file_imports_flower() -> None:
     assert using == {"institutions/flower.py"}
 
 
+def test_the_server_can_certify_nobody(folder: Path) -> None:
+    x509 = pytest.importorskip("cryptography.x509", reason="the extra fedlit[flower] is not installed")
+    read = [
+        x509.load_pem_x509_certificate((folder / f"certificates/{own}.crt").read_bytes()) for own in ("ca", "server")
+    ]
+    assert [own.extensions.get_extension_for_class(x509.BasicConstraints).value.ca for own in read] == [True, False]
+    assert [own.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign for own in read] == [True, False]
+
+
 def test_an_expired_certificate_is_refused(folder: Path) -> None:
     made = folder / "certificates"
     assert check_certificate(made / "server.crt", "renew it") == ""

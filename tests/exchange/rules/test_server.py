@@ -178,3 +178,8 @@ def test_half_precision_is_summed_in_single_precision() -> None:
     """Beside 256 a bfloat16 sum does not see 1 any more."""
     states = {f"{n:03}": {"w": torch.tensor([256.0 if n == 0 else 1.0], dtype=torch.bfloat16)} for n in range(200)}
     assert mean(states)["w"].item() == pytest.approx((256 + 199) / 200, rel=2**-8)
+
+
+def test_the_mean_has_the_same_bits_in_whatever_order_clients_come() -> None:
+    states = {client: {"w": torch.tensor([value])} for client, value in zip("abcd", (1e8, 1.0, -1e8, 1.0), strict=True)}
+    assert torch.equal(mean(states)["w"], mean(dict([*states.items()][::-1]))["w"])
