@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.errors import ConfigError
+from fedlit.errors import Told, expect
 
 Numbers = NDArray[np.float64]
 
@@ -169,11 +169,8 @@ def judge(values: pd.DataFrame) -> Judgement:
         times as far from that as they usually are. Clients differ on ldl far more than on other
         columns. Is it in another unit, or measured in another way?
     """
-    if not len(values):
-        raise ConfigError(
-            "expected clients that correct something, found none; train one whose class shows corrections, such as "
-            "fedlit.IFedAvg"
-        )
+    do = "train one whose class shows corrections, such as fedlit.IFedAvg"
+    expect(len(values) > 0, "corrections", "clients that correct something", Told("none"), do)
     parts = [_judge_part(own) for _, own in values.groupby("part", sort=False)]
     return Judgement(pd.concat(parts, ignore_index=True))
 

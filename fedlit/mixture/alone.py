@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient, Rows
-from fedlit.errors import RunError
+from fedlit.errors import RunError, Told, expect
 from fedlit.mixture.parts import Part
 from fedlit.score.arrays import ArrayFunction, as_arrays
 from fedlit.score.folder import write
@@ -148,12 +148,9 @@ def fit_part(part: Part, by: str | None, seconds: float = math.inf) -> None:
         shutil.rmtree(part.fold(fold), ignore_errors=True)
         own.setup()
     known = {client.spec.name: client.spec.task.go_alone.get(str(part.settings.go_alone)) for client in data[0].clients}
-    if not any(known.values()):
-        names = ", ".join(data[0].specs[0].task.go_alone)
-        raise RunError(
-            f"part {part.name!r}: expected a client whose task has the model {part.settings.go_alone!r}, found none; "
-            + (f"name one of {names}" if names else "this task has no local baselines: leave the part out")
-        )
+    names, expected = ", ".join(data[0].specs[0].task.go_alone), f"a client whose task has {part.settings.go_alone}"
+    do = f"name one of {names}" if names else "this task has no local baselines: leave the part out"
+    expect(any(known.values()), f"part {part.name!r}", expected, Told("none"), do, RunError)
     end, whole = time.monotonic() + seconds, True
     for place, (name, model) in enumerate(known.items()):
         if model is None:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from fedlit.data.agree import Terms, agree, facts
-from fedlit.errors import ConfigError
+from fedlit.errors import Told, expect
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
 from fedlit.tasks.go_alone import LINEAR, TREES
@@ -98,12 +98,9 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Cand
     Raises:
         ConfigError: no client's task has a local baseline, so that there is nothing to compare with.
     """
-    if not found.models:
-        raise ConfigError(
-            f"fedlit recommend: expected a task with local baselines to compare with, found "
-            f"{', '.join(sorted(found.tasks))}: this task has no local baselines. Compare methods by fedlit compare; "
-            "each client's own network (exchange.federated: []) is the reference"
-        )
+    told = Told(f"{', '.join(sorted(found.tasks))}: this task has no local baselines")
+    do = "compare methods by fedlit compare; each client's own network (exchange.federated: []) is the reference"
+    expect(bool(found.models), "fedlit recommend", "a task with local baselines to compare with", told, do)
     large, out = max(found.rows.values()) >= _LARGE, dict[str, str]()
     linear = [name for name in LINEAR if name in found.models]
     made = {name if len(linear) > 1 else "linear": Candidate("its own linear model", go_alone=name) for name in linear}

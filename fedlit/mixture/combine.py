@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedlit.errors import ConfigError
+from fedlit.errors import Told, expect
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.together import choose_together
 from fedlit.mixture.weigh import Judge, Predicted, weights_of
@@ -103,11 +103,8 @@ def _combined(client: str, rows: Predicted, own: Collection[str], mixing: Mixing
     before, changes = math.nan, dict[str, float]()
     if isinstance(mixing.weights, Mapping):
         given = {name: float(value) for name, value in mixing.weights.items() if name in rows.parts and value}
-        if not (total := sum(given.values())) > 0:
-            raise ConfigError(
-                f"client {client!r}: mixture.weights: expected a weight above 0 for one of its parts, "
-                f"{', '.join(rows.parts)}, found none"
-            )
+        total, expected = sum(given.values()), f"a weight above 0 for one of its parts, {', '.join(rows.parts)}"
+        expect(total > 0, f"client {client!r}: mixture.weights", expected, Told("none"))
         weights = {name: value / total for name, value in given.items()}
     elif mixing.admit:
         weights, before, changes, more = _admitted(rows, own, judge, mixing)

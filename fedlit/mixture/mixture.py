@@ -11,7 +11,7 @@ from typing import Any, cast
 import pandas as pd
 
 from fedlit.data.table import Split, check_client
-from fedlit.errors import ConfigError, FedlitError, expect, must_be_known
+from fedlit.errors import ConfigError, FedlitError, Told, expect, must_be_known
 from fedlit.exchange.exchange import Exchange
 from fedlit.files import exclusive, write_frames, write_text
 from fedlit.mixture.combine import Combined, combine
@@ -154,21 +154,15 @@ class Mixture:
     def _resumed(self) -> Path:
         found = newest(self.runs)
         if found is None:
-            raise ConfigError(
-                f"--ckpt_path last: expected an earlier run of the mixture in {self.runs}, found none; leave "
-                "--ckpt_path out to start one"
-            )
+            raise ConfigError(f"--ckpt_path last: expected an earlier run in {self.runs}, found none; leave it out")
         if (found / CONFIG).is_file():
             before, now = settings_of(found / CONFIG).trained(), self.settings.trained()
             parts = Part.of(self.settings, found)
             changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
             changed += [f"parts.{name}" for name, part in parts.items() if part.changed]
-            if changed:
-                raise ConfigError(
-                    f"--ckpt_path last: expected changes to how parts are mixed only, found changed "
-                    f"{', '.join(dict.fromkeys(changed))}; {found} keeps what its parts are trained with. Start a new "
-                    "run for others"
-                )
+            told = Told(f"changed {', '.join(dict.fromkeys(changed))}")
+            do = f"{found} keeps what its parts are trained with. Start a new run for others"
+            expect(not changed, "--ckpt_path last", "changes to how parts are mixed only", told, do)
         return found
 
     def _plan(self, parts: Mapping[str, Part], *, keep: bool) -> MixturePlan:
@@ -302,17 +296,14 @@ def _compare(
     """Refuse parts that do not have the same rows. Only a local part, in which no other client has a share, may leave
     clients out.
     """
-    if set(now) - set(before) or (set(before) - set(now) and not alone):
-        raise ConfigError(
-            f"part {name!r}: expected the clients of part {first!r}, {', '.join(sorted(before))}, found "
-            f"{', '.join(sorted(now))}; let all parts have one source, and the same clients of it"
-        )
+    fits = set(now) <= set(before) if alone else set(now) == set(before)
+    expected, do = f"the clients of part {first!r}, {', '.join(sorted(before))}", "and the same clients of it"
+    one = "let all parts have one source"
+    expect(fits, f"part {name!r}", expected, Told(", ".join(sorted(now))), f"{one}, {do}")
+    expected, do = f"the held-out and test rows of part {first!r}, with its target", "one way to split and one target"
     for client in now:
-        if not all(target.equals(before[client][split]) for split, target in now[client].items()):
-            raise ConfigError(
-                f"part {name!r}, client {client!r}: expected the held-out and test rows of part {first!r}, with its "
-                "target, found others; let all parts have one source, one way to split and one target"
-            )
+        alike = all(target.equals(before[client][split]) for split, target in now[client].items())
+        expect(alike, f"part {name!r}, client {client!r}", expected, Told("others"), f"{one}, {do}")
 
 
 def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> Scorer:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fedlit.errors import ConfigError, expect
+from fedlit.errors import Told, expect
 from fedlit.files import naming, write_text
 from fedlit.mixture.advice import Advice, advise
 from fedlit.mixture.candidates import Survey, candidates_of, configuration, survey
@@ -190,11 +190,9 @@ def recommend(
     """
     begun, path = time.monotonic(), find_config(str(config))
     raw = {} if is_mixture(path) else read_yaml(path)
-    if not (raw.get("data") or {}).get("source"):
-        raise ConfigError(
-            f"--config {shown(path)}: expected a configuration of one run with data.source, found a mixture, or none; "
-            "fedlit init writes one for the tables of a folder"
-        )
+    source, none = (raw.get("data") or {}).get("source"), Told("a mixture, or none")
+    expected, do = "a configuration of one run with data.source", "fedlit init writes one for the tables of a folder"
+    expect(bool(source), f"--config {shown(path)}", expected, none, do)
     for name, value, low in (("budget", budget, 0), ("folds", folds, 2), ("workers", workers, 1)):
         expect(value >= low, f"--{name}", f"at least {low}", value)
     folder = Path(out) if out else Path("recommended") / path.stem
@@ -280,14 +278,9 @@ def _begin(folder: Path) -> None:
     Raises:
         ConfigError: it holds something else, or a finished recommendation.
     """
-    begun = folder.is_dir() and any(folder.iterdir())
-    if begun and not (list(folder.glob("*_tables.yaml"))):
-        raise ConfigError(
-            f"--out: expected a new folder, or one of fedlit recommend, found {folder} with other contents"
-        )
-    if (folder / DONE).is_file():
-        raise ConfigError(
-            f"{folder}: expected nothing, found an earlier recommendation; give --out, or delete the folder"
-        )
+    other = folder.is_dir() and any(folder.iterdir()) and not list(folder.glob("*_tables.yaml"))
+    expect(not other, "--out", "a new folder, or one of fedlit recommend", Told(f"{folder} with other contents"))
+    done = (folder / DONE).is_file()
+    expect(not done, str(folder), "nothing", Told("an earlier recommendation"), "give --out, or delete the folder")
     with naming(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import yaml
 
-from fedlit.errors import ConfigError, DataError, did_you_mean, expect
+from fedlit.errors import ConfigError, DataError, Told, did_you_mean, expect, must_be_known
 from fedlit.run.allowed import check_no_links, is_of_run
 from fedlit.run.arguments import ROOT, origins, pairs_of
 from fedlit.run.config import find_config, parse_yaml, read_yaml, shown
@@ -214,7 +214,7 @@ def settings_from(
     for key, value in sorted((typed or {}).items(), key=lambda own: not own[0].endswith(".go_alone")):  # parts first
         _type(key, parse_yaml(value, f"--{key}"), top, mixing, raw)
     trainer = top.get("trainer") or {}
-    _known(trainer, ("default_root_dir",), f"{where}: trainer", "a part's own trainer is set in its configuration")
+    _known(trainer, ("default_root_dir",), f"{where}: trainer (a part's own is set in its configuration)")
     name = str(top.get("name") or (origin.stem if origin is not None else "mixture"))
     check_name(name, f"{where}: name")
     given = {key: top[key] for key in _NUMBERS if top.get(key) is not None}
@@ -237,13 +237,9 @@ def settings_from(
     )  # fmt: skip
 
 
-def _known(found: Any, keys: Sequence[str], where: str, more: str = "") -> None:
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{where}: expected keys and values such as {keys[0]}: …, found {found!r}")
-    for key in found:
-        if key not in keys:
-            hint = did_you_mean(str(key), keys) + (f" ({more})" if more else "")
-            raise ConfigError(f"{where}: expected some of {', '.join(keys)}, found {key!r}.{hint}")
+def _known(found: Any, keys: Sequence[str], where: str) -> None:
+    expect(isinstance(found, Mapping), where, f"keys and values such as {keys[0]}: …", found)
+    must_be_known(where, found, keys)
 
 
 def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], parts: dict[str, dict[str, Any]]) -> None:
@@ -355,11 +351,8 @@ def read_mixture(folder: Path, parts: Mapping[str, Any]) -> dict[str, dict[str, 
         DataError: the file was altered.
     """
     path = folder / MIXED
-    if not path.is_file():
-        raise ConfigError(
-            f"{folder}: expected {MIXED}, which says how parts are mixed, found none: it was not trained to its end. "
-            "Continue with fedlit fit … --ckpt_path last"
-        )
+    do = "it was not trained to its end, so continue with fedlit fit … --ckpt_path last"
+    expect(path.is_file(), str(folder), f"{MIXED}, which says how parts are mixed", Told("none"), do)
     found = read_json(path)
     clients = found.get("clients")
     if found.get("format") != FORMAT or not isinstance(clients, dict) or not clients:

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError, Told, expect
 from fedlit.tasks import Score, Task
 from fedlit.tasks.base import of_people
 from fedlit.weights import Array, Stack, checked, fitted, mixed, on_stack, stacked
@@ -85,11 +85,8 @@ def row_loss(task: Task, y: Tensor) -> RowLoss:
         cells = y == y
         share = cells / cells.sum(1, keepdim=True).clamp_min(1)
         return RowLoss(lambda found: (_minus_log(torch.where(y == 1, found, 1 - found)) * share).sum(1), known)
-    if task.name not in ("regression", "counts"):
-        raise ConfigError(
-            f"mixture: expected one of the tasks classification, multi_label, regression, counts, found {task.name!r}; "
-            "take weights: equal"
-        )
+    expected = "one of the tasks classification, multi_label, regression, counts"
+    expect(task.name in ("regression", "counts"), "mixture", expected, task.name, "take weights: equal")
     true = task.true(y)[:, None]  # type: ignore[attr-defined]  # tasks of a number have it
     if task.name == "regression":
         return RowLoss(lambda found: ((found - true) ** 2)[:, 0], known, nats=False)
@@ -254,13 +251,11 @@ def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 
 
 def _fitted(rows: Predicted, names: Sequence[str], shrink: float) -> Array:
     loss, stack = rows.loss, stacked({name: rows.parts[name] for name in names})
-    if len(loss.known) != stack.shape[1]:
-        raise DataError(
-            f"part {names[0]!r}: expected predictions of {len(loss.known):,} rows, as the target has, found "
-            f"{stack.shape[1]:,}; predict the rows that the weights are fitted to"
-        )
-    if not loss.known.any():
-        raise DataError("weights: expected rows whose target is known, found none; take equal weights")
+    alike, expected = len(loss.known) == stack.shape[1], f"predictions of {len(loss.known):,} rows, as the target has"
+    do = "predict the rows that the weights are fitted to"
+    expect(alike, f"part {names[0]!r}", expected, Told(f"{stack.shape[1]:,}"), do, DataError)
+    known = bool(loss.known.any())
+    expect(known, "weights", "rows whose target is known", Told("none"), "take equal weights", DataError)
     # a mixture without any error is as good as can be: no unit is then too small
     unit = 1.0 if loss.nats else 2 * loss.mean(stack.mean(axis=0)) or 1.0
 

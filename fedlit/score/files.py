@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedlit.data.sources.reads import ENDINGS
-from fedlit.errors import DataError, told_as
+from fedlit.errors import DataError, Told, expect, told_as
 from fedlit.files import write_frames
 
 if TYPE_CHECKING:
@@ -89,11 +89,9 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
     check_input(path)
     schema, client = encoder.schema, encoder.client
     if has_reads(path):
-        if not are_positions(list(encoder.columns)):
-            raise DataError(
-                f"--data: expected rows of a table, as client {client!r} has, found reads in {path.name}; name a "
-                "client of reads, or a table"
-            )
+        fits, found = are_positions(list(encoder.columns)), Told(f"reads in {path.name}")
+        expected, do = f"rows of a table, as client {client!r} has", "name a client of reads, or a table"
+        expect(fits, "--data", expected, found, do, DataError)
         where = f"client {client!r}, file {path}"
         return Raw(new_reads(path, where), (), where)
     # Another file may be written in another way, and lack what is renamed, such as the target.

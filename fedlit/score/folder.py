@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedlit.data.columns import RowEncoder
 from fedlit.data.schema.column import TYPES
-from fedlit.errors import ConfigError, DataError, told_as
+from fedlit.errors import ConfigError, DataError, Told, expect, told_as
 from fedlit.outcomes import Outcome
 from fedlit.score import arrays
 from fedlit.score.plain import check_stack, check_weights, read_json, unfit, write_json
@@ -56,10 +56,8 @@ def write(folder: Path, scorer: Scorer) -> None:
         write_json(folder / MAIN, {**main, **mix})
         return
     function: Any = scorer.function  # one that can be written has ``write`` and ``network``: onnx or arrays
-    if not hasattr(function, "write"):
-        raise ConfigError(
-            f"client {scorer.client!r}: expected a client of a run, found one that was exported; copy its folder"
-        )
+    fits, found = hasattr(function, "write"), Told("one that was exported")
+    expect(fits, f"client {scorer.client!r}", "a client of a run", found, "copy its folder")
     function.write(folder)
     write_json(folder / ENCODER, scorer.encoder.state_dict())
     write_json(folder / "columns.json", {"columns": columns_of(scorer.encoder), "target": scorer.encoder.target_name})
@@ -102,11 +100,8 @@ def load(folder: str | Path) -> Scorer:
     if not path.is_file():
         raise DataError(f"{folder}: expected a folder that fedlit export wrote, found no {MAIN} in it")
     main = read_json(path)
-    if main.get("format") != _VERSION:
-        raise DataError(
-            f"{path}: expected format {_VERSION}, found {main.get('format')!r}; export the client again, with this "
-            "version of fedlit"
-        )
+    version, do = main.get("format"), "export the client again, with this version of fedlit"
+    expect(version == _VERSION, str(path), f"format {_VERSION}", version, do, DataError)
     if set(main) == _OF_MIXTURE:
         return _mixture(folder, main)
     if set(main) != _KEYS or main["network"] not in list(_FILES):
@@ -138,10 +133,8 @@ def _mixture(folder: Path, main: Mapping[str, Any]) -> MixedScorer:
         if type(folds) is not int or not 0 < folds <= 1000 or Path(name).name != name:
             raise DataError(f"{path}: expected parts with their numbers of folds, found {name!r}: {folds!r}")
         parts[name] = [load(folder / name / f"fold_{fold}") for fold in range(folds)]
-        if any(own.client != main["client"] for own in parts[name]):
-            raise DataError(
-                f"{folder / name}: expected models of {main['client']}, found another client's; copy it again"
-            )
+        same, expected = all(own.client == main["client"] for own in parts[name]), f"models of {main['client']}"
+        expect(same, str(folder / name), expected, Told("another client's"), "copy it again", DataError)
     return MixedScorer(main["client"], parts, weights, main["about"], check_stack(main["stack"], str(path)))
 
 
@@ -156,21 +149,17 @@ def _digest(path: Path) -> str:
 def _check_files(folder: Path, written: Any, names: tuple[str, ...]) -> None:
     known = {MAIN, *names, *_FREE}
     for path in sorted(folder.iterdir()):
-        if path.name not in known and not path.name.startswith("."):
-            raise DataError(
-                f"{folder}: expected {', '.join(sorted(known))} and nothing else, found {path.name}; it did not come "
-                "from fedlit export, so look at it, and move it away"
-            )
+        fits, expected = path.name in known or path.name[0] == ".", f"{', '.join(sorted(known))} and nothing else"
+        do = "it did not come from fedlit export, so look at it, and move it away"
+        expect(fits, str(folder), expected, Told(path.name), do, DataError)
     if not isinstance(written, dict) or set(written) != set(names):
         raise DataError(f"{folder / MAIN}: files: expected {', '.join(names)}, found others; export the client again")
     for name in names:
         if not (folder / name).is_file():
             raise DataError(f"{folder}: expected the file {name}, found none; export the client again")
-        if _digest(folder / name) != written[name]:
-            raise DataError(
-                f"{folder / name}: expected the file as it was written, found another (its checksum differs): it is "
-                "cut short or was changed; copy the folder again, or export the client again"
-            )
+        same, found = _digest(folder / name) == written[name], Told("another (its checksum differs)")
+        do = "it is cut short or was changed; copy the folder again, or export the client again"
+        expect(same, str(folder / name), "the file as it was written", found, do, DataError)
 
 
 def _check(outcome: Outcome, main: Mapping[str, Any]) -> None:

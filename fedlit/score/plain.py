@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fedlit.errors import DataError, FedlitError
+from fedlit.errors import DataError, FedlitError, Told, expect
 from fedlit.files import reason, write_text
 
 _MOST = 256 * 2**20  # bytes
@@ -54,10 +54,8 @@ def check_weights(weights: Any, where: str) -> dict[str, float]:
     """
     values = list(weights.values()) if isinstance(weights, dict) else []
     numbers = all(type(value) in (int, float) and 0 <= value <= 1 for value in values)
-    if not numbers or not math.isclose(sum(values), 1, abs_tol=1e-9):
-        raise DataError(
-            f"{where}: expected weights from 0 to 1, of sum 1, found {str(weights)[:99]}; fit or export again"
-        )
+    fits, found = numbers and math.isclose(sum(values), 1, abs_tol=1e-9), Told(str(weights)[:99])
+    expect(fits, where, "weights from 0 to 1, of sum 1", found, "fit or export again", DataError)
     return dict(weights)
 
 

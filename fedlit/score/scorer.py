@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedlit.data.columns import NUMBERS, RowEncoder
 from fedlit.data.sources.reads import are_positions, as_positions
-from fedlit.errors import ConfigError, DataError, RunError, did_you_mean, told_as
+from fedlit.errors import ConfigError, DataError, RunError, Told, expect, told_as
 from fedlit.outcomes import SEQUENCE, Outcome
 from fedlit.show.text import shorten
 from fedlit.weights import Stack, linked, mixed, on_stack
@@ -159,10 +159,7 @@ class Scorer:
         if keys is None:
             return [name for name in chosen if name in frame]
         for name in chosen:
-            if name not in frame:
-                raise DataError(
-                    f"keys: expected columns of the rows, found no {name!r}." + did_you_mean(name, map(str, frame))
-                )
+            expect(name in frame, "keys", "columns of the rows", name, kind=DataError, known=map(str, frame))
         return list(dict.fromkeys(chosen))
 
     def encode(self, frame: pd.DataFrame, keys: Sequence[str] = ()) -> NDArray[np.float32]:
@@ -207,17 +204,13 @@ class Scorer:
             for start in range(0, len(x), self.batch):
                 rows = x[start : start + self.batch]
                 part = self.function(rows)
-                if part.shape != (len(rows), width) or part.dtype.kind != "f":
-                    raise RunError(
-                        f"{who}: expected predictions {(len(rows), width)} of floats, found {part.dtype} {part.shape}; "
-                        "its network fits another task"
-                    )
+                fits, found = part.shape == (len(rows), width), Told(f"{part.dtype} {part.shape}")
+                expected, do = f"predictions {(len(rows), width)} of floats", "its network fits another task"
+                expect(fits and part.dtype.kind == "f", who, expected, found, do, RunError)
                 parts.append(part)
         predictions = np.concatenate(parts)
-        if not np.isfinite(predictions).all():
-            raise RunError(
-                f"{who}: expected finite predictions, found others; its training went astray, so use another checkpoint"
-            )
+        finite, do = bool(np.isfinite(predictions).all()), "its training went astray, so use another checkpoint"
+        expect(finite, who, "finite predictions", Told("others"), do, RunError)
         return self._whole.narrow(self.own_classes, predictions)
 
 
@@ -227,18 +220,15 @@ def check_frame(frame: pd.DataFrame, encoder: RowEncoder) -> pd.DataFrame:
     Raises:
         DataError: it is not a frame, or two columns have one name.
     """
-    client = encoder.client
-    if not isinstance(frame, pd.DataFrame):
-        raise DataError(
-            f"client {client!r}: expected rows as a pandas DataFrame, found {type(frame).__name__}; its columns need "
-            "names, as in pandas.DataFrame(rows, columns=names)"
-        )
+    who, found = f"client {encoder.client!r}", Told(type(frame).__name__)
+    do = "its columns need names, as in pandas.DataFrame(rows, columns=names)"
+    expect(isinstance(frame, pd.DataFrame), who, "rows as a pandas DataFrame", found, do, DataError)
     frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
     renamed = encoder.schema.reading.get("rename") or {}
     frame = frame.rename(columns={old: new for old, new in renamed.items() if new not in frame})
     if not frame.columns.is_unique:
         twice = frame.columns[frame.columns.duplicated()][0]
-        raise DataError(f"client {client!r}: expected each column once, found {twice!r} twice; rename or drop one")
+        raise DataError(f"{who}: expected each column once, found {twice!r} twice; rename or drop one")
     return frame
 
 
@@ -267,12 +257,8 @@ def missing_and_unseen(features: pd.DataFrame, encoder: RowEncoder) -> list[str]
         if count:
             such = shorten([*map(repr, new[:3])])
             unseen.append(f"{name}: {count:,} cells are of categories that training did not have, such as {such}")
-    notes = [f"cells without a value: {_counts(missing)}"] if missing else []
-    return [*notes, *unseen]
-
-
-def _counts(cells: dict[str, int]) -> str:
-    return shorten([f"{name} {count}" for name, count in cells.items()])
+    told = shorten([f"{name} {count}" for name, count in missing.items()])
+    return [*([f"cells without a value: {told}"] if missing else []), *unseen]
 
 
 _UNUSED = "columns that the client does not use"

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.errors import RunError
+from fedlit.errors import RunError, Told, expect
 from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged
 from fedlit.files import read_named
 from fedlit.study.job import BOOTSTRAP, OUT_OF_FOLD, SCORE_FILE, Job, each_variant, finished, title_of, variant_name
@@ -221,11 +221,12 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
         for client, rows in record["rows"].items():
             digests = {split: own["digest"] for split, own in rows.items() if split != OUT_OF_FOLD}
             first, expected = seen.setdefault((job.seed, client), (job.title, digests))
-            if digests != expected:
-                raise RunError(
-                    f"{client}, seed {job.seed}: expected the same validation and test rows for all methods, found "
-                    f"others for {job.title} than for {first}; give their configurations the same data.source"
-                )
+            told, do = (
+                Told(f"others for {job.title} than for {first}"),
+                "give their configurations the same data.source",
+            )
+            same = "the same validation and test rows for all methods"
+            expect(digests == expected, f"{client}, seed {job.seed}", same, told, do, RunError)
             if job.left_out is None:  # else its rows are the same, but it lacks those of a client to be set against
                 ratio = rows["test"]["rows"] / trained[digests["test"]]
                 found.append((client, job.variant, digests["test"], ratio))

@@ -177,10 +177,8 @@ def answers(
     chosen, records = collected.chosen[collected.chosen["without"] == ""], collected.records.to_dict("records")
     found = []
     for client in collected.clients if study.candidates else ():
-        metric, own = (
-            choice_of(study.choose or {}, client),
-            chosen[chosen["client"] == client].groupby("best")["method"],
-        )
+        metric = choice_of(study.choose or {}, client)
+        own = chosen[chosen["client"] == client].groupby("best")["method"]
         often = {str(best): str(methods.value_counts().idxmax()) for best, methods in own}
         varied = own.nunique() > 1
         row, bar = (lifts.get((metric, best, client), nothing) for best in (study.best_alone, HINDSIGHT))

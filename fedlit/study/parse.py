@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from fedlit.errors import ConfigError, must_be_known
+from fedlit.errors import ConfigError, Told, expect, must_be_known
 from fedlit.mixture.settings import is_mixture, settings_of
 from fedlit.run.catalogue import cards
 from fedlit.run.config import METHODS, STUDIES, find_config, read_yaml, shown
@@ -54,10 +54,8 @@ def _study(content: Mapping[str, Any], path: Path) -> Study:
         own["search"] = _with_seeds(own["search"])
     for group in ("methods", "scenarios"):
         for name, value in (own.get(group) or {}).items() if isinstance(own.get(group), Mapping) else ():
-            if not isinstance(value, Mapping):
-                raise ConfigError(
-                    f"{group}.{name}: expected keys and values, found {value!r}. Did you mean {{config: quickstart}}?"
-                )
+            such = "keys and values such as {config: quickstart}"
+            expect(isinstance(value, Mapping), f"{group}.{name}", such, value)
     if problem := misfit(own, KEYS, path):
         raise ConfigError(problem)
     where = shown(path)
@@ -100,10 +98,9 @@ def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
     if own.get("method"):
         found = find_config(str(own["method"]), METHODS, also=path.parent, what=f"{key}.method:")
         check_file(read_yaml(found), shown(found))
-    for name in {"config", "method"} & set(own.get("tune") or {}):
-        raise ConfigError(
-            f"{key}.tune.{name}: expected a key of a configuration, found {name}; write one line of methods for each"
-        )
+    for name in own.get("tune") or {}:
+        inside, do = name not in ("config", "method"), "write one line of methods for each"
+        expect(inside, f"{key}.tune.{name}", "a key of a configuration", Told(name), do)
     if own.get("config"):
         found = find_config(own["config"], also=path.parent, what=f"{key}.config:")
         if is_mixture(found):

@@ -446,9 +446,8 @@ def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
 def _refuse_alike(planned: Sequence[Planned]) -> None:
     *others, own = planned
     for other in others:
-        alike = (
-            other.method == own.method and other.made_of == own.made_of
-        )  # 1 and 1.0, or a key that changes no result
+        # 1 and 1.0, or a key that changes no result
+        alike = other.method == own.method and other.made_of == own.made_of
         both, expected = [other.title, own.title], "combinations that differ in what is trained"
         expect(not alike, f"methods.{own.method}.tune", expected, both, "these are alike; drop one")
 

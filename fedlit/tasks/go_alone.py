@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlit.errors import ConfigError, did_you_mean, must_be_known
+from fedlit.errors import ConfigError, did_you_mean, expect, must_be_known
 from fedlit.outcomes import OneEach
 
 MOST_CATEGORIES = 255  # of a column in gradient boosting
@@ -76,11 +76,10 @@ class GoAlone:
         """
         must_be_known(f"baselines.{name}", found, _TOLD)
         for key, value in found.items():
-            if not isinstance(value, _TOLD[key]):
-                raise ConfigError(f"baselines.{name}.{key}: expected a {_TOLD[key].__name__}, found {value!r}")
+            expect(isinstance(value, _TOLD[key]), f"baselines.{name}.{key}", f"a {_TOLD[key].__name__}", value)
         for key, values in found.get("grid", {}).items():
-            if not isinstance(values, list) or not values:
-                raise ConfigError(f"baselines.{name}.grid.{key}: expected a list of values, found {values!r}")
+            well = isinstance(values, list) and len(values) > 0
+            expect(well, f"baselines.{name}.grid.{key}", "a list of values", values)
         return cls(**{"label": name, **found, "name": name})
 
     @property

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.errors import DataError
+from fedlit.errors import DataError, Told, expect
 from fedlit.tasks.base import LOSS, Score, Scorer, Task, labels_of
 from fedlit.tasks.classification import Classification, log_loss
 from fedlit.tasks.go_alone import GoAlone
@@ -82,17 +82,14 @@ class SequenceLabelling(Task):
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the task with the labels of all clients."""
         lengths = {name: own["length"] for name, own in facts.items()}
-        if len({*lengths.values()}) > 1:
-            raise DataError(
-                f"target {facts[client]['target']!r}: expected as many positions at all clients, found {lengths}; cut "
-                "sequences, or leave labels apart with data.align: none or features"
-            )
+        where, do = f"target {facts[client]['target']!r}", "cut sequences, or leave labels apart with data.align: none"
+        expect(len({*lengths.values()}) == 1, where, "as many positions at all clients", lengths, do, DataError)
         classes = sorted({label for own in facts.values() for label in own["labels"]})
-        if len(classes) < 2:
-            raise DataError(
-                f"client {client!r}: expected at least two labels in its training rows, found one ({classes[0]!r}). "
-                "Leave the client out, or give all clients the common labels with align: classes"
-            )
+        found, do = (
+            Told(f"one ({classes[0]!r})"),
+            "leave the client out, or give all the common labels (align: classes)",
+        )
+        expect(len(classes) > 1, f"client {client!r}", "at least two labels in its training rows", found, do, DataError)
         return cls(tuple(classes), facts[client]["length"])
 
     def encode(self, target: pd.Series) -> Tensor:
