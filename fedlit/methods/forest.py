@@ -16,8 +16,7 @@ from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression
-from fedlit.trees.finish import finished
-from fedlit.trees.grow import Way
+from fedlit.trees.grow import Way, finished
 from fedlit.trees.nodes import Grown, find_leaves, root_keys
 from fedlit.trees.party import Party
 
@@ -36,7 +35,7 @@ class Forest(Fitted):
     missing cell has the value that the encoder gives it.
 
     It predicts the mean over trees of numbers, or of the shares of classes in leaves (see
-    :func:`fedlit.trees.finish.finished`). In the loss, a class that no tree predicts has a share of 1e-6.
+    :func:`fedlit.trees.grow.finished`). In the loss, a class that no tree predicts has a share of 1e-6.
 
     With a minimum above 1, the client continues by itself below the leaves of the common trees: its rows there are
     split by draws of the same kind, until they are of one class. These branches never leave the client, so clients

@@ -220,11 +220,8 @@ def recommend(
     labels = {name: own.label for name, own in candidates.items() if name not in mixture.out}
     clients, wanted = _answers(mixture, labels, matters)
     used = [name for name in labels if name in (*mixture.plan.own, *wanted)]
-    best = write(
-        "best",
-        _best(mixture.settings, used, folder, f"{path.stem}_best"),
-        f"Own models{', and federated ones that at least one client may gain by' if wanted else ' alone'}.",
-    )
+    about = f"Own models{', and federated ones that at least one client may gain by' if wanted else ' alone'}."
+    best = write("best", _best(mixture.settings, used, folder, f"{path.stem}_best"), about)
     mixture.mix(used)
     seconds = trained, time.monotonic() - begun, budget
     made = Recommendation(clients, labels, wanted, missing | _lacking(mixture), known, mixture, seconds, best)

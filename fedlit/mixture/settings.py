@@ -191,7 +191,6 @@ def _check_kept(content: Mapping[str, Any], where: str) -> None:
 def settings_from(
     content: Mapping[str, Any],
     typed: Mapping[str, str] | None = None,
-    *,
     where: str = "mixture",
     origin: Path | None = None,
 ) -> MixtureSettings:

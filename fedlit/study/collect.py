@@ -110,40 +110,26 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         raise RunError("expected at least one run that was done, found none")
     fixed, ratio = _check_rows(done)
     finished_jobs = [job for job, _ in done]
-    results = _read(finished_jobs, SCORE_FILE).assign(study=study.name)
+    scores = [
+        read_named(Path(job.folder) / SCORE_FILE).assign(method=job.variant, seed=job.seed, without=job.left_out or "")
+        for job in finished_jobs
+    ]
+    results = pd.concat(scores, ignore_index=True).assign(study=study.name)
     tuned = _tuned(study, results)
     results = _settled(study, results, tuned)
     if results.empty:
         raise RunError(
             "expected at least one method of which every combination of settings came to its end for a seed, found none"
         )
-    of_all = [job for job in finished_jobs if job.left_out is None]
+    of_all = [(job, record) for job, record in done if job.left_out is None]
     bootstrap = {
         (job.variant, job.seed, job.left_out or ""): pd.read_parquet(Path(job.folder) / BOOTSTRAP)
         for job in (finished_jobs if fixed else ())
         if (Path(job.folder) / BOOTSTRAP).is_file()
     }
-    return Collected(
-        results[["study", *_KEYS, "split", "metric", "value"]],
-        _best(study, results),
-        pd.DataFrame([record for job, record in done if job.left_out is None]),
-        bootstrap,
-        fixed,
-        ratio,
-        tuned,
-        _clusters(study, of_all),
-        sum(job.left_out is not None for job in finished_jobs),
-    )
-
-
-def _read(jobs: Sequence[Job], name: str) -> pd.DataFrame:
-    """Read the file of this name of all runs that have it."""
-    found = [
-        read_named(path).assign(method=job.variant, seed=job.seed, without=job.left_out or "")
-        for job in jobs
-        if (path := Path(job.folder) / name).is_file()
-    ]
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+    tidy, records = results[["study", *_KEYS, "split", "metric", "value"]], pd.DataFrame([own for _, own in of_all])
+    clusters, lacking = _clusters(study, [job for job, _ in of_all]), len(done) - len(of_all)
+    return Collected(tidy, _best(study, results), records, bootstrap, fixed, ratio, tuned, clusters, lacking)
 
 
 def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
@@ -161,7 +147,7 @@ def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
 def _settled(study: Study, frame: pd.DataFrame, tuned: pd.DataFrame) -> pd.DataFrame:
     """Replace the results of all combinations of settings by those of the chosen ones."""
     variants = [variant_name(name, own) for name, own in each_variant(study) if own]
-    if frame.empty or not variants:
+    if not variants:
         return frame
     return pd.concat([frame[~frame["method"].isin(variants)], _chosen_rows(frame, tuned)], ignore_index=True)
 

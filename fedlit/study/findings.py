@@ -151,11 +151,7 @@ class Answer:
 
 
 def answers(
-    study: Study,
-    collected: Collected,
-    estimates: pd.DataFrame,
-    lift: pd.DataFrame,
-    left_out: pd.DataFrame | None = None,
+    study: Study, collected: Collected, estimates: pd.DataFrame, lift: pd.DataFrame, left_out: pd.DataFrame
 ) -> list[Answer]:
     """Compare, for each client, its best federated method with its best model alone. Both are chosen for each seed on
     validation rows. There are no answers if the study has no federated method that leaves rows at their sites.
@@ -187,7 +183,7 @@ def answers(
             score, value = COMPARED[metric], scores.get((metric, HINDSIGHT, client), math.nan)
             over = f"Over the best alone in hindsight ({study.labels[often[HINDSIGHT]]}, {score.text(value)})"
             more = [f"{over}: {score.text(bar['mean'], signed=True)}{points(score)}", *more]
-        if left_out is not None and (left_out["joins"] == client).any():
+        if (left_out["joins"] == client).any():
             more.append(_joining(left_out, client, COMPARED[metric]))
         federated, alone = (scores.get((metric, best, client), math.nan) for best in (BEST_FEDERATED, study.best_alone))
         usual = often.get(BEST_FEDERATED), often.get(BEST_ALONE)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from fedlit.errors import RunError, expect
+from fedlit.errors import RunError, Told, expect
 from fedlit.run.config import shown
 from fedlit.run.joining import Joining, prepare
 from fedlit.run.run import Run
@@ -145,9 +145,7 @@ def _what(joining: Joining) -> str:
             f"{joining.client} and the {len(joining.clients)} clients of {joining.run.parent.name} go on training "
             "together; optimizers and the rule start anew"
         )
-    return (
-        f"{joining.client} trains its private parts around the run's core, which stays as it is; nothing is exchanged"
-    )
+    return f"{joining.client} trains its private parts around the run's core, which stays; nothing is exchanged"
 
 
 def _seeds(joining: Joining, alone: Run, seeds: str | Sequence[int] | None) -> list[int]:
@@ -189,11 +187,9 @@ def _unchanged(joining: Joining, joined: Run) -> None:
     saved = read_checkpoint(path, resumable=False)["state_dict"] if path.is_file() else {}
     for name, value in frozen.items():
         ends = [state[name].cpu(), saved.get(f"clients.{joining.client}.{name}", value)]
-        if not all(torch.equal(own, value) for own in ends):
-            raise RunError(
-                f"client {joining.client!r}: expected {type(client).__name__} to leave the frozen core as it is, found "
-                f"that it changed {name}; join with --federated"
-            )
+        same, told = all(torch.equal(own, value) for own in ends), Told(f"that it changed {name}")
+        expected = f"{type(client).__name__} to leave the frozen core as it is"
+        expect(same, f"client {joining.client!r}", expected, told, "join with --federated", RunError)
 
 
 def _of(collected: Collected, client: str) -> Collected:

@@ -79,14 +79,7 @@ def _write(job: Job, folder: Path, frames: Frames, details: Mapping[str, Any]) -
     predictions = frames.predictions
     if job.bootstrap:
         bootstrap_scores(read_tested(predictions), job.bootstrap).to_parquet(folder / BOOTSTRAP)
-    write_text(json.dumps({**_record(job, folder, predictions), **details}, indent=2) + "\n", folder / DONE)
-    for checkpoints in folder.glob("version_*/checkpoints"):
-        shutil.rmtree(checkpoints)
-
-
-def _record(job: Job, folder: Path, predictions: pd.DataFrame) -> dict[str, Any]:
-    """Return the content of ``DONE`` that is common to all runs."""
-    return {
+    record = {
         "format": FORMAT,
         "digest": job.digest,
         "method": job.method,
@@ -99,7 +92,11 @@ def _record(job: Job, folder: Path, predictions: pd.DataFrame) -> dict[str, Any]
         "versions": _versions(),
         "machine": _machine(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        **details,
     }
+    write_text(json.dumps(record, indent=2) + "\n", folder / DONE)
+    for checkpoints in folder.glob("version_*/checkpoints"):
+        shutil.rmtree(checkpoints)
 
 
 def _one_class(predictions: pd.DataFrame) -> dict[str, str]:

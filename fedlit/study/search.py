@@ -111,6 +111,7 @@ class Found(Shown):
         ]
         own = "no value, for they failed" if self.own is None else score.text(self.own)
         config = method.config if method.config in known_configs() else str(self.study.config(what.method))
+        keys = [f"--{key}={typed_value(value)}" for key, value in method.overrides().items()]
         snippet = json.dumps({"config": method.config, "set": method.set}, ensure_ascii=False)
         return [
             f"{what.method}: {len(self.ranked)} trials, seeds {', '.join(map(str, self.seeds))}; {heading(score)} on "
@@ -118,7 +119,7 @@ class Found(Shown):
             Grid(["trial", "value", *what.space], rows),
             f"The configuration's own settings: {own}.",
             "",
-            Verbatim(f"Train the best: {shlex.join(['fedlit', 'fit', '--config', config, *_typed(method)])}"),
+            Verbatim(f"Train the best: {shlex.join(['fedlit', 'fit', '--config', config, *keys])}"),
             Verbatim(f"As a method of a study: best: {snippet}"),
             Verbatim(f"Trials: {self.folder / 'trials.db'} (optuna-dashboard shows them)"),
             "Note: the best of many trials flatters itself on the rows that it was chosen by. Put it into a study as a "
@@ -272,11 +273,6 @@ def _decoded(space: Mapping[str, BaseDistribution], params: Mapping[str, Any]) -
     """Return the settings in the order of the search space."""
     coded = {key for key, own in space.items() if isinstance(own, CategoricalDistribution)}
     return {key: json.loads(params[key]) if key in coded else params[key] for key in space}
-
-
-def _typed(method: Method) -> list[str]:
-    """Return the keys that a method changes, as command-line arguments."""
-    return [f"--{key}={typed_value(value)}" for key, value in method.overrides().items()]
 
 
 def _text(value: Any) -> str:

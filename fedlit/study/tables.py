@@ -102,9 +102,8 @@ def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
     titles, rows = list[str](), []
     for title, own in collected.clusters.groupby("method", sort=False):
         runs = own.groupby("seed").agg({"cluster": "nunique", "adjusted_rand": "first"})
-        index, right = runs["adjusted_rand"].dropna(), NOTHING
-        if len(index):
-            right = f"{100 * (index > 1 - 1e-9).mean():.0f} %"
+        index = runs["adjusted_rand"].dropna()
+        right = f"{100 * (index > 1 - 1e-9).mean():.0f} %" if len(index) else NOTHING
         told = f"{index.mean():.3f}" if len(index) else NOTHING
         titles.append(labels[str(title)])
         rows.append([str(len(runs)), f"{runs['cluster'].mean():.1f}", told, right])

@@ -69,12 +69,7 @@ def judged(
 
 
 def tuning_jobs(
-    study: Study,
-    name: str,
-    changed: Mapping[str, Any],
-    seeds: Sequence[int],
-    folder: Path,
-    basis: Basis,
+    study: Study, name: str, changed: Mapping[str, Any], seeds: Sequence[int], folder: Path, basis: Basis
 ) -> list[Job]:
     """Return the jobs of a combination of settings, one for each seed. They never see test rows."""
     method = study.methods[name]
@@ -107,11 +102,7 @@ def _judge(study: Study, jobs: Sequence[Job]) -> Judged:
 
 
 def tune(
-    study: Study,
-    folder: Path,
-    basis: Basis,
-    slots: int,
-    say: Callable[[str], None] = nothing,
+    study: Study, folder: Path, basis: Basis, slots: int, say: Callable[[str], None] = nothing
 ) -> tuple[Study, pd.DataFrame]:
     """Train every combination of settings with the study's ``tune_seeds``, and keep the best of each method.
 

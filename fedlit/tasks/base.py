@@ -73,18 +73,15 @@ class Score:
         """
         return matters / 100 * (1.0 if self.percent else abs(value))
 
-    def _order(self, value: float) -> float:
-        return value if self.higher_is_better else -value
-
     def best(self, values: Mapping[str, float]) -> str | None:
         """Return the name with the best value, the first among equals; None if no value is a number."""
         known = {name: value for name, value in values.items() if not math.isnan(value)}
-        return max(known, key=lambda name: self._order(known[name]), default=None)
+        return max(known, key=lambda name: self.gain(known[name], 0.0), default=None)
 
     def worst(self, values: Mapping[str, float]) -> str | None:
         """Return the name with the worst value, the first among equals; None if no value is a number."""
         known = {name: value for name, value in values.items() if not math.isnan(value)}
-        return min(known, key=lambda name: self._order(known[name]), default=None)
+        return min(known, key=lambda name: self.gain(known[name], 0.0), default=None)
 
     def text(self, value: float, *, signed: bool = False) -> str:
         """Return the number as text for the user: percentages with two decimals, all others with four significant

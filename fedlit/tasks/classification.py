@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.errors import DataError
+from fedlit.errors import DataError, Told, expect
 from fedlit.tasks.base import LOSS, Score, Scorer, Task, labels_of
 from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 
@@ -78,10 +78,8 @@ class Classification(Task):
         if len(types) > 1:
             found = " and ".join(f"{type_} ({label!r})" for type_, label in types.items())
             raise DataError(f"{where}: expected labels of one type, found a mixture of {found}; convert the column")
-        if odd := types.keys() - {"true/false", "numbers", "text"}:
-            raise DataError(
-                f"{where}: expected numbers, text or true/false as labels, found {odd.pop()}; convert the column"
-            )
+        odd, expected = types.keys() - {"true/false", "numbers", "text"}, "numbers, text or true/false as labels"
+        expect(not odd, where, expected, Told(", ".join(odd)), "convert the column", DataError)
         labels = _sorted_labels(where, map(plain, target.unique().tolist()), positive)
         return {"task": cls.name, "target": str(target.name), "labels": labels, "positive": plain(positive)}
 

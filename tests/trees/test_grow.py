@@ -7,8 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedlit.errors import DataError
-from fedlit.trees.finish import finished, sided
-from fedlit.trees.grow import Way, asking, grow
+from fedlit.trees.grow import Way, asking, finished, grow, sided
 from fedlit.trees.nodes import Grown, find_leaves, keys_of, root_keys
 from fedlit.trees.party import SCALE, Party
 
