@@ -66,7 +66,7 @@ def test_columns_in_any_order_and_keys_first() -> None:
     assert made.notes == ["columns that the client does not use: outcome, visit"]
     pd.testing.assert_frame_equal(made.predict(rows, keys=["visit", "age"]).iloc[:, :2], rows[["visit", "age"]])
     assert "id" not in made.predict(TABLE.features)  # a key of its own that is not there is no mistake
-    with pytest.raises(DataError, match=r"keys: expected columns of the rows, found no 'vist'\. Did you mean 'visit'"):
+    with pytest.raises(DataError, match=r"keys: expected columns of the rows, found 'vist'\. Did you mean 'visit'"):
         made.predict(rows, keys=["vist"])
     with pytest.raises(DataError, match="names that results do not have, found 'predicted'"):
         made.predict(rows.assign(predicted=1), keys=["predicted"])
