@@ -93,6 +93,8 @@ def _in_one_line(key: str, message: str, given: Given) -> str:
     values = re.findall(r"G(?:ot|iven) value: (?!Namespace)(.*?)(?:\. Got value.*)?$", text, re.MULTILINE)
     value = given[key][0] if key in given else ""
     value = values[0] if values and values[0] != str(value) else value
+    inside = re.search(r"path string: ([\w.]+)$", text, re.MULTILINE) if isinstance(value, str) else None
+    value = inside[1] if inside and inside[1] != value and inside[1] in value else value  # one of a list
     if option := re.search(r"Option '([^']+)' is not accepted", text):
         named = re.search(r"class_path[' =]+([\w.]+)", text)
         taken, wrong = parameters_of(named[1] if named else str(value)) or [], option[1]
@@ -101,7 +103,7 @@ def _in_one_line(key: str, message: str, given: Given) -> str:
     plain = re.sub(r"^[ -]*(Type .* callable class: )?|\. Got value.*|(?<=string): .*", "", text, flags=re.MULTILINE)
     reasons = list(dict.fromkeys(line for line in plain.splitlines() if line and not line.startswith(_AROUND)))
     if said := [line for line in reasons if not line.startswith("Expected a")]:
-        told = f"{said[0]}.{_hint(str(value), '')}".replace("?.", "?")
+        told = f"{said[0]}{f': {value}' if inside else ''}.{_hint(str(value), '')}".replace("?.", "?")
         return f"{_shown(key, given)}: expected what its class accepts, found: {told}"
     told = " or ".join(re.sub(r"Expected an? |<class '(?:\w+\.)*|'>|typing\.", "", line) for line in reasons)
     told = told.replace("NoneType", "null")
@@ -131,7 +133,7 @@ def _full(key: str, given: Given) -> str:
 
 def _shown(key: str, given: Given) -> str:
     """Return a key as it was given, by itself or by a key below it; what was typed counts first."""
-    names = [own for own in given if f"{own}.".startswith(f"{key}.")]
+    names = [own for own in given if f"{own.removesuffix('+')}.".startswith(f"{key}.")]
     if not names:
         return key or "configuration"
     own = min(names, key=lambda own: (not given[own][1].startswith("--"), own != key))
