@@ -300,7 +300,8 @@ class RowEncoder:
             where = f"client {self.client!r}, column {column!r}"
             made = encoder.transform(frame[column], self.scaling, self.categories, where)
             for name, values in zip(encoder.inputs(self.categories), made, strict=True):
-                x[:, position[name]] = values
+                with np.errstate(over="ignore"):  # refused below
+                    x[:, position[name]] = values
         odd = [self.features[place] for place in np.flatnonzero(~np.isfinite(x).all(axis=0))]
         told, advice = "numbers that are finite float32 when standardised", "rescale them, or mark outliers as missing"
         expect(not odd, f"client {self.client!r}", told, Told(f"others in {shorten(odd)}"), advice, DataError)

@@ -76,9 +76,9 @@ class Moments:
         """
         # scikit-learn's bound for the error of a variance of equal numbers
         epsilon = np.finfo(np.float64).eps
-        rounding = self.count * epsilon * self.variance + (self.count * self.mean * epsilon) ** 2
-        scale = 1.0 if self.variance <= rounding else math.sqrt(self.variance)
         with np.errstate(over="ignore", invalid="ignore"):
+            rounding = self.count * epsilon * self.variance + (self.count * self.mean * epsilon) ** 2
+            scale = 1.0 if self.variance <= rounding else math.sqrt(self.variance)
             return (values - self.mean) / scale
 
 

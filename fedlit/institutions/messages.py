@@ -53,6 +53,7 @@ def read(content: bytes, most: int) -> dict[str, Any]:
         RunError: too many, or no message.
 
     Example:
+        >>> from fedlit.exchange.wire import pack
         >>> read(pack({"key": "done"}), MOST)
         {'key': 'done'}
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -102,6 +102,10 @@ class Part:
             name: cls(name, own, folder / "parts" / name, settings.seed, settings.folds, shared)
             for name, own in settings.parts.items()
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without shared data, so that a recommendation can be pickled, and reads tables again."""
+        return {own.name: getattr(self, own.name) for own in fields(self)} | {"shared": {}}
 
     @property
     def each_fold(self) -> range:

@@ -139,6 +139,7 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, way: Way) -> Grown:
         Nodes; the first are those that it started from.
 
     Example:
+        >>> from fedlit.trees.nodes import root_keys
         >>> x = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
         >>> party, keys = Party(x, np.array([0, 0, 1, 1]), classes=2), root_keys(8, 1)
         >>> grown = grow(asking([party]), [party.start(keys)], keys, Way(classes=2, columns=1, tried=1))
