@@ -84,8 +84,6 @@ def test_what_is_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
             work()
 
 
-# threads of TensorBoard's writers meet the fault, too, and have nobody to tell
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_training_ends_where_its_folder_is_removed(tmp_path: Path) -> None:
     def remove(trainer: Any, module: object) -> None:
         if trainer.current_epoch == 1:
@@ -175,8 +173,6 @@ def test_a_checkpoint_that_cannot_be_written_ends_training_and_the_last_one_goes
     assert different(weights(whole), weights(again)) == []
 
 
-# threads of TensorBoard's writers meet the fault, too, and have nobody to tell
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
