@@ -120,11 +120,13 @@ def run(block: Block, folder: Path) -> None:
     text = block.text
     for long, short in SHORTER.items():
         text = text.replace(long, short)
-    commands = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line]
     if block.language == "python":
         commands = [["python", block.text]]
-    elif not all(words[:1] in ([], ["fedlit"]) for words in commands) or re.search(r"[|&;<>$]", text):
+    elif re.search(r"[|&;<>$]", text) or not all(line.startswith(("fedlit ", "#")) for line in lines):
         commands = [["bash", "-euo", "pipefail", "-c", text]]
+    else:
+        commands = [shlex.split(line, comments=True) for line in lines]
     out = folder.with_suffix(".out")
     for words in filter(None, commands):
         process = multiprocessing.get_context("forkserver").Process(target=_become, args=(words, folder, out))
