@@ -98,10 +98,7 @@ def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
         ConfigError: a name is unknown; the message has the key and the known names.
     """
     for name in found:
-        if name not in known:
-            raise ConfigError(
-                f"{key}: expected some of {', '.join(known)}, found {name!r}." + did_you_mean(str(name), known)
-            )
+        expect(name in known, key, f"some of {', '.join(known)}", name, known=known)
 
 
 @contextmanager

@@ -147,7 +147,6 @@ def _predicted(client: Mapping[str, Any]) -> str:
 def make_plan(federation: Federation) -> Plan:
     """Return the plan of a federation whose clients are built."""
     exchange = federation.exchange
-    assert exchange is not None
     own = {name: _described(federation, exchange, name) for name in federation.clients}
     told = federation.group.gather("the plan", [own, _facts(federation), federation.notes])
     clients = {name: described for one in told for name, described in one[0].items()}
@@ -267,7 +266,7 @@ def _inputs_that_differ(federation: Federation, facts: Facts) -> Iterable[str]:
     """
     exchange = federation.exchange
     comparing = {name: own["compares"] for name, own in facts.items() if own["compares"]}
-    if not comparing or exchange is None or not exchange.on or len(federation.names) < 2:
+    if not comparing or not exchange.on or len(federation.names) < 2:
         return
     kind = f"{next(iter(comparing.values()))} compares coefficients"
     units = {

@@ -129,9 +129,7 @@ class Run:
     @property
     def exchange(self) -> Exchange:
         """The exchange of the clients."""
-        exchange = self.loop.federation.exchange
-        assert exchange is not None
-        return exchange
+        return self.loop.federation.exchange
 
     @exchange.setter
     def exchange(self, exchange: Exchange) -> None:
