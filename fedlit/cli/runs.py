@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from fedlit.cli.commands import COMMANDS
 from fedlit.errors import expect
 from fedlit.exchange.place import refuse_ranks
-from fedlit.mixture.settings import CONFIG, WEIGHTS, MixtureSettings, has_mixture, newest, settings_of, typed_pairs
+from fedlit.mixture.settings import CONFIG, MixtureSettings, has_mixture, newest, settings_of, typed_pairs
 from fedlit.run.arguments import Command, check_format, pairs_of, read, title
 from fedlit.run.catalogue import FLAG as METHOD
-from fedlit.run.config import find_config
+from fedlit.run.config import find_config, shown
 from fedlit.run.keys import help_of
 from fedlit.show.shown import for_terminal, say
 
@@ -26,40 +26,32 @@ if TYPE_CHECKING:
     from fedlit.mixture.mixture import Mixture
     from fedlit.run.run import Run
 
-MIXTURE_HELP = f"""A configuration of several parts (mixture:). Keys:
-  --seed, --name, --folds, --workers, --trainer.default_root_dir
-  --mixture.weights {" | ".join(WEIGHTS)}, or --mixture.weights.PART NUMBER
-  --mixture.shrink ROWS, --mixture.admit, --mixture.by SCORE
-  --parts.PART.KEY VALUE: any key of the part's configuration; --parts.PART.grid.SETTING [VALUES] of a local baseline
-  --ckpt_path last: continue the newest run, or mix it anew
-  --format: of describe table or json, of predict csv or parquet"""
-
 
 def _run(command: Command, *typed: str) -> None:
-    brief = command not in ("fit", "validate", "test") or "--all" not in typed
-    words = [word for word in typed if brief or word != "--all"]
+    words, brief = [word for word in typed if word != "--all"], "--all" not in typed
+    for place, word in enumerate(words):
+        flag, _, topic = word.partition("=")
+        if flag in ("-h", "--help"):
+            after = [own for own in words[place + 1 : place + 2] if not own.startswith("-")]
+            print(help_of(command, COMMANDS[command].help, topic or "".join(after)))
+            return
     made: Run | Mixture
     if has_mixture(words):
         refuse_ranks("a mixture of several parts")
-        if any(word.partition("=")[0] in ("-h", "--help", "--print_config") for word in words):
-            print(MIXTURE_HELP)
-            return
         made, checkpoint, style = _mixture(command, words)
         name = made.settings.name
     else:
         asked = read(command, words)  # what is not there is said before torch is imported
-        if asked.topic is not None:
-            print(help_of(command, COMMANDS[command].help, asked.topic))
-            return
-        if sys.stderr.isatty() and command in ("fit", "describe") and not asked.help:
-            say(f"Reading {', '.join(map(str, asked.configs))}")
+        if sys.stderr.isatty() or len(asked.configs) > 1:
+            say(f"Reading {', '.join(map(shown, asked.configs))}; runs are called {asked.name}")
         from fedlit.run.load import parse
 
         made, config = parse(asked)
         checkpoint, style, name = config.ckpt_path, config.format, made.name
     again = shlex.join(_again(words, name))
     if command == "describe":
-        _describe(made, style, again)
+        plan = made.describe()
+        print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else for_terminal(plan))
     elif command == "fit":
         _fit(made, checkpoint, brief, again)
     elif command == "predict":
@@ -96,19 +88,6 @@ def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: s
     return settings_of(found / CONFIG, changed)
 
 
-def _describe(made: Run | Mixture, style: str | None, again: str) -> None:
-    from fedlit.data.sources.tables import Tables
-
-    plan = made.describe()
-    if style == "json":
-        print(json.dumps(plan.to_dict(), indent=2, default=str))
-        return
-    print(for_terminal(plan))
-    data = getattr(made, "data", None)
-    if data is not None and data.notes and isinstance(data.source, Tables):
-        print(for_terminal(f"\nfedlit check {again} shows more about the tables."))
-
-
 def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
     from fedlit.run.run import Run
 
@@ -121,6 +100,7 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
     from fedlit.exchange.named import check_left_out
     from fedlit.explain.clusters import CLUSTERS, in_words, judged
     from fedlit.files import read_named
+    from fedlit.train.logger import FederatedTensorBoardLogger
 
     results = run.fit(checkpoint)
     print(f"\n{for_terminal(results.brief() if brief else results)}\n")
@@ -131,39 +111,22 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
         stops = any(isinstance(own, EarlyStopping) for own in run.trainer.callbacks)  # type: ignore[attr-defined]
         best = " --ckpt_path best" if stops and list(run.last_checkpoint.parent.glob("best-*.ckpt")) else ""
         print(f"Next: fedlit test {again}{best}")
-    for line in _curves(run):
-        print(line)
+    for logger in run.trainer.loggers if run.trainer is not None else ():
+        if logger.log_dir:
+            curves = isinstance(logger, FederatedTensorBoardLogger)
+            told = "Curves: tensorboard --logdir" if curves else f"Logged by {type(logger).__name__}:"
+            print(f"{told} {shlex.quote(str(logger.log_dir))}")
     check_left_out(run.exchange.found)
 
 
 def _again(words: Sequence[str], name: str) -> list[str]:
     """Return the arguments by which another command finds the run that these words made."""
-    pairs = [("--config" if flag == "-c" else flag, value) for flag, value in pairs_of(words)]
+    pairs = list(pairs_of(words))
     named = [pair for pair in pairs if pair[0] in ("--config", METHOD)]
     usual = title([Path(value) for _, value in sorted(named, key=lambda pair: pair[0] == METHOD)])
     more = [("--name", name)] if name != usual else []
     more += [pair for pair in pairs if pair[0] == "--trainer.default_root_dir"]
     return [word for pair in [*named, *more] for word in pair]
-
-
-def _curves(run: Run) -> list[str]:
-    """Describe how to view what was logged. TensorBoard selects no runs if it finds more than forty, so the command
-    names the folder of this run only; each client has a run there.
-    """
-    from fedlit.train.logger import FederatedTensorBoardLogger
-
-    lines = []
-    for logger in run.trainer.loggers if run.trainer is not None else ():
-        if not isinstance(logger, FederatedTensorBoardLogger):
-            lines += [f"Logged by {type(logger).__name__}: {logger.log_dir}"] if logger.log_dir else []
-            continue
-        folder = Path(logger.log_dir)
-        if any(events.stat().st_size for events in folder.rglob("events.out.tfevents.*")):
-            lines += [
-                f"Curves: tensorboard --logdir {shlex.quote(str(folder))}",
-                f"To compare all runs: tensorboard --logdir {shlex.quote(str(folder.parent.parent))} (tab HParams)",
-            ]
-    return lines
 
 
 fit, validate, test, predict, describe = (

@@ -20,7 +20,7 @@ from fedlit.institutions.settings import federation_of, plain_federation, read_c
 from fedlit.institutions.sites_server import Line, Patience, SitesServer
 from fedlit.run.arguments import Asked
 from fedlit.run.config import shown
-from fedlit.run.keys import check_file
+from fedlit.run.keys import check_keys
 from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
@@ -42,7 +42,7 @@ class NoTables(Source):
 def run_of(federation: Path) -> Run:
     """Return the run of a federation's configuration, without tables: its rule, its seed and its settings."""
     content, where = plain_federation(federation), shown(federation)
-    check_file(content, where)
+    check_keys(content, f"{where}: ")
     layers = [Layer(content, f"{where}: "), Layer({"data.source": "fedlit.institutions.coordinator.NoTables"})]
     return parse(Asked("fit", layers, federation.stem, [federation]))[0]
 

@@ -26,7 +26,7 @@ from fedlit.privacy.terms import lines, refuse
 from fedlit.run.allowed import check_allowed, trusting
 from fedlit.run.arguments import Asked
 from fedlit.run.config import read_yaml, shown
-from fedlit.run.keys import check_file
+from fedlit.run.keys import check_keys
 from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
@@ -157,7 +157,7 @@ class Site:
             mine["trainer"] = {"default_root_dir": str(own.folder.absolute() / "lightning_logs")}
         with trusting(*own.trust):
             check_allowed(read_yaml(shared), where, shared=True)
-            check_file(federation, where)
+            check_keys(federation, f"{where}: ")
             layers = [Layer(federation, f"{where}: ", own=False), Layer(mine, f"{shown(own.file)}: ")]
             return parse(Asked("fit", layers, own.site, [shared], [shared, own.file.absolute()]))[0]
 

@@ -155,7 +155,7 @@ def has_mixture(typed: Sequence[str]) -> bool:
     words = [part for word in typed for part in word.split("=", 1)]
     for flag, name in pairwise(words):
         with suppress(ConfigError):
-            if flag in ("--config", "-c") and is_mixture(find_config(name)):
+            if flag == "--config" and is_mixture(find_config(name)):
                 return True
     return False
 
@@ -314,8 +314,8 @@ def _part(name: str, own: Any, first: str | None, where: str, below: Path | None
 def typed_pairs(typed: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return the configurations, and the mapping of each other key to its value, that were typed after a command."""
     pairs = list(pairs_of(list(typed)))
-    configs = [value for flag, value in pairs if flag in ("--config", "-c")]
-    return configs, {flag.removeprefix("--"): value for flag, value in pairs if flag not in ("--config", "-c")}
+    configs = [value for flag, value in pairs if flag == "--config"]
+    return configs, {flag.removeprefix("--"): value for flag, value in pairs if flag != "--config"}
 
 
 CONFIG, MIXED, FORMAT = "config.yaml", "mixture.json", 2

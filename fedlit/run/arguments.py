@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fedlit.errors import ConfigError, expect
+from fedlit.errors import ConfigError, Told, did_you_mean, expect
 from fedlit.run.allowed import check_allowed, check_no_links, is_of_run
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN
 from fedlit.run.config import METHODS, find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
-from fedlit.run.keys import GROUPS, check_file, check_key
+from fedlit.run.keys import KEYS, check_keys
 from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
 
@@ -41,7 +41,6 @@ class Asked:
         name: the name of the runs.
         configs: the files of the configuration.
         foreign: the files that somebody else may have written, for which only allowed classes are built.
-        help: maps each flag such as ``--help`` to the word after it; a run is built only if there are no such flags.
         said: the words in the user's files that are no layers because a run's saved configuration replaces them.
     """
 
@@ -50,18 +49,12 @@ class Asked:
     name: str
     configs: Sequence[Path] = ()
     foreign: Sequence[Path] = ()
-    help: Mapping[str, str] = field(default_factory=dict)
     said: frozenset[str] = frozenset()
 
     @cached_property
     def content(self) -> dict[str, Any]:
         """The whole configuration, as the parser gets it."""
         return laid([DEFAULTS, *self.layers])
-
-    @property
-    def topic(self) -> str | None:
-        """The word after ``--help``; None if nobody asked for help about keys."""
-        return self.help.get("--help", self.help.get("-h"))
 
     @property
     def own(self) -> list[Path]:
@@ -108,7 +101,6 @@ def origins(config: Path) -> list[Path]:
 def read(
     command: Command,
     typed: Sequence[str] = (),
-    source: str = "",
     *,
     overrides: Mapping[str, Any] | None = None,
     of_run: bool = False,
@@ -119,7 +111,6 @@ def read(
     Args:
         command: the command.
         typed: the words after the command.
-        source: the name of the caller that gives the configurations, if nobody typed ``--config``.
         overrides: maps further keys to their values, which override what is typed; ``method`` is the name of a method.
         of_run: whether the configuration is that of a run, in whatever folder it is.
         trusted: files of the user from which it was made; what they name is allowed.
@@ -132,67 +123,45 @@ def read(
         >>> read("describe", ["--config", "quickstart"], overrides={"seed": 3}).content["seed"]
         3
     """
-    helping, words = _apart(typed)
-    configs, methods = list[Path](), list[Path]()
-    typed_layers = []
-    for flag, value in [*pairs_of(words), *((f"--{key}", value) for key, value in (overrides or {}).items())]:
-        if flag in ("--config", "-c", METHOD):
-            found = find_config(value, METHODS) if flag == METHOD else find_config(value, what=source and f"{source}:")
-            if found in (*configs, *methods):
-                raise ConfigError(f"{flag} {value}: expected each configuration once, found it twice; leave one out")
-            (methods if flag == METHOD else configs).append(found)
+    found: dict[str, list[Path]] = {"--config": [], METHOD: []}
+    keys = list[Layer]()
+    for flag, value in [*pairs_of(typed), *((f"--{key}", value) for key, value in (overrides or {}).items())]:
+        if flag in found:
+            path = find_config(value, METHODS if flag == METHOD else "")
+            expect(path not in found[flag], f"{flag} {value}", "each file once", Told("it twice"), "leave one out")
+            found[flag].append(path)
         else:
-            typed_layers.append(_layer(flag, value))
+            keys.append(_layer(flag, value))
+    configs, methods = found["--config"], found[METHOD]
     foreign = [path for path in configs if of_run or is_of_run(path)]
     files = [Layer(read_yaml(path), f"{shown(path)}: ", own=path not in foreign) for path in configs]
-    own = _words([*files, *typed_layers, *(Layer(read_yaml(path)) for path in trusted)])
-    for path, layer in zip(configs, files, strict=True):
-        if path in foreign:
-            check_no_links(path.parent)
-            check_allowed(layer.values, shown(path), own)
-        check_file(layer.values, shown(path))
-    laid_over = _method_layers(methods) if configs else []
-    for layer in typed_layers:
-        _check_typed(layer, files)
-    if not configs and not helping:
-        raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
-    configs += methods if configs else []
-    settings = {key: value for layer in [*files, *typed_layers] for key, value in flatten(dict(layer.values))}
+    words = _words([*files, *keys, *(Layer(read_yaml(path)) for path in trusted)])
+    for path in foreign:
+        check_no_links(path.parent)
+    for layer in files:
+        if not layer.own:
+            check_allowed(layer.values, layer.where.removesuffix(": "), words)
+        check_keys(layer.values, layer.where)
+    also = [key.replace(".init_args", "") for layer in files for key, _ in flatten(dict(layer.values))]
+    for layer in keys:
+        check_keys(layer.values, also=also)
+    expect(bool(configs), "--config NAME", f"one of {', '.join(known_configs())}, or a file", Told("none"))
+    settings = {key: value for layer in [*files, *keys] for key, value in flatten(dict(layer.values))}
     if style := settings.get("format"):
         check_format(command, style)
-    name = settings.get("name")
-    if name is not None:
-        check_name(str(name), "--name")
-    name = str(name or title(configs) or "fedlit")
-    layers = [*files, *laid_over, *typed_layers]
+    if "name" in settings:
+        check_name(str(settings["name"]), "--name")
+    name = str(settings.get("name") or title([*configs, *methods]))
+    layers = [*files, *_method_layers(methods), *keys]
     root, checkpoint = Path(settings.get("trainer.default_root_dir") or ROOT), settings.get("ckpt_path")
-    saved = None if helping else _own_config(command, configs, root, name, checkpoint)
+    saved = _own_config(command, [*configs, *methods], root, name, checkpoint)
     if saved is not None:
         say(f"Using the run's own configuration {saved}")
         check_no_links(saved.parent)
         kept = Layer(read_yaml(saved), f"{shown(saved)}: ", own=False)
-        check_allowed(kept.values, shown(saved), own)
-        foreign.append(saved)
-        layers = [kept, *typed_layers]
-    elif len(configs) > 1 and not source and not helping:
-        base, *more = (path.name for path in configs)
-        say(f"Settings of {base}, changed by {', then '.join(more)}; runs are called {name}")
-    return Asked(command, layers, name, configs, tuple(foreign), helping, frozenset(own))
-
-
-def _apart(typed: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the flags that ask for help, with the words after them, and the other words."""
-    helping, words, asks = dict[str, str](), list[str](), ""
-    for word in typed:
-        flag, _, value = word.partition("=")
-        if flag in ("-h", "--help", "--print_config") or (flag.startswith("--") and flag.endswith(".help")):
-            helping[flag], asks = value, flag
-        elif asks and not helping[asks] and not word.startswith("-"):
-            helping[asks] = word
-        else:
-            words.append(word)
-            asks = ""
-    return helping, words
+        check_allowed(kept.values, shown(saved), words)
+        foreign, layers = [*foreign, saved], [kept, *keys]
+    return Asked(command, layers, name, [*configs, *methods], foreign, frozenset(words))
 
 
 def layers_of(typed: Sequence[str]) -> list[Layer]:
@@ -210,19 +179,13 @@ def _method_layers(methods: Sequence[Path]) -> list[Layer]:
     """Return the layers of a method, which are laid over all files. Below the method's file, everything that belongs to
     another method is reset to its default.
     """
-    if len(methods) > 1:
-        named = " and ".join(path.stem for path in methods)
-        raise ConfigError(
-            f"{METHOD}: expected one method, found {named}; to put two together write a YAML file of your own, or lay "
-            "one over the other with --config"
-        )
+    one = "one method; to put two together lay one over the other with --config"
+    expect(len(methods) < 2, METHOD, one, Told(" and ".join(path.stem for path in methods)))
     layers = [Layer(read_yaml(path), f"{shown(path)}: ", method=True) for path in methods]
     for layer in layers:
-        if wrong := [key for key, _ in flatten(dict(layer.values)) if key.startswith(_NO_METHODS)]:
-            raise ConfigError(
-                f"{METHOD} {layer.where}expected what makes a method, found {', '.join(wrong)}; put that into a "
-                "configuration of its own: --config FILE"
-            )
+        wrong = [key for key, _ in flatten(dict(layer.values)) if key.startswith(_NO_METHODS)]
+        makes = f"{METHOD} {layer.where}".removesuffix(": ")
+        expect(not wrong, makes, "what makes a method", Told(", ".join(wrong)), "give the file with --config")
     return [Layer(read_yaml(PLAIN), f"{PLAIN.name}: "), *layers] if layers else []
 
 
@@ -235,29 +198,14 @@ def pairs_of(typed: Sequence[str]) -> Iterator[tuple[str, str]]:
     words = iter(typed)
     for word in words:
         flag, equals, value = word.partition("=")
-        if not flag.startswith("-"):
-            name = flag if flag.endswith(".yaml") else f"{flag}.yaml"
-            meant = f"--{word}" if equals else f"--config {flag}" if name in known_configs() else ""
-            hint = f" Did you mean {meant}?" if meant else ""
-            raise ConfigError(f"expected --KEY VALUE, found {word!r} without a key.{hint}")
-        if not flag.startswith("--") and flag != "-c":
-            raise ConfigError(f"expected a key with two dashes, found {flag}. Did you mean -{flag}?")
+        if not flag.startswith("--"):
+            hint = f" Did you mean --{word}?" if flag in KEYS else did_you_mean(flag, KEYS, "--")
+            raise ConfigError(f"expected --KEY VALUE, found {word!r} without two dashes.{hint}")
         if not equals:
             value = next(words, "")
-            if not value or value.startswith("--"):
-                if flag != "-c":
-                    check_key(flag.removeprefix("--"))
-                found = f"the next key, {value}" if value else "nothing"
-                raise ConfigError(f"{flag}: expected a value after it, found {found}")
+            found = Told(f"the next key, {value}" if value else "nothing")
+            expect(bool(value) and not value.startswith("--"), flag, "a value after it", found)
         yield flag, value
-
-
-def _check_typed(layer: Layer, files: Sequence[Layer]) -> None:
-    """Refuse an unknown key. The message suggests similar keys, including those of the files' classes."""
-    ((key, value),) = layer.values.items()
-    check_key(key, also=[own.replace(".init_args", "") for file in files for own, _ in flatten(dict(file.values))])
-    if key in GROUPS and not isinstance(value, Mapping):
-        raise ConfigError(f"--{key}: expected its keys, such as --{key}.{GROUPS[key][0]}, found {value!r} for all")
 
 
 def check_format(command: str, style: str) -> None:

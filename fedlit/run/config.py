@@ -17,7 +17,7 @@ from fedlit.errors import ConfigError, Told, did_you_mean, expect
 STUDIES, METHODS = "studies", "methods"
 """Folders in that of configurations."""
 _NAMED = {"": "--config", STUDIES: "study", METHODS: "--method"}
-MOST_BYTES, MOST_VALUES, MOST_DEEP = 2**22, 500_000, 100
+MOST_BYTES, MOST_VALUES = 2**22, 500_000
 """Of a configuration's file: a larger one is another file, or is meant to fill the memory."""
 
 
@@ -55,8 +55,7 @@ def find_config(name: str, below: str = "", *, also: Path | None = None, what: s
         ('quickstart.yaml', 'fedavg.yaml')
     """
     what = what or _NAMED[below]
-    such = "fedavg" if below == METHODS else "quickstart"
-    expect(bool(name), what, f"a name such as {such}", Told("nothing"))
+    expect(bool(name), what, f"a name such as {'fedavg' if below == METHODS else 'quickstart'}", Told("nothing"))
     asked = Path(name).expanduser()
     here, *others = config_folders()
     bare = asked.parent == Path()
@@ -67,16 +66,13 @@ def find_config(name: str, below: str = "", *, also: Path | None = None, what: s
         for candidate in (folder / asked, folder / f"{asked}.yaml"):
             if candidate.is_file():
                 return candidate.resolve()
-    looked = dict.fromkeys(str(folder.resolve()) for folder in folders)
-    found = "a folder" if asked.is_dir() else f"none in {', '.join(looked)}"
-    known = [Path(own).stem for own in known_configs(below)]
-    files = [file.name for folder in {here, asked.parent} for file in folder.glob("*.y*ml")]
-    hint = did_you_mean(asked.stem, known) or did_you_mean(asked.name, files)
-    for other, command in (("", "fit"), (STUDIES, "compare")):
-        if other != below and f"{asked.stem}.yaml" in known_configs(other):
-            hint = f" Did you mean: fedlit {command} {asked.stem}?"
-    hint = hint or f" Known by name are {', '.join(known)}."
-    raise ConfigError(f"{what} {name}: expected a YAML file, found {found}.{hint}")
+    other, command = ("", "fit") if below else (STUDIES, "compare")
+    near = [Path(own).stem for own in known_configs(below)] + [file.stem for file in asked.parent.glob("*.y*ml")]
+    hint = did_you_mean(asked.stem, near)
+    if f"{asked.stem}.yaml" in known_configs(other):
+        hint = f" Did you mean: fedlit {command} {asked.stem}?"
+    looked = ", ".join(dict.fromkeys(str(folder.resolve()) for folder in folders))
+    raise ConfigError(f"{what} {name}: expected a YAML file, found none in {looked}.{hint}")
 
 
 def shown(path: Path) -> str:
@@ -123,41 +119,15 @@ def parse_yaml(text: str, where: str) -> Any:
         ConfigError: the text is not YAML; the message begins with ``where``.
     """
     try:
-        if _depth(text) > MOST_DEEP:  # PyYAML takes very long for it
-            raise RecursionError
         content = yaml.load(text, _StrictLoader)
         if _values(content, {}) > MOST_VALUES:
-            raise ConfigError(
-                f"{where}: expected at most {MOST_VALUES:,} keys and values, found more, or one that holds itself; "
-                "write less by anchors (& and *)"
-            )
+            raise yaml.YAMLError(f"more than {MOST_VALUES:,} keys and values, or one that holds itself")
         return content
-    except RecursionError as error:
-        raise ConfigError(f"{where}: expected YAML, found that it is nested too deeply") from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"{where}, line {mark.line + 1}" if mark is not None else where
-        found = error.problem or "something else"
-        if "'\\t'" in found:
-            found = "a tab; indent with spaces"
-        elif error.context and error.context_mark is not None:
-            found += f" ({error.context} that begins in line {error.context_mark.line + 1})"
-        raise ConfigError(f"{place}: expected YAML, found: {found}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: expected YAML, found: {' '.join(str(error).split())}") from error
-    except ValueError as error:  # of Python, of a date that there is not, or a number of thousands of digits
-        raise ConfigError(f"{where}: expected YAML, found a number or a date that cannot be; mend it") from error
-
-
-def _depth(text: str) -> int:
-    """Return how deeply brackets are nested. Brackets within words count, too."""
-    if text.count("[") + text.count("{") <= MOST_DEEP:
-        return 0
-    deep = most = 0
-    for one in re.findall(r"[\[\]{}]", text):
-        deep = deep + 1 if one in "[{" else max(0, deep - 1)
-        most = max(most, deep)
-    return most
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # of Python, for a date or a number that cannot be
+        mark = getattr(error, "problem_mark", None)  # the error's own text would quote the file
+        place = where if mark is None else f"{where}, line {mark.line + 1}"
+        found = getattr(error, "problem", None) or str(error)
+        raise ConfigError(f"{place}: expected YAML, found: {' '.join(found.split())}") from error
 
 
 def _values(tree: Any, known: dict[int, float]) -> float:
@@ -184,21 +154,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is not a YAML mapping; the message names the file (a parser's message would not).
     """
+    size = path.stat().st_size
+    expect(size <= MOST_BYTES, shown(path), f"a configuration of at most {MOST_BYTES:,} bytes", Told(f"{size:,}"))
     try:
-        size, most = path.stat().st_size, f"a configuration of at most {MOST_BYTES // 2**20} MiB"
-        expect(size <= MOST_BYTES, shown(path), most, Told(f"{size / 2**20:.0f} MiB"), "is it another file?")
         content = deepcopy(_content(path.read_text(encoding="utf-8"), shown(path)))
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{shown(path)}: expected a YAML file in UTF-8, found other bytes; is it another file?"
-        ) from error
-    if not isinstance(content, dict):
-        # never more than a glimpse: it may be a table, of people who must not stand in a log
-        found = "an empty file" if content is None else "a list" if isinstance(content, list) else "other text"
-        table = path.suffix.lower() in (".csv", ".parquet", ".tsv", ".xlsx")
-        hint = "; a table is named in a configuration, under data.source.init_args.files" if table else ""
-        raise ConfigError(f"{shown(path)}: expected keys and values such as seed: 8, found {found}{hint}")
-    return content
+        raise ConfigError(f"{shown(path)}: expected a YAML file in UTF-8, found other bytes") from error
+    # never more than its kind: it may be a table, of people who must not stand in a log
+    found = Told("an empty file" if content is None else "a list" if isinstance(content, list) else "other text")
+    expect(isinstance(content, dict), shown(path), "keys and values such as seed: 8", found)
+    return dict(content)
 
 
 def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout, suppress
+from contextlib import nullcontext
 from functools import cache
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.run.allowed import only_allowed, trusted
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
 from fedlit.run.folders import CONFIG
-from fedlit.run.keys import plain
-from fedlit.run.layers import Given, given_in
+from fedlit.run.layers import given_in
 from fedlit.run.messages import why_refused
 from fedlit.run.run import Run
 from fedlit.run.trainer import RunTrainer
@@ -93,7 +91,7 @@ def load(
         ['breast_cancer', 'digits', 'wine']
     """
     typed = ["--config", str(config), *args]
-    return parse(read(command, typed, "fedlit.load", overrides=overrides, of_run=of_run, trusted=trusted))[0]
+    return parse(read(command, typed, overrides=overrides, of_run=of_run, trusted=trusted))[0]
 
 
 def run_of(folder: Path) -> Run:
@@ -115,46 +113,29 @@ def parse(asked: Asked) -> tuple[Run, Any]:
 
     Raises:
         ConfigError: a key or a value is refused.
-        SystemExit: the user asked for help, which was printed.
     """
     # A class of the user is found in the working directory and beside the configuration that names it.
     here = [str(Path.cwd())] if asked.own or not asked.foreign or trusted() else []
     for folder in (*(str(path.parent) for path in asked.own), *here):
         if folder not in sys.path:
             sys.path.insert(0, folder)
-    folders = [path.parent for path in asked.foreign]
-    with only_allowed(asked.words, folders) if asked.foreign else nullcontext():
-        parser, given = _parser(), given_in(asked.layers)
-        if asked.help and "--print_config" not in asked.help:  # but --data.source.help CLASS
-            in_short = told_as(lambda error: ConfigError(str(error)))
-            with redirect_stdout(StringIO()) as text, in_short, suppress(SystemExit):
-                parser.parse_args([f"{flag}={name}".rstrip("=") for flag, name in asked.help.items()])
-            print(plain(text.getvalue().partition("\n\n")[2]))
-            raise SystemExit(0)
-        with _explained(given):
-            config = parser.parse_object(asked.content)
-        if asked.help:
-            print(parser.dump(config, skip_link_targets=True))
-            raise SystemExit(0)
-        return _made(asked, parser, config), config
-
-
-def _explained(given: Given) -> AbstractContextManager[None]:
-    return told_as(lambda error: why_refused(error, given))
-
-
-def _made(asked: Asked, parser: LightningArgumentParser, config: Any) -> Run:
-    settings = config.clone()
-    settings.name = settings.name or asked.name
-    for key in ("config", "ckpt_path", "format"):
-        settings.pop(key, None)
-    text = parser.dump(settings, skip_link_targets=True, skip_unset=False, skip_validation=True)
+    folders, given = [path.parent for path in asked.foreign], given_in(asked.layers)
+    with (
+        only_allowed(asked.words, folders) if asked.foreign else nullcontext(),
+        told_as(lambda error: why_refused(error, given)),
+    ):
+        parser = _parser()
+        config = parser.parse_object(asked.content)
+        settings = config.clone()
+        settings.name = settings.name or asked.name
+        for key in ("ckpt_path", "format"):
+            settings.pop(key, None)
+        text = parser.dump(settings, skip_link_targets=True, skip_unset=False, skip_validation=True)
+        ready = parser.instantiate(config)
     if asked.configs:
         text = f"{made_from(asked.configs)}\n{text}"
-    with _explained(given_in(asked.layers)):
-        ready = parser.instantiate(config)
     trainer = {key: value for key, value in vars(ready.trainer).items() if value is not None}
-    return Run(
+    run = Run(
         ready.model,
         ready.data,
         ready.exchange,
@@ -165,3 +146,4 @@ def _made(asked: Asked, parser: LightningArgumentParser, config: Any) -> Run:
         config_text=text,
         **trainer,
     )
+    return run, config

@@ -11,7 +11,7 @@ from fedlit.errors import ConfigError, Told, expect, must_be_known
 from fedlit.mixture.settings import is_mixture, settings_of
 from fedlit.run.catalogue import cards
 from fedlit.run.config import METHODS, STUDIES, find_config, read_yaml, shown
-from fedlit.run.keys import check_file, check_key
+from fedlit.run.keys import check_key, check_keys
 from fedlit.run.messages import misfit
 from fedlit.study.method import Method, Paper, Scenario, Search
 from fedlit.study.study import Study, parse_seeds
@@ -97,7 +97,7 @@ def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
     """Check the configuration and the changed keys of a method or a scenario."""
     if own.get("method"):
         found = find_config(str(own["method"]), METHODS, also=path.parent, what=f"{key}.method:")
-        check_file(read_yaml(found), shown(found))
+        check_keys(read_yaml(found), f"{shown(found)}: ")
     for name in own.get("tune") or {}:
         inside, do = name not in ("config", "method"), "write one line of methods for each"
         expect(inside, f"{key}.tune.{name}", "a key of a configuration", Told(name), do)
@@ -106,7 +106,7 @@ def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
         if is_mixture(found):
             settings_of(found, {str(name): json.dumps(value) for name, value in (own.get("set") or {}).items()})
             return
-        check_file(read_yaml(found), shown(found))
+        check_keys(read_yaml(found), f"{shown(found)}: ")
     for part in ("set", "tune"):
         _check_keys(own.get(part), f"{key}.{part}.")
 

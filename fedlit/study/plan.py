@@ -103,7 +103,7 @@ class Basis:
         content is cached by the text of all layers. A configuration with classes outside fedlit, torch and lightning,
         or that names another file, is always built again, because their defaults may have changed.
         """
-        content = repr(read("fit", ["--config", str(config)], "study", overrides=overrides).content)
+        content = repr(read("fit", ["--config", str(config)], overrides=overrides).content)
         key = digest_of([content, installed()])
         if key in self._said:
             return self._said[key]

@@ -15,7 +15,7 @@ from fedlit.data.note import Note
 from fedlit.data.sources import Heart, Tables
 from fedlit.errors import ConfigError
 from fedlit.run.config import read_yaml
-from fedlit.run.keys import check_file
+from fedlit.run.keys import check_keys
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def ill(frame: pd.DataFrame, draw: np.random.Generator) -> Any:
 
 def settings(file: str = "sites.yaml") -> dict[str, Any]:
     content = read_yaml(Path(file))
-    check_file(content, file)
+    check_keys(content, f"{file}: ")
     assert content["data"]["source"]["class_path"] == "fedlit.Tables"
     own: dict[str, Any] = content["data"]["source"]["init_args"]
     return own

@@ -166,7 +166,7 @@ def test_a_class_of_ones_own_is_named_in_ones_own_file_or_by_its_module(run: Pat
         with trusting(wrong), pytest.raises(ConfigError, match=r"found 'mine\.Net'"):
             read("describe", ["--config", str(config)])
     with trusting("mine"):
-        assert read("describe", ["--config", str(config)]).foreign == (config,)
+        assert read("describe", ["--config", str(config)]).foreign == [config]
     own = Path("own.yaml")
     own.write_text(yaml.safe_dump({"model": {"client": {"init_args": {"network": {"class_path": "mine.Net"}}}}}))
     made, _ = parse(read("describe", ["--config", str(config), "--config", str(own)]))

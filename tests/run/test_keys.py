@@ -12,7 +12,6 @@ import yaml
 from elsewhere import light
 from jsonargparse import Namespace
 
-from fedlit.__main__ import main
 from fedlit.run.keys import GROUPS, KEYS, SHOWN
 from fedlit.run.layers import DEFAULTS
 from fedlit.run.load import _parser
@@ -72,7 +71,7 @@ def page() -> str:
     rows: dict[str, list[str]] = {}
     for key, (kind, default, about) in KEYS.items():
         group = key.rpartition(".")[0]
-        if group != "trainer" or key in SHOWN["fit"]:
+        if group != "trainer" or key in SHOWN:
             meaning = re.split(r"(?<=\.)\s+(?=[A-Z`])", about)[0].rstrip(".")
             line = " | ".join([f"`{key}`", kind, default, meaning[:1].upper() + meaning[1:]]).replace("``", "`")
             rows.setdefault(group or "The run", []).append(f"| {line} |")
@@ -94,28 +93,17 @@ def test_the_keys_that_matter_then_all_then_a_group_and_a_key_are_explained_with
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    exchange = {key for key in KEYS if key.startswith("exchange.")}
     asked: dict[tuple[str, ...], set[str]] = {
-        ("describe", "--help=exchange"): exchange,
-        ("fit", "--help", "data.steps"): {"data.steps"},
+        ("describe", "--help=exchange"): {key for key in KEYS if key.startswith("exchange.")},
+        ("fit", "--config", "quickstart", "--help", "data.steps"): {"data.steps"},
+        ("test", "-h"): set(SHOWN),
+        ("fit", "--help", "all"): set(KEYS),
     }
-    asked |= {(own, "--help"): set(keys) for own, keys in SHOWN.items()}
-    asked["fit", "--help", "all"] = set(KEYS)
-    told = light([*asked, ("fit", "--help", "exchang")], tmp_path)
+    told = light([*asked, ("fit", "--help", "exchagne")], tmp_path)
     for expected, (status, out, _) in zip(asked.values(), told, strict=False):
         assert status == 0 and keys_of(out) == expected
     assert told[-1][0] == 2 and "Did you mean 'exchange'?" in told[-1][2]
     assert len(KEYS) > 80 and {"data", "model", "exchange", "checkpoint", "board", "trainer"} == set(GROUPS)
-
-
-def test_what_a_class_takes_and_the_values_of_a_configuration_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    for asked, told in (
-        (["--data.source.help=fedlit.Tables"], "--data.source.target"),
-        (["--config", "quickstart", "--seed", "9", "--print_config"], "seed: 9"),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            main(["fit", *asked])
-        assert ended.value.code == 0 and told in (printed := capsys.readouterr().out) and "`" not in printed
 
 
 if __name__ == "__main__":
