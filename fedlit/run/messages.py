@@ -18,8 +18,8 @@ from fedlit.run.config import shown
 from fedlit.run.layers import Given, Layer, find_class, given_in, parameters_of
 
 _NOISE = re.compile(
-    r"^[ -]*|Type .* callable class: |\.? ?(Got|Given) value: .*|Does not validate .*|(Subtypes|Errors|Given value type):.*"
-    r"|Problem with given .*|Expected a path but .*|Parser key .*|(?<=path string): .*",
+    r"^[ -]*|Type .* callable class: |\.? ?(Got|Given) value: .*|Does not validate .*|Subtypes:.*|Errors:.*"
+    r"|Given value type:.*|Problem with given .*|Expected a path but .*|Parser key .*|(?<=path string): .*",
     re.MULTILINE,
 )
 """What a message of jsonargparse has around the reason."""
