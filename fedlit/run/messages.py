@@ -110,9 +110,10 @@ def _hint(value: Any, told: str) -> str:
 
 
 def _shown(key: str, given: Given) -> str:
-    """Return a key as it was given, by itself or with keys below it, above it or between its parts; what was typed
-    counts first.
+    """Return a key as it was given, by itself or with other keys below it; what was typed counts first. jsonargparse
+    leaves out parts of some keys.
     """
     like = re.compile(r"\.(?:.+?\.)??".join(map(re.escape, key.split("."))) + r"(?![^.+])")
     found = [(given[own][1].removesuffix(own), match[0]) for own in given if key and (match := like.match(own))]
-    return "".join(max(found, key=lambda own: own[0] == "--", default=("", key or "configuration")))
+    where, shown = max(found, key=lambda own: own[0] == "--", default=("", key or "configuration"))
+    return where + shown
