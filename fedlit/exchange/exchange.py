@@ -248,7 +248,7 @@ class Exchange(Callback):
             raise ConfigError(
                 "model.start: expected a rule that leaves clients what they start from, found "
                 f"{type(self.rule).__name__}, which gives them something else; join with a frozen core (fedlit "
-                "add-client without --federated)"
+                "add-client)"
             )
         for name, state in outcome.received.items():
             self._write_back(members.clients[name], state, 1.0)

@@ -1,19 +1,17 @@
-"""Prepares a client that joins a trained run: the run's settings, with the newcomer's laid over them."""
+"""Prepares a client that joins a trained run: the run's settings, with the newcomer's table and what is typed."""
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedlit.data.module import FederatedData
-from fedlit.data.table import ClientTable, check_client
-from fedlit.errors import ConfigError
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError, Told, expect
 from fedlit.run.allowed import check_allowed, check_no_links
-from fedlit.run.arguments import Asked, layers_of, origins
-from fedlit.run.config import find_config, flatten, read_yaml, shown
+from fedlit.run.arguments import Asked, layers_of
+from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.folders import CONFIG, find_trained
 from fedlit.run.layers import Layer
 from fedlit.run.load import parse
@@ -31,70 +29,47 @@ class Joining:
     Attributes:
         run: the folder of the run that it joins.
         checkpoint: the checkpoint of that run.
-        client: the name of the newcomer.
         table: the table of the newcomer.
         clients: the clients of the run.
-        federated: whether all clients continue to train together, instead of the newcomer alone around a frozen core.
         notes: what the user should know.
     """
 
     run: Path
     checkpoint: Path
-    client: str
     table: ClientTable
     clients: list[str]
-    federated: bool
     notes: list[str]
-    _layers: Callable[[Settings], list[Layer]] = field(repr=False)
-    _files: list[Path] = field(repr=False)
-    _both: Settings = field(repr=False)
-    _newcomer: Settings = field(repr=False)
+    _asked: Asked = field(repr=False)
     _start: Settings = field(repr=False)
 
     @property
     def name(self) -> str:
         """The name of its runs."""
-        return f"{self.run.parent.name}+{self.client}"
+        return f"{self.run.parent.name}+{self.table.name}"
 
     def joined(self, *more: str) -> Run:
         """Return the newcomer's untrained run. ``more`` are further keys, written as on the command line."""
-        over = {**(self._both if self.federated else self._newcomer), "model.start": self._start}
-        return _built(self.name, [*self._layers(over), *layers_of(more)], self._files, exchange=self.federated)
+        return _built(self._asked, self.name, Layer({"model.start": self._start}), *layers_of(more))
 
     def alone(self) -> Run:
-        """Return the run of the same network on the newcomer's rows, from random initial values, without exchange."""
-        return _built(f"{self.name}-alone", self._layers(self._newcomer), self._files)
+        """Return the run of the same network on the newcomer's rows, from random initial values."""
+        return _built(self._asked, f"{self.name}-alone")
 
 
-def _built(name: str, layers: list[Layer], files: list[Path], *, exchange: bool = False) -> Run:
-    """Build a run of some layers, of which the first is the run's that is joined."""
-    if not exchange:
-        layers = [
-            layer._replace(values={key: own for key, own in layer.values.items() if key.split(".")[0] != "exchange"})
-            for layer in layers
-        ]
-        layers.append(Layer({"exchange.federated": []}))
-    return parse(Asked("fit", layers, name, files, tuple(files[:1])))[0]
+def _built(asked: Asked, name: str, *more: Layer) -> Run:
+    return parse(Asked("fit", [*asked.layers, *more], name, asked.configs, asked.foreign))[0]
 
 
 def prepare(
-    run: str | Path,
-    config: str | Path | Mapping[str, Any],
-    typed: Sequence[str] = (),
-    *,
-    client: str | None = None,
-    checkpoint: str = "last",
-    federated: bool = False,
+    run: str | Path, config: str | Path | Mapping[str, Any], typed: Sequence[str] = (), *, checkpoint: str = "last"
 ) -> Joining:
-    """Read the run and the newcomer's configuration.
+    """Read the run, and the newcomer's table.
 
     Args:
         run: a run's folder, or the name of a configuration, which stands for its newest run.
-        config: the newcomer's configuration: ``data.source``, and keys that differ from the run's.
-        typed: further keys, written as on the command line.
-        client: the client of the source, if it has several.
+        config: a configuration, of which ``data.source`` is taken: the newcomer's table.
+        typed: keys that differ from the run's, written as on the command line.
         checkpoint: the run's checkpoint: ``last``, ``best`` or a file.
-        federated: whether all clients continue to train together.
 
     Raises:
         ConfigError: there is no such run or checkpoint, the run already has this name, the source has several clients,
@@ -102,47 +77,42 @@ def prepare(
     """
     folder, path = find_trained(run, checkpoint, "add-client")
     header = read_checkpoint(path, resumable=False)
-    clients = sorted(Manifest.read(header).data)
-    saved = folder / CONFIG
+    clients, saved = sorted(Manifest.read(header).data), folder / CONFIG
     if set(clients) != set(header["fedlit"].get("encoders") or clients) or not saved.is_file():
         raise ConfigError(
             f"--run: expected a federation that a client can join, with its config.yaml, found that {folder} has none "
             "or that its rows were pooled into one table; train one that exchanges tensors"
         )
-    files = [saved, *([] if isinstance(config, Mapping) else [find_config(str(config))])]
     check_no_links(folder)
-    settings = {key: value for key, value in read_yaml(saved).items() if key != "name"}
-    own = dict(config) if isinstance(config, Mapping) else read_yaml(files[-1])
-    words = Asked("fit", [Layer({} if isinstance(config, Mapping) else own), *layers_of(typed)], "").words
-    check_allowed(settings, shown(saved), words)
-    source, notes = (own.get("data") or {}).get("source"), list[str]()
+    files = [] if isinstance(config, Mapping) else [find_config(str(config))]
+    settings, own = read_yaml(saved), dict(config) if isinstance(config, Mapping) else read_yaml(files[0])
+    source, layers = (own.get("data") or {}).get("source"), layers_of(typed)
     if not source:
         raise ConfigError(
             "--config: expected data.source, the newcomer's own table, found none; for instance data: {source: "
             "{class_path: fedlit.Tables, init_args: {files: {NAME: FILE}, target: COLUMN}}}"
         )
-    if set(own) > {"data"} and files[-1] in origins(saved):  # what was laid over it counts, a method for instance
-        own = {"data": {}}
-        notes = [f"all settings are the run's, which was made from {shown(files[-1])}: of that data.source is taken"]
-    own["data"] = {key: value for key, value in own["data"].items() if key != "source"}
-    if changed := [key for key, _ in flatten(own)]:
-        notes.append(f"changed from the run's settings: {shorten(changed)}")
-    layers = layers_of(typed)
-    unused = [key for key in [*changed, *(key for own in layers for key in own.values)] if key.startswith("exchange.")]
-    if unused and not federated:
-        notes.append(f"without effect: {shorten(unused)}; nothing is exchanged with a frozen core")
-    start = {"checkpoint": str(path.absolute()), **_core(settings), "frozen": not federated}
-
-    def laid_over(over: Settings) -> list[Layer]:
-        below = {**settings, "data": {key: value for key, value in settings["data"].items() if key != "source"}}
-        above = [Layer(values, f"{shown(files[-1])}: ") for values in (over, own)]
-        return [Layer(below, f"{shown(saved)}: ", own=False), *above, *layers]  # a source is replaced, not merged
-
-    table = _table(_built("add-client", laid_over(_for_newcomer(settings, source)), files).data, client, clients)
-    chosen = source if client is None else _together((source, [client]))
-    newcomer = _for_newcomer(settings, chosen, table, notes if not federated else [])
-    both = {"data.source": _together((settings["data"]["source"], None), (source, [table.name]))}
-    return Joining(folder, path, table.name, table, clients, federated, notes, laid_over, files, both, newcomer, start)
+    theirs = Layer({"data": {"source": source}}, "".join(f"{shown(file)}: " for file in files))
+    check_allowed(settings, shown(saved), Asked("fit", [theirs, *layers], "").words)
+    unused = [key for layer in layers for key in layer.values if key.startswith("exchange.")]
+    expect(not unused, "--exchange", "no keys, for nothing is exchanged with a frozen core", Told(", ".join(unused)))
+    notes = []
+    if set(own) > {"data"} or set(own["data"]) > {"source"}:
+        notes.append("only data.source of --config is used, all else is the run's; type what is to be changed")
+    core, left = _core(settings), _of_clients(settings)
+    if left:
+        notes.append(f"left out, because they name the run's clients: {shorten(left)}")
+    kept = {group: value for group, value in settings.items() if group not in ("name", "exchange")}
+    kept["data"] = {key: value for key, value in settings["data"].items() if key != "source"}  # replaced, not merged
+    below = [
+        Layer(kept, f"{shown(saved)}: ", own=False),
+        Layer({**dict.fromkeys(left), "exchange.federated": []}),
+        theirs,
+        *layers,
+    ]
+    asked = Asked("fit", below, "", [saved, *files], (saved,))
+    start = {"checkpoint": str(path.absolute()), **core, "frozen": True}
+    return Joining(folder, path, _table(_built(asked, "add-client"), clients), clients, notes, asked, start)
 
 
 def _core(settings: Settings) -> Settings:
@@ -158,48 +128,21 @@ def _core(settings: Settings) -> Settings:
     return {key: started[key] for key in ("core", "buffers")}
 
 
-def _table(data: FederatedData, client: str | None, clients: Sequence[str]) -> ClientTable:
+def _of_clients(settings: Settings) -> list[str]:
+    """Return the keys by which the run's settings name its clients."""
+    data, model = settings["data"], settings["model"]
+    named = {f"data.{key}": data.get(key) for key in ("mutations", "leave_out", "steps")}
+    named |= {"model.overrides": model.get("overrides")}
+    return [key for key, value in named.items() if value and not isinstance(value, int)]
+
+
+def _table(run: Run, clients: Sequence[str]) -> ClientTable:
     """Return the newcomer's table."""
-    tables = {table.name: table for table in data.source.tables(data.seed)}
-    if client is None and len(tables) > 1:
-        raise ConfigError(
-            f"--config: expected a source with one client, the newcomer, found {shorten(list(tables))}; choose one "
-            "with --client NAME"
-        )
-    name = next(iter(tables)) if client is None else client
-    check_client("--client", name, list(tables))
-    if name.casefold() in map(str.casefold, clients):
-        raise ConfigError(
-            f"--config: expected a client that the run does not have, found {name!r}, which it has ("
-            f"{shorten(list(clients))}); give the newcomer another name"
-        )
-    return tables[name]
-
-
-def _for_newcomer(
-    run: Settings, source: Any, table: ClientTable | None = None, notes: list[str] | None = None
-) -> Settings:
-    """Return the settings that change for a newcomer: its source, and no settings of other clients.
-    Changes are noted.
-    """
-    name, notes = table.name if table is not None else "", notes if notes is not None else []
-    over = {"data.source": source, "data.mutations": [], "data.leave_out": [], "data.columns": None}
-    for group, key in (("model", "overrides"), ("data", "steps")):
-        if isinstance(given := run[group].get(key), Mapping):
-            own = {pattern: value for pattern, value in given.items() if fnmatch.fnmatchcase(name, pattern)}
-            over[f"{group}.{key}"] = own or None
-    if run["data"].get("mutations"):
-        notes.append("data.mutations of the run is left out: its faults are planted in the run's clients")
-    if table is not None and (columns := run["data"].get("columns")):
-        names = list(map(str, table.features))
-        over["data.columns"] = [own for own in columns if fnmatch.filter(names, own.removeprefix("!"))] or None
-        if lost := [own for own in columns if own not in (over["data.columns"] or ())]:
-            notes.append(f"data.columns of the run names columns that {name} does not have: {shorten(lost)}")
-    return over
-
-
-def _together(*parts: tuple[Any, list[str] | None]) -> dict[str, Any]:
-    """Return a source that combines several, each with the clients that are taken from it."""
-    sources, clients = zip(*parts, strict=True)
-    both = {"sources": list(sources), "clients": list(clients)}
-    return {"class_path": "fedlit.data.shaping.derived.Together", "init_args": both}
+    tables = {table.name: table for table in run.data.tables()}
+    names, do = Told(shorten(list(tables))), "name those that do not join in --data.leave_out"
+    expect(len(tables) == 1, "--config", "a source with one client, the newcomer", names, do)
+    (table,) = tables.values()
+    new = table.name.casefold() not in map(str.casefold, clients)
+    expected = f"a client that the run does not have ({shorten(list(clients))})"
+    expect(new, "--config", expected, table.name, "give the newcomer another name")
+    return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from fedlit.run.run import Run
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.shown import say as say_aside
 from fedlit.show.text import Verbatim
-from fedlit.study.collect import Collected, collect
+from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, write
 from fedlit.study.findings import Answer
 from fedlit.study.job import Train
@@ -67,9 +67,7 @@ def add_client(
     config: str | Path | Mapping[str, Any],
     typed: Sequence[str] = (),
     *,
-    client: str | None = None,
     ckpt_path: str = "last",
-    federated: bool = False,
     seeds: str | Sequence[int] | None = None,
     baselines: Sequence[str] | None = None,
     bootstrap: int = 300,
@@ -85,12 +83,9 @@ def add_client(
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run.
-        config: the newcomer's configuration, a file or its content: ``data.source``, with one client, and keys that
-            differ from the run's.
-        typed: further keys, as on the command line: ``["--trainer.max_epochs=3"]``.
-        client: which client of the source, if it has several.
+        config: a configuration, a file or its content, of which ``data.source`` is taken: the newcomer's table.
+        typed: keys that differ from the run's, as on the command line: ``["--trainer.max_epochs=3"]``.
         ckpt_path: ``last`` or ``best``: from which of the run's checkpoints it starts, and which of its own is scored.
-        federated: train all clients of the run further, together with the new one. The run's tables must be there.
         seeds: of the newcomer's training; the run's if None.
         baselines: these local baselines only, none if empty; all that the newcomer's task has if None.
         bootstrap: resamples of its test rows, for the interval.
@@ -103,20 +98,19 @@ def add_client(
     """
     expect(ckpt_path in ("last", "best"), "--ckpt_path", "last or best", ckpt_path)
     tell = nothing if quiet else say
-    joining = prepare(run, config, typed, client=client, checkpoint=ckpt_path, federated=federated)
+    joining = prepare(run, config, typed, checkpoint=ckpt_path)
     tell(f"Using {joining.checkpoint}")
-    alone = joining.alone()
-    numbers = _seeds(joining, alone, seeds)
+    client, alone = joining.table.name, joining.alone()
+    numbers = [alone.seed] if seeds is None else parse_seeds(seeds)
     study = _study(joining, numbers, ckpt_path, baselines, bootstrap)
     more = {"seed": numbers[0], **best_checkpoint(ckpt_path, study.choices[0])}
     joined = joining.joined(*(f"--{key}={value}" for key, value in more.items()))
-    tell(_what(joining))
+    tell(f"{client} trains its private parts around the run's core, which stays; nothing is exchanged")
     for note in joining.notes:
         tell(f"Note: {note}")
     trained = joined.fit(quiet=quiet)
     assert joined.folder is not None
-    if not federated:
-        _unchanged(joining, joined)
+    _unchanged(client, joined)
     place = joined.folder / BESIDE
     place.mkdir()
     local = place / "local.yaml"
@@ -133,30 +127,9 @@ def add_client(
             execute(job)
         except Exception as error:  # the newcomer is trained; what it is compared with is as in studies
             failures[job.name] = f"{type(error).__name__}: {error}"
-    collected = _of(collect(study, jobs), joining.client)
-    found = Comparison.of(study, numbers, collected, place, failures=failures, notes=notes)
+    found = Comparison.of(study, numbers, collect(study, jobs), place, failures=failures, notes=notes)
     write(found)
-    return Joined(joining.client, joined.folder, numbers, found)
-
-
-def _what(joining: Joining) -> str:
-    if joining.federated:
-        return (
-            f"{joining.client} and the {len(joining.clients)} clients of {joining.run.parent.name} go on training "
-            "together; optimizers and the rule start anew"
-        )
-    return f"{joining.client} trains its private parts around the run's core, which stays; nothing is exchanged"
-
-
-def _seeds(joining: Joining, alone: Run, seeds: str | Sequence[int] | None) -> list[int]:
-    numbers = [alone.seed] if seeds is None else parse_seeds(seeds)
-    if joining.federated:
-        own = read_checkpoint(joining.checkpoint, resumable=False)["fedlit"]["seed"]
-        expected = f"the run's seed, {own}, with --federated"
-        expect(
-            numbers == [own], "--seeds", expected, numbers, "it says which rows of the run's clients are for testing"
-        )
-    return numbers
+    return Joined(client, joined.folder, numbers, found)
 
 
 def _study(
@@ -168,31 +141,24 @@ def _study(
     methods = {JOINED: Method(JOINED, label=joining.run.parent.name), LOCAL: Method(LOCAL, label="Local")}
     models = None if baselines is None else dict.fromkeys(baselines)
     state: Literal["last", "best"] = "best" if checkpoint == "best" else "last"
-    about = f"{joining.client} joins {joining.run}, which has {', '.join(joining.clients)}."
+    about = f"{joining.table.name} joins {joining.run}, which has {', '.join(joining.clients)}."
     study = Study(methods, seeds, about, baselines=models, checkpoint=state, bootstrap=bootstrap, name=joining.name)
     return study.for_tasks(tasks_of([joining.table]))
 
 
-def _unchanged(joining: Joining, joined: Run) -> None:
+def _unchanged(name: str, joined: Run) -> None:
     """Check that the frozen core equals the run's, bit by bit.
 
     Raises:
         RunError: the method has changed it.
     """
     assert joined.folder is not None and joined.trainer is not None
-    client = joined.loop.federation[joining.client]
-    frozen = joined.loop.federation.frozen[joining.client]
+    client, frozen = joined.loop.federation[name], joined.loop.federation.frozen[name]
     path = joined.folder / CHECKPOINTS / LAST
     state = client.state_dict()
     saved = read_checkpoint(path, resumable=False)["state_dict"] if path.is_file() else {}
-    for name, value in frozen.items():
-        ends = [state[name].cpu(), saved.get(f"clients.{joining.client}.{name}", value)]
-        same, told = all(torch.equal(own, value) for own in ends), Told(f"that it changed {name}")
+    for key, value in frozen.items():
+        ends = [state[key].cpu(), saved.get(f"clients.{name}.{key}", value)]
+        same, told = all(torch.equal(own, value) for own in ends), Told(f"that it changed {key}")
         expected = f"{type(client).__name__} to leave the frozen core as it is"
-        expect(same, f"client {joining.client!r}", expected, told, "join with --federated", RunError)
-
-
-def _of(collected: Collected, client: str) -> Collected:
-    """Return the newcomer's results only."""
-    results, chosen = (own[own["client"] == client] for own in (collected.results, collected.chosen))
-    return replace(collected, results=results, chosen=chosen, ratio={client: collected.ratio[client]})
+        expect(same, f"client {name!r}", expected, told, "train all clients together", RunError)

@@ -219,7 +219,7 @@ def _freeze(client: FederatedClient, names: list[str]) -> None:
     if not any(own.requires_grad for own in parameters.values()):
         raise ConfigError(
             f"client {client.spec.name!r}: expected private parts to train, found that the whole network is federated; "
-            "join with --federated, or train a run that federates a part alone, such as core"
+            "train all clients together, or train a run that federates a part alone, such as core"
         )
 
 

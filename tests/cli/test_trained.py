@@ -111,7 +111,7 @@ def test_a_client_is_exported(here: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_client_joins_and_predicts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["--client", "west", "--baselines", "logistic_regression", "--trainer.max_epochs", "2", "--seed=5"]
+    more = ["--data.leave_out", "[east]", "--baselines", "logistic_regression", "--trainer.max_epochs", "2", "--seed=5"]
     assert main(["add-client", "--run", "mine", "--config", "two.yaml", *more]) == 0
     captured = capsys.readouterr()
     assert "nothing is exchanged" in captured.err and "Training Local, seed 5" in captured.err

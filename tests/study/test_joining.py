@@ -135,32 +135,29 @@ def test_what_it_gains_is_a_study_of_its_own_rows(joined: Joined) -> None:
     assert "cedar joins" in (joined.folder / "alone" / "report.html").read_text(encoding="utf-8")
 
 
-def test_all_go_on_together(inside: Path) -> None:
-    started = prepare("mine", CEDAR, federated=True).joined()
-    started.describe()
-    clients = started.loop.federation
-    assert list(clients) == ["ash", "birch", "cedar"]
+def test_all_go_on_together_from_the_run(inside: Path) -> None:
+    """As a fit of all tables that starts from its checkpoint."""
+    every = {**SMALL, "data": {**SMALL["data"], **made("ash", "birch", "cedar")["data"]}}
+    start = f"--model.start={{checkpoint: {inside / 'checkpoints' / 'last.ckpt'}}}"
+    run = load(str(write("all.yaml", every)), start)
+    run.describe()
+    clients = run.loop.federation
     for name in ("ash", "birch"):
         saved, now = tensors(inside, name), clients[name].state_dict()
         assert all(torch.equal(saved[key], now[key]) for key in saved)
     assert torch.equal(clients["cedar"].state_dict()["core.0.weight"], tensors(inside, "ash")["core.0.weight"])
-    found = add_client("mine", CEDAR, federated=True, baselines=[], bootstrap=5, quiet=True)
-    ends = [tensors(found.folder, name)["core.0.weight"] for name in ("ash", "birch", "cedar")]
+    run.fit(quiet=True)
+    assert run.folder is not None
+    ends = [tensors(run.folder, name)["core.0.weight"] for name in ("ash", "birch", "cedar")]
     assert torch.equal(ends[0], ends[2]) and not torch.equal(ends[0], tensors(inside, "ash")["core.0.weight"])
-    assert set(found.found.collected.results["method"]) == {"joined", "local"} and found.found.collected.clients == [
-        "cedar"
-    ]
-    with pytest.raises(ConfigError, match="expected the run's seed, 1, with --federated"):
-        add_client("mine", CEDAR, federated=True, seeds=[4], quiet=True)
 
 
-@pytest.mark.parametrize("federated", [False, True])
-def test_what_was_private_in_the_run_stays_there(federated: bool) -> None:
+def test_what_was_private_in_the_run_stays_there() -> None:
     """Of two clients alike all tensors have a newcomer's shapes: it could take them, and must not."""
     both = {**SMALL, "data": {**SMALL["data"], **made("ash", "fir")["data"]}, "trainer": {"max_epochs": 1}}
     load(str(write("alike.yaml", both))).fit(quiet=True)
-    typed = ["--exchange.federated=['*']"]
-    joining = prepare("alike", made("cedar", "fir"), typed, client="cedar", federated=federated)
+    joining = prepare("alike", {**SMALL, **made("cedar", "fir")}, ["--data.leave_out=[fir]"])
+    assert any(note.startswith("only data.source of --config is used") for note in joining.notes)
     new, alone = joining.joined(), joining.alone()
     for run in (new, alone):
         run.describe()
@@ -168,7 +165,8 @@ def test_what_was_private_in_the_run_stays_there(federated: bool) -> None:
     same = {name.partition(".")[0] for name in own if torch.equal(own[name], drawn[name])}
     assert {"encoder", "head"} <= same and not torch.equal(own["core.0.weight"], drawn["core.0.weight"])
     assert all(torch.equal(own[name], drawn[name]) for name in own if not name.startswith("core."))
-    assert federated or any("without effect: exchange.federated" in note for note in joining.notes)
+    with pytest.raises(ConfigError, match=r"--exchange: .* found exchange.federated"):
+        prepare("alike", CEDAR, ["--exchange.federated=['*']"])
 
 
 def test_a_network_that_is_federated_as_a_whole_has_nothing_to_train(inside: Path) -> None:
