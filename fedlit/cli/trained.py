@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 from fedlit.cli.commands import names
 from fedlit.errors import Told, expect
-from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.mixture.settings import find_mixture
 from fedlit.run.arguments import read
 from fedlit.run.folders import find_run, find_trained
@@ -16,8 +15,6 @@ from fedlit.show.shown import for_terminal
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from fedlit.score.scorer import Scorer
 
 
 def predict(
@@ -61,7 +58,6 @@ def predict(
     replaced = write_scores(scores, out)
     lines = [
         f"Scored {len(rows):,} rows of {data} as client {client}",
-        *_predicted(scores, scorer),
         *(f"Note: {note}" for note in (*raw.notes, *scorer.notes, *_precision(scorer.about["precision"]))),
         f"{'Replaced' if replaced else 'Wrote'} {out}",
     ]
@@ -102,34 +98,7 @@ def _listed(key: str, rows: pd.DataFrame) -> list[str]:
     return [key] if key in rows else [own.strip() for own in key.split(",")]
 
 
-def _predicted(scores: pd.DataFrame, scorer: Scorer) -> list[str]:
-    """A line for each predicted column; of reads, of the positions that have a base."""
-    import pandas as pd
-
-    first, classes = "predicted", bool(scorer.outcome.classes)
-    if scorer.labels_reads:
-        letters = pd.Series(list("".join(scores[first]).replace("?", "")), dtype=object)
-        return [f"{_counted(letters, scorer.encoder.target_name, classes)} (positions)"]
-    if first in scores:
-        return [_counted(scores[first], scorer.encoder.target_name, classes)]
-    return [_counted(scores[f"{first}_{label}"], label, True) for label in scorer.outcome.classes]
-
-
-def _counted(predicted: pd.Series, target: str, classes: bool) -> str:
-    """Describe how often each class is predicted, or the range of predicted numbers."""
-    if classes:
-        counts = predicted.value_counts()
-        return f"Predicted {target}: " + ", ".join(f"{label} {count:,}" for label, count in counts.items())
-    low, middle, high = predicted.quantile([0, 0.5, 1])
-    return f"Predicted {target}: from {low:.6g} to {high:.6g}, median {middle:.6g}"
-
-
-def explain(
-    *,
-    run: str,
-    client: str | None = None,
-    out: str | None = None,
-) -> None:
+def explain(*, run: str, out: str | None = None) -> None:
     """Show what the private layers of a run's clients correct, as heatmaps, as findings.csv, and in words.
 
     It needs no data. For FedGMCC it shows the loss along paths between clients' models; for a mixed model, effects with
@@ -137,13 +106,12 @@ def explain(
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
-        client: for a mixed model, show only this client's own effects
         out: where to write (default: explain/ in the run's folder)
     """
-    folder = find_run(run, lambda found: any((found / name).is_file() for name in (CORRECTIONS, PATHS, EFFECTS)))
+    folder = find_run(run)
     from fedlit.run import explanation
 
-    found = explanation.explain(folder, client=client, out=out)
+    found = explanation.explain(folder, out=out)
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedlit.data.table import check_client
-from fedlit.errors import ConfigError, expect
+from fedlit.errors import ConfigError
 from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.explain.effects import intraclass
 from fedlit.explain.judge import ABOUT, judge
-from fedlit.files import read_named, write_frames, write_text
+from fedlit.files import read_named, write_frames
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
 from fedlit.show.effects import caterpillar_figure, forest_figure
@@ -46,12 +45,7 @@ class Explanation(Shown):
         return self.told
 
 
-def explain(
-    run: str | Path,
-    *,
-    client: str | None = None,
-    out: str | Path | None = None,
-) -> Explanation:
+def explain(run: str | Path, *, out: str | Path | None = None) -> Explanation:
     """Explain a run by what it has recorded, as pictures (PNG and SVG), tables and words: the effects of a mixed model,
     or corrections (:func:`fedlit.explain.judge.judge`), of these alone, which hold no data; or the loss along the
     straight and the bent path between two clients' models, as FedGMCC found it in its last exchange (Lucchetti et al.
@@ -59,17 +53,15 @@ def explain(
 
     Args:
         run: the folder of a trained run.
-        client: for a mixed model, show only this client's own effects.
         out: where to; ``explain`` in the run's folder if None.
 
     Raises:
-        ConfigError: no such run, client, or corrections.
+        ConfigError: the run has recorded nothing of these.
     """
     folder = Path(run)
     target = Path(out) if out is not None else folder / "explain"
     if (folder / EFFECTS).is_file():
-        return _effects(folder, client, target)
-    expect(client is None, "--client", "a run of a mixed model, whose clients have effects", str(folder))
+        return _effects(folder, target)
     if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
         return _paths(folder, target)
     return _corrections(folder, target)
@@ -108,27 +100,19 @@ def read_corrections(run: Path) -> tuple[pd.DataFrame, int]:
 def _corrections(run: Path, target: Path) -> Explanation:
     values, epoch = read_corrections(run)
     judged = judge(values)
-    files = [target / "findings.csv", target / "findings.md"]
+    files = [target / "findings.csv"]
     keys = ["client", "part", "feature"]
     cells = judged.cells.join(judged.findings.set_index(keys)["words"], on=keys)
     write_frames({files[0]: cells})
-    write_text(f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n", files[1])
     for side in judged.sides:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     lines = str(judged).splitlines()
-    counts = judged.cells.groupby("client")[["finding", "marked"]].sum()
-    counts = counts.sort_values(["finding", "marked"], ascending=False, kind="stable").head(MOST_ROWS)
-    rows = [[str(row.Index), str(row.marked), str(row.finding)] for row in counts.itertuples()]
-    told: list[str | Grid] = [ABOUT, "", f"After epoch {epoch}:", *lines[:MOST_ROWS]]
-    told += [*more(lines, "findings: findings.csv"), "", Grid(["client", "marked", "findings"], rows)]
-    told += ["Marked: corrections that lie unusually far from the other clients'."]
+    told = [ABOUT, "", f"After epoch {epoch}:", *lines[:MOST_ROWS], *more(lines, "findings: findings.csv")]
     return Explanation(cells, files, told)
 
 
-def _effects(run: Path, client: str | None, target: Path) -> Explanation:
+def _effects(run: Path, target: Path) -> Explanation:
     effects = read_named(run / EFFECTS)
-    if client is not None:
-        check_client("--client", client, sorted(set(effects["client"]) - {""}))
     files = list[Path]()
     for place, (output, rows) in enumerate(effects.groupby("output", sort=False)):
         mark = f"_{place}" if effects["output"].nunique() > 1 else ""
@@ -138,10 +122,10 @@ def _effects(run: Path, client: str | None, target: Path) -> Explanation:
             slope = re.sub(r"[^A-Za-z0-9]+", "_", str(column))
             name = "intercepts" if column == "(intercept)" else f"slopes_{slope}"
             files += save_figure(caterpillar_figure(own, f"{output}: {column}"), target / f"{name}{mark}")
-    return Explanation(effects, files, list(_effects_told(effects, client)))
+    return Explanation(effects, files, list(_effects_told(effects)))
 
 
-def _effects_told(effects: pd.DataFrame, client: str | None) -> Iterator[str | Grid]:
+def _effects_told(effects: pd.DataFrame) -> Iterator[str | Grid]:
     """Yield, for each output, effects with intervals, variances, and sites' random effects."""
     shares = intraclass(effects)
     for output, rows in effects.groupby("output", sort=False):
@@ -157,7 +141,7 @@ def _effects_told(effects: pd.DataFrame, client: str | None) -> Iterator[str | G
         if str(output) in shares:
             yield f"Intraclass correlation: {shares[str(output)]:.3f} of the variance lies between sites"
         own = parts["own"].sort_values(["column", "value"])
-        for column, sites in own[(own["client"] == client) | (client is None)].groupby("column"):
+        for column, sites in own.groupby("column"):
             few = len(sites) <= MOST_ROWS
             yield ""
             yield f"Sites' own {column}" + ("" if few else f", the {_ENDS} lowest and highest of {len(sites):,}")

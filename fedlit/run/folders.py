@@ -5,7 +5,7 @@ folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -65,17 +65,12 @@ def newest_run(root: Path, name: str) -> Path | None:
     begun = [path for path in _versions(root / name).values() if (path / CHECKPOINTS).is_dir()]
     if not begun:
         return None
-    if not _has_any(begun[0]):
-        older = next((path / CHECKPOINTS / LAST for path in begun if _has_any(path)), "FILE")
+    if not any((begun[0] / CHECKPOINTS / name).is_file() for name in (LAST, PREVIOUS)):
         raise ConfigError(
             f"expected a checkpoint in {begun[0]}, the newest run of {name}, found none (it ended before its first, or "
-            f"checkpoints were off); start a new one, or give --ckpt_path {older}"
+            "checkpoints were off); start a new one, or give --ckpt_path FILE of an older one"
         )
     return begun[0]
-
-
-def _has_any(folder: Path) -> bool:
-    return any((folder / CHECKPOINTS / name).is_file() for name in (LAST, PREVIOUS))
 
 
 def _usable(last: Path) -> Path:
@@ -101,25 +96,23 @@ def _usable(last: Path) -> Path:
     )
 
 
-def find_run(run: str | Path, fits: Callable[[Path], bool] | None = None) -> Path:
+def find_run(run: str | Path) -> Path:
     """Find a run's folder, given its path, the folder of its runs, or the name of its configuration.
 
     Args:
-        run: a run's folder; or a folder of runs or the name of a configuration, which stands for its newest run that
-            fits, otherwise for the newest run.
-        fits: returns whether a run has what is required; if None, whether its training began.
+        run: a run's folder; or a folder of runs or the name of a configuration, which stands for the newest run whose
+            training began, otherwise for the newest run.
 
     Raises:
         ConfigError: there is no such run.
     """
-    fits = fits or (lambda folder: (folder / CHECKPOINTS).is_dir())
     path = Path(run)
     name = path.stem if path.suffix in (".yaml", ".yml") else path.name
     for folder in (path, Path("lightning_logs", name)):
-        if fits(folder):
+        if (folder / CHECKPOINTS).is_dir():
             return folder
         if runs := list(_versions(folder).values()):
-            return next((own for own in runs if fits(own)), runs[0])
+            return next((own for own in runs if (own / CHECKPOINTS).is_dir()), runs[0])
     if path.is_dir():
         return path
     raise ConfigError(
@@ -211,9 +204,8 @@ def to_score(
 
 
 def _best(last: Path) -> Path:
-    """Return the best checkpoint, which is the one that the last checkpoint names. If it is missing, print a notice and
-    return the newest best one. If each client ended with the best of its epochs (``model.keep``), return the last
-    checkpoint.
+    """Return the best checkpoint, which is the one that the last checkpoint names; the last checkpoint if each client
+    ended with the best of its epochs (``model.keep``).
 
     Raises:
         ConfigError: there is no best checkpoint.
@@ -222,18 +214,13 @@ def _best(last: Path) -> Path:
 
     header = read_checkpoint(last, resumable=False)
     named = {Path(str(own.get("best_model_path", ""))).name for own in header.get("callbacks", {}).values()} - {""}
-    files = sorted(last.parent.glob("best-*.ckpt"), key=os.path.getmtime)
-    if known := [file for file in files if file.name in named]:
+    if known := [file for file in last.parent.glob("best-*.ckpt") if file.name in named]:
         return known[0]
-    if files:
-        if named:
-            say_once(f"{last} names {min(named)} as the best, which is gone; {files[-1].name} is used")
-        return files[-1]
     if header["fedlit"].get("personal", {}).get("done"):
         return last
     raise ConfigError(
-        f"--ckpt_path best: expected a best-*.ckpt in {last.parent}, found none (checkpoint.best was 0, or none could "
-        "be written, or it was removed); give --ckpt_path last"
+        f"--ckpt_path best: expected the best-*.ckpt that {last} names, found none (checkpoint.best was 0, or it was "
+        "removed); give --ckpt_path last"
     )
 
 

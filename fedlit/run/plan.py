@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from fedlit.data.note import similar
 from fedlit.exchange.questions import bytes_of
@@ -28,11 +26,7 @@ _GUARDS = {
     "leave_out": "A client whose update is far from the others' is left out, and named.",
     "watch": "A client whose update is far from the others' is named.",
 }
-_UNGUARDED = {
-    "off": "exchange.guard is off: one client's numbers can ruin all; leave_out would protect the others",
-    "watch": "exchange.guard: watch names clients and protects nobody; leave_out would",
-    "answers": "the guard checks tensors, and this method exchanges none: clients' answers to the rule are not checked",
-}
+_UNGUARDED = "the guard checks tensors, and this method exchanges none: clients' answers to the rule are not checked"
 _SETTINGS = ("every", "rate", "buffers", "optimizer_state", "participation", "minimum")
 
 
@@ -45,8 +39,6 @@ class Plan(Shown):
             bytes that it sends per exchange.
         exchange: what is federated, when, and by which rule.
         before: what clients send each other once, before the first step (see :meth:`fedlit.data.agree.Agreement.told`).
-        optimizer: the class of the optimizer, and its initial settings; empty if it cannot be built from a single
-            parameter.
         notes: what the user should know about the tables.
     """
 
@@ -54,7 +46,6 @@ class Plan(Shown):
     exchange: dict[str, Any]
     notes: tuple[str, ...] = ()
     before: tuple[dict[str, Any], ...] = ()
-    optimizer: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, as ``fedlit describe --format json`` prints it."""
@@ -109,12 +100,7 @@ class Plan(Shown):
             for client in self.clients.values()
             for key, (dtype, shape) in client.get("published", {}).items()
         }
-        optimizer = [f"{key} {own}" for key, own in self.optimizer.items()]
-        for heading, names in (
-            ("Federated", self.exchange["federated"]),
-            ("Published with them", list(beside)),
-            ("Optimizer", optimizer),
-        ):
+        for heading, names in (("Federated", self.exchange["federated"]), ("Published with them", list(beside))):
             parts += [f"{heading}: {shorten(names, 6)}"] if names else []
         notes = list(map(str, self.notes))
         if len(self.clients) > MOST_ROWS:  # notes that differ in numbers alone are printed once
@@ -156,11 +142,10 @@ def make_plan(federation: Federation) -> Plan:
     for name, about in facts.items():
         for remark in about["remarks"]:
             remarks.setdefault(remark, []).append(name)
-    unguarded = _UNGUARDED.get(guard if exchange.federated else "answers", "")
     notes = (
         *exchange.attackers.told,
         *_outputs_that_differ(facts, exchange),
-        *([unguarded] if unguarded and exchange.on and len(clients) > 1 else []),
+        *([_UNGUARDED] if exchange.on and not exchange.federated and len(clients) > 1 else []),
         *federation.personal.told,
         *(f"{shorten(names)}: {remark}" for remark, names in remarks.items()),
         *_inputs_that_differ(federation, facts),
@@ -181,7 +166,7 @@ def make_plan(federation: Federation) -> Plan:
         **{key: getattr(exchange, key) for key in _SETTINGS},
         "guard": guard,
     }
-    return Plan(clients, settings, notes, tuple(federation.data.told_before), _optimizer(federation.training.optimizer))
+    return Plan(clients, settings, notes, tuple(federation.data.told_before))
 
 
 def _described(federation: Federation, exchange: Exchange, name: str) -> dict[str, Any]:
@@ -202,16 +187,6 @@ def _described(federation: Federation, exchange: Exchange, name: str) -> dict[st
     }
 
 
-def _optimizer(factory: Any) -> dict[str, Any]:
-    """Return the class of an optimizer, its learning rate, momentum and decay."""
-    try:
-        made = factory([torch.nn.Parameter(torch.zeros(1))])
-    except Exception:  # it needs to know more of a client
-        return {}
-    shown = ("lr", "momentum", "betas", "weight_decay")
-    return {"class": type(made).__name__, **{key: made.defaults[key] for key in shown if key in made.defaults}}
-
-
 def _shown(rule: Any) -> str:
     given = inspect.signature(type(rule)).parameters
     settings = ", ".join(f"{key}={value}" for key, value in vars(rule).items() if key in given)
@@ -220,13 +195,12 @@ def _shown(rule: Any) -> str:
 
 def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
     """Return the facts from which notes are made, for each client in this process."""
-    data, categorical = federation.data, {own.spec.name: own.categorical for own in federation.data.clients}
+    data = federation.data
     return {
         name: {
             "meaning": client.spec.task.meaning,
             "target": data.encoders[name].target_name if name in data.encoders else "",
             "compares": type(client).__name__ if client.compares_inputs else "",
-            "codes": categorical[name],
             "remarks": list(federation.remarks.get(name, ())),
         }
         for name, client in federation.clients.items()
@@ -260,23 +234,11 @@ def _outputs_that_differ(facts: Facts, exchange: Exchange) -> Iterator[str]:
         )
 
 
-def _inputs_that_differ(federation: Federation, facts: Facts) -> Iterable[str]:
-    """Yield notes on compared numbers of single inputs that mean something else at each client, or mean nothing as
-    numbers.
-    """
-    exchange = federation.exchange
-    comparing = {name: own["compares"] for name, own in facts.items() if own["compares"]}
-    if not comparing or not exchange.on or len(federation.names) < 2:
-        return
-    kind = f"{next(iter(comparing.values()))} compares coefficients"
-    units = {
-        "client": "each client standardises its numbers by its own rows, so a coefficient means different things at "
-        "different clients",
-        "none": "numbers are not scaled, so penalties depend on the units of columns",
-    }
-    if (scaling := federation.data.scaling) in units:
-        yield f"{kind}: {units[scaling]}; set data.scaling: pooled"
-    codes: Sequence[str] = list(dict.fromkeys(code for name in comparing for code in facts[name]["codes"]))
-    if codes:
-        shown = shorten(codes, 3)
-        yield f"{kind}: categories are used as numbers, by their codes ({shown}); set data.categories: indicators"
+def _inputs_that_differ(federation: Federation, facts: Facts) -> Iterator[str]:
+    """Yield a note on compared numbers of single inputs that mean something else at each client."""
+    comparing = sorted({own["compares"] for own in facts.values() if own["compares"]})
+    if comparing and federation.exchange.on and len(facts) > 1 and federation.data.scaling != "pooled":
+        yield (
+            f"{comparing[0]} compares coefficients, which mean different things where each client scales its numbers "
+            "by its own rows, or not at all; set data.scaling: pooled"
+        )

@@ -29,14 +29,7 @@ from fedlit.run.folders import begin, check_name, new_folder, to_resume, to_scor
 from fedlit.run.layers import Layer, laid
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorers_of, use_encoders
-from fedlit.run.trainer import (
-    check_clocks,
-    check_options,
-    make_loggers,
-    make_trainer,
-    opening,
-    without_hints,
-)
+from fedlit.run.trainer import check_options, make_loggers, make_trainer, opening, without_hints
 from fedlit.show.shown import for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors
@@ -72,8 +65,8 @@ class Run:
             srun started with this one, if any.
         config_text: the resolved configuration, as YAML: written to ``config.yaml``, shown as hyperparameters.
         trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``, ``precision``,
-            ``callbacks``; ``logger`` may be any of Lightning's, a class that makes one from the run's folder, or a list
-            (see :func:`fedlit.run.trainer.make_loggers`).
+            ``callbacks``; ``logger`` may be false, or one of Lightning's or several, beside TensorBoard (see
+            :func:`fedlit.run.trainer.make_loggers`).
 
     Example:
         >>> from functools import partial
@@ -102,13 +95,13 @@ class Run:
     ) -> None:
         expect(0 <= loop.seed < 2**32, "seed", "a number from 0 to 2**32 - 1", loop.seed)
         expect(loop.seed == data.seed, "seed", "one for loop and data", (loop.seed, data.seed))
-        check_options(trainer)
         check_name(name, "name")
         self.loop, self.data, self.config_text = loop, data, config_text
         self.settings = None if config_text is None else dict(flatten(yaml.load(config_text, _Loader)))
         exchange = exchange if exchange is not None else Exchange()
         self._untouched_exchange = deepcopy(exchange)
         self._take(exchange, transport or _everywhere())
+        check_options(trainer, ranks=self.group.size)
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.board = board if board is not None else BoardSettings()
@@ -235,7 +228,7 @@ class Run:
             if checkpoint.name == PREVIOUS and last.is_file():  # damaged: it must not take the place of this one
                 os.replace(last, last.with_name("damaged.ckpt"))
         if not quiet:
-            lines = opening(self.folder, self.trainer_options, trainer, checkpoint, header, places)
+            lines = opening(self.folder, trainer, checkpoint, header, places)
             print(for_terminal(plan), for_terminal("\n".join(lines)), sep="\n", flush=True)
         with without_hints():
             if header.get("fedlit", {}).get("personal", {}).get("done"):
@@ -392,7 +385,6 @@ class Run:
         own = None if self.group.size == 1 else lambda: set(self.loop.federation.clients)
         io = AtomicCheckpointIO(self.group, own)
         if self.group.size > 1:
-            check_clocks(self.trainer_options)
             self.loop.build(self.data)  # before Lightning reads all tables
         callbacks = [self.exchange, *callbacks]
         return make_trainer(self.trainer_options, callbacks, loggers, io, self.folder, self.loop, self.group)

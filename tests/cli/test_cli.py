@@ -146,7 +146,7 @@ def test_a_refused_resume_changes_nothing_and_an_accepted_one_keeps_the_earlier_
         assert key.split(".")[-1] in message and config.read_text() == before
     # the very same command line, and more epochs
     assert main(["fit", *FAST, "--ckpt_path", "last"]) == 0
-    assert "Nothing is left to train: trainer.max_epochs is 2" in capsys.readouterr().out
+    assert "Nothing is left to train" in capsys.readouterr().out
     assert config.read_text() == before
     assert main(["fit", *FAST, "--ckpt_path", "last", "--trainer.max_epochs", "3"]) == 0
     assert config.with_name("config_0_until_step_8.yaml").read_text() == before

@@ -16,7 +16,6 @@ from fedlit.data.sources import Rdatasets
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError
 from fedlit.explain.effects import intraclass
 from fedlit.reml import lower
 from fedlit.run.explanation import explain
@@ -221,5 +220,3 @@ def test_explain_shows_effects_variances_and_sites(tmp_path: Path) -> None:
     effects = found.table[found.table["part"] == "effect"]
     assert sorted(effects["column"]) == ["(intercept)", "age", "dose", "extra"]  # extra is one ward's
     assert len(str(found).splitlines()) < 70
-    with pytest.raises(ConfigError, match="--client"):
-        explain(run.folder, client="nobody")

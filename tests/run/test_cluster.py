@@ -15,7 +15,6 @@ import pytest
 import ranks
 import torch
 from federations import TINY, different, make_run
-from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from ranks import on_ranks
 
 import fedlit
@@ -25,7 +24,6 @@ from fedlit.exchange import ranks as exchange_ranks
 from fedlit.exchange.place import Place
 from fedlit.exchange.transport import Transport
 from fedlit.run.alike import check_alike
-from fedlit.run.trainer import check_clocks
 from fedlit.train.manifest import read_checkpoint
 
 EPOCHS = 5
@@ -141,13 +139,6 @@ def test_scores_and_predictions_of_all_clients_stand_in_one_run(config: Path) ->
     assert [path.name for path in alone.folder.glob("checkpoints/best-*.ckpt")] == best  # type: ignore[union-attr]
 
 
-def test_what_goes_by_the_clock_is_refused_for_several() -> None:
-    every = ModelCheckpoint(train_time_interval=timedelta(minutes=5))
-    with pytest.raises(ConfigError, match=r"max_time, .*Timer, .*train_time_interval of ModelCheckpoint: expected"):
-        check_clocks({"max_time": "00:01:00:00", "callbacks": [Timer("00:01:00:00"), every]})
-    check_clocks({"callbacks": ModelCheckpoint(every_n_epochs=1)})
-
-
 # ------------------------------------------------------------------ ranks that are asked for different things
 
 
@@ -184,6 +175,8 @@ def test_ranks_that_are_asked_for_different_things_are_refused(tmp_path: Path) -
     check_alike(run, "test")
     with pytest.raises(ConfigError, match=r'found command: "fit" at rank 0, "test" at rank 1; start all with one'):
         check_alike(run, "fit")
+    with pytest.raises(ConfigError, match=r"trainer.max_time: each rank has a clock of its own"):
+        make_run(tmp_path, transport=OfTwo(), max_time="00:01:00:00")
 
 
 @pytest.mark.parametrize("away", [0, 1])
