@@ -30,19 +30,17 @@ def init(
     folder: str,
     *,
     target: tuple[str, ...] = (),
-    names: str | None = None,
     client_column: str | None = None,
     out: Path | None = None,
     force: bool = False,
 ) -> None:
     """Look at the tables of a folder, one client per file, and write a configuration that is ready to train.
 
-    Its comments state every guess.
+    Its first lines state every guess.
 
     Args:
         folder: a folder, a pattern such as 'sites/*.csv', or one file
         target: the column to predict; for one client alone, CLIENT=COLUMN (may be repeated)
-        names: column names for files without a header, separated by commas
         client_column: the column of one file that names the client of each row, such as a school
         out: the file to write (default: the folder's name, here)
         force: overwrite an existing file
@@ -51,18 +49,16 @@ def init(
     expect(out.suffix in (".yaml", ".yml"), "--out", "a name that ends in .yaml", str(out))
     expect(force or not out.exists(), "--out", "a new file", str(out), "name another one, or overwrite it with --force")
     expect(out.parent.is_dir(), "--out", "a folder that is there", str(out.parent), "make it, or name another")
-    from fedlit.data.examine.propose import propose, some, written
+    from fedlit.data.examine.propose import propose, written
 
-    called = [name.strip() for name in names.split(",")] if names else None
-    proposal = propose(folder, _targets(target), called, client_column)
+    proposal = propose(folder, _targets(target), client_column)
     text = written(proposal, shlex.quote(str(out)))
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--out: {out} cannot be written: {error.strerror or error}. Name another file.") from error
-    for notes in proposal.notes.values():
-        for note in some(notes):
-            print(for_terminal(note, otherwise=80))
+    for note in proposal.told():
+        print(for_terminal(note, otherwise=80))
     print(for_terminal(f"\nWrote {out}. Next:"))
     for command in ("check --config {}", "fit --config {}", "test --config {} --ckpt_path best"):
         print(for_terminal(Verbatim(f"  fedlit {command.format(shlex.quote(str(out)))}")))

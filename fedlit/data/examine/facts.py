@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ SAMPLE = 100_000
 """Rows of which quantiles and values are taken, spread over the table."""
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 MOST_VALUES = 500  # of a column of categories that are kept
+_KINDS = {"coded": "categorical", "ordinal": "numeric"}
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,8 @@ class ColumnFacts:
     """A summary of one raw column, or of one target.
 
     Attributes:
-        kind: numeric, categorical, ordinal, boolean or date.
+        kind: numeric (also of a place in an order), categorical, boolean or date.
         missing: the share of cells without a value.
-        different: the number of distinct values in a sample of :data:`SAMPLE` rows.
         quantiles: the quantiles of numbers (of days since 1970 for dates) at :data:`QUANTILES`; empty if there are
             none.
         values: maps categories or classes to their number of rows, the most frequent first.
@@ -32,123 +32,88 @@ class ColumnFacts:
 
     kind: str
     missing: float
-    different: int
     quantiles: tuple[float, ...] = ()
     values: Mapping[Any, int] | None = None
-
-    @property
-    def group(self) -> str:
-        """The kind, with ordinal columns counted as numbers."""
-        return "number" if self.kind in ("numeric", "ordinal") else self.kind
 
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """A summary of a client's table.
+    """A summary of a client's table, as plain data.
 
     Attributes:
-        table: the table itself.
+        client: the client's name.
+        rows: the number of rows of each split.
+        task: the name of the task.
+        positive: the label that counts as positive, if it is set.
+        left_out: maps each column that is not used to the reason.
         columns: the summary of each column, by name.
         targets: the summary of each target, by name; there are several if a row has several labels.
     """
 
-    table: ClientTable
+    client: str
+    rows: Mapping[str, int]
+    task: str
+    positive: Any
+    left_out: Mapping[str, str]
     columns: Mapping[str, ColumnFacts]
     targets: Mapping[str, ColumnFacts]
-
-    @property
-    def client(self) -> str:
-        """The client's name."""
-        return self.table.name
-
-    @property
-    def rows(self) -> dict[str, int]:
-        """Rows of each split."""
-        return {split: len(self.table.splits[split]) for split in SPLITS}
-
-    @property
-    def target(self) -> str:
-        """The name of the target, or the names of several."""
-        return ", ".join(self.targets)
-
-    @property
-    def task(self) -> str:
-        """The name of the task."""
-        task = self.table.task or "classification"  # looked at without torch, which knows all tasks
-        return task if isinstance(task, str) else str(task["name"])
-
-    @property
-    def left_out(self) -> dict[str, str]:
-        """Maps each column that is not used to the reason."""
-        return dict(self.table.schema.left_out) if self.table.schema is not None else {}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        made = {key: getattr(self, key) for key in ("client", "rows", "target", "task", "left_out")}
-        for key, held in (("columns", self.columns), ("targets", self.targets)):
-            made[key] = {name: asdict(own) for name, own in held.items()}
-        return {**made, "positive": self.table.positive}
 
 
 def facts_of(table: ClientTable) -> ClientFacts:
     """Summarise one table."""
-    types = {} if table.schema is None else table.schema.columns
-    shown: dict[str, str] = {}  # raw column → the typed one that stands for it
-    for typed in map(str, table.features):
-        raw = typed if not types or typed in types else typed.rpartition(".")[0]
-        if raw not in shown or typed.endswith(".elapsed"):  # days since 1970, of a date's parts
-            shown[raw] = typed
     few = table.features
     few = few.iloc[sampled(np.arange(len(few)), SAMPLE)] if len(few) > SAMPLE else few
-    numbers = [typed for typed in shown.values() if typed not in table.categorical]
-    ordered = dict(zip(numbers, np.sort(few[numbers].to_numpy(np.float64).T), strict=True))  # NaN comes last
-    missing = table.features.isna().mean().to_dict()
+    missing = table.features.isna().mean().tolist()
+    quantiles = _quantiles(few[[name for name in few if name not in table.categorical]])
     columns = {}
-    for name, typed in shown.items():
+    for typed, share in zip(map(str, few), missing, strict=True):
+        name = raw_column(table, typed)  # of the parts of a date the last one is kept: days since 1970
         kind = "categorical" if typed in table.categorical else "numeric"
-        kind = types[name].kind.replace("coded", "categorical") if name in types else kind
-        of_numbers = typed in ordered
-        columns[name] = (
-            _of_numbers(ordered[typed], kind, missing[typed])
-            if of_numbers
-            else _of_values(few[typed], kind, missing[typed])
-        )
-    return ClientFacts(table, columns, _targets(table))
+        if table.schema is not None and name in table.schema.columns:
+            kind = table.schema.columns[name].kind
+            kind = _KINDS.get(kind, kind)
+        values = None if typed in quantiles else _values(few[typed])
+        columns[name] = ColumnFacts(kind, share, quantiles.get(typed, ()), values)
+    rows = {str(split): len(table.splits[split]) for split in SPLITS}
+    left_out = dict(table.schema.left_out) if table.schema is not None else {}
+    return ClientFacts(table.name, rows, task_of(table), table.positive, left_out, columns, _targets(table))
 
 
 def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
     target = table.target
     if isinstance(target.name, tuple):
-        held = zip(*(row for row in target if isinstance(row, tuple)), strict=True)
-        labels = zip(map(str, target.name), held, strict=True)
-        return {name: _of_values(pd.Series(own, dtype=object), "categorical", 0) for name, own in labels}
-    task = ClientFacts(table, {}, {}).task
-    if task == "classification":
-        return {str(target.name): _of_values(target, "categorical", 0)}
-    numbers = np.sort(target.to_numpy(np.float64)) if is_number(target) else np.array([])
-    return {str(target.name): _of_numbers(numbers, "numeric", 0)}
+        labels = zip(*(row for row in target if isinstance(row, tuple)), strict=True)
+        held = zip(map(str, target.name), (pd.Series(own, dtype=object) for own in labels), strict=True)
+        return {name: ColumnFacts("categorical", 0, values=_values(own)) for name, own in held}
+    if task_of(table) == "classification":
+        return {str(target.name): ColumnFacts("categorical", 0, values=_values(target))}
+    numbers = _quantiles(target.to_frame()) if is_number(target) else {}
+    return {str(target.name): ColumnFacts("numeric", 0, numbers.get(str(target.name), ()))}
 
 
-def _of_numbers(ordered: np.ndarray, kind: str, missing: float) -> ColumnFacts:
-    held = ordered[: len(ordered) - np.isnan(ordered).sum()]
-    if not len(held):
-        return ColumnFacts(kind, missing, 0)
-    places = np.asarray(QUANTILES) * (len(held) - 1)  # np.quantile's own call costs more than sorting
-    quantiles = np.interp(places, np.arange(len(held)), held).tolist()
-    return ColumnFacts(kind, missing, 1 + int(np.count_nonzero(np.diff(held))), tuple(quantiles))
+def _quantiles(columns: pd.DataFrame) -> dict[str, tuple[float, ...]]:
+    found = columns.astype(np.float64).quantile(list(QUANTILES)).to_numpy().T.tolist()
+    return {str(name): () if np.isnan(own[0]) else tuple(own) for name, own in zip(columns, found, strict=True)}
 
 
-def _of_values(cells: pd.Series, kind: str, missing: float) -> ColumnFacts:
-    codes, different = cells.factorize()
-    counts = np.bincount(codes[codes >= 0], minlength=len(different))
-    known = different.tolist()  # as Python has them
-    values = {_plain(known[place]): int(counts[place]) for place in np.argsort(-counts, kind="stable")[:MOST_VALUES]}
-    return ColumnFacts(kind, missing, len(different), values=values)
+def _values(cells: pd.Series) -> dict[Any, int]:
+    return {_plain(value): int(rows) for value, rows in cells.value_counts().head(MOST_VALUES).items()}
 
 
 def _plain(value: Any) -> Any:
     value = int(value) if isinstance(value, float) and value.is_integer() else value
     return value if isinstance(value, str | int | float) else str(value)  # such as a date
+
+
+def task_of(table: ClientTable) -> str:
+    """Return the name of a client's task. It is looked up without torch, which knows all tasks."""
+    task = table.task or "classification"
+    return task if isinstance(task, str) else str(task["name"])
+
+
+def raw_column(table: ClientTable, typed: str) -> str:
+    """Return the raw column from which a typed one was made: ``seen`` for ``seen.year``."""
+    return typed if table.schema is None or typed in table.schema.columns else typed.rpartition(".")[0]
 
 
 def is_number(column: pd.Series) -> bool:
