@@ -6,7 +6,7 @@ import inspect
 from typing import Literal
 
 from fedlit.data.files import find, locate
-from fedlit.data.sources import SOURCES, source_class
+from fedlit.data.sources import known_sources
 from fedlit.data.sources.base import Source
 from fedlit.errors import FedlitError, expect
 from fedlit.run.catalogue import FAMILIES, Card, cards, times
@@ -94,7 +94,7 @@ def _indented(text: str) -> str:
 
 def list_sources() -> None:
     """List the known data sources: what they are, and where their files were found."""
-    for source in map(source_class, SOURCES):
+    for source in known_sources().values():
         print(for_terminal(f"{source.name}: {' '.join(_about(source)[0].split())}"))
         width = max((len(file.path) for file in source.known_files), default=0)
         for file in source.known_files:
@@ -146,5 +146,6 @@ def _about(source: type[Source]) -> list[str]:
 
 
 def _source(name: str) -> type[Source]:
-    expect(name.lower() in SOURCES, "fedlit data", f"one of {', '.join(SOURCES)}", name, known=SOURCES)
-    return source_class(name.lower())
+    known = known_sources()
+    expect(name.lower() in known, "fedlit data", f"one of {', '.join(known)}", name, known=known)
+    return known[name.lower()]

@@ -22,7 +22,7 @@ class RemoteFile:
     Attributes:
         path: the file's path below a data folder, ``/`` between its parts. The file name alone counts too.
         url: the original's address; None if there is no public one that lasts.
-        sha256: the checksum of the original, in hexadecimal; None only if there is no ``url``.
+        sha256: the checksum of the original, in hexadecimal, without which nothing is downloaded.
         about: a one-line description of the content.
         alternatives: other paths below a data folder that serve as well, for example the unpacked file or the name
             that the original has on its server.
@@ -41,11 +41,6 @@ class RemoteFile:
     about: str
     alternatives: tuple[str, ...] = ()
     page: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse an address without a checksum, because its download could not be trusted."""
-        if self.url is not None and self.sha256 is None:
-            raise DataError(f"{self.path}: expected a sha256 beside the url, found None. State the file's checksum.")
 
     def names(self) -> tuple[str, ...]:
         """Return every path below a data folder under which this file is accepted, the best first."""
@@ -66,15 +61,8 @@ def search_roots(root: str | Path | None = None) -> list[Path]:
     """Return the two folders in which files are searched, in order. They need not exist.
 
     Args:
-        root: a folder that takes the place of ``$FEDLIT_DATA``. Unlike the others it must exist.
-
-    Raises:
-        DataError: if ``root`` is given and is no folder.
+        root: a folder that takes the place of ``$FEDLIT_DATA``.
     """
-    if root is not None and not Path(root).expanduser().is_dir():
-        raise DataError(
-            f"root: expected a folder at {root}, found none. Create the folder, correct the path, or leave root out."
-        )
     return [Path(root or os.environ.get("FEDLIT_DATA") or "data").expanduser().absolute(), cache_folder()]
 
 
@@ -96,23 +84,20 @@ def locate(file: RemoteFile, root: str | Path | None = None) -> Path:
     """
     if (path := find(file, root)) is not None:
         return path
-    if file.url is None:
-        reason = "it has no public address" + (f" that is verified; try {file.page}" if file.page else "")
-    else:
+    reason = "it has no public address" + (f" that is verified; try {file.page}" if file.page else "")
+    folder, cache = search_roots(root)
+    if file.url is not None:
         import pooch
-        import requests
 
-        target = cache_folder() / file.path
-        downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16)
+        target, loader = cache / file.path, pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16)
         try:
             # Made here because pooch's own check-then-make fails when two processes arrive together.
             target.parent.mkdir(parents=True, exist_ok=True)
             return Path(
-                pooch.retrieve(file.url, f"sha256:{file.sha256}", target.name, target.parent, downloader=downloader)
+                pooch.retrieve(file.url, f"sha256:{file.sha256}", target.name, target.parent, downloader=loader)
             )
-        except (requests.RequestException, OSError, ValueError) as error:  # pooch: ValueError for a wrong checksum
+        except (OSError, ValueError) as error:  # requests' errors are OSErrors; ValueError for a wrong checksum
             reason = f"{file.url} could not be fetched: {error}"
-    folder, cache = search_roots(root)
     raise DataError(
         f"{file.path} ({file.about}): expected it in {folder} or {cache}, found it in neither; {reason}. Put it at "
         f"{folder / file.path}, or name its folder with root or $FEDLIT_DATA."

@@ -82,7 +82,7 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
     Raises:
         DataError: the file is damaged, or has no rows.
     """
-    from fedlit.data.reading import Raw, ReadOptions, read_table
+    from fedlit.data.reading import ReadOptions, read_table
     from fedlit.data.sources.reads import are_positions, new_reads
 
     path = Path(path)
@@ -92,8 +92,7 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
         fits, found = are_positions(list(encoder.columns)), Told(f"reads in {path.name}")
         expected, do = f"rows of a table, as client {client!r} has", "name a client of reads, or a table"
         expect(fits, "--data", expected, found, do, DataError)
-        where = f"client {client!r}, file {path}"
-        return Raw(new_reads(path, where), (), where)
+        return new_reads(path, list(encoder.columns), f"client {client!r}, file {path}")
     # Another file may be written in another way, and lack what is renamed, such as the target.
     told = {key: own for key, own in schema.reading.items() if key not in _OF_A_FILE}
     try:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.data.columns import NUMBERS, RowEncoder
-from fedlit.data.sources.reads import are_positions, as_positions
+from fedlit.data.sources.reads import are_positions
 from fedlit.errors import ConfigError, DataError, RunError, Told, expect, told_as
 from fedlit.outcomes import SEQUENCE, Outcome
 from fedlit.show.text import shorten
@@ -112,7 +112,7 @@ class Scorer:
 
         Args:
             frame: the columns that were trained on, in any order; either typed, or text as in a file. Further columns
-                are ignored, and :attr:`notes` lists them. For reads, the column ``read`` is enough.
+                are ignored, and :attr:`notes` lists them.
             keys: the columns of ``frame`` with which results begin, instead of the client's keys.
 
         Returns:
@@ -126,8 +126,7 @@ class Scorer:
         chosen = self._keys(frame, keys)
         told = pd.DataFrame(self.outcome.columns(self._predictions(frame, chosen)))
         if self.labels_reads:
-            columns = list(self.encoder.columns)
-            bases = as_positions(frame, columns, f"client {self.client!r}")[0][columns].notna().to_numpy()
+            bases = frame[list(self.encoder.columns)].notna().to_numpy()
             pairs = zip(told["predicted"], bases, strict=True)
             told["predicted"] = ["".join(np.where(own, list(text), _NO_LABEL)) for text, own in pairs]
         if clash := [name for name in chosen if name in told]:
@@ -168,12 +167,9 @@ class Scorer:
         Raises:
             DataError: see :meth:`predict`.
         """
-        rows, said = frame, list[str]()
-        if self.labels_reads:
-            rows, said = as_positions(frame, list(self.encoder.columns), f"client {self.client!r}")
-        features, found = self.encoder.read(rows)
-        unused = [str(name) for name in rows if name not in self.encoder.schema.columns and name not in keys]
-        notes = [*said, *found, *([f"columns that the client does not use: {shorten(unused)}"] if unused else [])]
+        features, found = self.encoder.read(frame)
+        unused = [str(name) for name in frame if name not in self.encoder.schema.columns and name not in keys]
+        notes = [*found, *([f"columns that the client does not use: {shorten(unused)}"] if unused else [])]
         with np.errstate(over="ignore"):  # what is too large for float32 is refused
             x: NDArray[np.float32] = self.encoder.transform(features)
         # of reads, positions without a base are those behind their ends

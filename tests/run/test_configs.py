@@ -13,7 +13,7 @@ from sensor_files import write_activity, write_matlab
 
 from fedlit.__main__ import main
 from fedlit.data.files import find
-from fedlit.data.sources import SOURCES, Covertype, source_class
+from fedlit.data.sources import Covertype, known_sources
 
 GLASS = 40675  # of OpenML: nine numbers, two classes, 163 rows
 SMALL = {  # no file to be had: a small one, and some of its clients for time's sake
@@ -41,9 +41,11 @@ def need_data(config: Path) -> None:
     source, _ = innermost(config)
     if source["class_path"] in SMALL:
         return
-    name = next(name for name, own in SOURCES.items() if f"fedlit.{own}" == source["class_path"])
+    name, known = next(
+        (name, own) for name, own in known_sources().items() if f"fedlit.{own.__name__}" == source["class_path"]
+    )
     clients = source.get("init_args", {}).get("clients", ["cleveland", "sa", "faisalabad"])
-    for file in source_class(name).known_files:
+    for file in known.known_files:
         if find(file) is None and (name != "heart" or Path(file.path).stem in clients):
             pytest.skip(f"{file.path} was not found; fedlit data fetch {name} gets it")
 

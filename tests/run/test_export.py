@@ -30,6 +30,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.mixture.export import Exported, export_scorer
 from fedlit.run.run import Run
 from fedlit.score import load
+from fedlit.score.files import read_rows
 
 
 def kinds(task: str) -> Source:
@@ -131,25 +132,21 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame, *each], axis=1)
 
 
-def test_reads_are_scored_as_letters_and_as_texts(made: dict[str, Made]) -> None:
-    own = made["reads"]
-    card = (own.folder / "model_card.md").read_text()
-    assert "one of 0, 1 at each position" in card and "Or one column `read`" in card
+def test_reads_are_scored_by_their_positions(made: dict[str, Made], tmp_path: Path) -> None:
+    own, scorer = made["reads"], load(made["reads"].folder)
+    assert "one of 0, 1 at each position" in (own.folder / "model_card.md").read_text()
     texts = reads_of(own.table)
     letters = pd.DataFrame([list(read) for read in texts], columns=list(own.table.features))
-    new, scorer = pd.DataFrame({"read": texts}), load(own.folder)
-    expected = own.run.client(own.table.name).predict(own.table.features).reset_index(drop=True)
-    for rows in (letters, new):
-        assert scorer.predict(rows)["predicted"].tolist() == expected["predicted"].tolist()
+    expected = own.run.client(own.table.name).predict(own.table.features)["predicted"].tolist()
+    assert scorer.predict(letters)["predicted"].tolist() == expected
     place = next(place for place, text in enumerate(texts) if "T" in text)
-    first, same = texts[place], expected["predicted"][place]
-    odd = pd.DataFrame({"read": [first.lower().replace("t", "u"), None, first + "AA", "ACR"]})
-    told = scorer.predict(odd)
-    assert told["predicted"][0] == told["predicted"][2] == same
-    assert told["predicted"][1] == "?" * 8 and told["predicted"][3][3:] == "?" * 5
-    said = " ".join(scorer.notes)
-    for word in (f"u to T ({first.count('T')})", "R to N (1)", "1 reads are shorter", "without any base: 1"):
-        assert word in said
+    odd = [texts[place].lower().replace("t", "u"), "", texts[place] + "AA", "ACR"]
+    (tmp_path / "odd.fa").write_text("".join(f">r\n{read}\n" for read in odd))
+    raw = read_rows(tmp_path / "odd.fa", scorer.encoder)
+    told = scorer.predict(raw.frame)["predicted"]
+    assert told[0] == told[2] == expected[place] and told[1] == "?" * 8 and told[3][3:] == "?" * 5
+    for word in (f"u to T ({texts[place].count('T')})", "R to N (1)", "2 reads are shorter", "1 reads are longer"):
+        assert word in " ".join(raw.notes)
 
 
 @pytest.mark.parametrize(

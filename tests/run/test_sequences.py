@@ -65,7 +65,8 @@ def test_a_file_of_new_reads_is_scored_whatever_its_format(tmp_path: Path, monke
     Path("own.yaml").write_text(yaml.safe_dump(own))
     assert main(["fit", "--config", "own.yaml"]) == 0
     named = [(f"n{place}", read) for place, read in enumerate(reads_of(tables[0])[:5])]
-    Path("a.csv").write_text("read\n" + "".join(f"{read}\n" for _, read in named))
+    positions = [f"p{place:02}" for place in range(1, 25)]
+    pd.DataFrame([list(read) for _, read in named], columns=positions).to_csv("a.csv", index=False)
     Path("b.fa").write_text("".join(f">{name} of today\n{read}\n" for name, read in named))
     records = "".join(f"@{name} of today\n{read}\n+\n{'#' * len(read)}\n" for name, read in named)
     Path("c.fq.gz").write_bytes(gzip.compress(records.encode()))
@@ -79,7 +80,7 @@ def test_a_file_of_new_reads_is_scored_whatever_its_format(tmp_path: Path, monke
     for name in ("b.fa", "c.fq.gz"):
         assert list(read_rows(tmp_path / name, scorer.encoder).frame["name"]) == [name for name, _ in named]
         pd.testing.assert_frame_equal(scored(name), scored("a.csv"))
-    for name, message in (("d.fa", r"read 2: expected bases .* found 'X'"), ("e.txt", "expected a column read")):
+    for name, message in (("d.fa", r"read 2: expected bases .* found 'X'"), ("e.txt", "expected the column .p01")):
         with pytest.raises(DataError, match=message):
             scored(name)
     Path("i.fa").write_text(">one\nACGT\n>one\nACGTACGT\n>\nACGT\n")

@@ -5,18 +5,11 @@ It imports nothing heavy, because it is checked before tables are read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fedlit.errors import ConfigError, DataError, Told, expect
-
-Add = Callable[..., None]
-"""Takes a note on a table, and the reading options that settle it as further arguments."""
-
-INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
-"""Letters that nobody sees, and that part what looks alike; not those that join or part letters of Persian or Hindi."""
+from fedlit.errors import ConfigError, expect
 
 LABEL_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
 """Of labels: any other word may be a class."""
@@ -162,11 +155,6 @@ class ReadOptions:
         given = [self.missing_by_column.get(own, ()) for own in ("*", column)]
         words = [word for own in given for word in (own if isinstance(own, list | tuple) else [own])]
         return tuple(str(own).casefold().strip() if isinstance(own, str | bool) else float(own) for own in words)
-
-    def check_size(self, rows: int = 0, size: int = 0) -> None:
-        """Refuse a table with more rows, or more bytes in memory, than the options allow."""
-        for key, found, most in (("max_rows", rows, self.max_rows), ("max_bytes", size, self.max_bytes)):
-            expect(found <= most, key, f"at most {most:,}", Told("more"), "raise it, or give less", DataError)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as plain data."""

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note
-from fedlit.data.reading.options import INVISIBLE, MISSING
+from fedlit.data.reading.options import MISSING
+from fedlit.data.reading.raw import INVISIBLE
 
 TRUE = frozenset({"true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "sim", "wahr", "vrai", "on"})
 FALSE = frozenset({"false", "f", "no", "n", "nein", "non", "não", "falsch", "faux", "off"})

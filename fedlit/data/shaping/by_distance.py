@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, islice
 from typing import ClassVar, Literal  # noqa: F401  (jsonargparse reads Deal's ClassVar here)
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from fedlit.data.shaping.partition import Deal, Hand
 from fedlit.data.table import SPLITS, ClientTable
-from fedlit.errors import ConfigError, expect
+from fedlit.errors import ConfigError
 from fedlit.seeding import derive_seed
 
 SAMPLE = 200
@@ -135,39 +136,27 @@ class Distance(Deal):
     keep the sizes that k-means gave them.
 
     Args:
-        emd: the wanted distance: a number, which is approached from above; ``highest``, that of the k-means subsets;
-            ``lowest``, that of rows dealt at random; ``middle``, halfway between these two.
+        emd: the wanted distance: ``highest``, that of the k-means subsets; ``lowest``, that of rows dealt at random;
+            ``middle``, halfway between these two, which is approached from above.
         features: whether features are ``standardised`` by the training rows of all clients, or ``raw``. A different
             label costs the mean distance between two rows.
         least: the minimum number of training rows of each client (and one row of every other split): a smaller subset
             gets rows of the largest.
     """
 
-    emd: float | Literal["lowest", "middle", "highest"] = "middle"
+    emd: Literal["lowest", "middle", "highest"] = "middle"
     features: Literal["standardised", "raw"] = "standardised"
     least: int = 20
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        super().__post_init__()
-        words = ("lowest", "middle", "highest")
-        fits = self.emd in words if isinstance(self.emd, str) else bool(np.isfinite(self.emd))
-        expect(fits, "partition: deal: emd", "a number, lowest, middle or highest", self.emd)
-        known = self.features in ("standardised", "raw")
-        expect(known, "partition: deal: features", "standardised or raw", self.features)
-
-    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
         """Return the client of each row, see the class."""
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-        used = np.sort(np.concatenate(list(whole.splits.values())))  # the others are neither measured nor dealt
-        rows = {split: np.searchsorted(used, np.sort(whole.splits[split])) for split in SPLITS if split in whole.splits}
-        dealt = replace(whole, features=whole.features.iloc[used], target=whole.target.iloc[used])
+        rows = {split: np.sort(whole.splits[split]) for split in SPLITS if split in whole.splits}
         with threadpool_limits(1):  # with more, sums depend on which thread is first
-            space = Space(dealt, rows["train"], seed, self.features == "raw")
+            space = Space(whole, rows["train"], seed, self.features == "raw")
             start = self._subsets(space, rows, clients, seed)
-            owner = start if self.emd == "highest" else self._nearer(space, rows, start, seed)
-        return {split: owner[own] for split, own in rows.items()}
+            return start if self.emd == "highest" else self._nearer(space, rows, start, seed)
 
     def _subsets(self, space: Space, splits: Hand, clients: int, seed: int) -> np.ndarray:
         """Return the k-means subset of each row."""
@@ -183,18 +172,11 @@ class Distance(Deal):
 
     def _nearer(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> np.ndarray:
         """Turn the first subsets into clients that are as far from the whole as wanted."""
-        highest, lowest = (space.mean(owner)[0] for owner in (start, _shuffled(splits, start, seed, 0)))
-        wanted = (highest + lowest) / 2 if isinstance(self.emd, str) else self.emd
-        reachable = f"a distance from {lowest:.4g} (rows dealt at random) to {highest:.4g} (the k-means subsets)"
-        advice = "or write lowest, middle or highest"
-        expect(lowest <= wanted <= highest, "partition: deal: emd", reachable, wanted, advice)
+        wanted = sum(space.mean(owner)[0] for owner in (start, _shuffled(splits, start, seed, 0))) / 2
         made = list[tuple[float, np.ndarray]]()
         for sequence in range(_SEQUENCES):
-            if self.emd == "lowest":
-                owner = _shuffled(splits, start, seed, sequence)
-            else:
-                rng = np.random.default_rng(derive_seed(seed, "moves", sequence))
-                owner = _moved(space, splits, start, wanted, rng)
+            shuffled = self.emd == "lowest"
+            owner = (_shuffled if shuffled else partial(_moved, space, wanted))(splits, start, seed, sequence)
             made.append((space.normal(owner), owner))
             if not made[-1][0] <= _NORMAL:  # nor where there are too few to test
                 break
@@ -209,9 +191,9 @@ def _shuffled(splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.n
     return owner
 
 
-def _moved(space: Space, splits: Hand, start: np.ndarray, wanted: float, rng: np.random.Generator) -> np.ndarray:
+def _moved(space: Space, wanted: float, splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.ndarray:
     """Exchange rows between the subset that is farthest from the whole and the others until it is near enough."""
-    clients, path = int(start.max()) + 1, [start]
+    rng, clients, path = np.random.default_rng(derive_seed(seed, "moves", sequence)), int(start.max()) + 1, [start]
     for move in range(_MOVES * clients):
         # one move changes the others little: they are measured again now and then
         if move % clients == 0:
@@ -227,5 +209,6 @@ def _moved(space: Space, splits: Hand, start: np.ndarray, wanted: float, rng: np
             owner[leave], owner[come] = owner[come], far
         path.append(owner)
         each[far] = space.away(owner, far)
-    found = f"{mean:.4g} where {wanted:.4g} is wanted; take a larger one, or lowest"
-    raise ConfigError(f"partition: deal: emd: expected a distance that {_MOVES * clients} moves reach, found {found}")
+    raise ConfigError(
+        f"partition: deal: emd: expected a distance that {_MOVES} moves a client reach, found {wanted:.4g}"
+    )

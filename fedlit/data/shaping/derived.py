@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedlit.data.sources.base import Source, check_tables
-from fedlit.data.table import SPLITS, ClientTable, Split, has_classes, without_classes
+from fedlit.data.table import ClientTable, Split, has_classes, without_classes
 from fedlit.errors import DataError, Told, expect
 from fedlit.seeding import derive_seed
 
@@ -24,9 +24,6 @@ class Subsample(Source):
         source: the source of the tables.
         rows: maps a split (``train``, ``validation``, ``test``) to the largest number of its rows that a client keeps.
 
-    Raises:
-        ConfigError: a split does not exist, or the number of rows is less than one.
-
     Example:
         >>> from fedlit.data.sources import Bundled
         >>> small = Subsample(Bundled(clients=["wine"]), rows={"train": 20}).tables(seed=0)[0]
@@ -36,11 +33,6 @@ class Subsample(Source):
 
     source: Source
     rows: Mapping[Split, int]
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        known = all(split in SPLITS and most >= 1 for split, most in self.rows.items())
-        expect(known, "subsample: rows", f"at least 1 row of some of {', '.join(SPLITS)}", dict(self.rows))
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read all tables of the source with this seed, and draw rows of each."""
@@ -79,11 +71,6 @@ class ColumnSplit(Source):
     common: float = 0.3
     ways: int | None = None
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        expect(0 < self.common < 1, "column split: common", "a share above 0 and below 1", self.common)
-        expect(self.ways is None or self.ways >= 1, "column split: ways", "at least 1", self.ways)
-
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the source's tables and remove columns; ``seed`` determines the way."""
         tables = sorted(self.source.tables(seed), key=lambda table: table.name)
@@ -93,9 +80,9 @@ class ColumnSplit(Source):
             expect(same, "column split: source", told, Told("others"), "choose clients that have the same", DataError)
         kept = max(1, round(self.common * len(columns)))
         told = f"a column of its own for each of {len(tables)} clients, beside {kept} common ones"
-        enough, advice = len(columns) - kept >= len(tables), "take fewer clients or a smaller share"
-        expect(enough, "column split: source", told, Told(f"{len(columns)} columns"), advice, DataError)
-        way = seed if self.ways is None else seed % self.ways
+        enough, found = len(columns) - kept >= len(tables), Told(f"{len(columns)} columns")
+        expect(enough, "column split: common", told, found, "take fewer clients or a smaller share", DataError)
+        way = seed % self.ways if self.ways else seed
         order = np.random.default_rng(derive_seed(way, "columns")).permutation(len(columns))  # the common ones first
         split = []
         for table, own in zip(tables, np.array_split(order[kept:], len(tables)), strict=True):
@@ -128,30 +115,26 @@ class ConceptShift(Source):
     source: Source
     concepts: int = 2
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        expect(self.concepts >= 1, "concept shift: concepts", "at least 1", self.concepts)
-
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the source's tables and change labels; ``seed`` determines whose, and how."""
         tables = self.source.tables(seed)
         names = sorted(table.name for table in tables)
         for table in tables:
-            found = "" if has_classes(table) else without_classes(table.target)
-            expect(not found, "concept shift: source", f"one of several classes a row at {table.name}", found)
+            told, found = f"one of several classes a row at {table.name}", Told(without_classes(table.target))
+            expect(has_classes(table), "concept shift: source", told, found)
         # by their text, as clients' labels may be of several types
         labels = sorted({label for table in tables for label in table.target.unique().tolist()}, key=repr)
-        most = f"at most {len(names)}, one a client, and {len(labels)}, the number of labels"
-        expect(self.concepts <= min(len(names), len(labels)), "concept shift: concepts", most, self.concepts)
+        told = f"from 1 to {len(names)}, one a client, and {len(labels)}, the number of labels"
+        expect(0 < self.concepts <= min(len(names), len(labels)), "concept shift: concepts", told, self.concepts)
         drawn = np.random.default_rng(derive_seed(seed, "concept", "clients")).permutation(names)
         parts = np.array_split(drawn, self.concepts)
-        concept = {str(name): number for number, part in enumerate(parts) for name in part}
-        order = np.random.default_rng(derive_seed(seed, "concept", "labels")).permutation(len(labels)).tolist()
+        turns = {str(name): turn for turn, part in enumerate(parts) for name in part}
+        order = np.random.default_rng(derive_seed(seed, "concept", "labels")).permutation(len(labels))
         ring = [labels[place] for place in order]
         changed = []
         for table in tables:
             # turned by a different number of places in each concept, so that no two of them agree anywhere
-            turn = concept[table.name]
+            turn = turns[table.name]
             meanings = dict(zip(ring, ring[turn:] + ring[:turn], strict=True))
             target = table.target.map(meanings).astype(table.target.dtype)
             changed.append(replace(table, target=target, concept=str(turn + 1)))

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable, check_client, has_classes, without_classes
-from fedlit.errors import expect
+from fedlit.errors import Told, expect
 from fedlit.seeding import derive_seed
 
 Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
@@ -43,16 +43,11 @@ class Mutation:
     by: float | None = None
 
     def __post_init__(self) -> None:
-        expect(self.kind in _FAULTS, "data.mutations: kind", f"one of {', '.join(_FAULTS)}", self.kind)
-        fault, key = _FAULTS[self.kind], f"data.mutations: {self.kind}"
-        for name in ("feature", "other"):
-            given, takes = getattr(self, name), name in fault.takes
-            expect((given is not None) == takes, key, f"a column as {name}" if takes else f"no {name}", given)
-        expect(self.by is None or "by" in fault.takes, key, "no by", self.by, "leave it out")
-        if self.by is not None:
-            changes = fault.above < self.by <= fault.most and bool(np.isfinite(self.by)) and self.by != fault.nothing
-            bounds = f"by above {fault.above} and at most {fault.most}, finite, that changes something"
-            expect(changes, key, bounds, self.by)
+        key, fault = f"data.mutations: {self.kind}", _FAULTS[self.kind]
+        given = [name for name in ("feature", "other") if getattr(self, name) is not None]
+        expect(given == [*fault.takes], key, f"{' and '.join(fault.takes) or 'no column'}", given)
+        fits = self.by is None or (fault.by is not None and fault.above < self.by <= fault.most)
+        expect(fits, key, "no by" if fault.by is None else f"by above {fault.above} and at most {fault.most}", self.by)
 
 
 def mutate(
@@ -82,32 +77,26 @@ def mutate(
     original = {table.name: table for table in sorted(tables, key=lambda table: table.name)}
     everyone, changed, planted = sorted(names or original), dict(original), list[Note]()
     for position, mutation in enumerate(mutations):
-        rng = np.random.default_rng(derive_seed(seed, "mutation", position))
-        client = mutation.client
+        client, fault, key = mutation.client, _FAULTS[mutation.kind], f"data.mutations: {mutation.kind}"
         check_client("data.mutations", client, everyone)
         if client not in original:
             continue
-        told = "the tables of all clients, by whose rows together it is measured"
-        here = mutation.kind != "shift" or len(original) == len(everyone)
-        expect(here, "data.mutations: shift", told, list(original), "take scale, or run where all tables are")
-        fault = _FAULTS[mutation.kind]
-        by = fault.by if mutation.by is None else mutation.by
-        columns = _columns(original[client], mutation)
-        # measured in units of the tables as they were
-        changed[client] = _planted(mutation.kind, changed[client], columns, by, original, rng)
-        text = fault.text.format(named=" and ".join(columns), by=by, rest=1 - by, percent=100 * by)
+        here = mutation.kind != "shift" or len(original) == len(everyone)  # all clients' rows measure it
+        expect(here, key, "the tables of all clients", list(original), "take scale, or run where all tables are")
+        table, chosen = original[client], [name for name in (mutation.feature, mutation.other) if name is not None]
+        numbers = [str(name) for name in table.features if name not in table.categorical]
+        for name in chosen:
+            told = f"a column of numbers of {client}"
+            expect(name in numbers and chosen.count(name) == 1, key, told, name, f"these are {', '.join(numbers)}")
+        found = Told(without_classes(table.target))
+        labelled = mutation.kind not in ("flip", "missing") or has_classes(table)
+        expect(labelled, key, f"one of several classes a row at {client}", found, "choose another client")
+        by = (fault.by if mutation.by is None else mutation.by) or 0.0
+        rng = np.random.default_rng(derive_seed(seed, "mutation", position))
+        changed[client] = _planted(mutation.kind, changed[client], chosen, by, original, rng)
+        text = fault.text.format(named=" and ".join(chosen), by=by, rest=1 - by, percent=100 * by)
         planted.append(Note(f"a fault was planted: {text}", "fault", clients=(client,), head=client))
     return [changed[table.name] for table in tables], planted
-
-
-def _columns(table: ClientTable, mutation: Mutation) -> list[str]:
-    """Return the columns to change."""
-    numbers = [str(name) for name in table.features if name not in table.categorical]
-    chosen = [name for name in (mutation.feature, mutation.other) if name is not None]
-    for name in chosen:
-        key, told = f"data.mutations: {mutation.kind}", f"a column of numbers of {table.name}"
-        expect(name in numbers and chosen.count(name) == 1, key, told, name, f"these are {', '.join(numbers)}")
-    return chosen
 
 
 def _planted(
@@ -122,10 +111,10 @@ def _planted(
     without faults.
     """
     frame, train = table.features, table.splits["train"]
+    target = everywhere[table.name].target  # the labels of the table may be flipped by now
+    labels = sorted(target.unique().tolist()) if kind in ("flip", "missing") else []
     if kind == "flip":
-        labels = sorted(table.target.unique().tolist()) if has_classes(table) else []
-        found = len(labels) or without_classes(table.target)
-        expect(len(labels) == 2, "data.mutations: flip", f"two labels at {table.name}", found, "choose another client")
+        expect(len(labels) == 2, "data.mutations: flip", f"two labels at {table.name}", len(labels))
         return replace(table, target=table.target.map(dict(zip(labels, labels[::-1], strict=True))))
     if kind == "swap":
         first, second = columns
@@ -136,15 +125,13 @@ def _planted(
     elif kind == "shift":
         tables = [each for each in everywhere.values() if column in each.features]
         values = [each.features[column].iloc[each.splits["train"]] for each in tables]
-        known = np.concatenate([each.to_numpy(np.float64, na_value=np.nan) for each in values])
-        made = own + by * float(np.nanstd(known))
+        made = own + by * float(
+            np.nanstd(np.concatenate([each.to_numpy(np.float64, na_value=np.nan) for each in values]))
+        )
     elif kind == "clip":
         made = own.clip(*own.iloc[train].quantile([by, 1 - by]))
     else:
-        target = everywhere[table.name].target  # its labels may be flipped by now
-        several = without_classes(target) if isinstance(target.name, tuple) else ""
-        expect(not several, "data.mutations: missing", f"one label a row at {table.name}", several, "choose another")
-        positive, labels = table.positive, sorted(target.unique().tolist())
+        positive = table.positive
         if positive is None:
             positive = labels[-1] if len(labels) <= 2 else target.iloc[train].mode().iloc[0]
         made = own.mask((target == positive).to_numpy() & (rng.random(len(target)) < by))
@@ -152,23 +139,20 @@ def _planted(
 
 
 class _Fault(NamedTuple):
-    """A kind of fault: its text, the keys that it takes, the default of ``by``, its bounds, and the value that changes
-    nothing.
-    """
+    """A kind of fault: its text, the keys of columns that it takes, the default of ``by``, and its bounds."""
 
     text: str
-    takes: tuple[str, ...] = ("feature", "by")
-    by: float = 0.0
+    by: float | None = None
+    takes: tuple[str, ...] = ("feature",)
     above: float = -np.inf
     most: float = np.inf
-    nothing: float | None = None
 
 
 _FAULTS: dict[Kind, _Fault] = {
-    "scale": _Fault("{named} times {by:g}", by=10.0, nothing=1),
-    "shift": _Fault("{named} plus {by:g} standard deviations", by=2.0, nothing=0),
-    "clip": _Fault("{named} clipped at its quantiles {by:g} and {rest:g}", by=0.25, above=0, most=0.5),
-    "missing": _Fault("{named} missing in {percent:g} % of the rows with one label", by=0.8, above=0, most=1),
+    "scale": _Fault("{named} times {by:g}", 10.0),
+    "shift": _Fault("{named} plus {by:g} standard deviations", 2.0),
+    "clip": _Fault("{named} clipped at its quantiles {by:g} and {rest:g}", 0.25, above=0, most=0.5),
+    "missing": _Fault("{named} missing in {percent:g} % of the rows with one label", 0.8, above=0, most=1),
     "swap": _Fault("{named} swapped", takes=("feature", "other")),
     "flip": _Fault("labels flipped", takes=()),
 }

@@ -13,7 +13,7 @@ import numpy as np
 from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables, client_name
 from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable, Split, has_classes, without_classes
-from fedlit.errors import ConfigError, DataError, Told, expect
+from fedlit.errors import DataError, Told, expect
 from fedlit.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -38,10 +38,6 @@ class Deal(ABC):
     dropped: tuple[str, ...] = ()
     least: int = 1
 
-    def __post_init__(self) -> None:
-        """Check the arguments that several deals have."""
-        expect(self.least >= 1, "partition: deal: least", "at least 1 training row per client", self.least)
-
     def deal(self, whole: ClientTable, clients: int | None, seed: int) -> dict[str, Hand]:
         """Return the rows of each client, by name.
 
@@ -55,33 +51,33 @@ class Deal(ABC):
             DataError: there are too few rows.
         """
         fits, found = has_classes(whole) or not self.by_classes, Told(without_classes(whole.target))
-        other = "deal by something else, with fedlit.Iid or fedlit.ByColumn"
-        expect(fits, "partition: deal", "classes to deal by", found, other)
+        expect(fits, "partition: deal", "classes to deal by", found, "deal by fedlit.Iid or fedlit.ByColumn")
+        used = np.sort(np.concatenate(list(whole.splits.values())))  # the others are neither measured nor dealt
+        splits = {split: np.searchsorted(used, rows) for split, rows in whole.splits.items()}
+        whole = replace(whole, features=whole.features.iloc[used], target=whole.target.iloc[used], splits=splits)
         names = self.names(whole, clients)
         for split, rows in whole.splits.items():
-            needed, fewer = len(names) * self.needs(split), "take fewer clients, or fewer rows for each"
+            needed = len(names) * self.needs(split)
             told = f"at least {needed} {split} rows for {len(names)} clients"
-            expect(len(rows) >= needed, "partition: deal", told, len(rows), fewer, DataError)
-        ordered = {split: np.sort(rows) for split, rows in whole.splits.items()}
+            expect(len(rows) >= needed, "partition: deal", told, len(rows), "take fewer clients", DataError)
         owner = self.owners(whole, len(names), seed)
         return {
-            name: {split: rows[owner[split] == place] for split, rows in ordered.items()}
+            name: {split: np.sort(used[rows[owner[rows] == place]]) for split, rows in whole.splits.items()}
             for place, name in enumerate(names)
         }
 
     def names(self, whole: ClientTable, clients: int | None) -> list[str]:
         """Return the clients' names: c01, c02, …"""
-        if clients is None:
-            raise ConfigError("partition: clients: expected how many there shall be, found none")
-        return [f"c{number:0{max(2, len(str(clients)))}d}" for number in range(1, clients + 1)]
+        expect((clients or 0) > 0, "partition: clients", "the number of clients, at least 1", clients)
+        return [f"c{number:0{max(2, len(str(clients)))}d}" for number in range(1, (clients or 0) + 1)]
 
     def needs(self, split: Split) -> int:
         """Return the minimum number of rows of a split that each client has."""
         return self.least if split == "train" else 1
 
     @abstractmethod
-    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
-        """Return the client (counted from 0) of each row, by split, in the order of the rows' positions."""
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
+        """Return the client (counted from 0) of each row of a table whose rows are all in a split, (n,)."""
 
 
 class Iid(Deal):
@@ -89,12 +85,12 @@ class Iid(Deal):
 
     by_classes = False
 
-    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
         """Return the client of each row, see the class."""
-        owner: dict[Split, np.ndarray] = {}
-        for split, rows in whole.splits.items():
-            parts = np.array_split(rows, clients)
-            owner[split] = np.repeat(np.arange(clients), list(map(len, parts)))[np.argsort(rows)]
+        owner = np.zeros(len(whole.target), np.int64)
+        for rows in whole.splits.values():
+            for client, part in enumerate(np.array_split(rows, clients)):
+                owner[part] = client
         return owner
 
 
@@ -118,24 +114,21 @@ class Dirichlet(Deal):
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        super().__post_init__()
-        expect(bool(np.isfinite(self.alpha)) and self.alpha > 0, "partition: deal: alpha", "above 0", self.alpha)
+        expect(0 < self.alpha < np.inf, "partition: deal: alpha", "above 0", self.alpha)
 
-    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
         """Return the client of each row, see the class."""
-        labels, places = _places_by_label(whole, seed)
+        labels, label, place = _places_by_label(whole, seed)
         draws = [np.random.default_rng(derive_seed(seed, "dirichlet", str(label))) for label in labels]
         for _ in range(_DRAWS):
             proportions = np.stack([rng.dirichlet(np.full(clients, self.alpha)) for rng in draws])
-            bounds = proportions.cumsum(axis=1)[:, :-1]
-            owner = {split: (place[:, None] >= bounds[label]).sum(axis=1) for split, (label, place) in places.items()}
-            if all(np.bincount(own, minlength=clients).min() >= self.needs(split) for split, own in owner.items()):
+            owner: np.ndarray = (place[:, None] >= proportions.cumsum(axis=1)[label, :-1]).sum(axis=1)
+            counts = {split: np.bincount(owner[rows], minlength=clients) for split, rows in whole.splits.items()}
+            if all(own.min() >= self.needs(split) for split, own in counts.items()):
                 return owner
-        raise DataError(
-            f"partition: deal: expected proportions that leave each of {clients} clients {self.least} training rows "
-            f"and one of every other split, found none in {_DRAWS} draws; take a larger alpha than {self.alpha:g}, "
-            "fewer clients, or fewer least rows"
-        )
+        told = f"proportions that leave each of {clients} clients {self.least} training rows and one of other splits"
+        advice = f"take a larger alpha than {self.alpha:g}, fewer clients, or fewer least rows"
+        raise DataError(f"partition: deal: expected {told}, found none in {_DRAWS} draws; {advice}")
 
 
 @dataclass(eq=False)
@@ -155,32 +148,38 @@ class Shards(Deal):
         expect(self.each >= 1, "partition: deal: each", "at least 1 shard per client", self.each)
         self.least = self.each
 
-    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
         """Return the client of each row, see the class."""
-        places = {split: label + place for split, (label, place) in _places_by_label(whole, seed)[1].items()}
-        shards = np.array_split(np.sort(places["train"]), clients * self.each)
+        _, label, place = _places_by_label(whole, seed)
+        place = label + place
+        shards = np.array_split(np.sort(place[whole.splits["train"]]), clients * self.each)
         # halfway between the last row of a shard and the first of the next
         bounds = [(before[-1] + after[0]) / 2 for before, after in itertools.pairwise(shards)]
-        rng = np.random.default_rng(derive_seed(seed, "shards"))
-        owner = rng.permutation(np.repeat(np.arange(clients), self.each))
-        return {split: owner[np.searchsorted(bounds, place)] for split, place in places.items()}
+        owner = np.random.default_rng(derive_seed(seed, "shards")).permutation(np.repeat(np.arange(clients), self.each))
+        return owner[np.searchsorted(bounds, place)]
 
 
-def _places_by_label(whole: ClientTable, seed: int) -> tuple[list[object], dict[Split, tuple[np.ndarray, np.ndarray]]]:
-    """Return the labels, and, for each row of each split in the order of positions, the position of its label among
-    these, and its relative position, in (0, 1), in a random order of the split's rows with this label.
+def _places_by_label(whole: ClientTable, seed: int) -> tuple[list[object], np.ndarray, np.ndarray]:
+    """Return the labels; and for each row the position of its label among these (n,), and its relative position, in
+    (0, 1), in a random order of its split's rows with this label (n,).
     """
-    labels = sorted(whole.target.iloc[np.concatenate(list(whole.splits.values()))].unique().tolist())
-    places: dict[Split, tuple[np.ndarray, np.ndarray]] = {}
+    label, labels = _codes(whole.target)
+    place = np.zeros(len(label))
     for split, rows in whole.splits.items():
-        own = _codes(whole.target, rows, labels)
-        position = np.empty(len(own))
-        for place, label in enumerate(labels):
-            rng = np.random.default_rng(derive_seed(seed, "dealing", split, str(label)))
-            among = np.flatnonzero(own == place)
-            position[among] = (rng.permutation(len(among)) + 0.5) / max(len(among), 1)
-        places[split] = own, position
-    return labels, places
+        for code, own in enumerate(labels):
+            rng = np.random.default_rng(derive_seed(seed, "dealing", split, str(own)))
+            among = np.sort(rows[label[rows] == code])
+            place[among] = (rng.permutation(len(among)) + 0.5) / max(len(among), 1)
+    return labels, label, place
+
+
+def _codes(column: pd.Series) -> tuple[np.ndarray, list[Any]]:
+    """Return the position of each row's value among the sorted values (n,), and these."""
+    import pandas as pd
+
+    values = sorted(column.unique().tolist())
+    codes: np.ndarray = pd.Index(values).get_indexer(pd.Index(column))
+    return codes, values
 
 
 @dataclass(eq=False)
@@ -215,35 +214,25 @@ class ByColumn(Deal):
 
     def names(self, whole: ClientTable, clients: int | None) -> list[str]:
         """Return a name for each value."""
-        names = {value: client_name(value) for value in self._values(whole)[1]}
+        names = check_names(list(map(client_name, self._values(whole)[1])))
         told = f"{len(names)}, the number of values of {self.column}"
         expect(clients in (None, len(names)), "partition: clients", told, clients, "leave it out")
-        return check_names(list(names.values()))
+        return names
 
-    def owners(self, whole: ClientTable, clients: int, seed: int) -> Hand:
+    def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
         """Return the client of each row, see the class. Nothing is drawn."""
-        own, values = self._values(whole)
-        return {split: _codes(own, rows, values) for split, rows in whole.splits.items()}
+        return self._values(whole)[0]
 
-    def _values(self, whole: ClientTable) -> tuple[pd.Series, list[Any]]:
-        """Return the column, and the values that become clients."""
+    def _values(self, whole: ClientTable) -> tuple[np.ndarray, list[Any]]:
+        """Return the position among the values of each row's, and the values that become clients."""
         columns = list(map(str, whole.features))
         has = self.column in columns
         expect(has, "partition: deal: column", f"one of {', '.join(columns)}", self.column, known=columns)
         own = whole.features[self.column]
         own = own if self.cuts is None else _ranges(own, self.cuts)
-        values = own.iloc[np.concatenate(list(whole.splits.values()))]
-        told, gaps = f"a value of {self.column} in every row", Told(f"{values.isna().sum()} rows without one")
-        expect(bool(values.notna().all()), "partition: deal", told, gaps, "deal by another column", DataError)
-        return own, sorted(values.unique().tolist())
-
-
-def _codes(column: pd.Series, rows: np.ndarray, values: list[Any]) -> np.ndarray:
-    """Return the position among ``values`` of each row's value, in the order of row positions."""
-    codes: np.ndarray = (
-        column.iloc[np.sort(rows)].map({value: place for place, value in enumerate(values)}).to_numpy(np.int64)
-    )
-    return codes
+        told, found = f"a value of {self.column} in every row", Told(f"{own.isna().sum()} rows without one")
+        expect(bool(own.notna().all()), "partition: deal", told, found, kind=DataError)
+        return _codes(own)
 
 
 def _ranges(own: pd.Series, cuts: list[float]) -> pd.Series:
@@ -277,8 +266,6 @@ class Redraw:
 
     def __post_init__(self) -> None:
         check_fractions(self.test, self.validation)
-        some = 0 < len(self.splits) == len({*self.splits} & {*SPLITS})
-        expect(some, "redraw.splits", f"some of {', '.join(SPLITS)}, none twice", list(self.splits))
 
 
 @dataclass(eq=False)
@@ -314,22 +301,14 @@ class Partition(Source):
     shared_test: bool = False
     deal: Deal | None = None
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        expect(self.clients is None or self.clients >= 2, "partition: clients", "at least 2", self.clients)
-        enough = all(split in SPLITS and number >= (self.clients or 1) for split, number in (self.rows or {}).items())
-        expect(enough, "partition: rows", f"at least one row a client for some of {', '.join(SPLITS)}", self.rows)
-
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the source's tables and deal their rows; ``seed`` determines which client gets which rows."""
         import pandas as pd
 
-        deal = self.deal or Iid()
         first, *others = tables = self.source.tables(seed)
         for table in others:
-            for what, own in _same(table).items():
-                same, told = own == _same(first)[what], f"the {what} of {first.name} at {table.name}"
-                expect(same, "partition: source", told, Told("others"), "choose clients that have the same", DataError)
+            told = f"the columns, the target and the task of {first.name} at {table.name}"
+            expect(_same(table) == _same(first), "partition: source", told, Told("others"), kind=DataError)
         features = pd.concat([table.features for table in tables])
         target = pd.concat([table.target for table in tables])
         known = [table.groups for table in tables if table.groups is not None]
@@ -337,27 +316,18 @@ class Partition(Source):
         if not features.index.is_unique:  # rows of several files
             features, target = features.reset_index(drop=True), target.reset_index(drop=True)
         splits, shared = self._drawn(tables, seed)
-        whole = replace(first, features=features, target=target, splits=splits)
-        hands = deal.deal(whole, self.clients, seed)
-        kept, made = [str(column) for column in features if column not in deal.dropped], []
-        for name, hand in hands.items():
+        whole = replace(first, features=features, target=target, splits=splits, concept=None, keys={}, notes=())
+        deal, made = self.deal or Iid(), []
+        kept = [str(column) for column in features if column not in deal.dropped]
+        for name, hand in deal.deal(whole, self.clients, seed).items():
             parts = [np.sort({**hand, **shared}[split]) for split in SPLITS]
-            own = np.concatenate(parts)
-            bounds = np.split(np.arange(len(own)), np.cumsum([len(part) for part in parts])[:-1])
-            made.append(
-                replace(
-                    first,
-                    name=name,
-                    concept=None,
-                    keys={},
-                    features=features.iloc[own],
-                    target=target.iloc[own],
-                    groups=None if groups is None else groups[own],
-                    splits=dict(zip(SPLITS, bounds, strict=True)),
-                ).only(kept)
-            )
-        said = tuple(note for table in tables for note in table.notes)  # once, for all that are dealt
-        return check_tables([replace(own, notes=() if place else said) for place, own in enumerate(made)])
+            own, ends = np.concatenate(parts), np.cumsum(list(map(len, parts)))
+            splits = dict(zip(SPLITS, np.split(np.arange(len(own)), ends[:-1]), strict=True))
+            rows = {"features": features.iloc[own], "target": target.iloc[own], "splits": splits}
+            made.append(replace(whole, name=name, groups=None if groups is None else groups[own], **rows).only(kept))
+        # once, for all that are dealt
+        made[0] = replace(made[0], notes=tuple(note for table in tables for note in table.notes))
+        return check_tables(made)
 
     def _drawn(self, tables: list[ClientTable], seed: int) -> tuple[dict[Split, np.ndarray], dict[Split, np.ndarray]]:
         """Return the positions of rows in the concatenated tables, in a random order: those to deal, and those that all
@@ -378,10 +348,6 @@ class Partition(Source):
         return whole, {"test": whole.pop("test")} if self.shared_test else {}
 
 
-def _same(table: ClientTable) -> dict[str, object]:
+def _same(table: ClientTable) -> object:
     """Return what must be the same at all clients whose rows are dealt."""
-    return {
-        "columns": (set(table.features), set(table.categorical)),
-        "target": (table.target.name, table.positive),
-        "task": table.task,
-    }
+    return {*table.features}, {*table.categorical}, table.target.name, table.positive, table.task

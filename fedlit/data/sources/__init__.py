@@ -10,20 +10,11 @@ from typing import Any
 import fedlit
 from fedlit.data.sources.base import Source
 
-SOURCES: dict[str, str] = {
-    "activity": "HumanActivity",
-    "bundled": "Bundled",
-    "covertype": "Covertype",
-    "heart": "Heart",
-    "openml": "OpenML",
-    "populations": "Populations",
-    "rdatasets": "Rdatasets",
-    "reads": "Reads",
-    "tables": "Tables",
-    "vehicle": "VehicleSensors",
-}
-"""The sources that ship, by name, with the class of each, which :mod:`fedlit` has."""
-__all__ = [*SOURCES.values(), "SOURCES", "Source", "source_class"]
+_SHIPPED = (
+    *("Bundled", "Covertype", "Heart", "HumanActivity", "OpenML"),
+    *("Populations", "Rdatasets", "Reads", "Tables", "VehicleSensors"),
+)
+__all__ = [*_SHIPPED, "Source", "known_sources"]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,11 +23,10 @@ def __getattr__(name: str) -> Any:
     return getattr(fedlit, name)
 
 
-def source_class(name: str) -> type[Source]:
-    """Return the class of the source with this name, one of ``SOURCES``.
+def known_sources() -> dict[str, type[Source]]:
+    """Return the sources that ship, by name.
 
-    >>> source_class("heart").__name__
+    >>> known_sources()["heart"].__name__
     'Heart'
     """
-    loaded: type[Source] = getattr(fedlit, SOURCES[name])
-    return loaded
+    return dict(sorted((own.name, own) for own in (getattr(fedlit, name) for name in _SHIPPED)))

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import yaml
@@ -16,8 +16,8 @@ import yaml
 from fedlit.data.files import RemoteFile, locate
 from fedlit.data.sources.base import Source, check_tables, published, read_known
 from fedlit.data.splitting import random_split
-from fedlit.data.table import ClientTable
-from fedlit.errors import expect
+from fedlit.data.table import SPLITS, ClientTable
+from fedlit.errors import DataError, Told, expect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +38,9 @@ _SOIL_COLUMNS = tuple(f"soil_type_{code}" for code in ELU_CODES)
 _LABEL = "cover_type"
 _NAMES = (*_NUMERIC, *_AREA_COLUMNS, *_SOIL_COLUMNS, _LABEL)
 _CATEGORICAL = ("soil_type", "climatic_zone", "geologic_zone", "wilderness_area")
-ACTIVITIES = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")
+Activity = Literal["WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING"]
+ACTIVITIES: tuple[str, ...] = get_args(Activity)
 """The activities, in the order of the file's numbers 1 to 6."""
-_COLUMNS = 100
 
 
 @dataclass(eq=False)
@@ -92,16 +92,13 @@ class Heart(Source):
     def _table(self, client: str, seed: int) -> ClientTable:
         site, path = _SITES[client], locate(_FILES[client], self.root)
         columns = [*site["features"], site["target"]]  # the file of sa begins with a row number, which is left out
-        frame = read_known(path, columns, header=site.get("header", True), na_values=["?"])
+        frame = read_known(path, columns, site.get("header", True), na_values=["?"], dtype={site["target"]: np.float64})
         target = frame[site["target"]]
-        with published(path, f"{target.name} of client {client!r} among {site['labels']}"):
-            if wrong := sorted(set(target.dropna()) - set(site["labels"]), key=str):
-                raise ValueError(repr(wrong[0]))
         return ClientTable(
             name=client,
             features=frame[site["features"]],
             # A missing label must not become 0: it is left to the check of all tables, which counts and names it.
-            target=target if target.isna().any() else (target > 0).astype(np.int64),
+            target=(target > 0).astype(np.int64).where(target.notna()),
             splits=random_split(len(frame), seed, self.test, self.validation, client),
             categorical=tuple(site["categorical"]),
             positive=1,
@@ -148,34 +145,20 @@ class Covertype(Source):
     root: str | None = None
     clients: Sequence[str] | None = None
     columns: Literal["derived", "numbers", "raw"] = "derived"
-    positive: Sequence[int] | None = None
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        super().__post_init__()
-        expect(self.columns in ("derived", "numbers", "raw"), "columns", "derived, numbers or raw", self.columns)
-        some = self.positive is None or 0 < len({*self.positive} & {*range(1, 8)}) == len(self.positive) < 7
-        expect(some, "positive", "some of the cover types 1 to 7", self.positive)
+    positive: Sequence[Literal[1, 2, 3, 4, 5, 6, 7]] | None = None
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables. ``seed`` is not used, because the splits are those of the file."""
         frame, area, soil = self._read()
+        categorical = {"derived": _CATEGORICAL, "numbers": (), "raw": ()}[self.columns]
         features = frame[list(_NAMES[:-1])] if self.columns == "raw" else _derive(frame, area, soil)
         target = frame[_LABEL] if self.positive is None else frame[_LABEL].isin(self.positive)
-        tables = []
+        target, tables = target.astype(np.int64), []
         for client in self.clients or ():
             rows = np.flatnonzero(area == AREAS.index(client))
             bounds = np.searchsorted(rows, [_TRAIN, _TRAIN + _VALIDATION])
-            train, validation, test = np.split(np.arange(len(rows), dtype=np.int64), bounds)
-            tables.append(
-                ClientTable(
-                    name=client,
-                    features=features.iloc[rows],
-                    target=target.iloc[rows].astype(np.int64),
-                    splits={"train": train, "validation": validation, "test": test},
-                    categorical=_CATEGORICAL if self.columns == "derived" else (),
-                )
-            )
+            splits = dict(zip(SPLITS, np.split(np.arange(len(rows), dtype=np.int64), bounds), strict=True))
+            tables.append(ClientTable(client, features.iloc[rows], target.iloc[rows], splits, categorical))
         return check_tables(tables)
 
     def _read(self) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
@@ -187,11 +170,9 @@ class Covertype(Source):
         frame = read_known(path, _NAMES, header=False, dtype=types)
         blocks = [frame[list(columns)].to_numpy() for columns in (_AREA_COLUMNS, _SOIL_COLUMNS)]
         one = all(((block == 1).sum(axis=1) == 1).all() and block.max() == 1 for block in blocks)
-        with published(
-            path, f"over {_TRAIN + _VALIDATION:,} rows, each of one area, one soil and a cover type from 1 to 7"
-        ):
-            if len(frame) <= _TRAIN + _VALIDATION or not frame[_LABEL].between(1, 7).all() or not one:
-                raise ValueError(f"others among {len(frame):,} rows")
+        fits = one and len(frame) > _TRAIN + _VALIDATION and frame[_LABEL].between(1, 7).all()
+        told = f"over {_TRAIN + _VALIDATION:,} rows, each of one area, one soil and a cover type from 1 to 7"
+        expect(bool(fits), f"file {path}", told, Told("others"), "get the original again", DataError)
         area, soil = (block.argmax(axis=1) for block in blocks)
         return frame, area, soil
 
@@ -270,31 +251,25 @@ class HumanActivity(_Recordings):
     known: ClassVar[tuple[str, ...]] = tuple(f"subject_{number:02}" for number in range(1, 31))
     known_files: ClassVar[tuple[RemoteFile, ...]] = (RemoteFile(**_KNOWN["activity"]),)
 
-    positive: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        super().__post_init__()
-        some = self.positive is None or 0 < len({*self.positive} & {*ACTIVITIES}) == len(self.positive) < 6
-        expect(some, "positive", f"a list of some of {', '.join(ACTIVITIES)}", self.positive)
+    positive: Sequence[Activity] | None = None
 
     def _read(self, path: Path) -> list[tuple[pd.DataFrame, pd.Series]]:
         import pandas as pd
 
         names = [line.strip().partition(" ")[2] for line in path.read_text(encoding="utf-8").splitlines()]
         names = [f"{own} #{line}" if names.count(own) > 1 else own for line, own in enumerate(names, start=1)]
-        columns = {"X": len(names), "y": 1, "subject": 1}
-        parts = {name: [_numbers(path, name, half, columns[name]) for half in ("train", "test")] for name in columns}
-        values, codes, subject = (np.concatenate(halves) for halves in parts.values())
-        for what, found, most in (("an activity", codes, len(ACTIVITIES)), ("a subject", subject, len(self.known))):
-            with published(path.parent, f"{what} from 1 to {most} for each row"):
-                if len(found) != len(values) or not np.isin(found, range(1, most + 1)).all():
-                    raise ValueError("others")
-        labels = np.array(ACTIVITIES, dtype=object)[codes.ravel().astype(np.int64) - 1]
-        target, features = pd.Series(labels, name="activity"), pd.DataFrame(values, columns=names)
+        widths = {"X": len(names), "y": 1, "subject": 1}
+        with published(path.parent, "an activity from 1 to 6 and a subject from 1 to 30 for each row"):
+            halves = ([_numbers(path, name, half, widths[name]) for name in widths] for half in ("train", "test"))
+            rows = np.concatenate([np.hstack(half) for half in halves])
+            codes, subject = rows[:, -2].astype(np.int64), rows[:, -1]
+            if not (np.isin(rows[:, -2], range(1, 7)) & np.isin(subject, range(1, 31))).all():
+                raise ValueError("others")
+        features, labels = pd.DataFrame(rows[:, :-2], columns=names), np.array(ACTIVITIES, dtype=object)[codes - 1]
+        target = pd.Series(labels, name="activity")
         target = target if self.positive is None else target.isin(self.positive).astype(np.int64)
-        people = (np.flatnonzero(subject == number) for number in range(1, len(self.known) + 1))
-        return [(features.iloc[rows], target.iloc[rows]) for rows in people]
+        people = (np.flatnonzero(subject == number) for number in range(1, 31))
+        return [(features.iloc[own], target.iloc[own]) for own in people]
 
 
 def _numbers(beside: Path, name: str, half: str, columns: int) -> np.ndarray:
@@ -349,18 +324,15 @@ class VehicleSensors(_Recordings):
         import pandas as pd
         from scipy.io import loadmat
 
-        names = [f"feature_{number:03}" for number in range(1, _COLUMNS + 1)]
+        names = [f"feature_{number:03}" for number in range(1, 101)]
         with published(path, f"cell arrays X and Y of {len(self.known)} sensors, of a MATLAB file up to version 7"):
             cells = loadmat(path, variable_names=["X", "Y"])
             x, y = (list(map(_array, cells[name].ravel())) for name in ("X", "Y"))
-            if not len(x) == len(y) == len(self.known):
-                raise ValueError(f"{len(x)} and {len(y)} sensors")
-            for own, labels in zip(x, y, strict=True):
-                fits = own.shape == (labels.size, _COLUMNS) and np.isfinite(own).all()
-                if not fits or not set(labels.flat) <= {-1.0, 0.0, 1.0}:
-                    raise ValueError(f"X of {own.shape} and Y of {labels.shape}, or other numbers or labels")
-        classes = (pd.Series((labels.ravel() == 1).astype(np.int64), name="vehicle") for labels in y)
-        return [(pd.DataFrame(own, columns=names), target) for own, target in zip(x, classes, strict=True)]
+            values = [pd.DataFrame(own, columns=names) for own in x]
+            labels = [pd.Series((own.ravel() == 1).astype(np.int64), name="vehicle") for own in y]
+            if not len(x) == len(y) == len(self.known) or not np.isin(np.concatenate(y), (-1, 0, 1)).all():
+                raise ValueError(f"{len(x)} and {len(y)} sensors, or other labels")
+        return list(zip(values, labels, strict=True))
 
 
 def _array(cell: Any) -> np.ndarray:

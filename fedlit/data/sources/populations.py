@@ -11,7 +11,7 @@ import numpy as np
 from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.sources.reads import BASES, table_of
 from fedlit.data.table import ClientTable
-from fedlit.errors import expect
+from fedlit.errors import Told, expect
 
 _A, _C, _G, _N, _T = range(len(BASES))
 _CALLED = np.array([_A, _C, _G, _T], np.int8)
@@ -120,16 +120,11 @@ class Populations(Source):
     def __post_init__(self) -> None:
         """Check the arguments."""
         super().__post_init__()
-        least = {"populations": 1, "clients": 1, "length": 1, "reads": 3, "reference": self.length}
-        for key, number in least.items():
-            own = getattr(self, key)
-            expect(own >= number, f"populations: {key}", f"at least {number}", own)
-        for key in ("variants", "errors", "flip"):
-            own = getattr(self, key)
-            expect(0 <= own <= 1, f"populations: {key}", "a share in [0, 1]", own)
-        expect(0 < self.divergence < 1, "populations: divergence", "a number above 0 and below 1", self.divergence)
+        shares = all(0 <= own <= 1 for own in (self.variants, self.errors, self.flip)) and 0 < self.divergence < 1
+        expect(shares, "populations", "shares between 0 and 1", Told("another variants, divergence, errors or flip"))
         known = set(self.flipped) <= set(range(1, self.populations + 1))
         expect(known, "populations: flipped", f"numbers from 1 to {self.populations}", self.flipped)
+        expect(1 <= self.length <= self.reference, "populations: length", f"1 to {self.reference} bases", self.length)
 
     def world(self, seed: int) -> World:
         """Draw the reference, its regions and its variants."""
@@ -180,7 +175,7 @@ class Populations(Source):
         reported = np.isin(np.arange(self.reference), world.sites)
         reported = reported ^ world.recurrent if population + 1 in self.flipped else reported
         labels = ["".join(row) for row in np.where(reported[places], "1", "0").tolist()]
-        table = table_of(client, codes, labels, seed, self.test, self.validation)
+        table = table_of(self, client, codes, labels, seed)
         return replace(table, concept=str(1 + (population + 1 in self.flipped))) if self.flipped else table
 
 

@@ -6,35 +6,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from fedlit.data.reading import Raw
 from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.sources.places import Place, places_of
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, Told, expect, told_as
-from fedlit.show.text import shorten
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BASES = "ACGNT"
 """The symbols by their codes 0 to 4, sorted as encoders sort categories; N is a base that was not read. The code of a
 position behind a read's end is −1."""
 ENDINGS = (".fasta", ".fa", ".fna", ".fastq", ".fq")
 
-_READ = "read"
 _LABELS = re.compile(r"(?:^|\s)labels=(\S*)")
 _PLAIN = str.maketrans({"U": "T", **dict.fromkeys("RYSWKMBDHV", "N")})  # RNA; IUPAC's letters for one of several bases
 _LETTERS = np.array([*BASES, None], dtype=object)
 
 
-def codes_of(reads: Iterable[str], length: int, where: str) -> tuple[np.ndarray, list[str]]:
+def codes_of(reads: Sequence[str], length: int, where: str) -> tuple[np.ndarray, list[str]]:
     """Return the codes of bases (n, length) int8, with −1 after a read's end. Longer reads are cut. Other letters for a
     base are converted, which notes report.
 
@@ -54,23 +50,22 @@ def codes_of(reads: Iterable[str], length: int, where: str) -> tuple[np.ndarray,
         >>> codes.tolist(), notes[0]
         ([[0, 1, 2, 4], [4, -1, -1, -1]], 'converted: u to T (1)')
     """
-    made, converted, others = [], Counter[str](), Counter[int]()
+    made, converted = [], Counter[str]()
     for row, read in enumerate(reads, 1):
         plain = read[:length].upper().translate(_PLAIN)
         wrong = min(set(plain) - {*BASES}, default="")
         expect(not wrong, f"{where}, read {row}", "bases (A, C, G, T, N)", wrong, "correct it", DataError)
         if plain != read[:length]:
             converted.update(f"{old} to {new}" for old, new in zip(read, plain, strict=False) if old != new)
-        others[(len(read) > length) - (0 < len(read) < length)] += 1
         made.append([BASES.find(base) for base in plain.ljust(length)])
-    notes = []
-    if converted:
-        notes.append(f"converted: {', '.join(f'{own} ({times:,})' for own, times in sorted(converted.items()))}")
-    if others[-1]:
-        notes.append(f"{others[-1]:,} reads are shorter than {length}: they have no base and no label beyond their end")
-    if others[1]:
-        notes.append(f"{others[1]:,} reads are longer than {length}: the rest is cut off")
-    return np.array(made, dtype=np.int8).reshape(-1, length), notes
+    told = f"converted: {', '.join(f'{own} ({times:,})' for own, times in sorted(converted.items()))}"
+    shorter, longer = sum(len(read) < length for read in reads), sum(len(read) > length for read in reads)
+    notes = {
+        told: len(converted),
+        f"{shorter:,} reads are shorter than {length}: they have no base and no label beyond their end": shorter,
+        f"{longer:,} reads are longer than {length}: the rest is cut off": longer,
+    }
+    return np.array(made, dtype=np.int8).reshape(-1, length), [note for note, times in notes.items() if times]
 
 
 def position_names(length: int) -> list[str]:
@@ -112,60 +107,26 @@ def records_of(path: Path, where: str) -> list[tuple[str, str]]:
     return records
 
 
-def new_reads(path: Path, where: str) -> pd.DataFrame:
-    """Return the columns ``name`` and ``read`` of the records in a FASTA or FASTQ file. Headers need no labels.
+def new_reads(path: Path, columns: Sequence[str], where: str) -> Raw:
+    """Return the records in a FASTA or FASTQ file, whose headers need no labels: the column ``name``, and a column for
+    each position, without a value where there is no base. Bases are converted in the same way as in training.
 
     Args:
         path: the file.
+        columns: the columns of the positions, in their order.
         where: the owner and the name of the file, for messages.
 
     Raises:
         ConfigError: dnaio is not installed.
-        DataError: the file is damaged or empty.
+        DataError: the file is damaged or empty, or a letter does not stand for a base.
     """
     import pandas as pd
 
-    records = [((header.split() or [""])[0], bases) for header, bases in records_of(path, where)]
-    return pd.DataFrame(records, columns=["name", _READ], dtype=object)
-
-
-def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return rows with a column for each position. Bases are converted in the same way as in training.
-
-    Args:
-        frame: rows with the column ``read``; other rows are returned unchanged.
-        columns: the columns of the positions, in their order.
-        where: the owner of the rows, for messages.
-
-    Returns:
-        The rows without ``read`` and with all columns (None where there is no base), and notes.
-
-    Raises:
-        DataError: there is no column of reads or positions, or a letter does not stand for a base.
-
-    Example:
-        >>> import pandas as pd
-        >>> frame, notes = as_positions(pd.DataFrame({"read": ["acg", "U"]}), ["p1", "p2"], "client 'north'")
-        >>> frame.fillna("-").to_dict("list")
-        {'p1': ['A', 'T'], 'p2': ['C', '-']}
-    """
-    import pandas as pd
-
-    rows, notes = frame, list[str]()
-    if _READ in frame:
-        codes, notes = codes_of(_texts(frame), len(columns), where)
-        read = pd.DataFrame(_LETTERS[codes], index=frame.index, columns=list(columns))
-        rows = pd.concat([frame.drop(columns=[name for name in (*columns, _READ) if name in frame]), read], axis=1)
-    else:
-        told = f"a column {_READ}, or a file that ends in .fasta or .fastq"
-        expect(bool(set(columns) & set(frame)), where, told, Told(shorten([*map(str, frame)])), kind=DataError)
-    if empty := int(rows.reindex(columns=list(columns)).isna().all(axis=1).sum()):
-        notes.append(f"rows without any base: {empty:,}; nothing is predicted of them (?)")
-    return rows, notes
-
-
-def _texts(frame: pd.DataFrame) -> list[str]:
-    return [str(text).strip() for text in frame[_READ].astype(object).fillna("").tolist()]
+    names, reads = zip(*records_of(path, where), strict=True)
+    codes, notes = codes_of(reads, len(columns), where)
+    frame = pd.DataFrame(_LETTERS[codes], columns=list(columns))
+    frame.insert(0, "name", [next(iter(own.split()), "") for own in names])
+    return Raw(frame, tuple(notes), where)
 
 
 @dataclass(eq=False)
@@ -205,20 +166,10 @@ class Reads(Source):
     test: float = 0.2
     validation: float = 0.25
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        super().__post_init__()
-        fits = isinstance(self.length, int) and not isinstance(self.length, bool) and self.length >= 1
-        expect(fits, "reads: length", "at least 1 position", self.length)
-        if isinstance(self.files, Mapping):
-            self._places()
-
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the files; ``seed`` draws the splits."""
-        return check_tables([self._table(place, seed) for place in self._places()])
-
-    def _places(self) -> list[Place]:
-        return places_of(self.files, None, self.root, self.name, ENDINGS)
+        places = places_of(self.files, None, self.root, self.name, ENDINGS)
+        return check_tables([self._table(place, seed) for place in places])
 
     def _table(self, place: Place, seed: int) -> ClientTable:
         from fedlit.tasks.sequence_labelling import NO_LABEL  # torch, which a list of sources does without
@@ -236,28 +187,21 @@ class Reads(Source):
             labels.append(own[: self.length].ljust(self.length, NO_LABEL))
         codes, notes = codes_of(reads, self.length, where)
         notes = [*filter(None, [place.note]), *(f"{client}: {note}" for note in notes)]
-        return table_of(client, codes, labels, seed, self.test, self.validation, notes)
+        return table_of(self, client, codes, labels, seed, notes)
 
 
 def table_of(
-    client: str,
-    codes: np.ndarray,
-    labels: Sequence[str],
-    seed: int,
-    test: float,
-    validation: float,
-    notes: Sequence[str] = (),
+    source: Any, client: str, codes: np.ndarray, labels: Sequence[str], seed: int, notes: Sequence[str] = ()
 ) -> ClientTable:
     """Return a client's table, with the columns ``p1``, ``p2``, … (with leading zeros) and the target ``labels``. Each
     column has all bases as categories, and is missing after a read's end.
 
     Args:
+        source: the source, which has the shares ``test`` and ``validation``.
         client: the name of the client.
         codes: (n, length), the codes that :func:`codes_of` returns.
         labels: a text of ``length`` labels for each read.
         seed: the seed of the splits.
-        test: the share of reads that are test rows.
-        validation: the share of the other reads that are validation rows.
         notes: what the user should know.
     """
     import pandas as pd
@@ -271,7 +215,7 @@ def table_of(
         name=client,
         features=features,
         target=pd.Series(list(labels), features.index, name="labels", dtype=object),
-        splits=random_split(len(features), seed, test, validation, client),
+        splits=random_split(len(features), seed, source.test, source.validation, client),
         categorical=tuple(names),
         task="sequence_labelling",
         notes=tuple(notes),

@@ -294,8 +294,7 @@ class Tables(Source):
                 below = [str(cell).strip() for cell in raw.frame.iloc[0]]
                 second = " The first row holds it: if that is the header, write skiprows: 1." * (column in below)
                 told = f"expected a column {column!r}, the {key}, found {', '.join(names[:20])}"
-                said = " ".join(["", *(note.text for note in raw.notes)])
-                raise DataError(f"{raw.where}: {told}.{did_you_mean(column, names)}{second}{said}")
+                raise DataError(f"{raw.where}: {told}.{did_you_mean(column, names)}{raw.hint}{second}")
         drop, types = self._of("drop", client) or (), [*(self.types or ()), *place.types]
         for key, columns in {"drop": drop, "types": types, "split": [by]}.items():
             twice, told = {*columns} & {*targets}, f"other columns than the target of client {client!r}"

