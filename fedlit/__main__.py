@@ -8,11 +8,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import nullcontext
 from itertools import takewhile
 
 from fedlit.cli.commands import COMMANDS, call, find_command, usage
-from fedlit.cli.interrupted import STATUS, came, heeded, leave
+from fedlit.cli.interrupted import STATUS, came, heed, leave
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.place import find_place, refuse_ranks, says_the_end
 from fedlit.files import UNWRITABLE, advice, reason
@@ -35,12 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     log = logging.getLogger("fedlit")
     if sys.stderr.isatty() and not any(isinstance(own, Notices) for own in log.handlers):
         log.addHandler(Notices(logging.WARNING))  # warnings at the terminal's width
-    # those that speak with others take their leave, by handlers of their own
-    signals = nullcontext() if args[:1] in (["coordinate"], ["site"]) else heeded()
+    if argv is None and args[:1] not in (["coordinate"], ["site"]):  # which take leave of others by their own handlers
+        heed()
     try:
-        with signals:
-            _join()
-            status = _dispatch(args or ["--help"])
+        _join()
+        status = _dispatch(args or ["--help"])
     except BaseException as error:
         if isinstance(error, SystemExit) and not came():  # help was printed
             raise
@@ -68,16 +66,16 @@ def _dispatch(args: list[str]) -> int:
         print(usage(name))
         return 0
     command = COMMANDS[name]
+    module, _, function = command.home.partition(":")
     if command.usage.startswith("--config"):  # fedlit fit mine.yaml
         names = list(takewhile(lambda word: not word.startswith("-") and "=" not in word, words))
         words = [*(word for own in names for word in ("--config", own)), *words[len(names) :]]
-    if not command.ranks:
+    if module != "runs":
         refuse_ranks(f"fedlit {name}" + (" of new rows" if name == "predict --run" else ""))
-    words, trusted = take(words) if command.foreign else (words, ())
-    module, function = command.home.split(":")
+    words, trusted = take(words)
     with trusting(*trusted):
         work = getattr(importlib.import_module(f"fedlit.cli.{module}"), function)
-        return int(call(name, work, words, foreign=command.foreign) or 0)
+        return int(call(name, work, words) or 0)
 
 
 def _join() -> None:
@@ -95,7 +93,7 @@ def _ended(error: BaseException) -> tuple[int, str]:
         return error.exit_status, f"error: {error}"
     if came() or isinstance(error, KeyboardInterrupt):  # a library may tell it otherwise
         told = str(error) if isinstance(error, KeyboardInterrupt) else ""
-        return STATUS, f"interrupted; {told or 'continue with --ckpt_path last, if a checkpoint was written'}"
+        return STATUS, f"interrupted; {told or 'the same command goes on with a study, --ckpt_path last with a run'}"
     if isinstance(error, BrokenPipeError):
         return RunError.exit_status, ""
     if isinstance(error, OSError) and error.errno in UNWRITABLE:

@@ -6,14 +6,12 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import UnionType
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 from docstring_parser import parse
 
-from fedlit.errors import ConfigError, did_you_mean
-from fedlit.run.keys import SINGLE
+from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.show.text import definitions
 
 
@@ -25,18 +23,13 @@ class Command(NamedTuple):
             :func:`call`), and its docstring is the help.
         usage: the arguments that follow the name in the list of commands.
         help: one line for that list.
-        ranks: whether several processes may run it together.
-        foreign: whether it reads files that somebody else may have written, so that ``--trust`` applies.
     """
 
     home: str
     usage: str
     help: str
-    ranks: bool = False
-    foreign: bool = False
 
 
-_RUN, _OWN = (True, True), (False, True)
 _GROUPS = {
     "Your tables": {
         "init": Command("tables:init", "FOLDER --target COLUMN", "write a configuration for the tables in a folder"),
@@ -44,24 +37,24 @@ _GROUPS = {
         "recommend": Command("tables:recommend", "--config NAME", "find out who should join, and with which method"),
     },
     "A federation": {
-        "fit": Command("runs:fit", "--config NAME", "train a federation (quickstart needs no data)", *_RUN),
-        "describe": Command("runs:describe", "--config NAME", "print the plan: rows, parameters, what is sent", *_RUN),
-        "validate": Command("runs:validate", "--config NAME", "score the validation split of the newest run", *_RUN),
-        "test": Command("runs:test", "--config NAME", "score its test split (--all shows every score)", *_RUN),
-        "predict": Command("runs:predict", "--config NAME", "write predictions, one file per client", *_RUN),
+        "fit": Command("runs:fit", "--config NAME", "train a federation (quickstart needs no data)"),
+        "describe": Command("runs:describe", "--config NAME", "print the plan: rows, parameters, what is sent"),
+        "validate": Command("runs:validate", "--config NAME", "score the validation split of the newest run"),
+        "test": Command("runs:test", "--config NAME", "score its test split (--all shows every score)"),
+        "predict": Command("runs:predict", "--config NAME", "write predictions, one file per client"),
     },
     "A trained run": {
-        "predict --run": Command("trained:predict", "RUN --client NAME --data FILE", "score new rows", *_OWN),
-        "export": Command("trained:export", "--run RUN --client NAME", "write one client as a folder of data", *_OWN),
-        "explain": Command("trained:explain", "--run RUN", "show what a run's clients had to correct", *_OWN),
-        "add-client": Command("trained:add_client", "--run RUN --config NAME", "add a client to a trained run", *_OWN),
+        "predict --run": Command("trained:predict", "RUN --client NAME --data FILE", "score new rows"),
+        "export": Command("trained:export", "--run RUN --client NAME", "write one client as a folder of data"),
+        "explain": Command("trained:explain", "--run RUN", "show what a run's clients had to correct"),
+        "add-client": Command("trained:add_client", "--run RUN --config NAME", "add a client to a trained run"),
     },
     "Comparisons": {
         "compare": Command("study:compare", "STUDY", "measure what federation gains, and for whom"),
         "search": Command("study:search", "STUDY", "search for what to federate, and how"),
-        "methods list": Command("catalogue:list_methods", "", "list the methods: what may differ, what they cost"),
+        "methods": Command("catalogue:list_methods", "", "list the methods: what may differ, what they cost"),
         "methods show": Command("catalogue:show_method", "NAME", "show one: equation, configuration, what to tune"),
-        "data list": Command("catalogue:list_sources", "", "list the known tables, and where they were found"),
+        "data": Command("catalogue:list_sources", "", "list the known tables, and where they were found"),
         "data fetch": Command("catalogue:fetch", "NAME", "download one of them"),
         "data show": Command("catalogue:show_source", "NAME", "show its columns, licence and citation"),
     },
@@ -72,18 +65,14 @@ _GROUPS = {
         "coordinate watch": Command("institutions:watch", "FOLDER", "show rounds, participants, seconds, bytes"),
         "coordinate renew": Command("institutions:renew", "FOLDER", "renew the server certificate; sites need nothing"),
         "site keys": Command("institutions:keys", "FOLDER", "make this site's key pair"),
-        "site check": Command(
-            "institutions:check", "--config FILE", "show what would leave this site; send nothing", *_OWN
-        ),
-        "site join": Command("institutions:join", "--config FILE", "take part, after somebody has consented", *_OWN),
+        "site check": Command("institutions:check", "--config FILE", "show what would leave this site; send nothing"),
+        "site join": Command("institutions:join", "--config FILE", "take part, after somebody has consented"),
     },
 }
 COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 """Command → where it is, and how it is listed."""
-_ALONE = {"methods": "methods list", "data": "data list"}
 _NEW_ROWS = ("--run", "--client", "--out", "--keys")
 """Flags by which ``fedlit predict`` is about new rows."""
-_TRUST = "an installed module whose classes the files may name, too; may be repeated"
 
 
 def usage(first: str = "") -> str:
@@ -134,34 +123,30 @@ def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
     ('predict --run', ['--run=mine', '--client', 'a'])
     """
     first, *rest = words
-    group = [name.split()[1] for name in COMMANDS if name.startswith(f"{first} ") and "--" not in name]
-    if group and rest and not rest[0].startswith("-"):
-        if rest[0] not in group:
-            hint = did_you_mean(rest[0], group)
-            raise ConfigError(f"fedlit {first}: expected one of {', '.join(group)}, found {rest[0]!r}.{hint}")
-        return f"{first} {rest[0]}", rest[1:]
     if first == "predict" and any(word.partition("=")[0] in _NEW_ROWS for word in rest):
         return "predict --run", rest
-    if first in COMMANDS or group:
-        asks = rest[:1] in (["-h"], ["--help"])
-        return first if asks else _ALONE.get(first, first), rest
+    parts = [name.split()[1] for name in COMMANDS if name.startswith(f"{first} ") and "--" not in name]
+    part = "".join(rest[:1])
+    if parts and part and not part.startswith("-"):
+        expect(part in parts, f"fedlit {first}", f"one of {', '.join(parts)}", part, known=parts)
+        return f"{first} {part}", rest[1:]
     known = [*dict.fromkeys(name.split()[0] for name in COMMANDS), "--version", "--help"]
-    hint = did_you_mean(first, known) or (" Did you mean fedlit fit --config …?" if first.startswith("-") else "")
-    raise ConfigError(f"expected a command, found {first!r}; fedlit --help lists them.{hint}")
+    expect(first in known[:-2], "fedlit", "a command (fedlit --help lists them)", first, known=known)
+    return first, rest
 
 
-def call(name: str, function: Callable[..., Any], words: Sequence[str], *, foreign: bool = False) -> Any:
+def call(name: str, function: Callable[..., Any], words: Sequence[str]) -> Any:
     """Call the function of a command with the arguments that were typed.
 
-    A positional parameter is a word, a keyword-only parameter is a flag: ``bool`` is a flag without a value, ``list`` a
-    flag with several values, ``tuple`` a flag that may be repeated, ``Literal`` one of several values. ``*words`` are
-    the remaining words, such as the keys of a configuration; a function with no other parameter gets all words.
+    A positional parameter is a word, a keyword-only parameter is a flag, spelt with underscores like keys or with
+    hyphens: ``bool`` is a flag without a value, ``list`` a flag with several values, ``tuple`` a flag that may be
+    repeated, ``Literal`` one of several values. ``*words`` are the remaining words, such as the keys of a
+    configuration; a function with no other parameter gets all words.
 
     Args:
         name: the name of the command, such as ``site join``.
         function: its docstring is the help.
         words: the words typed after the command.
-        foreign: whether the help lists ``--trust``; the caller has removed it from the words.
 
     Returns:
         What the function returns.
@@ -181,15 +166,15 @@ def call(name: str, function: Callable[..., Any], words: Sequence[str], *, forei
     told = parse(inspect.getdoc(function) or "")
     parser = _Parser(prog=f"fedlit {name.removesuffix(' --run')}", description=told.description, allow_abbrev=False)
     helps = {own.arg_name: " ".join((own.description or "").split()) for own in told.params}
-    if foreign:
-        parser.add_argument("--trust", metavar="MODULE", default=argparse.SUPPRESS, help=_TRUST)
     for own in parameters:
         if own.kind is not own.VAR_POSITIONAL:
             _add(parser, own, helps.get(own.name, ""))
-    _check_flags(parser.prog, parameters, words, keys=left)
-    asked, keys = parser.parse_known_args(words)
+    asked, keys = parser.parse_known_args(
+        [re.sub(r"^--[\w-]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), word) for word in words]
+    )
     if keys and not left:
-        parser.error(f"unrecognized arguments: {' '.join(keys)}")
+        flags = [own.name for own in parameters if own.kind is own.KEYWORD_ONLY]
+        parser.error(f"unrecognized arguments: {' '.join(keys)}.{did_you_mean(keys[0][2:], flags, '--')}")
     given = vars(asked)
     placed = [given.pop(own.name) for own in parameters if own.kind is own.POSITIONAL_OR_KEYWORD]
     return function(*placed, *keys, **given)
@@ -202,54 +187,27 @@ def names(text: str | None) -> list[str] | None:
     return [] if text == "none" else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _flags(parameter: inspect.Parameter) -> list[str]:
-    """Return a parameter's flags, spelt with underscores like keys and with hyphens like commands."""
-    return list(dict.fromkeys((f"--{parameter.name}", f"--{parameter.name.replace('_', '-')}")))
-
-
 def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: str) -> None:
     required, by_name = parameter.default is parameter.empty, parameter.kind is parameter.KEYWORD_ONLY
-    names = _flags(parameter) if by_name else [parameter.name]
-    kind = parameter.annotation
+    name, kind = f"--{parameter.name}" if by_name else parameter.name, parameter.annotation
     if isinstance(kind, UnionType):  # such as int | None
         kind = get_args(kind)[0]
     if kind is bool:
-        parser.add_argument(*names, action="store_true", help=about)
+        parser.add_argument(name, action="store_true", help=about)
         return
     if parameter.default not in (parameter.empty, None, (), ""):
         about += f" (default: {parameter.default})"
     options: dict[str, Any] = {"default": None if required else parameter.default, "help": about}
     options |= {"required": required} if by_name else {} if required else {"nargs": "?"}
-    origin = get_origin(kind)
-    if origin is Literal:
+    if get_origin(kind) is Literal:
         options["choices"] = get_args(kind)
-    elif origin is tuple:
+    elif get_origin(kind) is tuple:
         options |= {"action": "append", "default": []}
-    elif origin is list:
+    elif get_origin(kind) is list:
         options["nargs"] = "+"
     else:
-        options["type"] = partial(_typed, kind, about)
-    parser.add_argument(*names, **options)
-
-
-def _typed(kind: Callable[[str], Any], about: str, word: str) -> Any:
-    """Return the value of a word, or refuse it by what the help says."""
-    try:
-        return kind(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected {about}, found {word!r}") from None
-
-
-def _check_flags(prog: str, parameters: Sequence[inspect.Parameter], words: Sequence[str], *, keys: bool) -> None:
-    """Refuse a misspelt flag before argparse reports a missing one, because the misspelt flag may be
-    the missing one.
-    """
-    known = [flag for own in parameters if own.kind is own.KEYWORD_ONLY for flag in _flags(own)]
-    fine = {*known, "--help", "--trust", *(f"--{name}" for name in SINGLE if keys)}
-    for flag in (word.partition("=")[0] for word in words):
-        hint = did_you_mean(flag[2:], [name[2:] for name in known], "--")
-        if flag.startswith("--") and flag not in fine and not (keys and ("." in flag or not hint)):
-            raise ConfigError(f"{prog}: expected {', '.join(known) or 'no flag'}, found {flag}.{hint}")
+        options["type"] = kind
+    parser.add_argument(name, **options)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -257,4 +215,4 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a :class:`ConfigError`."""
-        raise ConfigError(re.sub(r"^argument ([^:/]+)(/--[\w-]+)?:", r"\1:", message) + f" ({self.prog} --help)")
+        raise ConfigError(f"{message.removeprefix('argument ')} ({self.prog} --help)")

@@ -6,13 +6,11 @@ threads. Therefore a timer starts with the first signal. Files on disk are compl
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import FrameType
 
 from fedlit.exchange.place import says_the_end
@@ -22,7 +20,6 @@ PATIENCE = 4.0
 STATUS = 130
 """Exit status after Ctrl-C, as of a shell's own."""
 _came: list[int] = []
-_clocks: list[threading.Timer] = []
 
 
 def came() -> bool:
@@ -30,26 +27,12 @@ def came() -> bool:
     return signal.SIGINT in _came
 
 
-@contextmanager
-def heeded() -> Iterator[None]:
-    """Make signals end the work inside the block."""
-    _came.clear()
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # nohup, or somebody else's
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGINT, _interrupted)
-    if before[signal.SIGTERM] == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
-    try:
-        yield
-    finally:
-        while _clocks:
-            _clocks.pop().cancel()
-            faulthandler.cancel_dump_traceback_later()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def heed() -> None:
+    """Make signals end this process, unless it ignores them (nohup) or has handlers of its own."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _signalled)
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _signalled)
 
 
 def leave(status: int) -> None:
@@ -61,29 +44,22 @@ def leave(status: int) -> None:
         os._exit(status)
 
 
-def _interrupted(number: int, frame: FrameType | None) -> None:
-    if number in _came:
-        _end(STATUS, "interrupted again: ended at once")
-    _start(number, STATUS, "interrupted")
-    raise KeyboardInterrupt
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    if signal.getsignal(signal.SIGTERM) is _terminated:  # Lightning, which ends the training, has put itself before it
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
-    elif number not in _came:
-        _start(number, 1, "error: the run was terminated (SIGTERM)")
-
-
-def _start(number: int, status: int, what: str) -> None:
-    _came.append(number)
-    text = f"{what}; it had not ended after {PATIENCE:.0f} seconds, and was ended at once"
-    _clocks.append(clock := threading.Timer(PATIENCE, _end, (status, text)))
-    clock.daemon = True
-    clock.start()
-    with suppress(Exception):  # for who keeps Python from running threads
-        faulthandler.dump_traceback_later(PATIENCE + 0.7, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
+def _signalled(number: int, frame: FrameType | None) -> None:
+    interrupt = number == signal.SIGINT
+    if not interrupt and signal.getsignal(number) is _signalled:  # no training, before which Lightning puts its own
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    status, what = (STATUS, "interrupted") if interrupt else (1, "error: the run was terminated (SIGTERM)")
+    if interrupt and number in _came:
+        _end(status, "interrupted again: ended at once")
+    if number not in _came:
+        _came.append(number)
+        text = f"{what}; it had not ended after {PATIENCE:.0f} seconds, and was ended at once"
+        clock = threading.Timer(PATIENCE, _end, (status, text))
+        clock.daemon = True
+        clock.start()
+    if interrupt:
+        raise KeyboardInterrupt
 
 
 def _end(status: int, text: str) -> None:

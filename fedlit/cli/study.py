@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from fedlit.cli.commands import names
 from fedlit.errors import ConfigError, must_be_known
@@ -47,29 +44,28 @@ def compare(
     from fedlit.study import compare as work
     from fedlit.study.ranks import Ranks
 
-    with _goes_on():
-        chosen = list(loaded.scenarios) if named["scenarios"] is None else named["scenarios"]
-        for scenario in chosen:  # refused before the first is run
-            loaded.of(scenario)
-        failed, compared = False, {}
-        every: list[str | None] = [*chosen] or [None]
-        for each in every:
-            if each is not None:
-                print(f"\n=== {each} ===")
-            found = work.compare(
-                loaded, seeds=seeds, jobs=jobs, methods=named["methods"], baselines=names(baselines), out=out,
-                scenario=each,
-            )  # fmt: skip
-            print(f"\n{for_terminal(found)}\n")
-            print(f"Report: {found.folder / 'report.html'}")
-            for name, error in found.failures.items():
-                say(f"FAILED {name}: {error}")
-            failed |= bool(found.failures)
-            compared[each or ""] = found
-        if len(compared) > 1:
-            ranks = Ranks(compared)
-            print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(ranks)}\n")
-            print(f"Ranks: {ranks.write(next(iter(compared.values())).folder.parent)}")
+    chosen = list(loaded.scenarios) if named["scenarios"] is None else named["scenarios"]
+    for scenario in chosen:  # refused before the first is run
+        loaded.of(scenario)
+    failed, compared = False, {}
+    every: list[str | None] = [*chosen] or [None]
+    for each in every:
+        if each is not None:
+            print(f"\n=== {each} ===")
+        found = work.compare(
+            loaded, seeds=seeds, jobs=jobs, methods=named["methods"], baselines=names(baselines), out=out,
+            scenario=each,
+        )  # fmt: skip
+        print(f"\n{for_terminal(found)}\n")
+        print(f"Report: {found.folder / 'report.html'}")
+        for name, error in found.failures.items():
+            say(f"FAILED {name}: {error}")
+        failed |= bool(found.failures)
+        compared[each or ""] = found
+    if len(compared) > 1:
+        ranks = Ranks(compared)
+        print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(ranks)}\n")
+        print(f"Ranks: {ranks.write(next(iter(compared.values())).folder.parent)}")
     return int(failed)
 
 
@@ -90,8 +86,7 @@ def search(
     loaded = _checked(study, seeds, {"jobs": jobs, "trials": trials})
     from fedlit.study import search as work
 
-    with _goes_on():
-        print(for_terminal(work.search(loaded, seeds=seeds, trials=trials, jobs=jobs, out=out)))
+    print(for_terminal(work.search(loaded, seeds=seeds, trials=trials, jobs=jobs, out=out)))
 
 
 def _checked(study: str, seeds: str | None, counts: Mapping[str, int | None]) -> Study:
@@ -108,12 +103,3 @@ def _checked(study: str, seeds: str | None, counts: Mapping[str, int | None]) ->
         if count is not None and count < 1:
             raise ConfigError(f"--{key}: expected at least 1, found {count}")
     return load_study(study)
-
-
-@contextmanager
-def _goes_on() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        again = shlex.join(["fedlit", *sys.argv[1:]])
-        raise KeyboardInterrupt(f"the same command goes on with what is missing: {again}") from error

@@ -4,14 +4,14 @@ other one. Imports nothing heavy.
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedlit.run.config import METHODS, find_config, read_yaml, typed_value
+from fedlit.run.config import METHODS, find_config, read_yaml
 
 FLAG = "--method"
 _DIFFER = ("columns", "classes", "tasks", "sizes")
@@ -91,14 +91,6 @@ class Card:
         return find_config(self.name, METHODS)
 
     @property
-    def source(self) -> str:
-        """The first author and the year, if there is a paper."""
-        found = re.match(r"(.+?)(, | and | et al\.? | \(?(?=\d{4})).*?(\d{4})", self.paper)
-        if found is None:
-            return "–"
-        return f"{found[1]}{'' if found[2].strip() in ('', '(') else ' et al.'} {found[3]}"
-
-    @property
     def facts(self) -> dict[str, str]:
         """Maps each title to the text below it."""
         facts = {
@@ -112,7 +104,7 @@ class Card:
             "Defaults": self.defaults,
             "Class": f"`{self.python}`" if self.python else "",
             "Differs from the paper": "; ".join(self.diff),
-            "What to tune": "; ".join(f"`{key}`: {space_words(space)}" for key, space in self.tune.items()),
+            "What to tune": "; ".join(f"`{key}: {json.dumps(space)}`" for key, space in self.tune.items()),
         }
         return {title: " ".join(told.split()) for title, told in facts.items() if told}
 
@@ -129,18 +121,16 @@ def cards() -> dict[str, Card]:
     return {own.name: own for own in sorted(found, key=lambda own: list(FAMILIES).index(own.family))}
 
 
-def space_words(space: object) -> str:
-    """Describe in words what a search may try for a key.
+def section(card: Card) -> str:
+    """Return all about a method, as Markdown."""
+    facts = "\n".join(f"- **{title}**: {told}" for title, told in card.facts.items())
+    config, equation = card.config.read_text("utf-8").rstrip(), card.equation.rstrip()
+    return f"{card.title}. {card.idea}\n\n```text\n{equation}\n```\n\n{facts}\n\n```yaml\n{config}\n```"
 
-    Example:
-        >>> space_words({"low": 0.1, "high": 1.0, "log": True})
-        '0.1 to 1.0, on a logarithmic scale'
-    """
-    if not isinstance(space, Mapping):
-        return str(space)
-    if "choices" in space:
-        return " or ".join(typed_value(value) for value in space["choices"])
-    return f"{space['low']} to {space['high']}" + (", on a logarithmic scale" if space.get("log") else "")
+
+def short(differ: str) -> str:
+    """Return whether clients may differ in something, in a word."""
+    return "private" if differ.startswith("in a private") else differ
 
 
 def times(value: float | None) -> str:

@@ -18,9 +18,6 @@ from fedlit.show.text import definitions
 KEYS: dict[str, list[str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 """Key → its type, its default and its meaning, in Markdown, in the order of the parser."""
 
-SINGLE = tuple(key for key in KEYS if "." not in key)
-"""Keys that have no group."""
-
 GROUPS = {
     group: tuple(key.partition(".")[2] for key in KEYS if key.startswith(f"{group}."))
     for group in dict.fromkeys(key.partition(".")[0] for key in KEYS if "." in key)

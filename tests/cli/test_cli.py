@@ -54,7 +54,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *args: str, status: int = 2) ->
 
 
 def test_light_commands_import_neither_torch_nor_pandas(tmp_path: Path) -> None:
-    commands = ([], ["--version"], ["site"], ["data", "list"], ["data", "show", "Heart"], ["methods"])
+    commands = ([], ["--version"], ["site"], ["data"], ["data", "show", "Heart"], ["methods"])
     told = light(commands, tmp_path, "pandas", "sklearn", "matplotlib")
     assert all(status == 0 for status, _, _ in told) and "fedlit fit quickstart" in told[0][1].split("Your tables:")[0]
 
@@ -179,7 +179,7 @@ for number in range(2):
     child = os.fork()
     if not child:
         os.dup2(os.open(f"said_{number}", os.O_CREAT | os.O_WRONLY), 2)
-        sys.exit(main(sys.argv[1:]))
+        sys.exit(main())
     print(child, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
@@ -251,6 +251,6 @@ def test_a_file_that_is_to_be_had_by_hand_says_where(
     monkeypatch.setenv("FEDLIT_DATA", str(cache))
     for source in (HumanActivity, VehicleSensors):
         (file,) = source.known_files
-        for arguments in (["list"], ["show", source.name], ["fetch", source.name]):
+        for arguments in ([], ["show", source.name], ["fetch", source.name]):
             assert main(["data", *arguments]) == 0  # it was never to be fetched
             assert str(file.page) in "".join(capsys.readouterr())
