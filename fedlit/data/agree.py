@@ -19,7 +19,7 @@ from fedlit.data.columns import (
     plain_values,
 )
 from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, kind_conflict
-from fedlit.data.moments import SKETCHED, Moments, agreed_edges, sketch
+from fedlit.data.moments import Moments, agreed_edges, sketch
 from fedlit.data.schema.column import Kind, kind_of
 from fedlit.data.table import ClientTable, agree_on_task, refuse_several_tasks, sent_about_targets, target_facts
 from fedlit.errors import DataError, expect
@@ -35,16 +35,9 @@ Align = Literal["none", "features", "classes", "both"]
 Missing = Literal["mean", "indicator"]
 Bins = Literal["own", "agreed", "none"]
 
-_NUMBERS = {
-    "moments": (3, "data.scaling: pooled", "count, mean and variance"),
-    "sketches": (
-        SKETCHED + 1,
-        "data.bins: agreed",
-        "smallest and largest value, 255 quantiles evenly between (of up to 257 rows: all their values) and number of "
-        "rows",
-    ),
-}
-"""What is told of a column of numbers → how many numbers, by reason of which key, and what they are."""
+_SKETCH = (
+    "smallest and largest value, 255 quantiles evenly between (of up to 257 rows: all their values) and number of rows"
+)
 
 
 @dataclass(frozen=True)
@@ -120,6 +113,10 @@ class Terms:
         every = self.features or isinstance(self.common, str) or alone
         return every or is_listed(self.common, column)
 
+    def shares(self, target: Mapping[str, Any]) -> bool:
+        """Return whether a client sends these facts about its target."""
+        return self.pool or target["shared"] or (self.classes and "labels" in target)
+
 
 @dataclass(frozen=True)
 class AgreedColumn:
@@ -159,7 +156,6 @@ class Agreement:
 
     Attributes:
         terms: the settings of the agreement.
-        names: the names of all columns that clients sent, sorted.
         columns: the columns that clients share, by name.
         groups: the groups of clients that share columns; None if ``terms.common`` asks for none.
         apart: descriptions of columns that have one name but are not common.
@@ -167,7 +163,6 @@ class Agreement:
     """
 
     terms: Terms
-    names: tuple[str, ...] = ()
     columns: Mapping[str, AgreedColumn] = field(default_factory=dict)
     groups: tuple[CommonColumns, ...] | None = None
     apart: tuple[str, ...] = ()
@@ -207,7 +202,7 @@ class Agreement:
             for name, column in self.columns.items()
             if grouped is None or terms.features or name in grouped
         }
-        return replace(self, terms=terms, names=tuple(met), columns=met, groups=groups, apart=())
+        return replace(self, terms=terms, columns=met, groups=groups, apart=())
 
     def with_codes(self, encoders: Mapping[str, Mapping[str, Any]]) -> Agreement:
         """Add the categories of columns that only one client has; the other clients never needed them.
@@ -237,16 +232,19 @@ class Agreement:
             for name, own in state["columns"].items()
         }
         groups = None if state["groups"] is None else tuple(CommonColumns(**own) for own in state["groups"])
-        return cls(**{**state, "terms": Terms(**state["terms"]), "columns": columns, "groups": groups})
+        return cls(Terms(**state["terms"]), columns, groups, tuple(state["apart"]), state["targets"])
 
     def task_of(self, client: str, own: Mapping[str, Any]) -> Task:
         """Return a client's task, given what it may send about its target (see
-        :func:`fedlit.data.table.target_facts`).
+        :func:`fedlit.data.table.target_facts`). A client that sent nothing takes the task of those that did.
         """
-        told = self.targets if client in self.targets else {**self.targets, client: own}
-        if not told[client]["shared"] or "labels" in own:
-            return agree_on_task(client, told, classes=self.terms.classes)
-        key = own["task"], own.get("loss"), own["target"]
+        if not self.terms.shares(own):
+            return agree_on_task(client, {client: own})
+        told = self.targets
+        if client not in told:
+            client = next((name for name, other in told.items() if other["task"] == own["task"]), client)
+            told = told if client in told else {client: own}
+        key = told[client]["task"], told[client].get("loss"), told[client]["target"]
         if key not in self._tasks:  # one for all who share it: each looks at what all sent
             self._tasks[key] = agree_on_task(client, told, classes=self.terms.classes)
         return self._tasks[key]
@@ -263,30 +261,6 @@ class Agreement:
         coding = self.terms.categories
         inputs = {name: agreed.encoder(name, self.terms).inputs(coding) for name, agreed in self.columns.items()}
         return tuple(sorted(input_names(inputs)))
-
-    def told(self, clients: Iterable[str]) -> list[dict[str, Any]]:
-        """Describe what these clients send before the first step so that their inputs and outputs fit.
-
-        Returns:
-            For each kind: ``what`` is told, by reason of which ``key``, of which ``columns``, and, where numbers are
-            sent, ``numbers``: client → how many.
-        """
-        terms, told = self.terms, list[dict[str, Any]]()
-        if terms.features:
-            key = f"data.align: {terms.align}"
-        elif terms.common is not None:
-            key = f"data.common: {terms.common if isinstance(terms.common, str) else 'listed'}"
-        else:
-            key = "data.scaling: pooled" if terms.pooled else "data.bins: agreed"
-        coded = [column for column in self.columns if "categories" in self.topics(column)]
-        for what, columns in (("names and kinds of columns", list(self.names)), ("categories", coded)):
-            told += [{"what": what, "key": key, "columns": columns}] * bool(columns)
-        told += sent_about_targets(self.targets, terms.align)
-        for topic, (size, key, what) in _NUMBERS.items():
-            own = {column: agreed for column, agreed in self.columns.items() if topic in self.topics(column)}
-            held = {client: size * sum(client in agreed.members for agreed in own.values()) for client in clients}
-            told += [{"what": what, "key": key, "columns": list(own), "numbers": held}] * bool(own)
-        return told
 
 
 def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) -> dict[str, Any]:
@@ -327,7 +301,7 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
     if names:
         told["columns"] = {column: kind_of(train[column], column in table.categorical) for column in names}
     target = target_facts(table)
-    if terms.pool or target["shared"] or (terms.classes and "labels" in target):
+    if terms.shares(target):
         told["target"] = {**target, "shared": terms.pool or target["shared"]}
     return told if agreement is None else {**told, **_values(table, agreement)}
 
@@ -387,14 +361,7 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
         if clients:
             columns[column] = _agree_on(column, {client: told[client] for client in clients}, terms)
     apart = problems.values() if isinstance(terms.common, str) or terms.sketched else ()
-    return Agreement(
-        terms,
-        tuple(names),
-        columns,
-        groups,
-        tuple(f"not treated as common: {own}" for own in apart),
-        targets,
-    )
+    return Agreement(terms, columns, groups, tuple(f"not treated as common: {own}" for own in apart), targets)
 
 
 def _agree_on(column: str, told: Mapping[str, Mapping[str, Any]], terms: Terms) -> AgreedColumn:
@@ -413,7 +380,45 @@ def _agree_on(column: str, told: Mapping[str, Mapping[str, Any]], terms: Terms) 
     )
 
 
-def negotiate(tables: Sequence[ClientTable], terms: Terms, share: Share = all_here) -> Agreement:
+def told(sent: Mapping[str, Mapping[str, Any]], terms: Terms) -> list[dict[str, Any]]:
+    """Describe what clients sent before the first step.
+
+    Args:
+        sent: client → its :func:`facts`.
+        terms: the settings, the same at all clients.
+
+    Returns:
+        For each kind: ``what`` was sent, by reason of which ``key``, of which ``columns``, and, where numbers were
+        sent, ``numbers``: client → how many.
+    """
+    if terms.features:
+        key = f"data.align: {terms.align}"
+    elif terms.common is not None:
+        key = f"data.common: {terms.common if isinstance(terms.common, str) else 'listed'}"
+    else:
+        key = "data.scaling: pooled" if terms.pooled else "data.bins: agreed"
+
+    def of(topic: str, what: str, key: str, *, counted: bool = False) -> list[dict[str, Any]]:
+        columns = sorted({column for own in sent.values() for column in own.get(topic, ())})
+        numbers = (
+            {client: sum(map(len, own.get(topic, {}).values())) for client, own in sent.items()} if counted else {}
+        )
+        entry = {"what": what, "key": key, "columns": columns}
+        return [{**entry, "numbers": numbers} if counted else entry] * bool(columns)
+
+    targets = {name: own["target"] for name, own in sent.items() if "target" in own}
+    return [
+        *of("columns", "names and kinds of columns", key),
+        *of("categories", "categories", key),
+        *sent_about_targets(targets, terms.align),
+        *of("moments", "count, mean and variance", "data.scaling: pooled", counted=True),
+        *of("sketches", _SKETCH, "data.bins: agreed", counted=True),
+    ]
+
+
+def negotiate(
+    tables: Sequence[ClientTable], terms: Terms, share: Share = all_here
+) -> tuple[Agreement, Mapping[str, Mapping[str, Any]]]:
     """Exchange facts in two rounds and agree: first columns and labels, then the values of columns that several clients
     share.
 
@@ -422,14 +427,19 @@ def negotiate(tables: Sequence[ClientTable], terms: Terms, share: Share = all_he
         terms: the settings, the same at all clients.
         share: brings the facts of all clients.
 
+    Returns:
+        The agreement, and the facts of all clients.
+
     Raises:
         ConfigError: see :func:`agree`.
         DataError: see :func:`agree`, :func:`facts`.
     """
     here = {str(column) for table in tables for column in table.features}
     first = {table.name: facts(table, terms) for table in tables}
-    agreement = agree(share("columns", first), terms, here)
+    sent = share("columns", first)
+    agreement = agree(sent, terms, here)
     if any(agreement.topics(column) for column in agreement.columns):
         values = {table.name: {**first[table.name], **_values(table, agreement)} for table in tables}
-        agreement = agree(share("values", values), terms)
-    return agreement
+        sent = share("values", values)
+        agreement = agree(sent, terms)
+    return agreement, sent

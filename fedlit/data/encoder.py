@@ -26,7 +26,7 @@ from fedlit.data.moments import Moments, own_edges
 from fedlit.data.note import Note, client_note
 from fedlit.data.schema.column import kind_of
 from fedlit.data.schema.schema import Schema
-from fedlit.data.table import SPLITS, ClientTable, agree_on_task, target_facts
+from fedlit.data.table import SPLITS, ClientTable, target_facts
 from fedlit.errors import DataError, Told, expect
 from fedlit.inputs import Input
 from fedlit.show.text import shorten
@@ -81,6 +81,11 @@ class TableEncoder(RowEncoder):
         agreement, rows = self._agreement, table.splits["train"]
         target = target_facts(table)
         self.task = agreement.task_of(self.client, target)
+        if strange := set(target.get("labels", ())) - set(self.task.classes):
+            known = f"labels of the run's clients ({shorten([*map(str, self.task.classes)])}), for outputs are common"
+            advice = "rename them, drop these rows, or train a run in which heads are private (data.align: none)"
+            where, found = f"client {self.client!r}, target {table.target.name!r}", shorten(sorted(map(str, strange)))
+            expect(False, where, known, Told(found), advice, DataError)
         self.seen = tuple(map(self.task.classes.index, target.get("labels", ())))
         self.target_name = str(table.target.name)
         coded = set(table.categorical)
@@ -97,6 +102,9 @@ class TableEncoder(RowEncoder):
     def _fit(self, train: pd.Series, categorical: bool) -> ColumnEncoder:
         name, terms = str(train.name), self._agreement.terms
         agreed, kind = self._agreement.shared(self.client, name), kind_of(train, categorical)
+        if agreed is not None and agreed.kind and kind not in (None, agreed.kind):
+            where, told = f"client {self.client!r}, column {name!r}", f"{agreed.kind}, as the run's clients have there"
+            expect(False, where, told, Told(kind), "declare the column's type, rename it, or drop it", DataError)
         if kind is None:
             kind = (agreed.kind if agreed and terms.alike else None) or ("categorical" if categorical else NUMBERS)
         if kind == NUMBERS:
@@ -274,30 +282,21 @@ def newcomer(
         ConfigError: nothing in common.
     """
     if terms.alike:  # what is common is coded as in the run, whatever sort of table this is
-        terms = replace(terms, categories=agreed.terms.categories)
+        terms = replace(terms, categories=agreed.terms.categories, missing=agreed.terms.missing)
     if terms.features:
         table = _without_strange(table, agreed, shorten(list(clients)))
-    agreement = agreed.with_client(table.name, terms, map(str, table.features))
-    for name in map(str, table.features):
-        train = table.features[name].iloc[table.splits["train"]]
-        wanted = agreement.columns[name].kind if name in agreement.columns else None
-        found = kind_of(train, name in table.categorical)
-        where, told = f"client {table.name!r}, column {name!r}", f"{wanted}, as the run's clients have there"
-        advice = "declare the column's type, rename it, or drop it"
-        expect(not wanted or found in (None, wanted), where, told, Told(found), advice, DataError)
-    encoder = TableEncoder(table.name, replace(agreement, targets={})).fit(table)
-    met = {name: own for name, own in encoder.columns.items() if name in agreement.columns}
-    other = sorted({*(agreed.features or ())} ^ {*encoder.features}) if terms.features else []
-    advice = "use the run's data.categories and data.missing"
-    expect(not other, f"client {table.name!r}", "the inputs of the run's clients", shorten(other), advice)
-    notes = _take_task(encoder, table, terms, agreed)
-    for name, own in met.items():
+    agreement, target = agreed.with_client(table.name, terms, map(str, table.features)), target_facts(table)
+    encoder, notes = TableEncoder(table.name, agreement).fit(table), list(table.notes)
+    if terms.shares(target) and all(other["task"] != target["task"] for other in agreed.targets.values()):
+        text = f"no client of the run has the task {target['task']}, so its outputs are its own"
+        notes.append(client_note(table.name, "task", text, [str(table.target.name)]))
+    for name, own in encoder.columns.items():
         count, new = own.unseen(table.features[name].iloc[table.splits["train"]])
-        if count:
+        if count and name in agreement.columns:
             text = f"{count:,} training rows have a category that the run's clients did not have ({shorten(new)})"
             said = f"{text}; they count as unseen"
             notes.append(Note(said, "unseen", clients=[table.name], column=name, head=f"{table.name}: {name}"))
-    return encoder, replace(table, notes=(*table.notes, *notes))
+    return encoder, replace(table, notes=tuple(notes))
 
 
 def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> ClientTable:
@@ -314,21 +313,3 @@ def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> Cli
         text = f"does not have, and enters as 0 (data.align): {shorten(lacking)}"
         notes.append(client_note(table.name, "absent", text))
     return replace(table.only(kept), notes=tuple(notes))
-
-
-def _take_task(encoder: TableEncoder, table: ClientTable, terms: Terms, agreed: Agreement) -> list[Note]:
-    """Give the encoder the run's outputs if these are common; return notes."""
-    facts = target_facts(table)
-    if not (facts["shared"] or (terms.classes and "labels" in facts)):
-        return []
-    same = [client for client, target in agreed.targets.items() if target["task"] == facts["task"]]
-    if not same:
-        text = f"no client of the run has the task {facts['task']}, so its outputs are its own"
-        return [client_note(table.name, "task", text, [str(table.target.name)])]
-    task, labels = agree_on_task(same[0], agreed.targets, classes=terms.classes), facts.get("labels", ())
-    strange, where = set(labels) - set(task.classes), f"client {table.name!r}, target {table.target.name!r}"
-    known = f"labels of the run's clients ({shorten(list(map(str, task.classes)))}), for outputs are common"
-    advice = "rename them, drop these rows, or train a run in which heads are private (data.align: none)"
-    expect(not strange, where, known, Told(shorten(sorted(map(str, strange)))), advice, DataError)
-    encoder.task, encoder.seen = task, tuple(map(task.classes.index, labels))
-    return []

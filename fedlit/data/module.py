@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
-from fedlit.data.agree import Agreement, Align, Bins, Missing, Terms, negotiate
+from fedlit.data.agree import Agreement, Align, Bins, Missing, Terms, negotiate, told
 from fedlit.data.columns import Categories, Scaling
 from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder, newcomer
@@ -77,6 +77,7 @@ class FederatedData(LightningDataModule):
         names: the names of all clients, in all processes.
         encoders: maps each client of this process to the encoder of its table.
         planted: a note on each injected fault.
+        told_before: what clients send each other before the first step (see :func:`fedlit.data.agree.told`).
         train_loaders: maps each client of this process to its loader of training batches.
         aligned_steps: the number of aligned steps in an epoch: that of the client with the most steps.
         rows_per_epoch: the largest number of training rows on which all clients together step in an epoch.
@@ -125,6 +126,7 @@ class FederatedData(LightningDataModule):
         self.names: list[str] = []
         self.encoders: dict[str, TableEncoder] = {}
         self.planted: list[Note] = []
+        self.told_before: list[dict[str, Any]] = []
         self.train_loaders: dict[str, ClientLoader] = {}
         self.aligned_steps = self.rows_per_epoch = 0
         self._agreement: Agreement | None = None
@@ -198,13 +200,13 @@ class FederatedData(LightningDataModule):
             client.spec.name: ClientLoader(client.train, self.batching, self.seed, client.spec.name)
             for client in self.clients
         }
-        told = self.share(
-            "steps",
-            {name: {"steps": own.most, "rows": own.batch_size * own.most} for name, own in self.train_loaders.items()},
-        )
-        self.steps_of = {name: own["steps"] for name, own in told.items()}
+        steps = {
+            name: {"steps": own.most, "rows": own.batch_size * own.most} for name, own in self.train_loaders.items()
+        }
+        shared = self.share("steps", steps)
+        self.steps_of = {name: own["steps"] for name, own in shared.items()}
         self.aligned_steps = max(self.steps_of.values())
-        self.rows_per_epoch = sum(own["rows"] for own in told.values())
+        self.rows_per_epoch = sum(own["rows"] for own in shared.values())
         for loader in self.train_loaders.values():
             loader.length = self.aligned_steps
         about = {own.spec.name: own.about for own in self.clients}
@@ -242,7 +244,8 @@ class FederatedData(LightningDataModule):
         own = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
         terms = Terms(**{**own, "categories": categories, "common": None if self.pool else self.common})
         if not self._learnt:
-            self._agreement = negotiate(tables, terms, self.share)
+            self._agreement, sent = negotiate(tables, terms, self.share)
+            self.told_before = [] if self.pool else told(sent, terms)
             return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}, tables
         encoders: dict[str, TableEncoder] = {}
         for place, table in enumerate(tables):
@@ -274,11 +277,6 @@ class FederatedData(LightningDataModule):
     def groups(self) -> tuple[CommonColumns, ...]:
         """The groups of clients that share columns, if ``common`` asks for them."""
         return (self._agreement.groups if self._agreement is not None else None) or ()
-
-    @property
-    def told_before(self) -> list[dict[str, Any]]:
-        """What clients send each other before the first step (see :meth:`fedlit.data.agree.Agreement.told`)."""
-        return [] if self.pool or self._agreement is None else self._agreement.told(self.names)
 
     def table(self, client: str) -> ClientTable:
         """Return one client's table as :meth:`tables` does. No other client's table is read if the source allows this

@@ -356,7 +356,7 @@ def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def sent_about_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> list[dict[str, Any]]:
-    """Describe what clients send each other about their targets (see :meth:`fedlit.data.agree.Agreement.told`)."""
+    """Describe what clients send each other about their targets (see :func:`fedlit.data.agree.told`)."""
     labels = [own for own in facts.values() if "labels" in own] if align in ("classes", "both") else []
     told: list[dict[str, Any]] = []
     if labels:

@@ -38,7 +38,7 @@ class Plan(Shown):
         clients: maps each client to its rows per split, features, classes, parameters, federated parameters, and the
             bytes that it sends per exchange.
         exchange: what is federated, when, and by which rule.
-        before: what clients send each other once, before the first step (see :meth:`fedlit.data.agree.Agreement.told`).
+        before: what clients send each other once, before the first step (see :func:`fedlit.data.agree.told`).
         notes: what the user should know about the tables.
     """
 

@@ -1,6 +1,5 @@
 """Columns in common, found by name and kind, and no more told than that takes; bins of numbers, own and agreed."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from federations import make_run
 from made_tables import N, encode, mixed, numbers, table
 
-from fedlit.data.agree import Agreement, Terms, agree, facts, negotiate
+from fedlit.data.agree import Agreement, Terms, negotiate, told
 from fedlit.data.common import CommonColumns
 from fedlit.data.encoder import TableEncoder, newcomer
 from fedlit.data.moments import SKETCHED, agreed_edges, sketch
@@ -36,7 +35,7 @@ TABLES = [
 
 
 def agreement(tables: Sequence[ClientTable], **terms: Any) -> Agreement:
-    return negotiate(tables, Terms(**terms))
+    return negotiate(tables, Terms(**terms))[0]
 
 
 def find_groups(tables: Sequence[ClientTable], common: Any) -> list[CommonColumns]:
@@ -115,17 +114,18 @@ def test_clients_know_which_inputs_are_common_and_which_their_own(categories: An
 
 
 def test_listed_columns_alone_are_told() -> None:
-    listed = ["age", "sex"]
-    names = [table.name for table in TABLES]
-    told = agreement(TABLES, scaling="pooled", common=listed).told(names)
-    assert [(entry["what"].split()[0], entry["columns"]) for entry in told] == [
+    def plan(**settings: Any) -> list[dict[str, Any]]:
+        terms = Terms(**settings)
+        return told(negotiate(TABLES, terms)[1], terms)
+
+    listed = plan(scaling="pooled", common=["age", "sex"])
+    assert [(entry["what"].split()[0], entry["columns"]) for entry in listed] == [
         ("names", ["age", "sex"]),
         ("categories", ["sex"]),
         ("count,", ["age"]),
     ]
-    assert told[2]["numbers"] == {"cleveland": 3, "faisalabad": 3, "va": 3, "sa": 0}
-    found = agreement(TABLES, common="all").told(names)
-    assert [entry["columns"] for entry in found] == [
+    assert listed[2]["numbers"] == {"cleveland": 3, "faisalabad": 3, "va": 3, "sa": 0}
+    assert [entry["columns"] for entry in plan(common="all")] == [
         ["age", "chol", "cp", "ldl", "platelets", "sex"]  # to find what is common, all names are told
     ]
 
@@ -150,7 +150,7 @@ def far_apart(n: int = 1000) -> list[ClientTable]:
 def test_equal_numbers_have_equal_places_where_bins_are_agreed(scaling: Any) -> None:
     tables = [own for own in far_apart() if scaling != "pooled" or own.name != "c"]  # whose town is of another kind
     terms = Terms(scaling=scaling, bins="agreed", num_bins=8)
-    agreement = negotiate(tables, terms)
+    agreement, _ = negotiate(tables, terms)
     ages, places = np.array([-5.0, 21.0, 33.3, 47.0, 60.0, 95.0, 200.0]), []
     for own in tables[:2]:
         encoder = TableEncoder(own.name, agreement).fit(own)
@@ -182,14 +182,11 @@ def test_own_bins_are_at_quantiles_of_training_rows_and_agreed_ones_of_a_pooled_
 
 def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:
     terms, tables = Terms(bins="agreed"), far_apart(20)
-    first = {own.name: facts(own, terms) for own in tables}
-    agreement = agree(first, terms)
-    told = {own.name: json.loads(json.dumps(facts(own, terms, agreement))).get("sketches", {}) for own in tables}
-    assert {name: list(own) for name, own in told.items()} == {"a": ["age"], "b": ["age"], "c": []}
-    names, sketches = agreement.told(first)
+    agreement, sent = negotiate(tables, terms)
+    assert {name: list(own.get("sketches", ())) for name, own in sent.items()} == {"a": ["age"], "b": ["age"], "c": []}
+    names, sketches = told(sent, terms)
     assert names["columns"] == ["age", "bmi", "own", "town"] and "column 'town'" in agreement.apart[0]
-    sent = {name: sum(map(len, own.values())) for name, own in told.items()}
-    assert sketches["numbers"] == sent == {"a": SKETCHED + 1, "b": SKETCHED + 1, "c": 0}
+    assert sketches["numbers"] == {"a": SKETCHED + 1, "b": SKETCHED + 1, "c": 0}
     assert "(1032 to 1290 numbers per client)" in str(make_run(tmp_path, data={"bins": "agreed"}).describe())
 
 
@@ -203,7 +200,7 @@ def test_sketches_of_nothing_of_one_value_and_of_values_that_nearly_meet() -> No
 
 def test_bins_of_a_run_are_kept_and_are_those_of_a_client_that_joins() -> None:
     tables, terms = far_apart(40), Terms(bins="agreed")
-    agreement = negotiate(tables, terms)
+    agreement, _ = negotiate(tables, terms)
     encoder, shipped = TableEncoder("a", agreement).fit(tables[0]), TableEncoder("a")
     spec = encoder.encode(tables[0]).spec
     shipped.load_state_dict(encoder.state_dict())

@@ -22,7 +22,7 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
-from fedlit.data.agree import Terms, negotiate
+from fedlit.data.agree import Terms, negotiate, told
 from fedlit.data.sources import Tables
 from fedlit.data.table import ClientTable, TaskSettings, own_task
 from fedlit.errors import ConfigError, DataError
@@ -150,13 +150,13 @@ def test_a_target_is_measured_by_the_clients_own_rows_or_by_all(name: str, what:
 
     tables = [table("few", FEW, name), table("many", MANY, name)]
     assert [measured(client.spec.task) for client in encode(tables)] == [expected(FEW[:40]), expected(MANY[:40])]
-    assert negotiate(tables, Terms()).told([]) == []
+    assert told(negotiate(tables, Terms())[1], Terms()) == []
     tables = [table("few", FEW, name, targets="pooled"), table("many", MANY, name, targets="pooled")]
     both = expected(np.concatenate([FEW[:40], MANY[:40]]))
     assert [measured(client.spec.task) for client in encode(tables)] == [both, both]
-    (told,) = negotiate(tables, Terms()).told([])
+    (entry,) = told(negotiate(tables, Terms())[1], Terms())
     numbers = {"few": sent, "many": sent}
-    assert told == {"what": what, "key": "task.targets: pooled", "columns": ["y"], "numbers": numbers}
+    assert entry == {"what": what, "key": "task.targets: pooled", "columns": ["y"], "numbers": numbers}
 
 
 def test_zeros_alone_have_no_rate_but_a_pooled_one() -> None:

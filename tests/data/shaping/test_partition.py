@@ -177,7 +177,7 @@ DEALT = Partition(Bundled(clients=["breast_cancer"]), clients=4)  # 30 columns
 
 def test_a_share_is_common_and_every_other_column_is_at_one_client() -> None:
     tables = ColumnSplit(DEALT, common=0.3).tables(seed=2)
-    (group,) = negotiate(tables, Terms(common="all")).groups or ()
+    (group,) = negotiate(tables, Terms(common="all"))[0].groups or ()
     assert len(group.columns) == 9
     own = [set(table.features) - set(group.columns) for table in tables]
     assert [len(names) for names in own] == [6, 5, 5, 5]
