@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import shlex
 import socket
@@ -151,29 +150,11 @@ def partial_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_PARTIAL}")
 
 
-def clear_partials(folder: Path, *, ours: bool) -> None:
-    """Remove the temporary files of processes that were killed while they wrote.
-
-    Args:
-        folder: the folder, searched with its subfolders.
-        ours: whether no other process may write here; otherwise only files of dead processes of this machine are
-            removed.
-    """
-    for file in folder.rglob(f".*{_PARTIAL}"):
-        host, _, pid = file.name.removesuffix(_PARTIAL).rpartition("-")
-        if ours or (host.endswith(f".{socket.gethostname()}") and pid.isdigit() and not _lives(int(pid))):
-            with suppress(OSError):
-                file.unlink()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+def clear_partials(folder: Path) -> None:
+    """Remove the temporary files that killed processes left in a folder to which no other process may write."""
+    for file in folder.glob(f".*{_PARTIAL}"):
+        with suppress(OSError):
+            file.unlink()
 
 
 # ---------------------------------------------------------------------- archives
@@ -256,7 +237,10 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise ConfigError(f"{expected}, found {_holder(path)}; {do}") from None
+        found = ""
+        with suppress(OSError):  # it may be empty for a moment
+            found = path.read_text(encoding="utf-8", errors="replace")
+        raise ConfigError(f"{expected}, found {found or 'one'}; {do}") from None
     except OSError as error:
         raise ConfigError(
             f"{path.parent}: expected a folder that can be written to, found: {reason(error)}; {advice(error)}, or "
@@ -264,11 +248,10 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
         ) from error
     held = os.stat(path)
     words = ["fedlit", *sys.argv[1:]] if "fedlit" in sys.argv[0] else []
-    command = shorten(shlex.join(words), 120, placeholder=" …")
-    began = time.strftime("%Y-%m-%d %H:%M:%S")
-    own = {"pid": os.getpid(), "host": socket.gethostname(), "began": began, "command": command}
+    command = shorten(f", {shlex.join(words)}" if words else "", 120, placeholder=" …")
+    own = f"process {os.getpid()} on {socket.gethostname()}{command}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
     with suppress(OSError):  # a full disk does not keep it from being held
-        path.write_text(json.dumps(own), encoding="utf-8")  # the file itself: a new one would not be locked
+        path.write_text(own, encoding="utf-8")  # the file itself: a new one would not be locked
     try:
         yield
     finally:
@@ -276,13 +259,3 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
             if os.path.samestat(held, os.stat(path)):
                 path.unlink()
         lock.release(force=True)
-
-
-def _holder(path: Path) -> str:
-    """Describe the process that a lock's file names. The file may be empty for a moment."""
-    try:
-        own = json.loads(path.read_text(encoding="utf-8"))
-        command = f", {own['command']}" if own["command"] else ""
-        return f"process {own['pid']} on {own['host']}{command}, since {own['began']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "one"

@@ -107,9 +107,9 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name:
 
     Returns:
         ``tensors``: maps each name to (dtype, shape) of the federated tensors, parameters first, with slices instead of
-        the tensors that ``by_name`` selects; ``parameters``: the number of these that are parameters; ``matched``: maps
-        each pattern to the first name that it matches; ``travel``: the patterns that match something that can be sent;
-        ``named``: the patterns of ``by_name`` that match a tensor whose slices have names.
+        the tensors that ``by_name`` selects; ``parameters``: the number of these that are parameters; ``met``: the
+        patterns that match something that can be sent, and those with ``!`` that match anything; ``named``: the
+        patterns of ``by_name`` that match a tensor whose slices have names.
     """
     state = named_tensors(module)
     private = set(select(state, getattr(module, "private", ())))
@@ -133,13 +133,11 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name:
         own = {slice_name(name, label): form_of(state[name].select(axis, 0)) for label in labels}
         tensors |= own if name in cut else {name: form_of(state[name])}
         count = len(tensors) if name in parameters else count
-    of_pattern = {pattern: select(state, [pattern.removeprefix("!")]) for pattern in patterns}
     return {
         "tensors": tensors,
         "parameters": count,
-        "named": [pattern for pattern in by_name if set(select(axes, [pattern.removeprefix("!")])).intersection(mine)],
-        "matched": {pattern: names[0] for pattern, names in of_pattern.items() if names},
-        "travel": [pattern for pattern, names in of_pattern.items() if can_travel.intersection(names)],
+        "met": [own for own in patterns if select(state if own[0] == "!" else can_travel, [own.removeprefix("!")])],
+        "named": [own for own in by_name if own[0] == "!" or set(select(axes, [own])).intersection(mine)],
         "chosen": bool(chosen),
     }
 
@@ -150,7 +148,6 @@ def resolve(
     buffers: Buffers = "private",
     share: Share = all_here,
     by_name: Sequence[str] = (),
-    by_rule: Sequence[str] = (),
 ) -> Sharing:
     """Apply the patterns to every client, and check that the federated tensors can be averaged.
 
@@ -162,35 +159,27 @@ def resolve(
         share: sends the names, dtypes and shapes of federated tensors to clients in other processes.
         by_name: patterns of the federated tensors that are sent slice by slice, each slice under the name of its
             column, category or class (see :mod:`fedlit.sharing`).
-        by_rule: the ``patterns`` that the rule added; messages about these name the rule's parts.
 
     Raises:
         ConfigError: a pattern matches nothing at any client, or the shape of a name differs between clients; one
             message lists all problems.
     """
-    own_offers = {client: offer(module, patterns, buffers, by_name) for client, module in clients.items()}
-    offers = share("federated", own_offers)
-    problems = []
-    for pattern in by_name:
-        if not pattern.startswith("!") and not any(pattern in own["named"] for own in offers.values()):
-            known = sorted({name for module in clients.values() for name in named_axes(module)})
-            problems.append(
-                f"exchange.by_name: pattern {pattern!r}: expected a federated tensor whose slices have names, found "
-                f"none; the networks have {', '.join(known) or 'no such tensors (fedlit.TabM, GlobalLayers, MLP do)'}."
-                + did_you_mean(pattern, known)
-            )
-    for pattern in patterns:
-        matched = [own["matched"][pattern] for own in offers.values() if pattern in own["matched"]]
-        if not matched:
-            key = (
-                f"exchange.rule.parts: {pattern.removeprefix('!')!r}" if pattern in by_rule else f"pattern {pattern!r}"
-            )
-            problems.append(f"{key}: expected to match a part of some client, found none; {_parts(pattern, clients)}")
-        elif not pattern.startswith("!") and not any(pattern in own["travel"] for own in offers.values()):
-            problems.append(
-                f"pattern {pattern!r}: expected to match something that can travel, found only buffers or what the "
-                f"method keeps private ({matched[0]}, …); set exchange.buffers: average for floating-point buffers"
-            )
+    offers = share("federated", {name: offer(module, patterns, buffers, by_name) for name, module in clients.items()})
+    met, named = ({pattern for own in offers.values() for pattern in own[key]} for key in ("met", "named"))
+    known = sorted({name for module in clients.values() for name in named_axes(module)}) if by_name else []
+    problems = [
+        f"exchange.by_name: pattern {pattern!r}: expected a federated tensor whose slices have names, found none; the "
+        f"networks have {', '.join(known) or 'no such tensors (fedlit.TabM, GlobalLayers, MLP do)'}."
+        + did_you_mean(pattern, known)
+        for pattern in by_name
+        if pattern not in named
+    ]
+    problems += [
+        f"pattern {pattern!r}: expected a part of some client that can travel (not what its method keeps private; "
+        f"buffers of floats with exchange.buffers: average), found none; {_parts(pattern, clients)}"
+        for pattern in patterns
+        if pattern not in met
+    ]
     forms: dict[str, tuple[str, tuple[int, ...]]] = {}
     for client, own in offers.items():
         for name, (_, shape) in own["tensors"].items():
@@ -205,7 +194,8 @@ def resolve(
     if patterns and not problems and not any(own["chosen"] for own in offers.values()):
         problems.append(f"patterns {list(patterns)}: expected that they choose something, found that they cancel out")
     if problems:
-        raise ConfigError("exchange.federated cannot be applied:\n  " + "\n  ".join(problems))
+        what = "exchange.federated, or what exchange.rule adds to it,"
+        raise ConfigError(f"{what} cannot be applied:\n  " + "\n  ".join(problems))
     return sharing_of(offers)
 
 

@@ -62,25 +62,21 @@ def _around(mean: float, error: float, degrees: float) -> Interval:
     return mean - reach, mean + reach
 
 
-def seeds_interval(values: ArrayLike) -> Interval:
-    """Return Student's t interval for the mean of independent values. It is NaN for fewer than two values, and if all
-    are equal, because these do not show how far others would vary.
-
-    Example:
-        >>> low, high = seeds_interval([1.0, 2.0, 3.0])
-        >>> round(low, 4), round(high, 4)
-        (-0.4841, 4.4841)
-    """
-    return corrected_interval(values, 0.0)
-
-
-def corrected_interval(values: ArrayLike, ratio: float) -> Interval:
+def corrected_interval(values: ArrayLike, ratio: float = 0.0) -> Interval:
     """Return the corrected resampled t interval of Nadeau and Bengio (2003): the variance of the mean of n random
     re-splits is (1/n + test rows / training rows) · s², with n − 1 degrees of freedom.
 
     Args:
         values: (n,) one value for each re-split; differences of two methods for a paired interval.
-        ratio: test rows / training rows; 0 gives the usual t interval.
+        ratio: test rows / training rows; 0 gives Student's t interval for independent values.
+
+    Returns:
+        NaN for fewer than two values, and if all are equal, because these do not show how far others would vary.
+
+    Example:
+        >>> low, high = corrected_interval([1.0, 2.0, 3.0])
+        >>> round(low, 4), round(high, 4)
+        (-0.4841, 4.4841)
     """
     own = np.asarray(values, float)
     if len(own) < 2 or not np.isfinite(own).all() or (own == own[0]).all():
@@ -117,7 +113,7 @@ def estimate(values: ArrayLike, *, ratio: float | None = None, resamples: ArrayL
     if ratio is not None:
         interval = corrected_interval(own, ratio)
         return Estimate(n, mean, sd, interval, interval)
-    seeds = seeds_interval(own)
+    seeds = corrected_interval(own)
     if resamples is None:
         return Estimate(n, mean, sd, seeds, seeds)
     drawn: NDArray[np.float64] = np.asarray(resamples, float)

@@ -204,22 +204,6 @@ class Agreement:
         }
         return replace(self, terms=terms, columns=met, groups=groups, apart=())
 
-    def with_codes(self, encoders: Mapping[str, Mapping[str, Any]]) -> Agreement:
-        """Add the categories of columns that only one client has; the other clients never needed them.
-
-        Args:
-            encoders: client → its encoder's state.
-        """
-
-        def known(name: str, column: AgreedColumn) -> AgreedColumn:
-            states = [encoders[client]["columns"].get(name) for client in column.clients if client in encoders]
-            if column.categories is not None or not self.terms.alike or not states or "categories" not in states[0]:
-                return column
-            own = ColumnEncoder.of(name, states[0])
-            return replace(column, kind=own.kind, categories=own.categories, tail=own.tail)
-
-        return replace(self, columns={name: known(name, column) for name, column in self.columns.items()})
-
     def state_dict(self) -> dict[str, Any]:
         """Return the agreement as plain data."""
         return asdict(self)

@@ -300,16 +300,14 @@ def newcomer(
 
 
 def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> ClientTable:
-    """Drop the columns that the run does not know, because a network with the run's inputs has no place for them."""
-    known, own = agreed.columns, list(map(str, table.features))
+    """Drop the columns whose place among the run's inputs, or whose codes, the run does not know."""
+    known = [name for name, own in agreed.columns.items() if own.kind in (None, NUMBERS) or own.categories is not None]
+    own = list(map(str, table.features))
     kept, left = [name for name in own if name in known], [name for name in own if name not in known]
-    wanted = f"a column that clients of the run have, for its inputs are common (data.align), of {shorten(list(known))}"
+    wanted = f"a column that clients of the run have, for its inputs are common (data.align), of {shorten(known)}"
     expect(bool(kept), f"client {table.name!r}", wanted, shorten(own), "rename columns that mean the same")
     notes = list(table.notes)
     if left:
-        text = f"left out, for no client of the run ({clients}) has it: {shorten(left)}"
+        text = f"left out, for it is not common to clients of the run ({clients}): {shorten(left)}"
         notes.append(client_note(table.name, "left out", text, fix={"drop": left}))
-    if lacking := [name for name in known if name not in kept]:
-        text = f"does not have, and enters as 0 (data.align): {shorten(lacking)}"
-        notes.append(client_note(table.name, "absent", text))
     return replace(table.only(kept), notes=tuple(notes))

@@ -21,7 +21,7 @@ from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.splitting import check_fold, folded
 from fedlit.data.table import ClientTable, Split, check_client, choose_columns, leave_out
-from fedlit.errors import DataError, Told, expect
+from fedlit.errors import Told, expect
 from fedlit.names import Share
 from fedlit.sharing import all_here
 from fedlit.spec import ClientSpec
@@ -130,7 +130,6 @@ class FederatedData(LightningDataModule):
         self.train_loaders: dict[str, ClientLoader] = {}
         self.aligned_steps = self.rows_per_epoch = 0
         self._agreement: Agreement | None = None
-        self._joined: Agreement | None = None
         self._learnt: Mapping[str, Mapping[str, Any]] = {}
         self._moved: dict[int, Rows] = {}
         self._sites: dict[Split, list[tuple[str, str, Rows]]] = {}  # loops ask at every batch, of ten thousand clients
@@ -150,7 +149,7 @@ class FederatedData(LightningDataModule):
                 encoded (see :func:`fedlit.data.encoder.newcomer`). If None, there may be no others.
         """
         self._learnt = states
-        self._joined = None if agreement is None else Agreement.of(agreement).with_codes(states)
+        self._agreement = None if agreement is None else Agreement.of(agreement)
 
     @property
     def learnt(self) -> bool:
@@ -158,11 +157,10 @@ class FederatedData(LightningDataModule):
         return bool(self._learnt)
 
     def agreement_state(self) -> dict[str, Any] | None:
-        """What clients agreed on, as plain data for :meth:`use_encoders`; None if the encoders come
-        from a trained run.
+        """What clients agreed on, as plain data for :meth:`use_encoders`; None if encoders are a trained run's, whose
+        agreement was not given.
         """
-        agreed = self._joined or self._agreement
-        return None if agreed is None else agreed.state_dict()
+        return None if self._agreement is None else self._agreement.state_dict()
 
     def encoder_states(self) -> dict[str, dict[str, Any]]:
         """Map each client to the state of its encoder, as plain data for :meth:`use_encoders`."""
@@ -182,15 +180,7 @@ class FederatedData(LightningDataModule):
         shaped, known = self._read()
         self.names = [name for name in known if name not in (self.leave_out or ())]
         tables = sorted(check_tables(shaped), key=lambda table: table.name)
-        try:
-            self.encoders, tables = self._encoders(tables)
-        except DataError as error:
-            if not self.folds:
-                raise
-            raise DataError(
-                f"{error} (fold {self.fold} of {self.folds}: data.folds deals training and validation rows; where a "
-                "class has so few rows take fewer folds, or leave the client out)"
-            ) from error
+        self.encoders, tables = self._encoders(tables)
         clients = [self.encoders[table.name].encode(table) for table in tables]
         self.clients = [pool_clients(clients, self.num_bins)] if self.pool else clients
         self.names = [client.spec.name for client in self.clients] if self.pool else self.names
@@ -252,8 +242,8 @@ class FederatedData(LightningDataModule):
             if table.name in self._learnt:
                 encoders[table.name] = TableEncoder(table.name)
                 encoders[table.name].load_state_dict(self._learnt[table.name])
-            elif self._joined is not None:
-                encoders[table.name], tables[place] = newcomer(table, terms, self._joined, self._learnt)
+            elif self._agreement is not None:
+                encoders[table.name], tables[place] = newcomer(table, terms, self._agreement, self._learnt)
             else:
                 check_client("the trained run", table.name, list(self._learnt))
         return encoders, tables
@@ -277,17 +267,6 @@ class FederatedData(LightningDataModule):
     def groups(self) -> tuple[CommonColumns, ...]:
         """The groups of clients that share columns, if ``common`` asks for them."""
         return (self._agreement.groups if self._agreement is not None else None) or ()
-
-    def table(self, client: str) -> ClientTable:
-        """Return one client's table as :meth:`tables` does. No other client's table is read if the source allows this
-        and no fault is injected, because the draw of faults depends on all clients.
-        """
-        if self.mutations or self.poison is not None:
-            tables = {table.name: table for table in self.tables()}
-            return tables[client] if client in tables else self.source.some([client], self.seed)[0]
-        table = self.source.some([client], self.seed)[0]
-        table = table if self.columns is None else choose_columns([table], self.columns, strict=False)[0]
-        return folded(table, self.folds, self.fold, self.seed) if self.folds else table
 
     @property
     def specs(self) -> list[ClientSpec]:
@@ -313,13 +292,8 @@ class FederatedData(LightningDataModule):
                 concepts.setdefault(concept, []).append(name)
         followed = "; ".join(f"concept {concept} at {', '.join(concepts[concept])}" for concept in sorted(concepts))
         shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
-        folds = (
-            f"training and validation rows are dealt into {self.folds} folds; fold {self.fold} is for validation, the "
-            "others for training; rows of one group (split: group) stay together, rows of one time need not"
-        )
         return (
             *left,
-            *([folds] if self.folds else ()),
             *map(str, self.groups),
             *lines,
             *(self._agreement.apart if self._agreement is not None else ()),

@@ -157,8 +157,7 @@ class Exchange(Callback):
         not fit (see :func:`fedlit.sharing.resolve`).
         """
         clients = members.clients
-        share, private = self.transport.share, self.rule.facts.private
-        self.sharing = resolve(clients, self.federated, self.buffers, share, self.by_name, private)
+        self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name)
         if self.guard is not None:
             self.guard.steps = members.steps
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)

@@ -76,8 +76,7 @@ class DryRun(Transport):
             known = twin.get("columns", {})
             twin = {**twin, "columns": {**dict.fromkeys(self._named, NUMBERS), **known}}
         if topic == "federated" and self._named:  # what the site has no part of may be another's
-            patterns = dict.fromkeys(self._patterns, "another's")
-            twin = {**twin, "matched": {**patterns, **twin["matched"]}, "travel": list(patterns), "chosen": True}
+            twin = {**twin, "met": [*self._patterns, *twin["met"]], "chosen": True}
         # at least two where columns are named, so that those which the site lacks are common to some
         twins = [f"another-site-{place}" for place in range(max(self._twins, 2 if self._named else 1))]
         return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))

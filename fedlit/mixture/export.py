@@ -180,7 +180,7 @@ def random_rows(encoder: RowEncoder, rows: int) -> pd.DataFrame:
 def _test_rows(run: Callable[[], Run], client: str) -> pd.DataFrame | None:
     """Return the test rows of the client's table, or None if it can no longer be read."""
     try:
-        table = run().data.table(client)
+        (table,) = (own := run().data).source.some([client], own.seed)
         return table.features.iloc[table.splits["test"]][:MOST_ROWS]
     except (FedlitError, OSError, KeyError):
         return None

@@ -251,8 +251,7 @@ def writing(folder: Path) -> Iterator[None]:
     do = "wait for it or end it; without --ckpt_path a new run begins, in a folder of its own"
     try:
         with exclusive(folder / ".lock", f"{folder}: expected no other process that writes there", do):
-            clear_partials(folder / CHECKPOINTS, ours=True)
-            clear_partials(folder, ours=False)
+            clear_partials(folder / CHECKPOINTS)
             yield
     finally:
         if folder.is_dir() and not any(folder.iterdir()):

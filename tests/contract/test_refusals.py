@@ -159,7 +159,7 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     (small(Tallies), "client 'ash': .*found count"),
     (parts(core="mean"), "none for encoder.0.weight"),
     (parts(**{"core": "mean", "*": "mean"}), r"put '\*' first"),
-    (parts(**{"*": "mean", "haed": "none"}), "exchange.rule.parts: 'haed'"),
+    (parts(**{"*": "mean", "haed": "none"}), "pattern '!haed'"),
     (parts(**{"*": "mean", "core": m.Krum()}), "core: .*Krum: expected at least 5 clients"),
     (parts(**{"*": "mean", "head": "by_name"}), "exchange.by_name: pattern 'head'"),
     # what would never be trained
@@ -168,7 +168,7 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     *((small(partial(m.Alternating, private_first={"steps": 1}), {"federated": own}, align="both"),
        "exchange.federated") for own in (["*"], [])),
     # what stays private, or must be federated
-    (small(m.IFedAvg, {"federated": ["core", "affine_in"]}), "affine_in.weight"),
+    (small(m.IFedAvg, {"federated": ["core", "affine_in"]}), "pattern 'affine_in'"),
     (small(m.MOON, {"federated": ["head"]}, align="both"), "'ash': MOON"),
     (small(m.PerFedAvg, {"federated": []}), "'ash': PerFedAvg"),
     (small(m.PFedMe, loop={"accumulate": 2}), "model.accumulate"),

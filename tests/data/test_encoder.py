@@ -121,7 +121,7 @@ def join(later: ClientTable, terms: Terms, run: list[ClientTable]) -> tuple[Tabl
     """A client that joins a run of others, by what the run has saved."""
     agreement, _ = negotiate(run, terms)
     encoders = {own.name: TableEncoder(own.name, agreement).fit(own).state_dict() for own in run}
-    return newcomer(later, terms, Agreement.of(agreement.state_dict()).with_codes(encoders), encoders)
+    return newcomer(later, terms, Agreement.of(agreement.state_dict()), encoders)
 
 
 @pytest.mark.parametrize("categories", ["codes", "indicators", "auto"])
@@ -148,8 +148,7 @@ def test_columns_that_the_run_does_not_know_are_left_out_and_categories_counted(
     made = encoder.transform(own.features)
     assert (made[:, 0] == 0).all() and made[::2, 1].tolist() == [0.5] * 10 and made[1::2, 1].tolist() == [1.0] * 10
     count = int((own.features["town"].iloc[own.splits["train"]] == "Köln").sum())
-    assert any("no client of the run (bern) has it: bmi" in note for note in own.notes)
-    assert any("enters as 0 (data.align): age" in note for note in own.notes)
+    assert any("not common to clients of the run (bern): bmi" in note for note in own.notes)
     assert any(f"town: {count} training rows have a category" in note and "Köln" in note for note in own.notes)
 
 
@@ -171,7 +170,7 @@ def test_what_does_not_fit_the_run_is_refused(
     later = table("thun", columns, target, categorical=[name for name in columns if name == "sex" or target is None])
     for categories in ("codes", "indicators", "auto"):
         with pytest.raises(error, match=message):
-            join(later, Terms(align="both", categories=categories), [RUN])  # type: ignore[arg-type]
+            join(later, Terms(align="both", categories=categories), [RUN, replace(RUN, name="chur")])  # type: ignore[arg-type]
 
 
 def test_without_alignment_it_is_on_its_own() -> None:
@@ -197,11 +196,17 @@ def test_it_is_in_the_groups_of_whose_columns_it_has_all() -> None:
     assert encoder.columns["dose"].moments != TableEncoder("genf", agreement).fit(run[2]).columns["dose"].moments
 
 
-def test_codes_of_a_column_that_one_client_alone_had_are_that_clients() -> None:
+def test_a_column_whose_codes_the_run_never_agreed_on_is_left_out() -> None:
     run = [
         table("bern", {"age": numbers(1), "town": ["Bonn", "Ulm"] * 10}, categorical=["town"]),
         table("chur", {"age": numbers(2)}),
     ]
-    encoder, own = join(table("thun", {"town": ["Ulm", "Aalen"] * 10}, categorical=["town"]), Terms(align="both"), run)
-    assert encoder.columns["town"].categories == ("Bonn", "Ulm")
-    assert any("town" in note and "Aalen" in note for note in own.notes)
+    later = table("thun", {"age": numbers(3), "town": ["Ulm", "Aalen"] * 10}, categorical=["town"])
+    encoder, own = join(later, Terms(align="both"), run)
+    assert list(own.features) == ["age"] and encoder.features == ("age", "town")
+    assert any("not common to clients of the run (bern, chur): town" in note for note in own.notes)
+
+
+def test_of_one_class_alone_it_has_the_runs_classes() -> None:
+    encoder, _ = join(table("thun", {"age": numbers(3)}, [1] * 20), Terms(align="both"), [RUN])
+    assert (encoder.task.classes, encoder.seen) == ((0, 1), (1,))

@@ -24,7 +24,7 @@ from fedlit.institutions.transport import SiteTransport, Traffic
 
 SITES = ["east", "north", "south"]
 FORMS = {"w": ("float32", (2,))}
-OFFER = {"tensors": FORMS, "parameters": 1, "matched": {"w": "w"}, "travel": ["w"], "named": [], "chosen": True}
+OFFER = {"tensors": FORMS, "parameters": 1, "met": ["w"], "named": [], "chosen": True}
 
 
 TERMS = Terms("north", {}, {"federated": OFFER}, FORMS)

@@ -58,7 +58,7 @@ def test_clients_end_with_the_same_trees_but_for_columns_that_they_lack(tmp_path
 def test_numbers(tmp_path: Path) -> None:
     run = forest(tmp_path, 10, 3, Numbers())
     assert all(own["r2"] > 0.6 for own in run.loop.results["validation"].scores.values())
-    result = export_scorer(run.client("ash"), tmp_path / "out", rows=run.data.table("ash").features)
+    result = export_scorer(run.client("ash"), tmp_path / "out", rows=run.data.tables()[0].features)
     assert result.checked.startswith("Checked")
     with pytest.raises(ConfigError, match=r"'birch': expected the units of the target of 'ash'.*targets: pooled"):
         forest(tmp_path / "apart", 10, 3, Numbers("client"))

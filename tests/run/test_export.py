@@ -89,7 +89,9 @@ def trained(folder: Path, source: Source | None = None, **options: Any) -> Run:
 
 
 def exported(run: Run, folder: Path, client: str = "ash", **options: Any) -> Exported:
-    return export_scorer(run.client(client), folder, rows=run.data.table(client).features, **options)
+    return export_scorer(
+        run.client(client), folder, rows={own.name: own for own in run.data.tables()}[client].features, **options
+    )
 
 
 @dataclass

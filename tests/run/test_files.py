@@ -1,6 +1,5 @@
 """Files of runs: two writers, damage, disks without room, folders that are read-only or gone."""
 
-import json
 import os
 import shutil
 import socket
@@ -59,14 +58,12 @@ def test_a_second_writer_is_refused_and_told_of_the_first(tmp_path: Path, monkey
     assert (checkpoints / "last.ckpt").read_bytes() == before
 
 
-@pytest.mark.parametrize("left", [json.dumps({"pid": 2**22 + 1, "host": "elsewhere", "began": "then"}), "{", ""])
-def test_a_lock_that_was_left_is_taken_over(left: str, tmp_path: Path) -> None:
+def test_a_lock_that_was_left_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
-    path.write_text(left)
+    path.write_text("process 4194305 on elsewhere")
     with exclusive(path, "expected nobody", "wait"):
-        assert json.loads(path.read_text())["pid"] == os.getpid()
-        path.write_text(left)
-        with pytest.raises(ConfigError, match=r"expected nobody, found (one|process .*); wait"):
+        path.write_text("")  # not yet written by its holder
+        with pytest.raises(ConfigError, match=r"expected nobody, found one; wait"):
             exclusive(path, "expected nobody", "wait").__enter__()
     assert not path.exists()
 
