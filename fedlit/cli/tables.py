@@ -48,7 +48,6 @@ def init(
     out = out or Path(f"{_stem(folder)}.yaml")
     expect(out.suffix in (".yaml", ".yml"), "--out", "a name that ends in .yaml", str(out))
     expect(force or not out.exists(), "--out", "a new file", str(out), "name another one, or overwrite it with --force")
-    expect(out.parent.is_dir(), "--out", "a folder that is there", str(out.parent), "make it, or name another")
     from fedlit.data.examine.propose import propose, written
 
     proposal = propose(folder, _targets(target), client_column)
@@ -108,14 +107,10 @@ def check(
     tables, source = _tables(asked)
     page = examine(tables, source)
     if format == "json":
-        print(json.dumps(page.to_dict(), indent=2, default=_plain))
+        print(json.dumps(page.to_dict(), indent=2, default=str))
     else:
         print(for_terminal(page, otherwise=80))
     return int(strict and bool(page.odd))
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:

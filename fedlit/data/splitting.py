@@ -26,11 +26,6 @@ SplitSettings = str | dict[str, str | dict[str, str]]
 client, by its name or pattern."""
 
 _BY = ("group", "time", "column")
-_NAMES: dict[str, Split] = {
-    **dict.fromkeys(("train", "training", "fit"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
-    **dict.fromkeys(("test", "holdout", "hold-out", "held-out"), "test"),
-}
 _NUMBERS = ("regression", "counts")
 _BINS = 10  # of equal counts, by which a number's rows are spread over folds
 _FEWEST = 3  # rows of a class of which one can be in each split
@@ -163,8 +158,8 @@ def split_rows(
         first, last = (str(begin[split]).removesuffix(".0") for split in ("validation", "test"))
         said = f"by {by.name}, validation rows begin at {first}, test rows at {last}"
         return made, [Note(said, "split", column=str(by.name), head=client)]
-    parts = by.astype(str).str.strip().str.casefold().where(by.notna(), "").map(_NAMES)
-    odd, advice = by[parts.isna()], "correct them, or split in another way"
+    parts = by.astype(str).str.strip().str.casefold().replace("val", "validation")
+    odd, advice = by[~parts.isin(SPLITS)], "correct them, or split in another way"
     found = Told(f"{len(odd):,} others: {shorten([*map(repr, odd.unique())])}")
     expect(odd.empty, where, "train, validation or test in each row", found, advice, DataError)
     return {split: np.flatnonzero((parts == split).to_numpy()).astype(np.int64) for split in SPLITS}, []

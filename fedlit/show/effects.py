@@ -27,7 +27,7 @@ def forest_figure(effects: pd.DataFrame, title: str = "") -> Figure:
         title: the title above the picture.
     """
     effects = effects[effects["error"] > 0]
-    return _figure(effects["column"].tolist(), effects, title, "effect", line=0.3)
+    return _figure(effects["column"].tolist(), effects, title, "effect")
 
 
 def caterpillar_figure(own: pd.DataFrame, title: str = "") -> Figure:
@@ -39,18 +39,14 @@ def caterpillar_figure(own: pd.DataFrame, title: str = "") -> Figure:
         title: the title above the picture.
     """
     own = own.sort_values("value", ascending=False)
-    named = len(own) <= _NAMED
-    names = own["client"].tolist() if named else []
-    return _figure(names, own, title, "difference from all", line=0.22 if named else max(0.03, 8 / len(own)))
+    return _figure(own["client"].tolist() if len(own) <= _NAMED else [], own, title, "difference from all")
 
 
-def _figure(names: list[str], rows: pd.DataFrame, title: str, label: str, line: float) -> Figure:
+def _figure(names: list[str], rows: pd.DataFrame, title: str, label: str) -> Figure:
     value, error = rows["value"].to_numpy(float), _Z * rows["error"].to_numpy(float)
-    longest = max(map(len, names), default=0)
-    with canvas(5.0 + 0.075 * longest, min(40, 1.0 + line * len(rows))) as figure:
-        axes = plot_intervals(
-            names, value, value - error, value + error, f"{label}, with 95 % intervals", figure.subplots()
-        )
+    low, high, longest = value - error, value + error, max(map(len, names), default=0)
+    with canvas(5.0 + 0.075 * longest, 1.0 + (0.25 * len(rows) if names else 8)) as figure:
+        axes = plot_intervals(names, value, low, high, f"{label}, with 95 % intervals", figure.subplots())
         axes.set_title(title, fontsize=10, loc="left")
     return figure
 

@@ -13,6 +13,7 @@ from fedlit.show.canvas import FINDING, INK, SCALE, SIGNED_SCALE, canvas, text_o
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
     from torch import Tensor
@@ -21,7 +22,7 @@ TEXT = 9
 """Points of labels: a report shows pictures at 4/3 of their size, and no label is below 12 pixels."""
 
 _FEW = 20  # classes; beyond, numbers cannot be read and take seconds to draw
-_LEGIBLE = 900  # cells, beyond which numbers in them are left out
+LEGIBLE = 900  # cells, beyond which texts in them are left out
 _CELL = (0.48, 0.3)  # inches
 
 
@@ -30,7 +31,7 @@ def draw_heatmap(
     table: NDArray[Any],
     rows: Sequence[str],
     columns: Sequence[str],
-    colours: str,
+    colours: str | Colormap,
     norm: Any,
     texts: NDArray[Any] | None = None,
 ) -> AxesImage:
@@ -41,13 +42,13 @@ def draw_heatmap(
         table: (n, m) numbers.
         rows: the names of the n rows.
         columns: the names of the m columns.
-        colours: the name of a colour scale.
+        colours: a colour scale, or its name.
         norm: maps numbers to the scale.
         texts: (n, m) the texts of the cells; no text if None.
     """
     import matplotlib
 
-    scale = matplotlib.colormaps[colours].with_extremes(bad=(0, 0, 0, 0))
+    scale = matplotlib.colormaps.get_cmap(colours).with_extremes(bad=(0, 0, 0, 0))
     shown = np.ma.masked_invalid(table)
     picture = axes.imshow(shown, cmap=scale, norm=norm, interpolation="nearest", aspect="auto")
     axes.set_xticks(range(len(columns)), columns, fontsize=TEXT, rotation=90 if max(map(len, columns)) > 4 else 0)
@@ -122,24 +123,18 @@ def _panel(axes: Axes, judged: Judgement, part: str) -> None:
     centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
-    # digits of a cell do not show so little, while colours always use their whole scale
-    little = f"\nat most {reach:.1g} from it" if reach < 0.01 else ""
-    texts = np.array([[_number(value) for value in row] for row in (table + centre).tolist()])
-    shown = texts if table.size <= _LEGIBLE else None
+    texts = np.array([[f"{value + centre:.3g}" for value in row] for row in table.tolist()])
+    shown = texts if table.size <= LEGIBLE else None
     names = list(map(str, values.columns))
     norm = Normalize(-reach, reach)
     picture = draw_heatmap(axes, table, list(values.index), names, SIGNED_SCALE, norm, shown)
     bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
     bar.ax.tick_params(labelsize=TEXT)
     ends = [-reach, 0, reach]
-    bar.set_ticks(ends, labels=[f"{value + centre:.{4 if little else 2}g}" for value in ends])
-    axes.set_title(f"{part} (none: {centre:g}){little}", fontsize=9, loc="left")
+    bar.set_ticks(ends, labels=[f"{value + centre:.4g}" for value in ends])
+    axes.set_title(f"{part} (none: {centre:g})", fontsize=9, loc="left")
     for label, name in zip(axes.get_xticklabels(), values.columns, strict=True):
         label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
     for column, colour, line in (("marked", INK, 0.8), ("finding", FINDING, 2.2)):
         for i, j in np.argwhere(judged.matrix(part, column).fillna(False).to_numpy(bool)):
             axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
-
-
-def _number(value: float) -> str:
-    return f"{round(value, 2) + 0.0:.2f}" if abs(value) < 10 else f"{value:.3g}"  # 0.00, not -0.00

@@ -16,9 +16,8 @@ from fedlit.data.table import ClientTable
 
 ALMOST = 0.9
 """R² of one column alone, for a class or for the ranks of a number, from which it is suspected."""
-ROWS = 5_000
-"""Training rows that are looked at; of wide tables (more than :data:`WIDE` columns) fewer."""
-WIDE, ROWS_OF_WIDE = 300, 1_500
+ROWS, COLUMNS = 2_000, 300
+"""Training rows that are looked at, and columns that are looked at together."""
 _FEWEST, _FEWEST_OF_CLASS = 40, 8
 _BINS, _ROWS_OF_BIN, _MOST_CODES = 32, 4, 500
 _ENDS: tuple[Literal["min", "max"], ...] = ("min", "max")
@@ -28,8 +27,7 @@ _PRIOR = 1e-3  # rows of the mean answer in each bin: it is all that is known of
 def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
     """Find columns that nearly determine their client's target."""
     for table in tables:
-        wide = len(table.features.columns) > WIDE
-        rows = sampled(np.sort(table.splits["train"]), ROWS_OF_WIDE if wide else ROWS)
+        rows = sampled(np.sort(table.splits["train"]), ROWS)
         target, few = table.target.iloc[rows], table.features.iloc[rows]
         if isinstance(target.name, tuple) or len(rows) < _FEWEST:
             continue
@@ -40,8 +38,8 @@ def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
             answers = answers[:, np.minimum(answers.sum(0), len(rows) - answers.sum(0)) >= _FEWEST_OF_CLASS]
         if not answers.size or not np.ptp(answers, axis=0).any():
             continue
-        for start in range(0, few.shape[1], WIDE):
-            some = few.iloc[:, start : start + WIDE]
+        for start in range(0, few.shape[1], COLUMNS):
+            some = few.iloc[:, start : start + COLUMNS]
             scores = _scores(_bins(some, table.categorical), answers)
             for name in some.columns[scores >= ALMOST]:
                 raw, score = raw_column(table, str(name)), scores[some.columns.get_loc(name)]
