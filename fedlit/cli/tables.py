@@ -86,9 +86,8 @@ def _targets(given: Sequence[str]) -> dict[str | None, str]:
 def check(
     *keys: str,
     config: tuple[str, ...] = (),
-    strict: bool = False,
     format: Literal["text", "json"] = "text",
-) -> int:
+) -> None:
     """Look at the tables of a configuration.
 
     Shows rows, types, missing cells and classes; columns that reveal the target; similar names, units, categories and
@@ -98,7 +97,6 @@ def check(
     Args:
         *keys: keys of the configuration and their values: --seed 5
         config: the configuration: its name, or a file; again for changes
-        strict: exit with status 1 if there is anything to look at
         format: of the page
     """
     asked = read("describe", [*(word for name in config for word in ("--config", name)), *keys])
@@ -110,7 +108,6 @@ def check(
         print(json.dumps(page.to_dict(), indent=2, default=str))
     else:
         print(for_terminal(page, otherwise=80))
-    return int(strict and bool(page.odd))
 
 
 def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:

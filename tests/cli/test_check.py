@@ -84,13 +84,6 @@ def test_what_is_suggested_settles_what_was_found(tables: Path, capsys: pytest.C
     assert {own["positive"] for own in after["clients"]} == {"ill"}
 
 
-def test_the_exit_status_is_asked_for(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--config", "mine.yaml", "--strict", "--seed", "3"]) == 1
-    assert "-999 (" in capsys.readouterr().out
-    assert main(["check", "--config", "quickstart", "--strict"]) == 0
-    assert "breast_cancer" in capsys.readouterr().out
-
-
 def test_sources_of_sources_are_looked_at_too(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Keys of Tables are none of theirs; columns can be left out by pattern."""
     own = {"class_path": "fedlit.Tables", "init_args": {"files": {"north": "north.csv"}, "target": "outcome"}}

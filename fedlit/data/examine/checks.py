@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations, islice
 from typing import Any
 
 import numpy as np
 
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, owners, task_of
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name, task_of
 from fedlit.data.examine.leaks import leaks
 from fedlit.data.note import Note
 from fedlit.data.schema.cells import true_or_false
@@ -88,23 +88,23 @@ def people(tables: Sequence[ClientTable]) -> Iterator[Note]:
 
 def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     """Find names of the same words, such as age and AGE_YEARS. No client has both."""
-    who = owners(clients)
+    held = by_name(clients)
     same: dict[str, list[str]] = {}
-    for name in sorted(who, key=lambda own: -len(who[own])):
+    for name in sorted(held, key=lambda own: -len(held[own])):
         words = [word for word in re.split(r"[\W_]+", name.casefold()) if word not in _UNITS]
         same.setdefault("".join(words) or name, []).append(name)
     for first, *others in same.values():
-        mine, taken = who[first][0].columns[first], {own.client for own in who[first]}
+        ours, taken = list(held[first]), {*held[first]}
         for second in others:
-            yours, at = who[second][0].columns[second], [own.client for own in who[second]]
-            if taken & {*at}:
+            theirs = list(held[second])
+            if taken & {*theirs}:
                 continue  # two names at one client are two things
-            taken |= {*at}
-            ours = [own.client for own in who[first]]
-            text = f"{_shown(first, mine)} at {shorten(ours, 4)}, {_shown(second, yours)} at {shorten(at, 4)}: if they "
-            text += "are the same, give them one name, in one unit"
+            taken |= {*theirs}
+            mine, yours = held[first][ours[0]], held[second][theirs[0]]
+            text = f"{_shown(first, mine)} at {shorten(ours, 4)}, {_shown(second, yours)} at {shorten(theirs, 4)}: if "
+            text += "they are the same, give them one name, in one unit"
             fix = {"rename": {second: first}} if mine.kind == yours.kind else None
-            yield Note(text, "name", clients=(*ours, *at), column=first, fix=fix, at=at)
+            yield Note(text, "name", clients=(*ours, *theirs), column=first, fix=fix, at=theirs)
 
 
 def _shown(name: str, column: ColumnFacts) -> str:
@@ -113,20 +113,20 @@ def _shown(name: str, column: ColumnFacts) -> str:
 
 def scales(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     """Find numbers of one name that differ in size between clients, including targets."""
-    held: dict[tuple[str, bool], dict[str, tuple[float, ...]]] = {}
-    for own in clients:
-        for target, columns in ((False, own.columns), (True, own.targets)):
-            for name, column in columns.items():
-                if column.kind == "numeric" and column.quantiles:
-                    held.setdefault((name, target), {})[own.client] = column.quantiles[1:4]
-    for (name, target), quartiles in held.items():
-        base = sorted(quartiles, key=lambda client: quartiles[client][1])[(len(quartiles) - 1) // 2]
-        apart = {client: times for client, own in quartiles.items() if (times := _times(quartiles[base], own))}
-        if apart:
-            told = [f"{quartiles[own][1]:,.5g} at {own} ({times:,.3g} times)" for own, times in apart.items()]
-            text = f"median {quartiles[base][1]:,.5g} at {base}, {shorten(told)}; if the units differ, convert one"
-            text += "; scores in units of the target can only be compared in one unit" * target
-            yield Note(text, "scale", clients=(base, *apart), column=name)
+    for name, columns in by_name(clients).items():
+        yield from _scales(name, columns)
+    for name, columns in by_name(clients, targets=True).items():
+        yield from _scales(name, columns, "; scores in units of the target can only be compared in one unit")
+
+
+def _scales(name: str, columns: Mapping[str, ColumnFacts], more: str = "") -> Iterator[Note]:
+    quartiles = {client: own.quantiles[1:4] for client, own in columns.items() if own.kind == "numeric"}
+    clients = sorted((client for client in quartiles if quartiles[client]), key=lambda client: quartiles[client][1])
+    base = clients[(len(clients) - 1) // 2] if clients else ""
+    if apart := {own: times for own in clients if (times := _times(quartiles[base], quartiles[own]))}:
+        told = [f"{quartiles[own][1]:,.5g} at {own} ({times:,.3g} times)" for own, times in apart.items()]
+        text = f"median {quartiles[base][1]:,.5g} at {base}, {shorten(told)}; if the units differ, convert one"
+        yield Note(text + more, "scale", clients=(base, *apart), column=name)
 
 
 def _times(one: Sequence[float], other: Sequence[float]) -> float:
@@ -143,39 +143,36 @@ def _times(one: Sequence[float], other: Sequence[float]) -> float:
 
 def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     """Find columns of one name whose values differ in kind."""
-    for name in owners(clients):
+    for name, columns in by_name(clients).items():
         found: dict[str, list[str]] = {}
         for own in clients:
-            if name in own.columns:
-                found.setdefault(own.columns[name].kind, []).append(own.client)
+            if own.client in columns:
+                found.setdefault(columns[own.client].kind, []).append(own.client)
             elif own.left_out.get(name, "dropped") not in _NOT_USED:
                 found.setdefault(f"left out ({own.left_out[name]})", []).append(own.client)
         if len(found) > 1:
             numbers = found.get("numeric", [])
-            values = {number for own in clients if own.client in numbers for number in own.columns[name].quantiles}
-            fix = {"types": {name: "boolean"}} if set(found) == {"numeric", "boolean"} and values <= {0, 1} else None
+            values = {number for client in numbers for number in columns[client].quantiles}
+            fix = {"types": {name: "boolean"}} if {*found} == {"numeric", "boolean"} and values <= {0, 1} else None
             text = "; ".join(f"{kind} at {shorten(who, 4)}" for kind, who in found.items())
-            everybody = [client for who in found.values() for client in who]
             text += "; columns are common by name and kind"
-            yield Note(text, "kind", clients=everybody, column=name, fix=fix, at=numbers)
+            yield Note(text, "kind", clients=[*chain(*found.values())], column=name, fix=fix, at=numbers)
 
 
 def spellings(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     """Find categories of one column, or classes of one target, that clients spell differently."""
-    held: dict[tuple[str, str], dict[tuple[Any, ...], list[str]]] = {}
-    for own in clients:
-        for kind, columns in (("values", own.columns), ("labels", own.targets)):
-            for name, column in columns.items():
-                if column.kind == "categorical" and 0 < len(column.values or ()) <= _MOST_VALUES:
-                    values = tuple(sorted(column.values or (), key=str))
-                    held.setdefault((kind, name), {}).setdefault(values, []).append(own.client)
-    for (kind, name), groups in held.items():
-        for (ours, mine), (theirs, yours) in combinations(list(groups.items())[:_MOST_GROUPS], 2):
-            if _alike(ours, theirs, kind == "labels"):
-                first, second = (shorten([*map(str, values)], _FEW_VALUES) for values in (ours, theirs))
-                text = f"{first} at {shorten(mine, 4)}; {second} at {shorten(yours, 4)}; if some mean the same, write "
-                text += "them in the same way"
-                yield Note(text, kind, clients=(*mine, *yours), column=name)
+    for kind in ("values", "labels"):
+        for name, columns in by_name(clients, targets=kind == "labels").items():
+            groups: dict[tuple[Any, ...], list[str]] = {}
+            for client, own in columns.items():
+                if own.kind == "categorical" and 0 < len(own.values or ()) <= _MOST_VALUES:
+                    groups.setdefault(tuple(sorted(own.values or (), key=str)), []).append(client)
+            for (ours, mine), (theirs, yours) in combinations(list(groups.items())[:_MOST_GROUPS], 2):
+                if _alike(ours, theirs, kind == "labels"):
+                    first, second = (shorten([*map(str, values)], _FEW_VALUES) for values in (ours, theirs))
+                    text = f"{first} at {shorten(mine, 4)}; {second} at {shorten(yours, 4)}; if some mean the same, "
+                    text += "write them in the same way"
+                    yield Note(text, kind, clients=(*mine, *yours), column=name)
 
 
 def _alike(ones: Sequence[Any], others: Sequence[Any], labels: bool) -> bool:

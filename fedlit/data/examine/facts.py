@@ -126,10 +126,10 @@ def sampled(rows: np.ndarray, most: int) -> np.ndarray:
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
-def owners(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts]]:
-    """Map each column to the clients that have it."""
-    made: dict[str, list[ClientFacts]] = {}
+def by_name(clients: Sequence[ClientFacts], *, targets: bool = False) -> dict[str, dict[str, ColumnFacts]]:
+    """Map each column, or each target, to the clients that have it, with their summaries."""
+    made: dict[str, dict[str, ColumnFacts]] = {}
     for own in clients:
-        for name in own.columns:
-            made.setdefault(name, []).append(own)
+        for name, column in (own.targets if targets else own.columns).items():
+            made.setdefault(name, {})[own.client] = column
     return made

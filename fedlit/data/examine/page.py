@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.examine.checks import CHECKS, COMPARISONS, MOST_PAIRS
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, facts_of, owners
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name, facts_of
 from fedlit.data.note import Note
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.show.shown import Grid, Shown
@@ -51,11 +51,6 @@ class Page(Shown):
     clients: tuple[ClientFacts, ...]
     notes: tuple[Note, ...]
     own_tables: bool = True
-
-    @property
-    def odd(self) -> list[Note]:
-        """The notes that ask the user for something."""
-        return [note for note in self.notes if note.kind not in _INFORMS]
 
     def parts(self) -> Iterable[str | Grid]:
         """See :class:`fedlit.show.shown.Shown`."""
@@ -176,7 +171,7 @@ def _target(own: ClientFacts, name: str, held: ColumnFacts) -> str:
 
 def _common_columns(clients: Sequence[ClientFacts]) -> str:
     """Say which columns several clients have."""
-    number = {name: len(who) for name, who in owners(clients).items()}
+    number = {name: len(who) for name, who in by_name(clients).items()}
     everywhere = [name for name, held in number.items() if held == len(clients)]
     some = [f"{name} ({held})" for name, held in number.items() if 1 < held < len(clients)]
     text = f"Columns of all {len(clients):,} clients: {shorten(everywhere, 12) or 'none'}."

@@ -11,6 +11,7 @@ import pytest
 
 from fedlit.data.examine import Page, examine
 from fedlit.data.files import RemoteFile
+from fedlit.data.note import Note
 from fedlit.data.sources import Heart, Tables
 from fedlit.data.table import ClientTable
 
@@ -50,14 +51,19 @@ def looked(folder: Path, target: Any, tables: dict[str, pd.DataFrame], **options
     return examine(source.tables(seed=8), source)
 
 
+def odd(page: Page) -> list[Note]:
+    """The notes that ask something."""
+    return [note for note in page.notes if note.kind not in ("left out", "read")]
+
+
 def found(page: Page) -> list[tuple[str, str, str]]:
     """Kind, clients and column of what was found."""
-    return [(note.kind, " ".join(note.clients), note.column) for note in page.odd]
+    return [(note.kind, " ".join(note.clients), note.column) for note in odd(page)]
 
 
 def fixes(page: Page) -> dict[str, Any]:
     """Of what was found: column → what would settle it, by client."""
-    return {note.column: note.to_dict()["fix"] for note in page.odd}
+    return {note.column: note.to_dict()["fix"] for note in odd(page)}
 
 
 # ---------------------------------------------------------------------- honest tables
@@ -202,10 +208,12 @@ def test_one_name_in_two_units(tmp_path: Path, column: str, factor: float) -> No
     tables = {"north": made(1), "south": made(2), "west": made(3)}
     tables["south"][column] = (tables["south"][column] * factor).round(2)
     page = looked(tmp_path, "outcome", tables)
-    (note,) = page.odd
+    (note,) = odd(page)
     assert (note.kind, note.column, note.clients[-1]) == ("scale", column, "south")
     assert all(f"{tables[own][column].median():,.5g} at {own}" in note.text for own in note.clients)
-    (note,) = (own for own in looked(tmp_path, column, tables, task="regression").odd if own.kind == "scale")  # targets
+    (note,) = (
+        own for own in odd(looked(tmp_path, column, tables, task="regression")) if own.kind == "scale"
+    )  # targets
     assert note.column == column and "in units of the target can only be" in note.text
 
 
@@ -228,7 +236,7 @@ def test_labels_that_look_alike(tmp_path: Path, ours: list[Any], theirs: list[An
 def test_the_same_people_at_two_clients(tmp_path: Path) -> None:
     north = made(1)
     south = pd.concat([made(2).iloc[30:], north.iloc[:30]])[["bmi", "ward", "outcome", "age", "pressure"]]
-    (note,) = looked(tmp_path, "outcome", {"north": north, "south": south}).odd
+    (note,) = odd(looked(tmp_path, "outcome", {"north": north, "south": south}))
     assert (note.kind, note.clients) == ("rows", ("north", "south")) and note.text.startswith("30 rows")
 
 
@@ -236,7 +244,7 @@ def test_the_same_identifiers_at_two_clients(tmp_path: Path) -> None:
     """But not numbers that count the rows."""
     ids = [f"P{n:05d}" for n in np.random.default_rng(0).permutation(90_000)[: 2 * N]]
     north, south = (made(n, patient_id=own, row_id=range(N)) for n, own in ((1, ids[:N]), (2, ids[N - 9 : -9])))
-    (note,) = (own for own in looked(tmp_path, "outcome", {"a": north, "b": south}).odd if own.kind)
+    (note,) = (own for own in odd(looked(tmp_path, "outcome", {"a": north, "b": south})) if own.kind)
     assert (note.kind, note.clients, note.column) == ("people", ("a", "b"), "patient_id") and "9 values" in note.text
 
 
