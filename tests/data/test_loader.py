@@ -175,9 +175,6 @@ def test_sites_are_ordered_by_name_and_match_their_loaders(split: Any) -> None:
     for (_, _, rows), loader in zip(data.sites(split), data.predict_dataloader(), strict=True):
         (batch,) = loader
         assert torch.equal(batch.x, rows.x)
-    pooled = made({"c": 30, "a": 20}, batches=5, align="both", pool=True)
-    assert [own[:2] for own in pooled.sites("test")] == [("centralized", "a"), ("centralized", "c")]
-    assert pooled.train_loaders["centralized"].batch_size == 10
 
 
 # ------------------------------------------------------------------ in a run

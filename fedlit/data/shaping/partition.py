@@ -118,8 +118,13 @@ class Dirichlet(Deal):
 
     def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
         """Return the client of each row, see the class."""
-        labels, label, place = _places_by_label(whole, seed)
-        draws = [np.random.default_rng(derive_seed(seed, "dirichlet", str(label))) for label in labels]
+        (label, labels), place = _codes(whole.target), np.zeros(len(whole.target))
+        for split, rows in whole.splits.items():
+            for code, own in enumerate(labels):  # a random order of the split's rows with this label, in (0, 1)
+                among = np.sort(rows[label[rows] == code])
+                rng = np.random.default_rng(derive_seed(seed, "dealing", split, str(own)))
+                place[among] = (rng.permutation(len(among)) + 0.5) / max(len(among), 1)
+        draws = [np.random.default_rng(derive_seed(seed, "dirichlet", str(own))) for own in labels]
         for _ in range(_DRAWS):
             proportions = np.stack([rng.dirichlet(np.full(clients, self.alpha)) for rng in draws])
             owner: np.ndarray = (place[:, None] >= proportions.cumsum(axis=1)[label, :-1]).sum(axis=1)
@@ -129,57 +134,6 @@ class Dirichlet(Deal):
         told = f"proportions that leave each of {clients} clients {self.least} training rows and one of other splits"
         advice = f"take a larger alpha than {self.alpha:g}, fewer clients, or fewer least rows"
         raise DataError(f"partition: deal: expected {told}, found none in {_DRAWS} draws; {advice}")
-
-
-@dataclass(eq=False)
-class Shards(Deal):
-    """Clients that have few classes. Training rows are sorted by label and cut into shards of equal size, of which each
-    client gets some at random (McMahan et al. 2017, arXiv:1602.05629). Rows of other splits are dealt in the same way
-    as similar training rows.
-
-    Args:
-        each: the number of shards per client, at least 1.
-    """
-
-    each: int = 2
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        expect(self.each >= 1, "partition: deal: each", "at least 1 shard per client", self.each)
-        self.least = self.each
-
-    def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
-        """Return the client of each row, see the class."""
-        _, label, place = _places_by_label(whole, seed)
-        place = label + place
-        shards = np.array_split(np.sort(place[whole.splits["train"]]), clients * self.each)
-        # halfway between the last row of a shard and the first of the next
-        bounds = [(before[-1] + after[0]) / 2 for before, after in itertools.pairwise(shards)]
-        owner = np.random.default_rng(derive_seed(seed, "shards")).permutation(np.repeat(np.arange(clients), self.each))
-        return owner[np.searchsorted(bounds, place)]
-
-
-def _places_by_label(whole: ClientTable, seed: int) -> tuple[list[object], np.ndarray, np.ndarray]:
-    """Return the labels; and for each row the position of its label among these (n,), and its relative position, in
-    (0, 1), in a random order of its split's rows with this label (n,).
-    """
-    label, labels = _codes(whole.target)
-    place = np.zeros(len(label))
-    for split, rows in whole.splits.items():
-        for code, own in enumerate(labels):
-            rng = np.random.default_rng(derive_seed(seed, "dealing", split, str(own)))
-            among = np.sort(rows[label[rows] == code])
-            place[among] = (rng.permutation(len(among)) + 0.5) / max(len(among), 1)
-    return labels, label, place
-
-
-def _codes(column: pd.Series) -> tuple[np.ndarray, list[Any]]:
-    """Return the position of each row's value among the sorted values (n,), and these."""
-    import pandas as pd
-
-    values = sorted(column.unique().tolist())
-    codes: np.ndarray = pd.Index(values).get_indexer(pd.Index(column))
-    return codes, values
 
 
 @dataclass(eq=False)
@@ -233,6 +187,15 @@ class ByColumn(Deal):
         told, found = f"a value of {self.column} in every row", Told(f"{own.isna().sum()} rows without one")
         expect(bool(own.notna().all()), "partition: deal", told, found, kind=DataError)
         return _codes(own)
+
+
+def _codes(column: pd.Series) -> tuple[np.ndarray, list[Any]]:
+    """Return the position of each row's value among the sorted values (n,), and these."""
+    import pandas as pd
+
+    values = sorted(column.unique().tolist())
+    codes: np.ndarray = pd.Index(values).get_indexer(pd.Index(column))
+    return codes, values
 
 
 def _ranges(own: pd.Series, cuts: list[float]) -> pd.Series:

@@ -101,7 +101,7 @@ def check_client_name(name: object) -> None:
     plain = f"a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-', not '-' or '_' first"
     expect(bool(fits), f"client {name!r}", plain, name, "it becomes a folder's name: rename the client")
     free = str(name).casefold() not in RESERVED
-    expect(free, f"client {name!r}: this name is taken by fedlit itself", "another", name)
+    expect(free, f"client {name!r}: this name is taken by fedlit itself", "another", name, "rename the client")
 
 
 def client_name(text: object) -> str:
@@ -184,7 +184,7 @@ def check_names(names: Sequence[str]) -> list[str]:
     """
     # Compared without case: on some file systems a and A are one folder.
     for name, times in Counter(map(str.casefold, names)).items():
-        expect(times == 1, f"client {name!r}: {times} clients have this name", "one", times)
+        expect(times == 1, f"client {name!r}: {times} clients have this name", "one", times, "rename one")
     return list(names)
 
 

@@ -55,14 +55,13 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("name", ["sample/sample.csv", "sample.txt"])
-def test_where_a_file_is_found(name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_file_is_found(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, variable, file = tmp_path / "given", tmp_path / "variable", sample(None, None)
     given.mkdir()
     assert search_roots() == [Path.cwd() / "data", cache] and find(file) is None
     monkeypatch.setenv("FEDLIT_DATA", str(variable))
     assert search_roots() == [variable, cache] and search_roots(given) == [given, cache]
-    for folder in (cache, given):  # each one found hides those after it
+    for folder, name in ((cache, "sample/sample.csv"), (given, "sample.txt")):  # each one found hides those after it
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")  # used as it is: its checksum is not the original's
         assert find(file, given) == locate(file, given) == folder / name
@@ -104,10 +103,10 @@ def test_a_failed_download_says_why_and_leaves_nothing(
     assert files_in(cache) == []
 
 
-def test_a_cache_that_cannot_be_written(cache: Path, server: tuple[str, Path]) -> None:
+def test_a_cache_that_cannot_be_written(cache: Path) -> None:
     cache.write_text("a file where the folder should be")
     with pytest.raises(DataError, match=re.escape(str(cache))):
-        locate(sample(server[0]))
+        locate(sample("http://127.0.0.1:9/file"))
 
 
 def splits(train: int, validation: np.ndarray, test: int, end: int = 10) -> dict[Split, np.ndarray]:
