@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fedlit.cli.commands import names
-from fedlit.errors import Told, expect
+from fedlit.errors import expect
 from fedlit.mixture.settings import find_mixture
 from fedlit.run.arguments import read
 from fedlit.run.folders import find_run, find_trained
 from fedlit.score.files import check_input, check_output, has_reads, read_rows, scores_beside, write_scores
 from fedlit.show.shown import for_terminal
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def predict(
@@ -25,7 +22,6 @@ def predict(
     ckpt_path: str = "last",
     out: Path | None = None,
     keys: list[str] | None = None,
-    config: str | None = None,
 ) -> None:
     """Score the rows of a file with one client of a trained run.
 
@@ -38,10 +34,7 @@ def predict(
         ckpt_path: last, best, or the file of a checkpoint
         out: the .csv or .parquet file for the scores (default: NAME.scores.csv in the folder of the rows)
         keys: the columns of the rows with which the scores begin
-        config: not with --run: a split of the tables that were trained on
     """
-    ways = "--run RUN (new rows, from --data) or --config NAME (a split of the tables that were trained on)"
-    expect(config is None, "fedlit predict", ways, Told("both"), "leave out one")
     check_input(data)
     out = out or scores_beside(data)
     check_output(out, data)
@@ -52,13 +45,13 @@ def predict(
     raw = read_rows(data, scorer.encoder)
     rows = raw.frame
     given = ["name"] if keys is None and has_reads(data) else keys
-    scores = scorer.predict(rows, None if given is None else [own for key in given for own in _listed(key, rows)])
+    scores = scorer.predict(rows, given)
     if not keys and not scorer.keys:
         scores.insert(0, "row", range(len(scores)))
     replaced = write_scores(scores, out)
     lines = [
         f"Scored {len(rows):,} rows of {data} as client {client}",
-        *(f"Note: {note}" for note in (*raw.notes, *scorer.notes, *_precision(scorer.about["precision"]))),
+        *(f"Note: {note}" for note in (*raw.notes, *scorer.notes)),
         f"{'Replaced' if replaced else 'Wrote'} {out}",
     ]
     for line in lines:
@@ -85,17 +78,6 @@ def export(*, run: str, client: str, ckpt_path: str = "last", out: str | None = 
 def _find(run: str, ckpt_path: str, purpose: str) -> Path:
     """Return the folder of a run, or of a mixture."""
     return find_mixture(run) or find_trained(run, ckpt_path, purpose)[0]
-
-
-def _precision(trained: str) -> list[str]:
-    """Return a note if ``fedlit predict --config`` would compute in another precision."""
-    same = trained in ("32", "32-true")
-    return [] if same else [f"trained with trainer.precision {trained}; scored in float32, so last digits may differ"]
-
-
-def _listed(key: str, rows: pd.DataFrame) -> list[str]:
-    """Split ``a,b`` into columns, unless a column has that name."""
-    return [key] if key in rows else [own.strip() for own in key.split(",")]
 
 
 def explain(*, run: str, out: str | None = None) -> None:

@@ -341,7 +341,3 @@ class FederatedData(LightningDataModule):
     def test_dataloader(self) -> list[EvalLoader]:
         """Return one loader per site."""
         return self._evaluation("test")
-
-    def predict_dataloader(self) -> list[EvalLoader]:
-        """Return one loader per site, for the split named by ``predict``."""
-        return self._evaluation(self.predict)

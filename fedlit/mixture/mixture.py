@@ -274,15 +274,12 @@ class Mixture:
             format: ``csv`` or ``parquet``.
             quiet: print nothing but errors.
         """
-        expect(format in ("csv", "parquet"), "--format", "csv or parquet", format)
         self._use(ckpt_path, quiet)
-        clients, frames, files = self._trained(), dict[str, pd.DataFrame](), dict[str, Path]()
+        clients, frames = self._trained(), dict[str, pd.DataFrame]()
         for name, own in predicted(self._done(), "test").items():
             frame = own.task.frame(own.row, own.y, own.mixed(clients[name]["weights"], clients[name]["stack"]))
             frames[name] = frame[[column for column in frame if not is_target(column)]]
-            files[name] = cast(Path, self.folder) / "predictions" / "test" / f"{name}.{format}"
-        write_frames({files[name]: frame for name, frame in frames.items()})
-        return Predictions(frames, files)
+        return Predictions.written(frames, cast(Path, self.folder) / "predictions" / "test", format)
 
     def client(self, name: str) -> MixedScorer:
         """Return one client's mixture, to score rows without labels: ``mixture.client("north").predict(frame)``."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.run.config import flatten
 from fedlit.show.text import shorten
-
-_EXCHANGE = ("federated", "every", "rate", "buffers", "minimum", "by_name", "optimizer_state", "participation", "rule")
 
 
 def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
@@ -23,9 +20,21 @@ def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
         checkpoint: the checkpoint that it uses.
 
     Raises:
-        ConfigError: ranks differ in versions, command, seed or settings.
+        ConfigError: ranks differ in versions, command, seed or settings (of a run that was made in Python, these are
+            not compared).
     """
-    told = run.group.gather("what is asked for", asked_of(run, command, checkpoint)) if run.group.size > 1 else []
+    if run.group.size == 1:
+        return
+    asked = {
+        "versions": {name: version(name).partition("+")[0] for name in ("fedlit", "torch")},
+        "command": command,
+        "checkpoint": checkpoint and str(checkpoint),
+        "seed": run.seed,
+        "name": run.name,
+        "folder of runs": str(run.root),
+        **(run.settings or {}),
+    }
+    told = run.group.gather("what is asked for", {key: json.dumps(value) for key, value in flatten(asked)})
     for rank, own in enumerate(told):
         if wrong := [key for key in {**told[0], **own} if told[0].get(key) != own.get(key)]:
             found = [f"{key}: {told[0].get(key)} at rank 0, {own.get(key)} at rank {rank}" for key in wrong]
@@ -33,30 +42,3 @@ def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
                 f"expected the same on all ranks, found {shorten(found)}; start all with one configuration, one "
                 "command and the same versions"
             )
-
-
-def asked_of(run: Any, command: str, checkpoint: Any = None) -> dict[str, str]:
-    """Return everything in which ranks must agree, as key → JSON; for a run that was made in Python, its arguments."""
-    exchange = run._untouched_exchange  # what rules remember, rank 0 alone remembers
-    made = {"loop": dict(run.loop.arguments), "data": dict(run.data.arguments), "exchange.rule": vars(exchange.rule)}
-    told = {
-        "versions": {name: version(name).partition("+")[0] for name in ("fedlit", "torch")},
-        "command": command,
-        "checkpoint": checkpoint and str(checkpoint),
-        "seed": run.seed,
-        "name": run.name,
-        "folder of runs": str(run.root),
-        "trainer": run.trainer_options,
-        **(run.settings or {"exchange": {key: getattr(exchange, key) for key in _EXCHANGE}, **made}),
-    }
-    return {key: json.dumps(value, default=_plain, skipkeys=True) for key, value in flatten(told)}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that can be compared. For an object this is its class, because its text may contain a memory
-    address.
-    """
-    if isinstance(value, partial):
-        return {"of": value.func, **value.keywords}
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}.{named.__qualname__}"

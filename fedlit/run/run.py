@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
-from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
@@ -17,7 +16,8 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, RunError, expect
+from fedlit.data.table import Split
+from fedlit.errors import RunError, expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
 from fedlit.exchange.place import find_place
@@ -220,27 +220,31 @@ class Run:
         trainer = self.trainer = self._trainer(
             self._callbacks(plan, quiet), purge_step=None if step is None else step + 1
         )
-        number = len(self.loop.federation)
-        here = f"{number} client{'s' * (number != 1)} on {gethostname()}, {trainer.strategy.root_device}"
-        places = self.group.gather("where clients are", here)
         if checkpoint is not None and self.group.rank == 0 and checkpoint.parent == self.folder / CHECKPOINTS:
             last = checkpoint.with_name(LAST)
             if checkpoint.name == PREVIOUS and last.is_file():  # damaged: it must not take the place of this one
                 os.replace(last, last.with_name("damaged.ckpt"))
         if not quiet:
-            lines = opening(self.folder, trainer, checkpoint, header, places)
+            lines = opening(self.folder, trainer, checkpoint, header, self.group.size)
             print(for_terminal(plan), for_terminal("\n".join(lines)), sep="\n", flush=True)
         with without_hints():
             if header.get("fedlit", {}).get("personal", {}).get("done"):
                 trainer.validate(
                     self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True
                 )
-                return replace(self.loop.results["validation"], guarded=self._found_in(header))
+                return self._results("validation", self._found_in(header), quiet)
             self._train(trainer, checkpoint)
             scored = self.loop.results.get("validation")
             if scored is None or scored.step != trainer.global_step or self.loop.federation.personal.done:
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
-        return replace(self.loop.results["validation"], guarded=self.exchange.found)
+        return self._results("validation", self.exchange.found, quiet)
+
+    def _results(self, split: Split, guarded: Mapping[str, Mapping[str, int]], quiet: bool = False) -> Results:
+        """Return the scores of a split with what is to be said of them. Nothing is compared with the simplest models if
+        nobody reads it.
+        """
+        results = replace(self.loop.results[split], guarded=guarded, apart=mixed_units(self.data))
+        return results if quiet or self.group.rank else replace(results, weak=weak_networks(self.data, results))
 
     def _callbacks(self, plan: Plan, quiet: bool) -> list[Callback]:
         """Return the callbacks of a training, without the user's."""
@@ -315,24 +319,20 @@ class Run:
         Returns:
             client → what its file holds, as a frame; ``.files`` has client → file, also of other processes' clients.
         """
-        from fedlit.run.predictions import write_predictions
+        from fedlit.run.predictions import Predictions
 
-        checkpoint, _ = self._find(ckpt_path, quiet, "predict")
+        checkpoint, header = self._find(ckpt_path, quiet, "predict")
         assert self.folder is not None
-        if not os.access(self.folder, os.W_OK):
-            raise ConfigError(
-                f"{self.folder}: expected a folder that predictions can be written to, found one that is read-only; "
-                "copy it to where you may write, and give --ckpt_path with the copy's checkpoint"
-            )
-        self.trainer = self._trainer([], log=False)
-        known = self.folder / "predictions" / self.data.predict
-        replaced = known.exists() and not quiet
-        with without_hints():
-            batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
-        assert batches is not None
-        made = write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
+        self.loop.build(self.data)
+        Manifest.read(header).refuse(self.loop.manifest, resume=False)
+        sites = {name: rows for _, name, rows in self.data.sites(self.data.predict)}
+        scorers = scorers_of(self.loop, self.data, checkpoint, sites)
+        frames = {name: scorers[name].frame(rows.row, rows.x.numpy()) for name, rows in sites.items()}
+        folder = self.folder / "predictions" / self.data.predict
+        replaced = folder.exists() and not quiet
+        made = Predictions.written(frames, folder, format)
         if replaced:
-            say(f"Replaced the predictions in {known}")
+            say(f"Replaced the predictions in {folder}")
         for own in self.group.gather("files of predictions", {name: str(path) for name, path in made.files.items()}):
             made.files.update({name: Path(path) for name, path in own.items()})
         return made
@@ -349,8 +349,10 @@ class Run:
     def scorers(self, names: Iterable[str] | None = None, ckpt_path: str | Path | None = None) -> dict[str, Scorer]:
         """Return several clients, see :meth:`client`; all if ``names`` is None. The checkpoint is read only once."""
         checkpoint, _ = to_score(self.root, self.name, ckpt_path, self.folder, "client")
-        precision = str(self.trainer_options.get("precision") or "32-true")
-        return scorers_of(self.loop, self.data, checkpoint, names, precision)
+        scorers = scorers_of(self.loop, self.data, checkpoint, names)
+        for scorer in scorers.values():
+            scorer.about["precision"] = str(self.trainer_options.get("precision") or "32-true")
+        return scorers
 
     def _evaluate(
         self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool, brief: bool
@@ -363,10 +365,9 @@ class Run:
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
         with without_hints():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
-        results = replace(self.loop.results[split], guarded=self._found_in(header))
+        results = self._results(split, self._found_in(header))
         if self.group.rank:
             return results
-        results = replace(results, weak=weak_networks(self.data, results), apart=mixed_units(self.data))
         if not quiet:
             print(for_terminal(results.brief() if brief else results))
         known = (self.folder / f"{split}.csv").exists()

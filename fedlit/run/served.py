@@ -75,7 +75,6 @@ def scorers_of(
     data: FederatedData,
     checkpoint: Path,
     clients: Iterable[str] | None = None,
-    precision: str = "32-true",
 ) -> dict[str, Scorer]:
     """Return clients of a run, as they were when a checkpoint was written.
 
@@ -85,7 +84,6 @@ def scorers_of(
         checkpoint: a checkpoint of this run; it is read only once, for any number of clients.
         clients: the names of the clients, all if None; for a federation whose rows are pooled, the names of the parties
             whose rows will be scored.
-        precision: the precision with which the run was trained.
 
     Raises:
         ConfigError: there is no such client, or the checkpoint has other networks.
@@ -100,7 +98,7 @@ def scorers_of(
         tensors[key.split(".", 2)[1]][key] = tensor  # no client's name has a point
     found = {}
     for client in sorted(saved["encoders"]) if clients is None else clients:
-        _check_client(header, client)
+        check_client("--client", client, sorted(saved["encoders"]))
         with told_as(_altered):
             encoder = TableEncoder(client)
             encoder.load_state_dict(saved["encoders"][client])
@@ -112,28 +110,11 @@ def scorers_of(
             "client": type(built).__name__,
             "rows": dict(site.rows),
             "version": header.get("pytorch-lightning_version"),
-            "precision": precision,
         }
         function = ClientFunction(built, client, loop.seed)
         state, batch = task_state(spec.task), data.eval_batch_size
         found[client] = Scorer(client, encoder, function, state, classes=site.classes, batch=batch, about=about)
     return found
-
-
-def _check_client(header: Mapping[str, Any], client: str) -> None:
-    """Refuse a name that is not a client of a checkpoint.
-
-    Raises:
-        ConfigError: there is no such client; the message lists those that exist.
-    """
-    saved = header["fedlit"]
-    names = sorted(saved["encoders"])
-    if client not in names and client in {*saved["data"], "all"}:
-        raise ConfigError(
-            f"--client: expected one of {', '.join(names)}, whose rows were pooled: name the one whose table new rows "
-            f"are like, found {client!r}"
-        )
-    check_client("--client", client, names)
 
 
 def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:

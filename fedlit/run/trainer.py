@@ -146,7 +146,7 @@ def make_trainer(
 
 
 def opening(
-    folder: Path, trainer: Trainer, checkpoint: Path | None, header: Mapping[str, Any], places: Sequence[str]
+    folder: Path, trainer: Trainer, checkpoint: Path | None, header: Mapping[str, Any], ranks: int
 ) -> list[str]:
     """Describe where the run is kept, what it continues, and whether anything is left to train.
 
@@ -155,12 +155,12 @@ def opening(
         trainer: the trainer.
         checkpoint: the checkpoint that is continued.
         header: the header of that checkpoint.
-        places: the clients, host and device of each rank.
+        ranks: the number of ranks.
     """
     source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
     lines = [f"\nRun folder: {folder}{source}"]
-    if len(places) > 1:
-        lines.append(f"{len(places)} ranks: {'; '.join(places)}. Tensors travel between them by the CPU.")
+    if ranks > 1:
+        lines.append(f"{ranks} ranks, each with a block of clients")
     done = header.get("fedlit", {}).get("personal", {}).get("done")
     if done or (checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0):
         lines.append("Nothing is left to train: the run has reached its end (trainer.max_epochs, model.keep)")

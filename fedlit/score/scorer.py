@@ -133,6 +133,10 @@ class Scorer:
             raise DataError(f"keys: expected names that results do not have, found {clash[0]!r}; rename the column")
         return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)
 
+    def frame(self, row: NDArray[Any], x: NDArray[np.float32]) -> pd.DataFrame:
+        """Return what the client predicts for encoded rows (n, d) float32, with their numbers in the column ``row``."""
+        return pd.DataFrame({"row": row, **self.outcome.columns(self.of_inputs(x))})
+
     def predict_proba(self, frame: pd.DataFrame) -> NDArray[np.float32]:
         """Return probabilities (n, classes) in the order of :attr:`classes_`; each row sums to 1. For sequences they
         are (n, positions · classes), with the classes of a position next to each other.

@@ -10,7 +10,7 @@ import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from torch import Tensor, nn
+from torch import nn
 
 from fedlit.client import call_hook
 from fedlit.client.build import ClientFactory, ClientOverride
@@ -22,7 +22,6 @@ from fedlit.engine.stacked import StackedEngine, make_engine
 from fedlit.errors import ConfigError, expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.nn.native import ROWS_WORTH_COMPILING, Kernels, use_kernels
-from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.train.federation import Federation, Moment, Training
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.logger import boards, log_scalars
@@ -239,13 +238,6 @@ class FederatedLoop(LightningModule):
     def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score one batch of one site."""
         self.federation.evaluations.add("test", batch, dataloader_idx)
-
-    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
-        """Return a client's predictions for one batch of one site, (n, width)."""
-        federation = self.federation
-        owner, site, _ = federation.data.sites(federation.data.predict)[dataloader_idx]
-        with isolated_rng(derive_seed(self.seed, "predict", site, batch_idx), federation.device):
-            return federation.clients[owner].evaluate(batch)[0]
 
     def _finish_scoring(self, split: Split) -> None:
         federation = self.federation

@@ -167,12 +167,11 @@ def test_clients_take_the_same_number_of_steps() -> None:
         made(rows, batches=4, steps={"aa": 3})
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_sites_are_ordered_by_name_and_match_their_loaders(split: Any) -> None:
-    data = made({"c": 30, "a": 20, "b": 25}, batches=5, predict=split)
+def test_sites_are_ordered_by_name_and_match_their_loaders() -> None:
+    data = made({"c": 30, "a": 20, "b": 25}, batches=5)
     assert [spec.name for spec in data.specs] == ["a", "b", "c"]
-    assert [(client, site) for client, site, _ in data.sites(split)] == [("a", "a"), ("b", "b"), ("c", "c")]
-    for (_, _, rows), loader in zip(data.sites(split), data.predict_dataloader(), strict=True):
+    assert [(client, site) for client, site, _ in data.sites("test")] == [("a", "a"), ("b", "b"), ("c", "c")]
+    for (_, _, rows), loader in zip(data.sites("test"), data.test_dataloader(), strict=True):
         (batch,) = loader
         assert torch.equal(batch.x, rows.x)
 

@@ -28,6 +28,7 @@ from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, RunError
 from fedlit.mixture.export import Exported, export_scorer
+from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
 from fedlit.score import load
 from fedlit.score.files import read_rows
@@ -224,20 +225,22 @@ def test_the_network_alone_is_written(made: dict[str, Made]) -> None:
 
 
 @pytest.mark.parametrize("method", one_in(8, METHODS))
-def test_a_scorer_predicts_what_the_run_predicts(method: str, tmp_path: Path) -> None:
+def test_a_scorer_predicts_what_the_run_predicts_and_scores(method: str, tmp_path: Path) -> None:
     run = make_run(tmp_path, epochs=1, **METHODS[method])
     run.fit(quiet=True)
     told, tables = run.predict(quiet=True), {own.name: own for own in run.data.tables()}
+    run.test(quiet=True)
+    scored = scored_predictions(run.loop, run.data, "test")
+    assert set(told) == set(scored)
     for site, frame in told.items():
-        if site == "all":
-            continue
         found = run.client(site).predict(tables[site].features.loc[frame["row"]])
         pd.testing.assert_frame_equal(found.reset_index(drop=True), frame.drop(columns="row"), check_exact=True)
+        pd.testing.assert_frame_equal(scored[site][list(frame)], frame, rtol=1e-5, atol=1e-6)
 
 
 def test_of_pooled_rows_a_party_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path, epochs=1, **METHODS["centralized"])
     run.fit(quiet=True)
     for name in ("centralized", "all"):
-        with pytest.raises(ConfigError, match="expected one of ash, birch, cedar, whose rows were pooled"):
+        with pytest.raises(ConfigError, match="expected one of the clients ash, birch, cedar, found"):
             run.client(name)

@@ -157,8 +157,7 @@ def test_errors_in_other_units_have_no_mean(tmp_path: Path) -> None:
         "--trainer.max_epochs=1",
         f"--trainer.default_root_dir={tmp_path / 'logs'}",
     )
-    run.fit(quiet=True)
-    results = run.test(quiet=True)
-    assert results.apart == {"rmse", "mae"}
+    trained, results = run.fit(quiet=True), run.test(quiet=True)
+    assert trained.apart == results.apart == {"rmse", "mae"}
     (line,) = (own for own in str(results).splitlines() if own.startswith("mean"))
     assert "–" in line and any("other units" in own for own in str(results).splitlines())
