@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, Told, expect
-from fedlit.run.allowed import check_allowed, check_no_links
-from fedlit.run.arguments import Asked, layers_of
-from fedlit.run.config import find_config, read_yaml, shown
+from fedlit.run.arguments import Asked, layers_of, read
+from fedlit.run.config import find_config, read_yaml
 from fedlit.run.folders import CONFIG, find_trained
 from fedlit.run.layers import Layer
 from fedlit.run.load import parse
@@ -57,7 +56,7 @@ class Joining:
 
 
 def _built(asked: Asked, name: str, *more: Layer) -> Run:
-    return parse(Asked("fit", [*asked.layers, *more], name, asked.configs, asked.foreign))[0]
+    return parse(replace(asked, layers=[*asked.layers, *more], name=name))[0]
 
 
 def prepare(
@@ -83,41 +82,35 @@ def prepare(
             f"--run: expected a federation that a client can join, with its config.yaml, found that {folder} has none "
             "or that its rows were pooled into one table; train one that exchanges tensors"
         )
-    check_no_links(folder)
     files = [] if isinstance(config, Mapping) else [find_config(str(config))]
-    settings, own = read_yaml(saved), dict(config) if isinstance(config, Mapping) else read_yaml(files[0])
-    source, layers = (own.get("data") or {}).get("source"), layers_of(typed)
+    own = dict(config) if isinstance(config, Mapping) else read_yaml(files[0])
+    source = (own.get("data") or {}).get("source")
     if not source:
         raise ConfigError(
             "--config: expected data.source, the newcomer's own table, found none; for instance data: {source: "
             "{class_path: fedlit.Tables, init_args: {files: {NAME: FILE}, target: COLUMN}}}"
         )
-    theirs = Layer({"data": {"source": source}}, "".join(f"{shown(file)}: " for file in files))
-    check_allowed(settings, shown(saved), Asked("fit", [theirs, *layers], "").words)
+    asked = read("fit", ["--config", str(saved), *typed], of_run=True, trusted=files)
+    theirs, *layers = asked.layers
+    settings, notes = dict(theirs.values), list[str]()
     unused = [key for layer in layers for key in layer.values if key.startswith("exchange.")]
     expect(not unused, "--exchange", "no keys, for nothing is exchanged with a frozen core", Told(", ".join(unused)))
-    notes = []
     if set(own) > {"data"} or set(own["data"]) > {"source"}:
         notes.append("only data.source of --config is used, all else is the run's; type what is to be changed")
-    core, left = _core(settings), _of_clients(settings)
+    core, left = _core(settings), dict[str, Any].fromkeys(_of_clients(settings))
     if left:
-        notes.append(f"left out, because they name the run's clients: {shorten(left)}")
+        notes.append(f"left out, because they name the run's clients: {shorten(list(left))}")
     kept = {group: value for group, value in settings.items() if group not in ("name", "exchange")}
-    kept["data"] = {key: value for key, value in settings["data"].items() if key != "source"}  # replaced, not merged
-    below = [
-        Layer(kept, f"{shown(saved)}: ", own=False),
-        Layer({**dict.fromkeys(left), "exchange.federated": []}),
-        theirs,
-        *layers,
-    ]
-    asked = Asked("fit", below, "", [saved, *files], (saved,))
+    left |= {"exchange.federated": [], "model.start": None, "data.source": None}  # a source is replaced, not merged
+    over = [theirs._replace(values=kept), Layer(left), Layer({"data.source": source})]
+    asked = replace(asked, layers=[*over, *layers], configs=[saved, *files])
     start = {"checkpoint": str(path.absolute()), **core, "frozen": True}
     return Joining(folder, path, _table(_built(asked, "add-client"), clients), clients, notes, asked, start)
 
 
 def _core(settings: Settings) -> Settings:
     """Return what a newcomer takes: exactly what the run shared, whatever its configuration says about the exchange."""
-    started, exchange = settings["model"].pop("start", None) or {}, settings.get("exchange") or {}
+    started, exchange = settings["model"].get("start") or {}, settings.get("exchange") or {}
     if exchange.get("federated"):
         started = {"core": exchange["federated"], "buffers": exchange.get("buffers", "private")}
     if not started.get("core"):
