@@ -12,6 +12,7 @@ from fedlit.run.arguments import read
 from fedlit.run.folders import find_run, find_trained
 from fedlit.score.files import check_input, check_output, has_reads, read_rows, scores_beside, write_scores
 from fedlit.show.shown import for_terminal
+from fedlit.show.text import counted
 
 
 def predict(
@@ -50,7 +51,7 @@ def predict(
         scores.insert(0, "row", range(len(scores)))
     replaced = write_scores(scores, out)
     lines = [
-        f"Scored {len(rows):,} rows of {data} as client {client}",
+        f"Scored {counted(len(rows), 'row')} of {data} as client {client}",
         *(f"Note: {note}" for note in (*raw.notes, *scorer.notes)),
         f"{'Replaced' if replaced else 'Wrote'} {out}",
     ]

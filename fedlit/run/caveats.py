@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedlit.data.encoding import EncodedClient, Rows
+from fedlit.show.text import counted
 from fedlit.tasks import Classification, Regression
 from fedlit.tasks.number import MAE, RMSE
 
@@ -48,7 +49,7 @@ def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
                     f"{score.label} {simple:.4f}, the network {own[score.name]:.4f}"
                 )
     if left := sum(isinstance(client.spec.task, Classification) for client in data.clients[_MOST_CLIENTS:]):
-        notes.append(f"{left:,} more clients' networks were not compared with the simplest models, to save time")
+        notes.append(f"not compared with the simplest models, to save time: {counted(left, 'more client')}")
     return tuple(notes)
 
 

@@ -20,7 +20,7 @@ from fedlit.show.clusters import paths_figure
 from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.heatmap import heatmap_figure
 from fedlit.show.shown import Grid, Shown
-from fedlit.show.text import MOST_ROWS, more
+from fedlit.show.text import MOST_ROWS, counted, more
 
 _ENDS = 10  # sites at each end of a long list
 
@@ -70,11 +70,11 @@ def explain(run: str | Path, *, out: str | Path | None = None) -> Explanation:
 def _paths(run: Path, target: Path) -> Explanation:
     found = read_named(run / PATHS)
     number, pairs = int(found["round"].iloc[0]), len(found[["first", "second"]].drop_duplicates())
-    title = f"Round {number}, {pairs} pair{'s' * (pairs > 1)}: mean and standard deviation"
+    title = f"Round {number}, {counted(pairs, 'pair')}: mean and standard deviation"
     files = save_figure(paths_figure(found, title), target / "paths")
     losses = found.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
     about = (
-        f"Round {number}: the mean over {pairs} pairs of clients of the squared distance of outputs to the second "
+        f"Round {number}: the mean over {counted(pairs, 'pair')} of clients of the squared distance of outputs to the second "
         "client's, on random inputs, along paths from the first client's model (u = 0) to the second's."
     )
     rows = [[f"{row[0]:.3f}", *(f"{value:.4g}" for value in row[1:])] for row in losses.itertuples()]
