@@ -74,8 +74,8 @@ def _paths(run: Path, target: Path) -> Explanation:
     files = save_figure(paths_figure(found, title), target / "paths")
     losses = found.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
     about = (
-        f"Round {number}: the mean over {counted(pairs, 'pair')} of clients of the squared distance of outputs to the second "
-        "client's, on random inputs, along paths from the first client's model (u = 0) to the second's."
+        f"Round {number}: the mean over {counted(pairs, 'pair')} of clients of the squared distance of outputs to the "
+        "second client's, on random inputs, along paths from the first client's model (u = 0) to the second's."
     )
     rows = [[f"{row[0]:.3f}", *(f"{value:.4g}" for value in row[1:])] for row in losses.itertuples()]
     return Explanation(losses, files, [about, "", Grid(["u", *losses.columns], rows)])
