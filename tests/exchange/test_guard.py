@@ -14,7 +14,6 @@ from fedlit import IFCA, FedAvgM, Mean
 from fedlit.client import FederatedClient
 from fedlit.exchange.guard import find_far, norms_of
 from fedlit.exchange.rule import Update
-from fedlit.exchange.server import least
 
 
 def test_a_negative_variance_is_far() -> None:
@@ -61,13 +60,6 @@ def test_the_guilty_is_left_out_and_named(
     others = trained(tmp_path / "others", exchange=exchange, clients=("ash", "birch"), epochs=2)
     honest = {name: value for name, value in weights(run).items() if "cedar" not in name}
     assert different(honest, weights(others)) == []
-
-
-@pytest.mark.parametrize(
-    ("minimum", "clients", "expected"), [(None, 1, 1), (None, 2, 1), (None, 3, 2), (None, 4, 3), (0.5, 5, 3), (2, 9, 2)]
-)
-def test_the_minimum_is_more_than_half_of_those_who_take_part(minimum: Any, clients: int, expected: int) -> None:
-    assert least(minimum, clients) == expected
 
 
 NAN = math.nan

@@ -5,14 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from fedlit.explain.judge import COLUMNS, chances, distances, judge
 from fedlit.files import read_named
-
-PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
 
 
 def frame(table: dict[str, list[float]], features: tuple[str, ...], part: str = "input scale") -> pd.DataFrame:
@@ -20,29 +16,20 @@ def frame(table: dict[str, list[float]], features: tuple[str, ...], part: str = 
     return pd.DataFrame(rows, columns=list(COLUMNS)).dropna()
 
 
-@PROPERTY
-@given(st.integers(3, 12), st.integers(0, 10_000))
-def test_distances_equal_numpy(clients: int, seed: int) -> None:
-    values = np.random.default_rng(seed).normal(1, 0.3, (clients, 4))
-    for k in range(clients):
-        others = np.delete(values, k, 0)
-        assert distances(values)[k] == pytest.approx((values[k] - others.mean(0)) / others.std(0, ddof=1))
-
-
-def test_clients_that_lack_a_feature_are_left_out() -> None:
-    values = np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 6.0], [4.0, np.nan]])
-    z = distances(values)
-    assert np.isnan(z[[0, 3], 1]).all() and np.isnan(z[[1, 2], 1]).all()  # one other is no spread
-    assert z[0, 0] == pytest.approx((1 - 3) / 1.0)
+def test_distances_are_by_hand_over_those_who_have_a_feature() -> None:
+    values = np.random.default_rng(0).normal(1, 0.3, (7, 4))
+    values[1, 2], values[2:, 3] = np.nan, np.nan
+    for k in range(7):
+        others = np.delete(values, k, 0)[:, :3]
+        expected = (values[k, :3] - np.nanmean(others, 0)) / np.nanstd(others, 0, ddof=1)
+        assert distances(values)[k, :3] == pytest.approx(expected, nan_ok=True)
+    assert np.isnan(distances(values)[:, 3]).all()  # one other is no spread
 
 
 def test_equal_corrections_are_no_distance_and_no_finding() -> None:
     judged = judge(frame({f"s{k}": [1.0, 1.0, 1.0] for k in range(8)}, ("a", "b", "c")))
     assert (judged.cells["z"] == 0).all() and not judged.cells["marked"].any() and not len(judged.findings)
-    assert str(judged).startswith(
-        "No finding: 0 of 24 corrections lie more than 2 standard deviations from the mean of other"
-    )
-    assert "none farther than chance would have it (p < 0.1 %" in str(judged)
+    assert str(judged).startswith("No finding: 0 of 24 corrections")
 
 
 def test_chance_is_hardly_ever_called_a_finding() -> None:

@@ -2,8 +2,10 @@
 verdicts; and what the others gain by a client, against federations that were trained without it.
 """
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -89,19 +91,6 @@ def test_what_is_chosen_is_known_on_validation_whatever_the_test_says() -> None:
     for undecided, more in (("none", {}), ("first", {(2, "b"): "local", (4, "c"): "local"})):
         own = best_on_validation(results, names, "auroc", undecided=undecided)  # type: ignore[arg-type]
         assert own.set_index(["seed", "client"])["method"].to_dict() == {**best, **more}
-
-
-def test_the_best_out_of_fold_meets_networks_on_validation_rows() -> None:
-    values = {("trees", 1, "a"): (0.6, 0.0), ("linear", 1, "a"): (0.99, 0.0), ("local", 1, "a"): (0.7, 0.0)}
-    validation, names = tidy(values, "auroc").query("split == 'validation'"), ["local", "trees", "linear"]
-    unseen = validation[validation["method"] != "local"].assign(split="out_of_fold", value=[0.9, 0.8])
-
-    def chosen(*frames: pd.DataFrame) -> list[str]:
-        return best_on_validation(pd.concat(frames), names, "auroc")["method"].tolist()
-
-    assert chosen(validation, unseen) == ["local"]  # trees are better than linear, and worse than the network
-    weak = validation.assign(value=validation["value"].where(validation["method"] != "local", 0.5))
-    assert chosen(weak, unseen) == ["trees"] == chosen(unseen) and chosen(validation) == ["linear"]
 
 
 def test_in_hindsight_one_model_is_best_over_all_seeds() -> None:
@@ -220,58 +209,68 @@ def test_a_verdict_needs_three_seeds_and_a_lift_that_matters(
     assert summary([answer]).startswith("Of 1 client, ") and "(ward)" in summary([answer])
 
 
-THREE = {"data.source.init_args.clients": ["wine", "breast_cancer", "diabetes"]}
+def source(*clients: str) -> dict[str, Any]:
+    return {"data.source": {"class_path": "tasks.test_four_tasks.Four", "init_args": {"clients": [*clients]}}}
+
+
+FOUR = source("class", "count", "labels", "number")
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    """Two clients with classes, and one with a number; each left out in turn."""
-    alone = {"config": "tiny.yaml", "set": {**THREE, "exchange.federated": []}}
-    methods = {"local": alone, "shared": {"config": "tiny.yaml", "set": THREE}}
+def four(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Clients of all four tasks; each left out in turn."""
+    alone = {"config": "tiny.yaml", "set": {**FOUR, "exchange.federated": []}}
+    methods = {"local": alone, "shared": {"config": "tiny.yaml", "set": FOUR}}
     other = {"baselines": [], "bootstrap": 0, **dict.fromkeys(("choose", "metrics", "paper"))}
-    study = write_study(tmp_path_factory.mktemp("three"), methods=methods, leave_one_out=True, **other)
+    study = write_study(tmp_path_factory.mktemp("four"), methods=methods, leave_one_out=True, **other)
     return compare(str(study), out=study.parent / "out", jobs=1, quiet=True)
 
 
-def test_what_others_gain_is_that_of_runs_made_by_hand(three: Comparison, tmp_path: Path) -> None:
-    """The federation without wine, made from a source that does not have it."""
-    two = (str(three.folder.parent / "tiny.yaml"), "--data.source.init_args.clients=[breast_cancer,diabetes]")
-    scores = three.collected.scores
+def test_each_clients_card_shows_the_score_of_its_task(four: Comparison) -> None:
+    shown = {"class": "AUROC", "count": "Poisson deviance", "labels": "AUROC", "number": "RMSE"}
+    page = (four.folder / "report.html").read_text("utf-8")
+    assert dict(re.findall(r"<h3>(\w+)</h3>.*?<p>([\w ]+?)(?: \(lower is better\))?: lift", page, re.DOTALL)) == shown
+
+
+def test_what_others_gain_is_that_of_runs_made_by_hand(four: Comparison, tmp_path: Path) -> None:
+    """The federation without one, made from a source that does not have it."""
+    scores = four.collected.scores
     whole = scores[(scores["method"] == "shared") & (scores["split"] == "test") & (scores["without"] == "")]
     whole = whole.set_index(["metric", "client", "seed"])["value"]
     differences = []
     for seed in (1, 2):
-        run = load(*two, f"--seed={seed}", f"--trainer.default_root_dir={tmp_path}")
+        made = {**source("count", "labels", "number"), "seed": seed, "trainer.default_root_dir": str(tmp_path)}
+        run = load(str(four.folder.parent / "tiny.yaml"), overrides=made)
         run.fit(quiet=True)
-        own = run.test("last", quiet=True).scores["breast_cancer"]["auroc"]
-        differences.append(whole["auroc", "breast_cancer", seed] - own)
-    table = pd.read_csv(three.folder / LEFT_OUT).set_index(["metric", "method", "joins", "client"])
-    for client in ("breast_cancer", OTHERS):  # the third has a score of its own
-        row = table.loc[("auroc", "shared", "wine", client)]
+        own = run.test("last", quiet=True).scores["labels"]["auroc"]
+        differences.append(whole["auroc", "labels", seed] - own)
+    table = pd.read_csv(four.folder / LEFT_OUT).set_index(["metric", "method", "joins", "client"])
+    for client in ("labels", OTHERS):  # the others have scores of their own
+        row = table.loc[("auroc", "shared", "class", client)]
         assert row["mean"] == pytest.approx(np.mean(differences), abs=1e-7) and row["n"] == 2
-    ratio = three.collected.ratio["breast_cancer"]
+    ratio = four.collected.ratio["labels"]
     assert row[["low", "high"]].tolist() == pytest.approx(corrected_interval(differences, ratio), abs=1e-6)
-    lift = three.lift.set_index(["metric", "reference", "method", "client"])["mean"]
-    assert table.loc[("auroc", "shared", "wine", "wine"), "mean"] == lift["auroc", "local", "shared", "wine"]
-    assert len(list(three.folder.glob("runs/shared~*/seed_*/DONE"))) == 6 and three.collected.lacking == 6
-    assert set(three.collected.records["method"]) == {"local", "shared"} and len(three.collected.records) == 4
-    told = [line for own in three.answers for line in own.more]
-    sentence = next(line for line in told if line.startswith("Should wine join? For wine itself: "))
-    assert f"{sentence}." in str(three) and f"{sentence}." in (three.folder / "tables.md").read_text("utf-8")
+    lift = four.lift.set_index(["metric", "reference", "method", "client"])["mean"]
+    assert table.loc[("auroc", "shared", "class", "class"), "mean"] == lift["auroc", "local", "shared", "class"]
+    assert len(list(four.folder.glob("runs/shared~*/seed_*/DONE"))) == four.collected.lacking == 8
+    assert set(four.collected.records["method"]) == {"local", "shared"} and len(four.collected.records) == 4
+    told = [line for own in four.answers for line in own.more]
+    sentence = next(line for line in told if line.startswith("Should class join? For class itself: "))
+    assert f"{sentence}." in str(four) and f"{sentence}." in (four.folder / "tables.md").read_text("utf-8")
 
 
-def test_what_failed_is_not_known_and_said_so(three: Comparison) -> None:
-    jobs = plan_jobs(three.study, [1, 2], three.folder)
-    own = collect(three.study, [job for job in jobs if job.left_out != "wine"])
-    assert set(own.results["without"]) == {"", "diabetes", "breast_cancer"}
+def test_what_failed_is_not_known_and_said_so(four: Comparison) -> None:
+    jobs = plan_jobs(four.study, [1, 2], four.folder)
+    own = collect(four.study, [job for job in jobs if job.left_out != "number"])
+    assert set(own.results["without"]) == {"", "class", "count", "labels"}
     scores = Scores(own)
-    table = leave_one_out(three.study, scores)
-    told = answers(three.study, own, estimates(three.study, scores), lifts(three.study, scores), table)
-    assert told[-1].client == "wine" and "For the others: not known" in told[-1].more[-1]
+    table = leave_one_out(four.study, scores)
+    told = answers(four.study, own, estimates(four.study, scores), lifts(four.study, scores), table)
+    assert told[-1].client == "number" and "For the others: not known" in told[-1].more[-1]
 
 
-def test_where_there_is_nobody_to_leave_out_it_is_refused(three: Comparison, tmp_path: Path) -> None:
-    study, one = three.study, {"data.source.init_args.clients": ["wine"]}
+def test_where_there_is_nobody_to_leave_out_it_is_refused(four: Comparison, tmp_path: Path) -> None:
+    study, one = four.study, {"data.source.init_args.clients": ["wine"]}
     with pytest.raises(ConfigError, match="leave_one_out: expected a federated method"):
         plan_jobs(replace(study, methods={"local": study.methods["local"]}), [1], tmp_path)
     alone = Method("quickstart", set={**one, "exchange.federated": []})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from torch import Tensor
 
 from fedlit import MLP, TabM
 from fedlit.client.client import FederatedClient
+from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.engine.stacked import stack_key
+from fedlit.exchange.questions import Answerer, Losses
 from fedlit.spec import ClientSpec
 from fedlit.study.job import Frames
 from fedlit.tasks import (
@@ -91,6 +94,7 @@ def test_predictions_are_read_as_they_were_written(kind: str) -> None:
     frames.add("a", "test", task.frame(np.arange(25), y, predictions).assign(task=task.name), {})
     read, again, target = read_predictions(frames.predictions.assign(probability_other=math.nan))  # another's class
     assert type(read) is type(task) and read.classes == task.classes
+    assert (task.confusion(predictions, y) is None) == (kind in ("several labels", "a number", "a count"))
     if task.classes:
         assert torch.equal(again, predictions) and torch.equal(target.nan_to_num(9), y.nan_to_num(9))
     found, expected = read.evaluate(again, target), task.evaluate(predictions, y)
@@ -108,12 +112,28 @@ def test_outputs_of_members_become_those_of_their_mean(kind: str) -> None:
     assert torch.allclose(task.predict(task.of_members(outputs)), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_scored_loss_is_that_of_the_mean_prediction() -> None:
-    spec = ClientSpec("ash", ("a", "b"), (0, 1, 2), {"train": 9}, ())
-    client = FederatedClient(spec, partial(TabM, k=3, width=8))
-    x, y = torch.randn(30, 2), torch.arange(30) % 3
-    predicted, loss = client.eval().evaluate(Batch(x, y))
-    assert float(loss.detach()) == pytest.approx(float(-predicted[torch.arange(30), y].log().mean().detach()), rel=1e-5)
+@pytest.mark.parametrize("weights", ["none", "balanced"])
+@pytest.mark.parametrize("kind", [kind for kind in TASKS if kind != "a sequence"])
+def test_members_are_averaged(kind: str, weights: Literal["none", "balanced"]) -> None:
+    """Where they are trained by the mean of their losses; elsewhere by the loss of their mean prediction."""
+    y = drawn(kind, 0, 12)[1]
+    y = y.clamp(min=0) if TASKS[kind].classes else y  # known
+    task, network = TASKS[kind].fit(y), partial(TabM, k=3, width=5, embedding=2, num_bins=4)
+    own = ClientSpec("ash", ("a", "b"), task.classes, {}, (), task.class_rows, task=task)
+    client, x = FederatedClient(own, network, weights).eval(), torch.randn(12, 2)
+    with torch.no_grad():
+        for parameter in client.parameters():  # members that differ
+            parameter.normal_()
+    outputs = client(x)
+    members = [outputs[:, member] for member in range(3)]
+    torch.testing.assert_close(client.loss(outputs, y), torch.stack([client.loss(own, y) for own in members]).mean())
+    made, loss = client.evaluate(Batch(x, y))
+    torch.testing.assert_close(made, torch.stack([task.predict(own) for own in members]).mean(0))
+    torch.testing.assert_close(loss, task.loss(task.of_members(outputs), y))
+    answer: Any = Answerer(client, [], Rows(x, y, np.arange(12)))(Losses([{}]))
+    torch.testing.assert_close(answer, client.loss(outputs, y).reshape(1))
+    if "classes" in kind:  # labels that nobody knows
+        assert client.evaluate(Batch(x, torch.full_like(y, -1)))[1].isnan()
 
 
 def test_only_clients_of_one_loss_share_a_stack() -> None:

@@ -20,6 +20,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 from torch.nn import functional
+from torchmetrics.functional.classification import binary_auroc
 
 from fedlit.tasks import Classification
 from fedlit.tasks.classification import auroc_one_versus_one, restrict
@@ -134,51 +135,42 @@ def test_batches_make_no_difference_and_only_the_sites_classes_count(cuts: list[
 NAN, INF = math.nan, math.inf
 
 
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [
-        (
-            {"a": {"loss": 0.5, "auroc": 0.75}, "b": {"loss": 2.0, "auroc": 0.5}, "c": {"loss": 0.125, "auroc": NAN}},
-            {
-                "mean": {"loss": 2.625 / 3, "auroc": 0.625}, "worst": {"loss": 2.0, "auroc": 0.5},
-                "worst_client": {"loss": "b", "auroc": "b"}, "counted": {"loss": 3, "auroc": 2},
-            },
-        ),
-        ({"a": {"loss": INF}, "b": {"loss": 0.3}}, {"mean": {"loss": INF}, "worst_client": {"loss": "a"}}),
-        # predictions that are not finite have no accuracy: no mean is to look better without them
-        (
-            {"a": {"accuracy": 0.9}, "b": {"accuracy": NAN}},
-            {"mean": {"accuracy": NAN}, "worst_client": {"accuracy": "b"}},
-        ),
-    ],
-)  # fmt: skip
+SUMMARIES: list[tuple[dict[str, dict[str, float]], dict[str, dict[str, object]]]] = [
+    # of a loss the worst is the largest; of a score see the example of summarise
+    ({"a": {"loss": 0.5}, "b": {"loss": 2.0}}, {"mean": {"loss": 1.25}, "worst": {"loss": 2.0}}),
+    ({"a": {"loss": INF}, "b": {"loss": 0.3}}, {"mean": {"loss": INF}, "worst_client": {"loss": "a"}}),
+    # predictions that are not finite have no accuracy: no mean is to look better without them
+    ({"a": {"accuracy": 0.9}, "b": {"accuracy": NAN}}, {"mean": {"accuracy": NAN}, "worst_client": {"accuracy": "b"}}),
+]
+
+
+@pytest.mark.parametrize(("scores", "expected"), SUMMARIES)
 def test_summary_over_sites(scores: dict[str, dict[str, float]], expected: dict[str, dict[str, object]]) -> None:
     found = summarise(scores, [Site(name, (0, 1), {}) for name in scores])
     for key, values in expected.items():
         assert found[key] == pytest.approx(values, nan_ok=True) if key != "worst_client" else found[key] == values
 
 
-@pytest.mark.parametrize("classes", [2, 3, 6])
-def test_one_versus_one_is_the_mean_over_pairs(classes: int) -> None:
-    """By hand (Hand and Till 2001): A(i|j) and A(j|i) among the rows of two classes, averaged over all pairs."""
-    probabilities, target = draw(300, classes, seed=5)
-    pairs = []
-    for i in range(classes):
-        for j in range(i):
-            rows = (target == i) | (target == j)
-            both = [roc_auc_score(target[rows] == one, probabilities[rows, one]) for one in (i, j)]
-            pairs.append(np.mean(both))
-    found = auroc_one_versus_one(torch.from_numpy(probabilities), torch.from_numpy(target))
-    assert found == pytest.approx(np.mean(pairs), abs=1e-6)
+@pytest.mark.parametrize("rounded", [False, True])
+def test_auroc_has_the_bits_of_torchmetrics(rounded: bool) -> None:
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        probabilities, y = (
+            torch.from_numpy(rng.random(3 + 40 * seed, np.float32)),
+            torch.from_numpy(np.append([0, 1], rng.integers(0, 2, 1 + 40 * seed))),
+        )
+        one = (20 * probabilities).round() / 20 if rounded else probabilities  # with ties
+        found = Classification((0, 1)).evaluate(torch.stack([1 - one, one], 1), y)["auroc"]
+        assert torch.equal(found, binary_auroc(one, y))
 
 
-def test_one_versus_one_leaves_out_absent_classes_and_unseen_labels() -> None:
-    probabilities, target = draw(200, 4, seed=6)
-    target = np.where(target == 2, -1, target)  # class 2 is absent, its rows have an unseen label
-    known = target >= 0
-    mine = probabilities[known][:, [0, 1, 3]]
-    mine = mine / mine.sum(1, keepdims=True)
-    expected = auroc_one_versus_one(torch.from_numpy(mine), torch.from_numpy(np.array([0, 1, 9, 2])[target[known]]))
+@pytest.mark.parametrize("absent", [-9, 2])
+def test_one_versus_one_is_scikit_learns_of_the_classes_that_are_there(absent: int) -> None:
+    probabilities, target = draw(300, 4, seed=5)
+    target = np.where(target == absent, -1, target)  # its rows have an unseen label
+    known, there = target >= 0, [label for label in range(4) if label != absent]
+    mine = probabilities[known][:, there].astype(float)
+    expected = roc_auc_score(target[known], mine / mine.sum(1, keepdims=True), multi_class="ovo", labels=there)
     found = auroc_one_versus_one(torch.from_numpy(probabilities), torch.from_numpy(target))
     assert found == pytest.approx(expected, abs=1e-6)
     assert math.isnan(auroc_one_versus_one(torch.ones(3, 2) / 2, torch.zeros(3, dtype=torch.long)))

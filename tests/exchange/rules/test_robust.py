@@ -251,9 +251,3 @@ def test_the_table_is_complete() -> None:
     public = {name: getattr(fedlit, name) for name in fedlit.__all__}
     kinds = {name for name, own in public.items() if isinstance(own, type) and issubclass(own, Rule)}
     assert kinds == {name.partition(",")[0] for name in MADE} | OTHERS
-    # at the edge of what it says: one attacker more than it bears breaks it, but for Krum, whose attackers must be
-    # neighbours of each other, and for a bound that is a number
-    for name, (make, breaks) in TABLE.items():
-        rule = make()
-        if breaks is not None and isinstance(rule, Robust) and type(rule) is not fedlit.Krum:
-            assert breaks(9) == rule.bears(9) + 1, name
