@@ -144,13 +144,14 @@ def make_run(
     pool: bool = False,
     seed: int = 8,
     epochs: int = 3,
+    source: Source | None = None,
     **options: Any,
 ) -> Run:
-    """A run over made clients that writes below ``folder``."""
+    """A run over made clients, or those of a source, that writes below ``folder``."""
     settings: dict[str, Any] = {"optimizer": partial(torch.optim.AdamW, lr=0.01), "threads": 1, **(loop or {})}
     module = FederatedLoop(settings.pop("client", partial(client, network=SmallNet)), seed=seed, **settings)
     rest: dict[str, Any] = {"batches": 4, "scaling": "pooled" if pool else "client", **(data or {})}
-    rows = FederatedData(Made(clients), seed=seed, align=align, pool=pool, **rest)  # type: ignore[arg-type]
+    rows = FederatedData(source or Made(clients), seed=seed, align=align, pool=pool, **rest)  # type: ignore[arg-type]
     if not isinstance(exchange, Exchange):
         exchange = dict(exchange or {})
         if isinstance(exchange.get("rule"), partial | type):  # one for each run: it remembers

@@ -114,9 +114,6 @@ def test_the_notebook_runs(notebook: Any, tmp_path: Path) -> None:
 
 
 LOADED = re.compile(r"<(?!a\b|meta\b)\w[^>]*?\s(?:src|href|data|srcset)=\"?([^\s\">]+)")
-CODE = re.compile(r"<(pre|code|script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
-RAW = re.compile(r":(?:class|func|meth|attr|data|exc|mod):|``|&gt;&gt;&gt; |^Example::?$|<autoref", re.MULTILINE)
-"""What would be markup of docstrings that nobody turned into HTML."""
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +132,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full  # building takes longer than most rooms' tests
-def test_nothing_is_loaded_from_outside_and_docstrings_are_rendered(site: Path) -> None:
-    texts = {str(path.relative_to(site)): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
-    loads = {name: LOADED.findall(text) for name, text in texts.items()}
-    assert all(any(".css" in url for url in urls) for urls in loads.values())  # they were looked at
-    assert not {url for urls in loads.values() for url in urls if re.match(r"\w+:|//", url)}
-    raw = {name: RAW.findall(CODE.sub("", text)) for name, text in texts.items() if name.startswith("api/")}
-    assert len(raw) > 5 and not any(raw.values()), raw
+def test_nothing_is_loaded_from_outside(site: Path) -> None:
+    loads = [LOADED.findall(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")]
+    assert all(any(".css" in url for url in urls) for urls in loads)  # they were looked at
+    assert not {url for urls in loads for url in urls if re.match(r"\w+:|//", url)}
 
 
 @pytest.mark.full

@@ -21,6 +21,7 @@ from fedlit.engine.base import PlainEngine, ThreadedEngine
 from fedlit.engine.stack import Stack
 from fedlit.engine.stacked import StackedEngine, make_engine, stack_key
 from fedlit.spec import ClientSpec
+from fedlit.tasks import Classification, Regression, Task
 
 
 class Watched(FederatedClient):
@@ -135,18 +136,24 @@ def test_what_cannot_be_stacked_is_said_once_and_stepped_one_by_one(
     assert close(plain, run)
 
 
-def client(name: str, network: Any, classes: tuple[int, ...] = (0, 1), rows: int = 12) -> tuple[FederatedClient, Batch]:
+BINARY = Classification((0, 1))
+
+
+def client(name: str, network: Any, task: Task = BINARY, rows: int = 12) -> tuple[FederatedClient, Batch]:
     torch.manual_seed(sum(map(ord, name)))
-    made = FederatedClient(ClientSpec(name, ("a", "b", "c"), classes, {}, ()), network)
+    made = FederatedClient(ClientSpec(name, ("a", "b", "c"), task.classes, {}, (), task=task), network)
     made._optimizers = [torch.optim.AdamW(made.parameters(), lr=0.01)]
-    return made, Batch(torch.randn(rows, 3), torch.randint(0, len(classes), (rows,)))
+    return made, Batch(torch.randn(rows, 3), torch.arange(rows) % max(1, len(task.classes)))
 
 
 def test_clients_match_by_shape_settings_and_optimizer() -> None:
     base = stack_key(*client("a", Dry))
     assert base is not None and stack_key(*client("b", Dry)) == base
-    different_rows, three = stack_key(*client("b", Dry, rows=11)), stack_key(*client("b", Dry, (0, 1, 2)))
-    assert base not in (different_rows, three)
+    assert base not in (stack_key(*client("b", Dry, rows=11)), stack_key(*client("b", Dry, Classification((0, 1, 2)))))
+    # a regressor's network has the same shape, and another loss; its unit does not matter
+    batch, numbers = client("b", Dry)[1], (Regression(), Regression(mean=5.0), Regression("huber"))
+    keys = [stack_key(client("b", Dry, task)[0], Batch(batch.x, batch.y.float())) for task in numbers]
+    assert keys[0] == keys[1] and len({base, *keys}) == 3
     watched, batch = client("b", Dry)
     watched.core.register_forward_hook(lambda *_: None)
     assert stack_key(watched, batch) is None

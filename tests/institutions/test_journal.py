@@ -48,18 +48,6 @@ def test_replies_go_once_nobody_can_need_them(tmp_path: Path) -> None:
     assert journal.read(5, "east")["received"]["w"] == 5.0
 
 
-def test_a_site_that_is_taken_off_voids_the_open_round_and_what_all_agreed_on_stays(tmp_path: Path) -> None:
-    journal, left = Journal(tmp_path, SITES, 0), ["east", "south"]
-    for topic in ("columns", "settings"):
-        journal.tell(topic, {site: {site: {"age": 1}} for site in SITES})
-    closed(journal, SITES)
-    again = Journal(tmp_path, left, 0)
-    assert again.number == 2 and again.took == {0: SITES, 1: []}
-    assert sorted(again.told["columns"]) == SITES and sorted(again.told["settings"]) == left
-    assert again.read(1, "south")["received"] == {} and again.after(0, "south") == 2
-    assert Journal(tmp_path, left, 0).number == 2  # once
-
-
 def test_a_damaged_journal_or_reply_is_refused_by_name(tmp_path: Path) -> None:
     journal = Journal(tmp_path, SITES, 0)
     journal.tell("columns", {site: {site: {}} for site in SITES})

@@ -91,16 +91,15 @@ def quadratic(
         loop: further arguments of the loop.
         options: of :func:`federations.make_run`.
     """
-    run = make_run(
+    return make_run(
         folder,
         loop={"client": partial(client, network=Linear), "optimizer": partial(torch.optim.SGD, lr=lr), **(loop or {})},
         exchange={"federated": ["core"], "guard": False, **(exchange or {})},
         data={"scaling": "none", "batches": 1, "steps": STEPS},
         epochs=rounds,
+        source=Quadratics(tuple(STEPS)),
         **{"check_val_every_n_epoch": rounds, "logger": False, **options},
     )
-    run.data.source = Quadratics(tuple(STEPS))
-    return run
 
 
 def problems(run: Run) -> dict[str, Problem]:

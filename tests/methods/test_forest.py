@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from federations import Made, make_run
+from federations import Made, trained
 
 from fedlit import Forest, GrowForest
 from fedlit.data.table import ClientTable
@@ -30,13 +30,10 @@ class Numbers(Made):
 
 
 def forest(folder: Path, trees: int, minimum: int, source: Made | None = None) -> Run:
-    run = make_run(
-        folder, align="both", data={"scaling": "pooled"}, loop={"client": Forest}, epochs=2,
+    return trained(
+        folder, align="both", data={"scaling": "pooled"}, loop={"client": Forest}, epochs=2, source=source,
         exchange={"rule": GrowForest(trees, minimum=minimum)},
     )  # fmt: skip
-    run.data.source = source or run.data.source
-    run.fit(quiet=True)
-    return run
 
 
 def test_clients_end_with_the_same_trees_but_for_columns_that_they_lack(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import make_run
+from federations import trained
 from statsmodels.regression.mixed_linear_model import MixedLM
 
 from fedlit import MixedEffects, MixedModel
@@ -62,10 +62,7 @@ class Wards(Source):
 def fitted(folder: Path, source: Source, slopes: list[str] | None = None) -> Run:
     exchange = {"federated": ["effects"], "rule": MixedEffects(slopes, ridge=0.0)}
     data = {"scaling": "pooled", "categories": "indicators", "batches": 1}
-    run = make_run(folder, loop={"client": MixedModel}, exchange=exchange, data=data, epochs=1)
-    run.data.source = source
-    run.fit(quiet=True)
-    return run
+    return trained(folder, loop={"client": MixedModel}, exchange=exchange, data=data, epochs=1, source=source)
 
 
 def rows_of(run: Run, slopes: list[str]) -> tuple[list[str], dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import Made, different, make_run, weights
+from federations import Made, different, trained, weights
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from fedlit import Newton, PooledLogistic
@@ -51,10 +51,7 @@ def fitted(folder: Path, rule: Any = None, source: Any = None, federated: Any = 
     data = {"scaling": "pooled", "batches": 1, **options.pop("data", {})}
     exchange = {"federated": list(federated), "rule": rule or Newton()}
     loop = {"client": partial(PooledLogistic, **options)}
-    run = make_run(folder, loop=loop, exchange=exchange, data=data, epochs=1)
-    run.data.source = source or Sites()
-    run.fit(quiet=True)
-    return run
+    return trained(folder, loop=loop, exchange=exchange, data=data, epochs=1, source=source or Sites())
 
 
 def priors(run: Run, client: str) -> dict[str, float]:

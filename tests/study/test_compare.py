@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, balanced_accuracy_score, roc_auc_score
 from study.conftest import METHODS, stored, write_study
 
 from fedlit.__main__ import main
@@ -20,7 +19,7 @@ from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import locked
 from fedlit.study.runs import bootstrap_scores, read_tested
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
-from fedlit.tasks import Classification
+from fedlit.tasks import Classification, read_predictions
 
 FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md", "tuned.csv"]
 MODELS = {*METHODS, "trees_and_linear", "extra_trees", "logistic_regression"}
@@ -41,28 +40,18 @@ def test_what_is_written(compared: Comparison) -> None:
     assert drawn == pytest.approx([100 * own.lift["mean"] for own in compared.answers])
 
 
-def test_scores_are_those_that_scikit_learn_computes_from_the_predictions(compared: Comparison) -> None:
+def test_scores_are_those_of_the_stored_predictions(compared: Comparison) -> None:
+    """Which are scikit-learn's: tasks/test_metrics.py."""
     checked = 0
     for path in sorted(compared.folder.glob("runs/*/seed_*/predictions.parquet")):
         scores = pd.read_csv(path.parent / "scores.csv").set_index(["client", "split", "metric"])["value"]
         one_class = json.loads((path.parent / "DONE").read_text(encoding="utf-8"))["one_class"]
         for (client, split), own in pd.read_parquet(path).groupby(["client", "split"]):
             assert split != "test" or (client in one_class) == (own["predicted"].nunique() == 1)
-            columns = [name for name in own if name.startswith("probability_") and own[name].notna().all()]
-            labels = [name.removeprefix("probability_") for name in columns]
-            auroc, auprc = [], []
-            for label in labels[1:] if len(labels) == 2 else labels:
-                positive = own["target"] == label
-                if 0 < positive.sum() < len(own):
-                    auroc.append(roc_auc_score(positive, own[f"probability_{label}"]))
-                    auprc.append(average_precision_score(positive, own[f"probability_{label}"]))
-            expected = {
-                "auroc": np.mean(auroc),
-                "auprc": np.mean(auprc),
-                "balanced_accuracy": balanced_accuracy_score(own["target"].astype(str), own["predicted"].astype(str)),
-            }
-            for metric, value in expected.items():
-                assert scores[client, split, metric] == pytest.approx(value, abs=1e-6)
+            task, predictions, y = read_predictions(own)
+            found = task.evaluate(predictions, y)
+            for metric in ("auroc", "auprc", "balanced_accuracy"):
+                assert scores[client, split, metric] == pytest.approx(float(found[metric]), abs=1e-6)
                 checked += 1
     # two networks have no out-of-fold rows; gl has another combination
     assert checked == (3 * len(MODELS) - 2 + 2) * 2 * 2 * 3

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedlit import MLP, TabM
+from fedlit import TabM
 from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
-from fedlit.engine.stacked import stack_key
 from fedlit.exchange.questions import Answerer, Losses
 from fedlit.spec import ClientSpec
 from fedlit.study.job import Frames
@@ -32,6 +31,7 @@ from fedlit.tasks import (
     task_from,
     task_state,
 )
+from fedlit.tasks.go_alone import GoAlone
 
 PROPERTY = settings(derandomize=True, max_examples=80, deadline=None)
 TASKS: dict[str, Task] = {
@@ -136,16 +136,6 @@ def test_members_are_averaged(kind: str, weights: Literal["none", "balanced"]) -
         assert client.evaluate(Batch(x, torch.full_like(y, -1)))[1].isnan()
 
 
-def test_only_clients_of_one_loss_share_a_stack() -> None:
-    """A binary classifier and a regressor have networks of one shape: they must not be stepped as one."""
-    keys = []
-    for task in (Classification((0, 1)), Regression(), Regression("huber"), Regression(mean=5.0)):
-        client = FederatedClient(ClientSpec("a", ("x", "y"), task.classes, {}, (), task=task), partial(MLP, hidden=[3]))
-        client._optimizers = [torch.optim.SGD(client.parameters(), lr=0.1)]
-        keys.append(stack_key(client, Batch(torch.zeros(4, 2), task.unknown(4))))
-    assert len(set(keys)) == 3 and keys[1] == keys[3] and None not in keys
-
-
 @pytest.mark.parametrize("kind", ["two classes", "several labels", "a number", "a count"])
 def test_local_baselines_learn_with_missing_and_constant_labels(kind: str) -> None:
     rng = np.random.default_rng(0)
@@ -169,3 +159,35 @@ def test_local_baselines_learn_with_missing_and_constant_labels(kind: str) -> No
         assert name == "mean" or float(found[score]) > (0.5 if kind == "a count" else 0.9)
         if kind == "several labels":
             assert predicted[0, [1, 3, 4]].tolist() == [0.0, 1.0, 0.5] and float(found["labels"]) == 2
+
+
+# ------------------------------------------------------------------ a class that a study names as a local baseline
+
+X = np.arange(12.0)[:, None]
+KINDS: dict[str, tuple[str | None, np.ndarray]] = {
+    Classification.name: ("Classifier", np.arange(12) % 3),
+    MultiLabel.name: ("Classifier", np.column_stack([np.arange(12) % 2, np.arange(12) > 5]).astype(float)),
+    Regression.name: ("Regressor", np.arange(12) * 0.5),
+    Counts.name: ("Regressor", np.append(np.arange(11.0) ** 2, np.nan)),  # unknown in one row
+    SequenceLabelling.name: (None, np.zeros(12)),
+}
+
+
+@pytest.mark.parametrize("task", KINDS)
+@pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
+def test_a_class_serves_the_tasks_of_its_kind(kind: str, task: str) -> None:
+    models = [
+        GoAlone.read("own", {"class_path": f"sklearn.{path}{kind}"}).for_task(task)
+        for path in ("tree.DecisionTree", "neighbors.KNeighbors")
+    ]
+    expected, y = KINDS[task]
+    if kind != expected:
+        assert models == [None, None]
+        return
+    tree, neighbours = models
+    assert tree is not None and neighbours is not None
+    assert (tree.seedless, neighbours.seedless) == (False, True)  # it draws among equal splits
+    fitted = tree.make({}, []).fit(X, y)
+    # a tree tells all rows apart; of columns each has one of its own
+    found = fitted.predict_proba(X) if task == MultiLabel.name else fitted.predict(X)
+    np.testing.assert_array_equal(np.reshape(found, y.shape)[:-1], y[:-1])

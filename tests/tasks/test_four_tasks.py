@@ -11,21 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import SmallNet, different, weights
+from federations import different, make_run, small, weights
 
 from fedlit import CHFL, MLP, IFedAvg
 from fedlit.client.client import FederatedClient
-from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
-from fedlit.exchange.exchange import Exchange
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
 from fedlit.study.runs import bootstrap_scores, read_tested
-from fedlit.train.callbacks import Checkpoints
-from fedlit.train.logger import BoardSettings
-from fedlit.train.loop import FederatedLoop
 
 FOUR = ("class", "count", "labels", "number")
 
@@ -75,23 +70,15 @@ class Four(Source):
         return check_tables(tables)
 
 
+PLAIN = small(FederatedClient)
+
+
 def run_of_four(
-    folder: Path,
-    client: Any = FederatedClient,
-    source: Source | None = None,
-    network: Any = SmallNet,
-    epochs: int = 3,
-    engine: Any = "plain",
-    data: dict[str, Any] | None = None,
-    federated: tuple[str, ...] = ("core",),
-    **options: Any,
+    folder: Path, client: Any = PLAIN, source: Source | None = None, engine: str = "plain", **more: Any
 ) -> Run:
-    factory = client if network is None else partial(client, network=network)
-    loop = FederatedLoop(factory, optimizer=partial(torch.optim.Adam, lr=0.01), seed=8, threads=1, engine=engine)
-    rows = FederatedData(source or Four(), seed=8, batches=4, **(data or {}))
-    options.setdefault("checkpoints", Checkpoints(best=0, seconds=0))
-    board = BoardSettings(pictures=0)
-    return Run(loop, rows, Exchange(federated=list(federated)), root=folder, max_epochs=epochs, board=board, **options)
+    loop = {"client": client, "optimizer": partial(torch.optim.Adam, lr=0.01), "engine": engine}
+    more = {"exchange": {"federated": ["core"]}, **more}
+    return make_run(folder, loop=loop, source=source or Four(), **more)
 
 
 def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -> None:
@@ -131,18 +118,17 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
         assert drawn[client, score].mean() == pytest.approx(results.scores[client][score], rel=0.15)
 
 
-@pytest.mark.parametrize(
-    ("client", "options"),
-    [
-        (partial(IFedAvg, outputs="both"), {}),
-        (partial(CHFL, hidden=[8], unique="concatenation"), {"network": None, "data": {"common": {"shared": ["x0"]}}}),
-    ],
-    ids=["ifedavg", "chfl"],
-)
+COMMON = {"exchange": {"federated": ["common", "!common.*.head"]}, "data": {"common": {"shared": ["x0"]}}}
+METHODS: list[tuple[Any, dict[str, Any]]] = [
+    (small(IFedAvg, outputs="both"), {}),
+    (partial(CHFL, hidden=[8], unique="concatenation"), COMMON),
+]
+
+
+@pytest.mark.parametrize(("client", "options"), METHODS, ids=["ifedavg", "chfl"])
 def test_methods_take_any_task(client: Any, options: dict[str, Any], tmp_path: Path) -> None:
-    federated = ("common", "!common.*.head") if options else ("core",)
     clients = ("count", "labels", "number")
-    run = run_of_four(tmp_path, client, Four(clients), epochs=2, federated=federated, **options)
+    run = run_of_four(tmp_path, client, Four(clients), epochs=2, **options)
     run.fit(quiet=True)
     scores = run.loop.results["validation"].scores
     assert all(math.isfinite(value) for name in clients for value in scores[name].values())
@@ -164,10 +150,10 @@ class Watched(FederatedClient):
 def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
     # a stack has four clients or more
     every = tuple(f"{kind}{number}" for kind in ("count", "labels", "number") for number in range(1, 5))
-    source, network, runs = Four(every, pooled=True), partial(MLP, hidden=[8, 8]), list[Run]()
+    source, runs = Four(every, pooled=True), list[Run]()
+    make = partial(Watched, network=partial(MLP, hidden=[8, 8]), class_weights="balanced")
     for engine in ("plain", "stacked"):
-        make = partial(Watched, class_weights="balanced")
-        run = run_of_four(tmp_path / engine, make, source, network=network, engine=engine)
+        run = run_of_four(tmp_path / engine, make, source, engine)
         run.fit(quiet=True)
         runs.append(run)
         assert all(client.was_stacked == (engine == "stacked") for client in run.loop.federation.values())
