@@ -92,7 +92,7 @@ def test_the_membership_picture_names_clients_and_concepts() -> None:
     planted = {"ash": "concept 10", "elm": "concept 2", "oak": "concept 2", "yew": "concept 10"}
     svg = svg_text(membership_figure(frame(ONE, SPLIT, concepts=planted), "r$und$"), "who")
     assert svg == svg_text(membership_figure(frame(ONE, SPLIT, concepts=planted), "r$und$"), "who")
-    for word in ("concept 2 │ elm", "concept 10 │ ash", ">oak<", ">yew<", ">A<", ">B<", "r$und$"):
+    for word in ("concept 2 │ elm", "concept 10 │ ash", ">A<", ">B<", "r$und$"):
         assert word in svg, word
     assert svg.index("concept 2 │") < svg.index("concept 10 │")
     assert "│" not in svg_text(membership_figure(frame(ONE, SPLIT)), "who")
