@@ -61,7 +61,7 @@ def test_what_is_suggested_settles_what_was_found(tables: Path, capsys: pytest.C
     page = told(capsys)
     settled = [own for own in page["notes"] if own["fix"] and own["kind"] != "read"]
     assert [own["kind"] for own in settled] == ["leak", "group", "missing", "date", "positive", "positive", "name"]
-    assert main(["check", "--config", "mine.yaml"]) == 0
+    assert main(["check", "--config", "mine.yaml", "--seed", "3"]) == 0
     text = capsys.readouterr().out
     assert "  Write: files: {south: {rename: {AGE_YEARS: age}}}\n" in text and text.count("-999 (") == 1
     assert max(map(len, text.splitlines())) <= 80

@@ -1,6 +1,4 @@
-"""Finds columns that alone predict the target: bins learnt on half of the training rows are scored on
-the other half.
-"""
+"""Finds columns that alone predict the target, by the adjusted R² of their bins."""
 
 from __future__ import annotations
 
@@ -15,13 +13,12 @@ from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
 
 ALMOST = 0.9
-"""R² of one column alone, for a class or for the ranks of a number, from which it is suspected."""
+"""Adjusted R² of one column alone, for a class or for the ranks of a number, from which it is suspected."""
 ROWS, COLUMNS = 2_000, 300
 """Training rows that are looked at, and columns that are looked at together."""
 _FEWEST, _FEWEST_OF_CLASS = 40, 8
 _BINS, _ROWS_OF_BIN, _MOST_CODES = 32, 4, 500
 _ENDS: tuple[Literal["min", "max"], ...] = ("min", "max")
-_PRIOR = 1e-3  # rows of the mean answer in each bin: it is all that is known of an empty one
 
 
 def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
@@ -55,7 +52,7 @@ def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
     coded = np.array([name in categorical for name in columns])
     numbers, bins = columns.loc[:, ~coded].astype(np.float64), np.empty(columns.shape, np.int64)
     first, last = (numbers.rank(method=how, na_option="bottom").to_numpy().astype(int) - 1 for how in _ENDS)
-    most = min(_BINS, max(2, len(bins) // 2 // _ROWS_OF_BIN))
+    most = min(_BINS, len(bins) // _ROWS_OF_BIN)
     frequent = last - first >= len(bins) // most  # has a bin of its own
     bins[:, ~coded] = 2 * (first * most // len(bins)) + frequent
     for place in np.flatnonzero(coded).tolist():
@@ -64,19 +61,15 @@ def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
 
 
 def _scores(bins: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Return the R² with which each column's bins (n, d) predict classes or ranks (n, k), averaged over both halves and
-    all k: (d,).
+    """Return the adjusted R² with which each column's bins (n, d) predict classes or ranks (n, k), averaged over all k:
+    (d,). It is 0 for columns with fewer than two rows in a bin.
     """
-    columns, width = bins.shape[1], int(bins.max()) + 1
-    places = bins + width * np.arange(columns)
-    scores = np.zeros(columns)
-    for fit, rest in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
-        flat = places[fit].ravel()
-        rows = np.bincount(flat, minlength=columns * width) + _PRIOR
-        for answer in answers.T:
-            total = np.bincount(flat, np.repeat(answer[fit], columns), columns * width)
-            expected = (total + _PRIOR * answer[fit].mean()) / rows
-            wrong = (answer[rest, None] - expected[places[rest]]) ** 2
-            scores += 1 - wrong.mean(axis=0) / max(answer[rest].var(), 1e-300)
-    mean: np.ndarray = scores / (2 * answers.shape[1])
-    return mean
+    (rows, columns), width = bins.shape, int(bins.max()) + 1
+    places = (bins + width * np.arange(columns)).ravel()
+    counts = np.bincount(places, minlength=columns * width).reshape(columns, width)
+    used, scores = (counts > 0).sum(axis=1), np.zeros(columns)
+    for answer in answers.T:
+        totals = np.bincount(places, np.repeat(answer, columns), columns * width).reshape(columns, width)
+        explained = (totals**2 / np.maximum(counts, 1)).sum(axis=1) / rows - answer.mean() ** 2
+        scores += 1 - (1 - explained / answer.var()) * (rows - 1) / np.maximum(rows - used, 1)
+    return np.where(2 * used <= rows, scores / answers.shape[1], 0)
