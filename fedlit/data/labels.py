@@ -10,23 +10,18 @@ import pandas as pd
 
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading.options import DEFAULTS, LABEL_MISSING, MISSING, ReadOptions
-from fedlit.data.schema.cells import FALSE, TRUE, Cells, is_text, plain_types, true_or_false
+from fedlit.data.schema.cells import FALSE, TRUE, Cells, true_or_false
 from fedlit.data.schema.column import Column
-from fedlit.data.schema.find import missing_notes, spellings, unsupported
+from fedlit.data.schema.find import find, missing_notes, spellings, unsupported
 from fedlit.data.schema.numbers import find_notation, is_code
 from fedlit.data.table import TaskSettings, class_labels, is_classification, own_task, several
 from fedlit.errors import DataError, Told, expect
 from fedlit.show.text import shorten
 
 _MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
-_SKEW = 50  # rows of the largest class for one of the smallest
-_CASES = """
-    positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
-    default churn churned fraud spam bad failure failed relapse present
-"""  # labels that say that something is there
-_NO_CASES = """
-    negative neg healthy well control alive survived benign normal good none ok absent success
-"""
+_CASES = """positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
+    default churn churned fraud spam bad failure failed relapse present"""  # labels that say that something is there
+_NO_CASES = "negative neg healthy well control alive survived benign normal good none ok absent success"
 
 
 @dataclass(frozen=True)
@@ -69,15 +64,12 @@ def read_target(
     """
     where = f"client {client!r}, target"
     classes = raw.ndim > 1 or is_classification(own_task(task, client))
-    frame = pd.DataFrame(raw)
-    if raw.ndim > 1:
-        several(frame.iloc[:0], where)  # names each column once
-    made, notes = list[pd.Series](), list[Note]()
+    frame, made, notes = pd.DataFrame(raw), list[pd.Series](), list[Note]()
     for name, column in frame.items():
         values, said = _values(f"{where} {name!r}", column, classes, options)
         made.append(values)
         notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in said]
-    target = made[0] if raw.ndim == 1 else several(pd.concat(made, axis=1), where)
+    target = made[0] if raw.ndim == 1 else several(pd.concat([frame.iloc[:, :0], *made], axis=1), where)
     labelled, gaps = _labelled(client, ", ".join(map(str, frame)), target, unlabelled)
     target = target[labelled]
     if raw.ndim == 1:
@@ -93,26 +85,20 @@ def read_target(
 
 def _values(where: str, raw: pd.Series, classes: bool, options: ReadOptions) -> tuple[pd.Series, list[Note]]:
     """Return cells (n,) as labels or numbers, missing where there is none."""
-    raw, missing = plain_types(raw), options.missing_in(str(raw.name))
+    missing, kind = options.missing_in(str(raw.name)), raw.dtype.kind
     what, advice = unsupported(raw), "write one label in each row, or name another target"
     expect(not what, where, "labels or numbers", Told(what), advice, DataError)
-    if not is_text(raw):
+    if not classes:
+        found = find(raw, options, Column("numeric", missing=missing), where)
+        return pd.Series(found.typed[str(raw.name)], raw.index, name=raw.name), list(found.notes)
+    if kind in "iufb":
         held = raw.mask(raw.isin([own for own in missing if not isinstance(own, str)]))
-        kind = held.dtype.kind
-        types = {"i": np.int64, "u": np.int64, "f": np.float64, "b": object}
-        return held.astype(np.float64 if kind in "iu" and held.isna().any() else types.get(kind, held.dtype)), []
+        own = object if kind == "b" else np.float64 if kind == "f" or held.isna().any() else np.int64
+        return held.astype(own), []
     cells, _ = Cells.of(raw).without(missing, words=LABEL_MISSING)
-    made, notes = (_classes(cells) if classes else _numbers(cells, options)) if cells.texts else (np.array([]), [])
-    made = Column("numeric", missing=missing).with_gaps(made) if made.dtype.kind == "f" else made
-    return pd.Series(cells.take(made), raw.index, name=raw.name), [*notes, *cells.notes]
-
-
-def _numbers(cells: Cells, options: ReadOptions) -> tuple[np.ndarray, list[Note]]:
-    column, guessed = Column("numeric").fitted(cells, options.decimal, options.thousands)
-    made = column.read(cells.texts)
-    if np.isnan(made).any():  # the task says which
-        return np.array(cells.texts, object), []
-    return made, [*column.notes_on(cells, made), *guessed]
+    labels, notes = _classes(cells) if cells.texts else (np.array([]), [])
+    labels = Column("numeric", missing=missing).with_gaps(labels) if labels.dtype.kind == "f" else labels
+    return pd.Series(cells.take(labels), raw.index, name=raw.name), [*notes, *cells.notes]
 
 
 def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
@@ -127,8 +113,6 @@ def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
     if {text.casefold() for text in texts} <= {"true", "false"}:
         return np.array([text.casefold() == "true" for text in texts], object), []
     spelt, notes = spellings(cells)
-    if len(spelt) > 2 and None not in map(true_or_false, texts):
-        notes.append(Note(f"do some of {shorten([*map(repr, texts)])} mean the same? Then write one word", "spelling"))
     counts = dict(zip(texts, cells.counts.tolist(), strict=True))
     if words := [own for low, (own, *_) in spelt.items() if low in MISSING]:
         asked = shorten([f"{own!r} ({counts[own]:,})" for own in words])
@@ -171,9 +155,6 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
             f"{len(counts)} different whole numbers are treated as classes; if they are numbers, set task: regression"
         )
         notes.append(Note(f"{said} or task: counts", "task", fix={"task": "regression"}))
-    if len(counts) > 1 and counts.iloc[0] >= _SKEW * counts.iloc[-1]:
-        said = f"1 row of {names[-1]!r} for {counts.iloc[0] // counts.iloc[-1]:,} of {names[0]!r}"
-        notes.append(Note(f"{said}: look at AUPRC and balanced accuracy, not at accuracy", "skew"))
     if len(counts) == 2 and positive is None and not {0, 1} >= set(labels.unique().tolist()):
         largest = max(names, key=lambda own: (str(type(own)), own))
         likely = likely_positive(names)

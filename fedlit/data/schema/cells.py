@@ -13,6 +13,7 @@ import pandas as pd
 from fedlit.data.note import Note
 from fedlit.data.reading.options import MISSING
 from fedlit.data.reading.raw import INVISIBLE
+from fedlit.show.text import counted
 
 TRUE = frozenset({"true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "sim", "wahr", "vrai", "on"})
 FALSE = frozenset({"false", "f", "no", "n", "nein", "non", "não", "falsch", "faux", "off"})
@@ -45,16 +46,16 @@ class Cells:
     @classmethod
     def of(cls, values: pd.Series) -> Cells:
         """Convert cells (n,) of any type to text."""
+        values = _written(values) if values.dtype.kind == "M" else values
         try:
             codes, different = pd.factorize(values)
-        except TypeError:  # lists and the like
-            codes, different = pd.factorize(values.map(str, na_action="ignore"))
+        except (TypeError, NotImplementedError):  # lists and the like
+            codes, different = pd.factorize(values.astype(object).map(str, na_action="ignore"))
         written = [plain_text(own) for own in different]
         plain = [_SPACES.sub(" ", own if own.isascii() else INVISIBLE.sub("", own)).strip() for own in written]
         again, texts = pd.factorize(np.array(plain, object))
-        marked = [place for place, own in enumerate(written) if not own.isascii() and INVISIBLE.search(own)]
-        hidden = int(np.isin(codes, marked).sum()) if marked else 0
-        return cls(str(values.name), list(texts), _taken(again, codes, -1), hidden)
+        marked = np.array([not own.isascii() and INVISIBLE.search(own) is not None for own in written], bool)
+        return cls(str(values.name), list(texts), _taken(again, codes, -1), int(marked[codes[codes >= 0]].sum()))
 
     @property
     def counts(self) -> np.ndarray:
@@ -71,24 +72,21 @@ class Cells:
             kept: words in lower case that are values in this column.
             words: the words that mean missing in every column.
         """
-        further = {
-            spelt for own in missing for spelt in ((own,) if isinstance(own, str) else (plain_text(own), repr(own)))
-        }
-        gone = [
-            (text.casefold() in words or text.casefold() in further) and text.casefold() not in kept
-            for text in self.texts
-        ]
-        if not any(gone):
+        gone = words.union(*((plain_text(own), str(own)) for own in missing)).difference(kept)
+        places = [place for place, text in enumerate(self.texts) if text.casefold() not in gone]
+        if len(places) == len(self.texts):
             return self, {}
-        places = np.where(gone, -1, np.cumsum(~np.array(gone)) - 1)
-        gaps = {text: int(n) for text, n, out in zip(self.texts, self.counts, gone, strict=True) if out and text}
-        texts = [text for text, out in zip(self.texts, gone, strict=True) if not out]
-        return replace(self, texts=texts, codes=_taken(places, self.codes, -1)), gaps
+        counts = dict(zip(self.texts, self.counts.tolist(), strict=True))
+        texts = [self.texts[place] for place in places]
+        again = np.full(len(self.texts), -1)
+        again[places] = np.arange(len(places))
+        gaps = {text: count for text, count in counts.items() if text and text.casefold() in gone}
+        return replace(self, texts=texts, codes=_taken(again, self.codes, -1)), gaps
 
     @property
     def notes(self) -> list[Note]:
         """A note on invisible letters, if there are any."""
-        said = f"{self.hidden:,} cells hold invisible letters, which are left out"
+        said = f"{counted(self.hidden, 'cell')} with invisible letters, which are left out"
         return [Note(said, "spelling")] if self.hidden else []
 
     def take(self, values: np.ndarray, gap: Any = np.nan) -> np.ndarray:
@@ -112,27 +110,12 @@ def is_text(values: pd.Series) -> bool:
     return kind == "O" or isinstance(values.dtype, pd.StringDtype | pd.CategoricalDtype)
 
 
-def plain_types(values: pd.Series) -> pd.Series:
-    """Convert Arrow's own types, which only some files have, to the types that are handled here.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> plain_types(pd.Series([1, None], dtype=pd.ArrowDtype(pa.decimal128(5, 2)))).tolist()
-        [1.0, nan]
-    """
-    if not isinstance(values.dtype, pd.ArrowDtype):
-        return values
-    import pyarrow as pa
-
-    kind = values.dtype.pyarrow_dtype
-    if pa.types.is_decimal(kind):
-        return values.astype("float64[pyarrow]").astype(np.float64)
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        seconds = pa.chunked_array(pa.array(values.array)).cast(pa.timestamp("s"), safe=False)  # any year
-        return pd.Series(seconds.to_pandas().to_numpy(), index=values.index, name=values.name)
-    if pa.types.is_time(kind):
-        return pd.to_timedelta(values.astype(object).map(str, na_action="ignore"))
-    return values.astype(object)
+def _written(times: pd.Series) -> pd.Series:
+    """Write times that a file stores as ISO 8601, days without midnight."""
+    if isinstance(times.dtype, pd.DatetimeTZDtype):
+        return times.astype(str).where(times.notna())
+    texts = pd.Series(np.datetime_as_string(times.to_numpy("datetime64[s]")), times.index, name=times.name)
+    return texts.str.removesuffix("T00:00:00").where(times.notna())
 
 
 def true_or_false(word: object) -> bool | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,8 +19,6 @@ _SHAPE = re.compile(
     r"\d{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{1,2}:\d{2}(:\d{2})?$|\d{4}-\d{2}(?!\d)"
 )
 ZONE = re.compile(r":\d\d(\.\d+)? ?[-+](?!00(:?00)?$)\d\d(:?\d\d)?$")
-OF_ZONES = Note("times of other zones become those of Greenwich (UTC), and so do hours and weekdays", "converted")
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _OTHERS = ("%H:%M", "%H:%M:%S", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%b-%y")  # which pandas does not guess
 _NO_DAYS = pd.to_datetime([
     "1800-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01",
@@ -28,36 +26,39 @@ _NO_DAYS = pd.to_datetime([
 ])  # fmt: skip
 
 
-def find_format(texts: Sequence[str], wanted: float = 0.95) -> tuple[str | None, str]:
+def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[str | None, list[Note]]:
     """Detect the format in which distinct texts are dates.
 
     Args:
+        name: the column's, for what to write if the guess is wrong.
         texts: each once.
         wanted: the share of them that has to fit.
 
     Returns:
-        The format (``ISO8601`` for any of that standard) or None, and what was guessed, for a person.
+        The format (``ISO8601`` for any of that standard) or None, and a note if it had to be guessed.
 
     Example:
-        >>> find_format(["2024-01-31", "2024-02-29"]), find_format(["31.1.2024", "1.2.2024"])[0], find_format(["12"])[0]
-        (('ISO8601', ''), '%d.%m.%Y', None)
-        >>> find_format(["01/02/2024", "03/04/2024"])[1]
-        "'01/02/2024' is read as month/day; if it is day/month, write types: {…: {date: '%d/%m/%Y'}}"
+        >>> find_format("t", ["2024-01-31"]), find_format("t", ["31.1.2024", "1.2.2024"])[0], find_format("t", ["12"])
+        (('ISO8601', []), '%d.%m.%Y', (None, []))
+        >>> find_format("seen", ["01/02/2024", "03/04/2024"])[1][0]
+        "'01/02/2024' is read as month/day; if it is day/month, write types: {seen: {date: '%d/%m/%Y'}}"
     """
     sample = list(texts[:: max(1, len(texts) // 2000)])
     wanted = min(wanted, 1 - 1 / len(sample)) if len(sample) >= 5 else wanted  # one may be a slip
     if not sample or sum(bool(_SHAPE.match(text)) for text in sample) < wanted * len(sample):
-        return None, ""
+        return None, []
     fits = {form: _fit(sample, form) for form in dict.fromkeys(("ISO8601", *_guessed(sample[:3]), *_OTHERS))}
     best = max(fits.values())
     if best < wanted:
-        return None, ""
+        return None, []
     first, *others = [form for form, share in fits.items() if share == best]
-    if not (swapped := [form for form in others if sorted(form) == sorted(first)]):
-        return first, ""
-    return first, (
-        f"{sample[0]!r} is read as month/day; if it is day/month, write types: {{…: {{date: {swapped[0]!r}}}}}"
-    )
+    for form in others:
+        if sorted(form) == sorted(first):
+            said = (
+                f"{sample[0]!r} is read as month/day; if it is day/month, write types: {{{name}: {{date: {form!r}}}}}"
+            )
+            return first, [Note(said, "guess")]
+    return first, []
 
 
 def _guessed(texts: Sequence[str]) -> list[str]:
@@ -69,16 +70,14 @@ def _guessed(texts: Sequence[str]) -> list[str]:
 
 
 def _fit(texts: list[str], form: str) -> float:
-    found = parse_dates(pd.Series(texts, dtype=object), form)
-    years, short = found.dt.year, np.array([len(text) <= 7 for text in texts])  # 1234-01 is a code
+    years, short = parse_dates(texts, form).dt.year, np.array([len(text) <= 7 for text in texts])  # 1234-01 is a code
     return float((years.between(1900, 2100) | (years.between(1500, 2300) & ~short)).mean())
 
 
 def look_like_dates(texts: Sequence[str]) -> bool:
-    """Return whether most of the distinct texts could be dates, in one format or several."""
+    """Return whether most of the distinct texts could be dates."""
     some = texts[:2000]
-    shaped = (bool(_SHAPE.match(text)) and text[-1:].isdigit() and not _CLOCK.fullmatch(text) for text in some)
-    return sum(shaped) > 0.9 * len(some)
+    return sum(bool(_SHAPE.match(text)) and text[-1:].isdigit() for text in some) > 0.9 * len(some)
 
 
 def missing_date(times: pd.Series) -> pd.Timestamp | None:
@@ -98,33 +97,23 @@ def missing_date(times: pd.Series) -> pd.Timestamp | None:
     return None
 
 
-def parse_dates(values: pd.Series, form: str | None) -> pd.Series:
-    """Parse texts or dates (n,) as times without a time zone; NaT if missing or not a date.
-
-    Times of several zones become those of Greenwich.
-    """
-    if isinstance(values.dtype, pd.DatetimeTZDtype):
-        made: pd.Series = values.dt.tz_convert("UTC").dt.tz_localize(None)
-        return made
-    if values.dtype.kind == "M":
-        return values
-    zoned = form is not None and (form == "ISO8601" or "%z" in form)
-    found = pd.to_datetime(values.astype(object), format=form, errors="coerce", utc=zoned)
-    return found.dt.tz_localize(None) if found.dt.tz is not None else found
+def parse_dates(texts: Collection[str], form: str | None) -> pd.Series:
+    """Parse texts (n,) as times of Greenwich without a time zone; NaT for what is not a date."""
+    values = pd.Series(texts, dtype=object)
+    return pd.to_datetime(values, format=form, errors="coerce", utc=True).dt.tz_localize(None)
 
 
-def expand(times: pd.Series) -> pd.DataFrame:
+def expand(times: pd.Series, name: str) -> dict[str, np.ndarray]:
     """Expand times (n,) into float64 columns ``<name>.<part>``, one for each of :data:`PARTS`; NaN if missing.
 
     Example:
-        >>> expand(pd.Series(pd.to_datetime(["1970-01-02 06:00"]), name="seen")).iloc[0].to_dict()
+        >>> made = expand(pd.Series(pd.to_datetime(["1970-01-02 06:00"])), "seen")
+        >>> {part: own.item() for part, own in made.items()}
         {'seen.year': 1970.0, 'seen.month': 1.0, 'seen.weekday': 4.0, 'seen.hour': 6.0, 'seen.elapsed': 1.25}
     """
     own = times.dt
     hour = own.hour + own.minute / 60 + own.second / 3600
     seconds = times.to_numpy("datetime64[s]")  # nanoseconds end in 1677
     elapsed = np.where(times.isna(), np.nan, seconds.astype(np.int64).astype(np.float64) / 86400)
-    made = dict(zip(PARTS, (own.year, own.month, own.day_of_week, hour, elapsed), strict=True))
-    return pd.DataFrame(
-        {f"{times.name}.{part}": np.asarray(column, np.float64) for part, column in made.items()}, times.index
-    )
+    made = (own.year, own.month, own.day_of_week, hour, elapsed)
+    return {f"{name}.{part}": np.asarray(column, np.float64) for part, column in zip(PARTS, made, strict=True)}

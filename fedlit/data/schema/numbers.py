@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,18 +12,19 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from fedlit.data.note import Note
+
 _CURRENCIES = "[€$£¥₹₩₽₺₪]|eur|usd|chf|gbp|jpy|cny|inr|sek|nok|dkk|rs|kr|zł|fr"
-_NUMBER = re.compile(
-    rf"(?P<bound>[<>≤≥]=?)? ?(?P<open>\()?(?P<sign>[-+]?) ?(?P<before>(?:{_CURRENCIES})\.?)? ?(?P<inner>[-+]?)"
-    r"(?P<digits>\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?|\d[\d.,]*|[.,]\d+)(?P<power>e[-+]?\d+)?"
-    rf"(?P<apart> ?)(?P<after>{_CURRENCIES}|[%‰]|[°µμ]?[^\W\d_][^\s()\-:;,]*)?(?P<close>\))?",
-    re.I,
-)
-_CURRENCY = re.compile(rf"(?:{_CURRENCIES})\.?", re.I)
 _MEASURE_WORDS = """kg g mg µg μg ug mcg ng pg t l dl cl ml µl mol mmol µmol m cm mm km µm nm in inch ft yd mi lb lbs oz
     st h hr hrs min s sec ms d day days w week weeks mo month months y yr yrs year years °c °f c f k w kw v a hz bpm
     mmhg kpa iu u kj kcal % ‰"""
-_MEASURES = frozenset(_MEASURE_WORDS.split())
+_MEASURES = "|".join(_MEASURE_WORDS.split())
+_NUMBER = re.compile(
+    rf"(?P<bound>[<>≤≥]=?)? ?(?P<sign>[-+]?) ?(?P<before>(?:{_CURRENCIES})\.?)? ?(?P<inner>[-+]?)"
+    r"(?P<digits>\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?|\d[\d.,]*|[.,]\d+)(?P<power>e[-+]?\d+)?"
+    rf"(?P<after> ?(?:{_CURRENCIES}|(?:{_MEASURES})[²³23]?(?:/(?:{_MEASURES})[²³23]?)*))?",
+    re.I,
+)
 _SIGNS = str.maketrans(dict.fromkeys("−‐‑–﹣－", "-"))
 _GROUPS = {
     ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+"),
@@ -31,30 +32,22 @@ _GROUPS = {
 }
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."))  # decimal, thousands: the first that reads most cells
 _NOT_PLAIN = r"^0[0-9]+$|^[0-9]{16,}$|^[^\x00-\x7f]|[A-Za-z_]$"  # codes, signs of print, words
+_THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _EXACT = 15  # digits that float64 keeps
 _SAMPLE = 5_000  # texts that show how numbers are written
-_GAPS = frozenset(float(sign * int(digit * n)) for digit in "98" for n in range(1, 7) for sign in (-1, 1)) - {8.0, -8.0}
+_GAPS = {float(sign * int(digit * n)) for digit in "98" for n in range(1, 7) for sign in (-1, 1)} - {8.0, -8.0} | {-1.0}
 
 
 class Written(NamedTuple):
-    """The parts of a text that may be a number: digits with marks, exponent, sign, unit and bound."""
+    """A text that may be a number: digits with marks, exponent and sign; its unit; and whether levels are written so,
+    too: ``<20``, or with a letter, ``1a``.
+    """
 
     digits: str
     power: str
     sign: int
     unit: str
-    apart: bool
-    bound: bool
-
-    @property
-    def measured(self) -> bool:
-        """Whether its unit is a measure or a currency, rather than a word or a letter of a code such as 1a."""
-        return _is_measure(self.unit) and (len(self.unit) > 1 or self.apart or not self.unit.isalpha())
-
-
-def _is_measure(unit: str) -> bool:
-    parts = unit.casefold().split("/")
-    return bool(_CURRENCY.fullmatch(unit)) or all(own.rstrip("²³23") in _MEASURES for own in parts)
+    level: bool
 
 
 @lru_cache(2 * _SAMPLE)  # to find the notation, and then to read it
@@ -63,19 +56,16 @@ def split(text: str) -> Written | None:
 
     Example:
         >>> split("€ -1,200.50"), split("1. White"), split("1-2")
-        (Written(digits='1,200.50', power='', sign=-1, unit='€', apart=False, bound=False), None, None)
+        (Written(digits='1,200.50', power='', sign=-1, unit='€', level=False), None, None)
     """
     found = _NUMBER.fullmatch(text.translate(_SIGNS))
-    if found is None or bool(found["open"]) != bool(found["close"]):
+    if found is None:
         return None
     before, after, minus = found["before"] or "", found["after"] or "", found["sign"] + found["inner"]
-    if (before and after) or len(minus) + bool(found["open"]) > 1 or (after and found["digits"].endswith(".")):
-        return None  # 1. White is a level
-    unit = before or after
-    if unit and not _is_measure(unit) and not (len(unit) > 2 and unit.isalpha()):
+    if (before and after) or len(minus) > 1 or (after and found["digits"].endswith(".")):
         return None
-    digits, sign = re.sub(r"[ '’]", "", found["digits"]), -1 if minus == "-" or found["open"] else 1
-    return Written(digits, found["power"] or "", sign, unit, bool(found["apart"]), bool(found["bound"]))
+    digits, level = re.sub(r"[ '’]", "", found["digits"]), bool(found["bound"]) or (len(after) == 1 and after.isalpha())
+    return Written(digits, found["power"] or "", -1 if minus == "-" else 1, before or after.strip(), level)
 
 
 @dataclass(frozen=True)
@@ -122,8 +112,8 @@ class Notation:
 
 
 def find_notation(
-    texts: Iterable[str], decimal: str | None = None, thousands: str | None = None
-) -> tuple[Notation, str]:
+    texts: Sequence[str], decimal: str | None = None, thousands: str | None = None
+) -> tuple[Notation, list[Note]]:
     """Find the notation in which most of a column's distinct texts can be read as numbers.
 
     Args:
@@ -132,31 +122,23 @@ def find_notation(
         thousands: the mark between groups of digits, if it is known.
 
     Returns:
-        The notation, and what was guessed, for a person: empty if nothing had to be.
+        The notation, and a note if it had to be guessed.
 
     Example:
         >>> find_notation(["1,234", "12,500"])[0], find_notation(["55,3", "7"])[0].decimal
         (Notation(decimal='.', thousands=',', unit=''), ',')
     """
-    written = [own for text in list(texts)[:_SAMPLE] if (own := split(text)) is not None]
+    written = [own for text in texts[:_SAMPLE] if (own := split(text)) is not None]
     units = Counter(own.unit for own in written if own.unit).most_common(1)
     unit = units[0][0] if units else ""
     free = thousands not in (".", ",")
     marks = [own for own in _MARKS if decimal in (None, own[0]) and (free or thousands == own[1])]
-    numbers = [own._replace(unit="") for own in written]
-    read = {own: sum(not np.isnan(Notation(*own).value(number)) for number in numbers) for own in marks}
-    best = max(marks, key=lambda own: read[own])
-    guess = ""
+    read = {own: sum(not np.isnan(Notation(*own, unit).value(number)) for number in written) for own in marks}
+    best, notes = max(marks, key=lambda own: read[own]), list[Note]()
     if best == (".", ",") and read.get((",", "")) == read[best]:
         first = next(own.digits for own in written if "," in own.digits)
-        guess = f"{first!r} is read as {first.replace(',', '')}; if not, say decimal: ','"
-    elif best == (".", ",") and decimal is None and thousands is None:
-        marked = [own.digits for own in written if not own.digits.isdecimal()]
-        point, comma = (next((own for own in marked if mark in own), "") for mark in ".,")
-        if point and comma and all(re.fullmatch(r"\d{1,3}[.,]\d{3}", own) for own in marked):
-            said = f"{point!r} is read as {point}, {comma!r} as {comma.replace(',', '')}"
-            guess = f"{said}; if both are thousands, or neither is, write them in one way"
-    return Notation(*best, unit), guess
+        notes = [Note(f"{first!r} is read as {first.replace(',', '')}; if not, say decimal: ','", "guess")]
+    return Notation(*best, unit), notes
 
 
 def is_code(text: str) -> bool:
@@ -186,7 +168,26 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
     return made
 
 
-def missing_codes(values: np.ndarray, words: frozenset[float] = _GAPS | {-1.0}) -> list[float]:
+def mark_of_thousands(values: pd.Series, numbers: np.ndarray) -> list[Note]:
+    """Ask whether a point separates thousands among numbers (n,) of plain text (n,), such as 1.583 beside 950.
+
+    Example:
+        >>> mark_of_thousands(pd.Series(["1.583", "950"]), np.array([1.583, 950.0]))[0].kind
+        'thousands'
+    """
+    known = numbers[:_SAMPLE][np.isfinite(numbers[:_SAMPLE])]
+    between = known[known % 1 != 0]
+    if not len(between) or abs(between).max() >= 1000 or not ((known >= 100) & (known < 1000)).any():
+        return []  # nearly always
+    texts = [cell.strip() for cell in values.iloc[:_SAMPLE] if isinstance(cell, str)]
+    marked, whole = [own for own in texts if "." in own], [own for own in texts if len(own) == 3 and own.isdecimal()]
+    if not whole or not all(map(_THOUSAND.fullmatch, marked)):
+        return []
+    said = f"{marked[0]!r} is read as {float(marked[0]):g}, beside whole numbers such as {whole[0]!r}. If it is a "
+    return [Note(f"{said}thousand, write thousands: '.'", "thousands")]
+
+
+def missing_codes(values: np.ndarray) -> list[float]:
     """Return numbers that may stand for a missing value, such as -9, 99, 999 or 8888. They are at the edge of a column
     (n,), and further from the next value than all others are from each other, or far more frequent than any of them.
 
@@ -194,7 +195,7 @@ def missing_codes(values: np.ndarray, words: frozenset[float] = _GAPS | {-1.0}) 
         >>> missing_codes(np.array([40.0, 51.0, 60.0, 999.0, np.nan])), missing_codes(np.array([7.0, 8.0, 9.0]))
         ([999.0], [])
     """
-    if not {float(np.nanmin(values)), float(np.nanmax(values))} & words:  # nearly always, and without sorting
+    if not {float(np.nanmin(values)), float(np.nanmax(values))} & _GAPS:  # nearly always, and without sorting
         return []
     own, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     found = list[float]()
@@ -203,7 +204,7 @@ def missing_codes(values: np.ndarray, words: frozenset[float] = _GAPS | {-1.0}) 
             value, others, rest = float(own[place]), np.delete(own, place), np.delete(counts, place)
             below = value < 0 <= others[0] and len(others) > (10 if value == -1 else 2)  # counted or measured otherwise
             far = np.abs(others - value).min() > others[-1] - others[0]
-            if value in words and (below or far or counts[place] > max(3, 3 * rest.max())):
+            if value in _GAPS and (below or far or counts[place] > max(3, 3 * rest.max())):
                 found.append(value)
                 own, counts = others, rest
                 break

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note, prefixed
@@ -18,8 +16,6 @@ from fedlit.data.schema.find import Found, declared_column, find
 from fedlit.errors import DataError, did_you_mean, expect
 from fedlit.show.text import shorten
 
-_THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
-_SAMPLE = 5_000
 _MANY_COLUMNS = 100
 _CATEGORIES = ("categorical", "coded", "boolean")
 
@@ -69,7 +65,7 @@ class Schema:
             ConfigError: a type or a column that is not known.
             DataError: a column does not hold what is declared.
         """
-        declared, unasked = dict(types or {}), options.decimal is None and options.thousands is None
+        declared = dict(types or {})
         for key, names in (("types", declared), ("missing", options.missing_by_column)):
             for name in names:
                 expect(name in raw or name == "*", key, "one of the columns", name, known=map(str, raw))
@@ -78,11 +74,11 @@ class Schema:
             name = str(column)
             said = declared_column(name, declared[name], options.missing_in(name)) if name in declared else None
             found[name] = find(cells, options, said, f"{where}, column {name!r}")
-        points = _points(raw, found) if unasked else {}
-        commas = any(own.column.notation.decimal == "," for own in found.values())
-        for name in points if commas else ():
-            found[name] = find(raw[name], replace(options, decimal=",", thousands="."))
-        notes = [*_of_all(raw, found, {} if commas else points)]
+        if any(own.column.notation.decimal == "," for own in found.values()):
+            for name, own in found.items():  # in a file with decimal commas, a point separates thousands
+                if any(note.kind == "thousands" for note in own.notes):
+                    found[name] = find(raw[name], replace(options, decimal=",", thousands="."))
+        notes = _of_all(raw, found)
         notes += [prefixed(name, note, column=name) for name, own in found.items() for note in own.notes]
         columns = {name: own.column for name, own in found.items()}
         typed: Typed = {key: values for own in found.values() for key, values in own.typed.items()}
@@ -191,7 +187,7 @@ def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
     return pd.DataFrame(typed, index=index, copy=len(typed) > _MANY_COLUMNS)
 
 
-def _of_all(raw: pd.DataFrame, found: Mapping[str, Found], points: Mapping[str, tuple[str, str]]) -> list[Note]:
+def _of_all(raw: pd.DataFrame, found: Mapping[str, Found]) -> list[Note]:
     """Return notes on what is odd about columns seen together."""
     notes, gaps = list[Note](), dict[str, list[str]]()
     for name, own in found.items():
@@ -203,31 +199,7 @@ def _of_all(raw: pd.DataFrame, found: Mapping[str, Found], points: Mapping[str, 
     if unique := [name for name, own in found.items() if own.unique]:
         advice = f"What names rows is left out by types: {{{unique[0]}: identifier}}"
         notes.append(Note(f"a different value in each row, and kept: {shorten(unique)}. {advice}", "unique"))
-    for name, (text, other) in points.items():
-        said = f"{text!r} is read as {float(text):g}, beside whole numbers such as {other!r}. If it is a thousand, "
-        notes.append(Note(f"{said}write thousands: '.'", "thousands", column=name, head=name))
     return notes
-
-
-def _points(raw: pd.DataFrame, found: Mapping[str, Found]) -> dict[str, tuple[str, str]]:
-    """Find columns of numbers in which a point may separate thousands, such as 1.583 beside 950; return one number of
-    each sort.
-    """
-    made = {}
-    for name, own in found.items():
-        column = own.column
-        if column.kind != "numeric" or column.notation.decimal != ".":
-            continue
-        numbers = own.typed[name][:_SAMPLE]
-        numbers = numbers[np.isfinite(numbers)]
-        between = numbers[numbers % 1 != 0]
-        if not len(between) or abs(between).max() >= 1000 or not ((numbers >= 100) & (numbers < 1000)).any():
-            continue  # nearly always
-        texts = [cell.strip() for cell in raw[name].iloc[:_SAMPLE] if isinstance(cell, str)]
-        marked, whole = [own for own in texts if "." in own], [own for own in texts if own.isdecimal()]
-        if any(len(own) == 3 for own in whole) and all(map(_THOUSAND.fullmatch, marked)):
-            made[name] = (marked[0], next(own for own in whole if len(own) == 3))
-    return made
 
 
 def _second_header(raw: pd.DataFrame, found: Mapping[str, Found]) -> str:

@@ -305,9 +305,9 @@ def _hashed(key: pd.Series, missing: tuple[str | float, ...]) -> np.ndarray:
     """Return the distinct values of an identifier as uint64, ascending; none if it only numbers the rows."""
     import pandas as pd
 
-    from fedlit.data.schema.cells import Cells, plain_types
+    from fedlit.data.schema.cells import Cells
 
-    cells, _ = Cells.of(plain_types(key)).without(missing)
+    cells, _ = Cells.of(key).without(missing)
     numbers = pd.to_numeric(pd.Series(cells.texts, dtype=object), errors="coerce").to_numpy(np.float64)
     plain = bool((np.abs(numbers) < 2**53).all())  # beyond, different numbers are one float
     if not cells.texts or (plain and np.ptp(numbers) < _NUMBERING * cells.counts.sum()):

@@ -101,7 +101,7 @@ def test_relative_paths(cache: Path, tmp_path: Path) -> None:
         ({"drop": ["y"]}, "drop: .*target of client 'north', found 'y'"),
         ({"drop": ["x", "z"]}, "north.*expected columns"),
         ({"target": "x"}, "say task: regression"),
-        ({"target": "t", "task": "regression"}, "expected numbers for task: regression"),
+        ({"target": "t", "task": "regression"}, "expected numbers, found 40 other cells"),
         ({"target": "below", "task": "counts"}, "below.*count"),
     ],
 )
