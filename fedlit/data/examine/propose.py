@@ -104,7 +104,7 @@ def _looked(made: Proposal, place: Place, said: str | None) -> Raw:
         made.note(client, text)
     columns = list(map(str, raw.frame))
     told = f"the column to predict, one of {shorten(columns, 20)}"
-    advice = "for one client alone, write --target CLIENT=COLUMN" + (raw.hint and f".{raw.hint.removesuffix('.')}")
+    advice = ". ".join(["for one client alone, write --target CLIENT=COLUMN", *(note.text for note in raw.notes)])
     expect(said in columns, f"{raw.where}: --target", told, said or Told("none"), advice, known=columns)
     made.note(client, f"predicts {said}", target=said)
     return raw

@@ -2,7 +2,6 @@
 
 from fedlit.data.reading.formats import check_url
 from fedlit.data.reading.options import ReadOptions
-from fedlit.data.reading.raw import Raw
-from fedlit.data.reading.table import read_table
+from fedlit.data.reading.table import Raw, read_table
 
 __all__ = ["Raw", "ReadOptions", "check_url", "read_table"]

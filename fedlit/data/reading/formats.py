@@ -8,35 +8,36 @@ import io
 import os
 import re
 import zipfile
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_plus
 
-from fedlit.data.reading.raw import Notes, named
+from fedlit.data.reading.options import Add, ReadOptions
 from fedlit.data.reading.text import read_text, text_dtype
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, DataError, Told, expect
+from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
 PIECE_ROWS = 4096
-NOT_COMPUTED = re.compile(rb"</f>\s*(?:<v\s*/>|<v>\s*</v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
 VARIABLE = re.compile(r"\$\{(\w+)\}")
-PASSWORD = re.compile(r"(?<=://)(?P<user>[^:/?#]*):(?P<password>[^@]*)@")
+PASSWORD = re.compile(r"(?<=://)[^:/?#]*:(?P<value>[^@]*)@")
 SECRET = re.compile(r"(?i)\w*(?:password|passwd|pwd|token|secret|api_?key)\w*\s*=\s*(?P<value>[^;&]*)")
 
 
 # ---------------------------------------------------------------------- Excel
 
 
-def read_excel(path: Path, notes: Notes) -> pd.DataFrame:
+def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
     """Read one sheet of an ``.xlsx`` file as if its rows were lines of text.
 
     Args:
         path: the file.
-        notes: the reading options; collects the notes.
+        options: how it is read.
+        add: takes the notes.
 
     Returns:
         One ``str`` column for each. A whole number is written without a point, a date as ISO 8601 does.
@@ -47,12 +48,7 @@ def read_excel(path: Path, notes: Notes) -> pd.DataFrame:
     import openpyxl
 
     with zipfile.ZipFile(path) as archive:  # which reads no more of a member than its entry says
-        notes.check_size(0, sum(own.file_size for own in archive.infolist()))
-        sheets = [archive.read(own) for own in archive.namelist() if own.startswith("xl/worksheets/sheet")]
-    if any(map(NOT_COMPUTED.search, sheets)):
-        notes.add("some formulas have no computed value and are read as empty. Open and save the file in Excel.")
-    if any(b"<mergeCell " in sheet for sheet in sheets):
-        notes.add("it has merged cells: only the first of them has the value.")
+        options.check_size(size=sum(own.file_size for own in archive.infolist()))
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     # read_only streams the rows; data_only takes the values that Excel computed last.
@@ -60,7 +56,14 @@ def read_excel(path: Path, notes: Notes) -> pd.DataFrame:
         path.open("rb") as file,
         closing(openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)) as book,
     ):
-        sheet = _sheet(book, notes)
+        sheets, wanted = [own.title for own in book.worksheets], options.sheet
+        listed = shorten([*map(repr, sheets)])
+        if wanted is None and len(sheets) > 1:
+            add(f"of its sheets {listed} only the first is read; sheet chooses another", sheet=sheets[0])
+        place = wanted or 0
+        title = sheets[place] if isinstance(place, int) and place < len(sheets) else place
+        expect(title in sheets, "sheet", f"one of {listed}, or its place from 0 on", title, "", DataError, sheets)
+        sheet = book[title]
         sheet.reset_dimensions()  # what a file says of its size may be wrong
         width = 0
         for values in sheet.iter_rows(values_only=True):
@@ -69,23 +72,7 @@ def read_excel(path: Path, notes: Notes) -> pd.DataFrame:
                 row.pop()
             width = width or len(row)
             writer.writerow(row + [""] * (width - len(row)) if row else [])
-    return read_text(text.getvalue().encode(), notes, ",")
-
-
-def _sheet(book: Any, notes: Notes) -> Any:
-    sheets, wanted = {own.title: own for own in book.worksheets}, notes.options.sheet
-    listed = ", ".join(map(repr, [*sheets][:12]))
-    if wanted is None and len(sheets) > 1:
-        notes.add(f"of its {len(sheets)} sheets the first is read: {listed}. sheet chooses another.")
-        notes.hint = f" Only the first of the sheets {listed} is read; sheet chooses another."
-    place = 0 if wanted is None else wanted
-    if place in sheets:
-        return sheets[str(place)]
-    if isinstance(place, int) and place < len(sheets):
-        return [*sheets.values()][place]
-    raise notes.error(
-        f"sheet: expected one of {listed}, or its place from 0 on; found {wanted!r}.{did_you_mean(str(wanted), sheets)}"
-    )
+    return read_text(text.getvalue().encode(), options, add, ",")
 
 
 def _text_of(value: Any) -> str:
@@ -110,12 +97,12 @@ def _text_of(value: Any) -> str:
 # ---------------------------------------------------------------------- Parquet
 
 
-def read_parquet(path: Path, notes: Notes) -> pd.DataFrame:
+def read_parquet(path: Path, options: ReadOptions) -> pd.DataFrame:
     """Read a Parquet file and check its size while reading.
 
     Args:
         path: the file.
-        notes: the reading options; collects the notes.
+        options: the largest size.
 
     Returns:
         The columns, typed as they are in the file. Whole numbers and truth values with gaps have pandas' nullable
@@ -130,19 +117,19 @@ def read_parquet(path: Path, notes: Notes) -> pd.DataFrame:
 
     batches, batch, rows, used = [], None, 0, 0
     with pq.ParquetFile(path) as file:
-        notes.check_size(file.metadata.num_rows)
-        own = file.schema_arrow.names
-        # row numbers that pandas wrote are not a column
-        places = {n: name for n, name in enumerate(named(own, notes)) if not re.fullmatch(r"__index_level_\d+__", name)}
-        for batch in file.iter_batches(PIECE_ROWS, columns=[own[place] for place in places]):
+        options.check_size(file.metadata.num_rows)
+        # Row numbers that pandas wrote are not a column.
+        names = [name for name in file.schema_arrow.names if not re.fullmatch(r"__index_level_\d+__", name)]
+        for batch in file.iter_batches(PIECE_ROWS, columns=names):
             rows, used = rows + batch.num_rows, used + batch.nbytes
-            notes.check_size(rows, used)
+            options.check_size(rows, used)
             batch.validate(full=True)  # a damaged file points outside of its own memory, which would end the process
             batches.append(batch)
     columns = pa.Table.from_batches(batches).columns if batches else []
     del batches, batch
     # Each column is freed as soon as pandas has it. Without copy=False all of one type would be copied into one block.
-    return pd.DataFrame({name: series_of(columns.pop(0)) for name in places.values() if columns}, copy=False)
+    frame = pd.DataFrame({place: series_of(columns.pop(0)) for place in range(len(columns))}, copy=False)
+    return frame.set_axis(names[: frame.shape[1]], axis=1)
 
 
 def series_of(column: pa.ChunkedArray) -> pd.Series:
@@ -187,78 +174,59 @@ def check_url(url: str) -> None:
         ...
         fedlit.errors.ConfigError: database postgresql://…: the URL holds a password. ...
     """
-    found = PASSWORD.search(url)
-    values = [found["password"]] if found else []
-    values += [own["value"] for own in SECRET.finditer(unquote_plus(url.partition("?")[2]))]
-    if any(value.strip() and not VARIABLE.fullmatch(value.strip()) for value in values):
+    found = [*PASSWORD.finditer(url), *SECRET.finditer(unquote_plus(url.partition("?")[2]))]
+    if any((value := own["value"].strip()) and not VARIABLE.fullmatch(value) for own in found):
         raise ConfigError(
             f"database {url.partition('://')[0][:40]}://…: the URL holds a password. Write ${{NAME}} in its place, and "
             "set the environment variable NAME where fedlit runs."
         )
 
 
-def without_secrets(text: str, url: str = "") -> str:
-    """Remove a URL's query part and password, and the values of the variables in ``url``, from a text.
-
-    Example:
-        >>> without_secrets("postgresql://reader:hunter2@db.north.example/cohort?token=1")
-        'postgresql://reader:***@db.north.example/cohort'
-    """
-    for name in VARIABLE.findall(url):
-        value = os.environ.get(name) or name
-        for form in (value, quote(value), quote(value, safe=""), repr(value)[1:-1]):
-            text = text.replace(form, "***")
-    text = PASSWORD.sub(r"\g<user>:***@", text)
-    return text if url else text.partition("?")[0]
-
-
-def read_sql(url: str, notes: Notes) -> pd.DataFrame:
+def read_sql(url: str, options: ReadOptions) -> pd.DataFrame:
     """Read the result of a query.
 
     Args:
-        url: an SQLAlchemy URL; ``${NAME}`` stands for an environment variable.
-        notes: the reading options with the query; collects the notes.
+        url: an SQLAlchemy URL without a password; ``${NAME}`` stands for an environment variable.
+        options: the query, and the largest size.
 
     Returns:
         The columns, typed as the database gives them. The transaction is rolled back: only reading is meant.
 
     Raises:
-        ConfigError: the URL holds a password, a variable is not set, or there is no query.
+        ConfigError: a variable is not set, or there is no query.
         DataError: there is no such file, or the table is too large.
     """
-    check_url(url)
-    if not (query := notes.options.query):
-        raise ConfigError(f"{notes.where}: query: expected a SELECT or the name of a table, found none.")
+    query = options.query or ""
+    expect(bool(query), "query", "a SELECT or the name of a table", Told("none"))
     for name in VARIABLE.findall(url):
-        if not os.environ.get(name):
-            raise ConfigError(f"{notes.where}: the environment variable {name} is not set. Set it where fedlit runs.")
+        expect(bool(os.environ.get(name)), f"the environment variable {name}", "a value", Told("none"), "set it")
     import pandas as pd
     import sqlalchemy as sa
 
     whole = sa.make_url(VARIABLE.sub(lambda own: quote(os.environ[own[1]], safe="/:"), url))
     path = whole.database or ""
-    if whole.get_backend_name() == "sqlite" and not path.startswith("file:") and not Path(path).is_file():
-        # SQLite would make an empty database of that name.
-        raise notes.error("there is no such file. Check the path: sqlite:///relative/path or sqlite:////absolute/path.")
+    # SQLite would make an empty database of that name.
+    there = whole.get_backend_name() != "sqlite" or path.startswith("file:") or Path(path).is_file()
+    expect(there, "path", "sqlite:///relative/path or sqlite:////absolute/path", Told("no such file"), "", DataError)
     with sa.create_engine(whole, poolclass=sa.NullPool).connect() as connection:
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("PRAGMA query_only = ON")
         select = query if re.search(r"\s", query.strip()) else f"SELECT * FROM {query}"
         result = connection.exec_driver_sql(select)  # as it stands: a colon in it is no parameter
-        names = named(result.keys(), notes)
-        rows = result.fetchmany(notes.options.max_rows + 1)
-        notes.check_size(len(rows))
-    frame = pd.DataFrame({name: _series_of([row[place] for row in rows]) for place, name in enumerate(names)})
-    notes.check_size(0, int(frame.memory_usage(deep=True).sum()))
-    return frame
+        names = list(result.keys())
+        rows = result.fetchmany(options.max_rows + 1)
+        options.check_size(len(rows))
+    frame = pd.DataFrame({place: _series_of([row[place] for row in rows]) for place in range(len(names))})
+    options.check_size(size=int(frame.memory_usage(deep=True).sum()))
+    return frame.set_axis(names, axis=1)
 
 
 def _series_of(values: list[Any]) -> pd.Series:
     import pandas as pd
     import pyarrow as pa
 
-    # In SQLite cells of one column may be of several types, and those stay what they are.
-    if len({type(value) for value in values} - {type(None)}) <= 1:
-        with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
-            return series_of(pa.chunked_array([pa.array(values, from_pandas=False)]))
-    return pd.Series(values, dtype=object)
+    try:
+        return series_of(pa.chunked_array([pa.array(values, from_pandas=False)]))
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        # In SQLite cells of one column may be of several types, and those stay what they are.
+        return pd.Series(values, dtype=object)

@@ -5,11 +5,18 @@ It imports nothing heavy, because it is checked before tables are read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fedlit.errors import ConfigError, expect
+from fedlit.errors import ConfigError, DataError, Told, expect
+
+Add = Callable[..., None]
+"""Takes a note on a table, and the reading options that settle it as further arguments."""
+
+INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
+"""Letters that nobody sees, and that part what looks alike; not those that join or part letters of Persian or Hindi."""
 
 LABEL_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
 """Of labels: any other word may be a class."""
@@ -25,12 +32,7 @@ MISSING = LABEL_MISSING.union(_WORDS.split(), _PHRASES)
 
 
 def _texts(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(isinstance(own, str) and own.strip() for own in value)
-        and len(set(value)) == len(value)
-    )
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(own, str) for own in value)
 
 
 def _whole(value: Any, least: int) -> bool:
@@ -52,11 +54,11 @@ _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "decimal": (lambda own: own in (".", ","), "'.' or ','"),
     "thousands": (lambda own: isinstance(own, str) and len(own) == 1, "one character"),
     "encoding": (lambda own: "a".encode(own), "the name of a text encoding such as utf-8, cp1252 or utf-16"),
-    "names": (_texts, "a list of texts, each once (numbers and yes/no in quotes)"),
+    "names": (_texts, "a list of texts (numbers and yes/no in quotes)"),
     "skiprows": (lambda own: _whole(own, 0), "a whole number of lines, 0 or more"),
     "sheet": (lambda own: (isinstance(own, str) and own) or _whole(own, 0), "a sheet's name, or its place from 0"),
     "missing": (_tokens, "a list of texts and numbers, or one for each column's name"),
-    "rename": (lambda own: _texts([*own.values()]), "old names to new names, each new name once"),
+    "rename": (lambda own: _texts([*own.values()]), "old names to new names"),
     "max_rows": _COUNT,
     "max_bytes": _COUNT,
     "query": (lambda own: own.strip(), "a SELECT or a table's name"),
@@ -155,6 +157,11 @@ class ReadOptions:
         given = [self.missing_by_column.get(own, ()) for own in ("*", column)]
         words = [word for own in given for word in (own if isinstance(own, list | tuple) else [own])]
         return tuple(str(own).casefold().strip() if isinstance(own, str | bool) else float(own) for own in words)
+
+    def check_size(self, rows: int = 0, size: int = 0) -> None:
+        """Refuse a table with more rows, or more bytes in memory, than the options allow."""
+        for key, found, most in (("max_rows", rows, self.max_rows), ("max_bytes", size, self.max_bytes)):
+            expect(found <= most, key, f"at most {most:,}", Told("more"), "raise it, or give less", DataError)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as plain data."""

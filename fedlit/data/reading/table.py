@@ -2,65 +2,47 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import lzma
-import re
+import os
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from fedlit.data.reading.formats import read_excel, read_parquet, read_sql, without_secrets
-from fedlit.data.reading.options import ReadOptions
-from fedlit.data.reading.raw import Notes, Raw, finished
+from fedlit.data.note import Note
+from fedlit.data.reading.formats import VARIABLE, check_url, read_excel, read_parquet, read_sql
+from fedlit.data.reading.options import INVISIBLE, Add, ReadOptions
 from fedlit.data.reading.text import read_text
-from fedlit.errors import ConfigError, FedlitError
+from fedlit.errors import ConfigError, DataError, FedlitError, Told, expect
+from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PIECE = 2**20
-ONLY_FOR = {
-    "sheet": ("excel",),
-    "query": ("sql",),
-    "sep": ("text",),
-    "encoding": ("text",),
-    "names": ("text", "excel"),
-    "skiprows": ("text", "excel"),
-}
-"""Options that say nothing of other kinds of files."""
+OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open}
 
-MAGIC = {
-    rb"\x1f\x8b": "gzip",
-    rb"BZh[1-9]1AY&SY": "a bzip2 file. Unpack it",
-    rb"\xfd7zXZ\0": "xz",
-    rb"\x28\xb5\x2f\xfd": "a Zstandard file. Unpack it",
-    rb"PK(?:\x03\x04|\x05\x06)": "zip",
-    rb"PAR1\x15": "parquet",
-    rb"ARROW1\0\0": "a Feather file",
-    rb"SQLite format 3\0": "an SQLite database. Name it by a URL, sqlite:///path/to/file, and write query",
-    rb"%PDF-": "a PDF",
-    rb"\x89PNG": "a PNG picture",
-    rb"\xff\xd8\xff": "a JPEG picture",
-    rb"\xd0\xcf\x11\xe0": "an old Office file (.xls) or one with a password",
-    rb".{257}ustar": "a tar archive",
-    rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype html|html|\?xml|table|body|head|meta)": "a web page or XML",
-    rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*)?\{\s*"[^"]*"\s*:': "JSON",
-}
-"""How a file begins, and what it is, with what to do; anything else is text."""
 
-OPENERS: dict[str, Callable[[Path], Any]] = {
-    "text": lambda path: path.open("rb"),
-    "gzip": gzip.open,
-    "xz": lzma.open,
-    "zip": lambda path: _open_zip(path),
-}
-SUFFIXES = {
-    ".gz": "gzip", ".xz": "xz", ".zip": "zip", ".parquet": "parquet", ".pq": "parquet",
-    ".xlsx": "excel", ".xlsm": "excel",
-}  # fmt: skip
+@dataclass(frozen=True)
+class Raw:
+    """A table as it was read, before its types are known.
+
+    Attributes:
+        frame: the rows, numbered from 0; names of columns are text, each once. Of delimited text and Excel every cell
+            is text as it was written, and missing only where the cell is empty. Parquet and SQL keep types.
+        notes: what was detected or is doubtful; each note names the client.
+        where: the client and the file; the beginning of messages.
+    """
+
+    frame: pd.DataFrame
+    notes: tuple[Note, ...]
+    where: str
 
 
 def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
@@ -78,7 +60,7 @@ def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
     Raises:
         DataError: if the file is absent, unreadable, damaged, no table, larger than the options allow, or lacks what
             they name.
-        ConfigError: if an option does not fit this kind of file, or an extra is not installed.
+        ConfigError: if an extra is not installed.
 
     Example:
         >>> import tempfile
@@ -88,108 +70,82 @@ def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
         ...     raw = read_table(path, ReadOptions(), "north")
         >>> raw.frame.to_dict("records")
         [{'id': '007', 'age': '55,3'}]
-        >>> len(raw.notes)  # the separator is a semicolon
-        1
+        >>> [note.text for note in raw.notes]
+        ['fields are separated by a semicolon']
     """
-    text = str(place)
-    if isinstance(place, str) and "://" in place:
-        notes = Notes(f"client {client!r}, database {without_secrets(place[:300])}", options)
-        with _one_message(notes, text):
-            _check_options("sql", notes)
-            frame = read_sql(text, notes)
-    else:
-        notes = Notes(f"client {client!r}, file {text if len(text) <= 300 else text[:100] + '…' + text[-60:]}", options)
-        with _one_message(notes):
-            frame = _read_file(text, notes)
-    frame = finished(frame, notes)
-    return Raw(frame, tuple(notes.texts), notes.where, notes.hint)
+    text, is_url = str(place), isinstance(place, str) and "://" in place
+    if is_url:
+        check_url(text)
+    where, notes = f"client {client!r}, {'database' if is_url else 'file'} {text[:300]}", list[Note]()
 
+    def add(said: str, **fix: Any) -> None:
+        notes.append(Note(said, "read" if fix else "", fix=fix, head=where))
 
-@contextmanager
-def _one_message(notes: Notes, url: str = "") -> Iterator[None]:
-    """Turn any error of the system or a library into a data error that shows no secret of the URL."""
     failure: FedlitError
     try:
-        yield
-        return
-    except FedlitError:
-        raise
+        frame = read_sql(text, options) if is_url else _read_file(Path(text), options, add)
+        return Raw(_finished(frame, options, add), tuple(notes), where)
+    except FedlitError as error:
+        failure = type(error)(f"{where}: {error}")
     except ImportError as error:
-        failure = ConfigError(f"{notes.where}: needs {error.name}. Run: pip install {error.name}")
-    except OSError as error:
-        failure = notes.error(f"cannot be read: {error.strerror or error}. Check path and rights, or fetch it again.")
+        failure = ConfigError(f"{where}: needs {error.name}. Run: pip install {error.name}")
     except Exception as error:  # each library has its own, and damage may raise any
         cause = getattr(error, "orig", None) or error
-        message = without_secrets(" ".join(str(cause).split())[:300].rstrip("."), url or notes.where)
-        failure = notes.error(f"cannot be read ({type(cause).__name__}: {message}). Is it damaged, or cut short?")
+        said = " ".join(str(cause).split())
+        for secret in [os.environ.get(name) or name for name in VARIABLE.findall(text)]:
+            said = said.replace(secret, "***").replace(quote(secret, safe=""), "***")
+        told = f"cannot be read ({type(cause).__name__}: {said[:300].rstrip('.')})"
+        failure = DataError(f"{where}: {told}. Check the path and its rights. Is it damaged, or cut short?")
     raise failure from None  # what a driver raised may hold the URL
 
 
-def _read_file(text: str, notes: Notes) -> pd.DataFrame:
-    path = Path(text)
-    if not text.strip() or "\0" in text or (path.exists() and not path.is_file()):
-        raise notes.error("expected the path of a file, found none, a folder, a device or a pipe. Name a file.")
-    kind = _kind_of(path)
-    if kind not in (*OPENERS, *SUFFIXES.values()):
-        what, _, advice = kind.partition(". ")
-        advice = advice or "Save it as CSV, Parquet or .xlsx"
-        raise notes.error(f"looks like {what}, expected a table. {advice}.")
-    _check_options("text" if kind in OPENERS else kind, notes)
-    if kind != SUFFIXES.get(path.suffix.lower(), "text"):
-        notes.add(f"its name ends in {path.suffix or 'nothing'!r}, but it is read as what its first bytes say: {kind}.")
-    if kind in OPENERS:
-        return read_text(_content(path, kind, notes), notes)
-    return read_excel(path, notes) if kind == "excel" else read_parquet(path, notes)
-
-
-def _begins(head: bytes) -> str:
-    """Return what a file is, judged by its first 4,096 bytes.
-
-    >>> _begins(b"a,b"), _begins(bytes([31, 139, 8])), _begins(b"PAR1,PAR2")
-    ('text', 'gzip', 'text')
-    """
-    return next((kind for magic, kind in MAGIC.items() if re.match(magic, head, re.IGNORECASE | re.DOTALL)), "text")
-
-
-def _kind_of(path: Path) -> str:
+def _read_file(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
+    expect(options.query is None, "query", "the URL of a database", Told("a file"), kind=DataError)
+    plain = path.is_file() or not path.exists()  # which says itself that there is none
+    expect(plain, "path", "a file", Told("a folder, a device or a pipe"), "name a file", DataError)
     with path.open("rb") as file:
-        kind = _begins(file.read(4096))
-    if kind == "zip":
+        head = file.read(512)
+    if head.startswith(b"PAR1\x15"):
+        return read_parquet(path, options)
+    is_markup = head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"<", b"{", b"[{", b"[\n"))
+    advice = f"it is no {path.suffix or 'table'} file: open and save it as CSV, Parquet or .xlsx"
+    expect(not is_markup, "content", "a table", Told("a web page, XML or JSON"), advice, DataError)
+    opener = next((own for magic, own in OPENERS.items() if head.startswith(magic)), lambda path: path.open("rb"))
+    if head.startswith(b"PK\x03\x04"):
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-        if any(name.startswith("xl/worksheets/") for name in names):
-            return "excel"
-        if "[Content_Types].xml" in names or "mimetype" in names:
-            return "an Office file other than .xlsx"
-    return kind
-
-
-def _content(path: Path, kind: str, notes: Notes) -> bytes:
-    """Return the decompressed bytes; refuse them before they fill the memory."""
+            if any(name.startswith("xl/worksheets/") for name in archive.namelist()):
+                return read_excel(path, options, add)
+        opener = _open_zip
     content = io.BytesIO()
-    with OPENERS[kind](path) as source:
-        while piece := source.read(min(PIECE, notes.options.max_bytes + 1)):
-            if not content.tell() and kind != "text" and (inside := _begins(piece)) != "text":
-                what = inside.partition(". ")[0]
-                raise notes.error(f"what is inside the {kind} file looks like {what}, expected a table. Unpack it.")
+    with opener(path) as source:
+        while piece := source.read(min(PIECE, options.max_bytes + 1)):
             content.write(piece)
-            notes.check_size(0, content.tell())
-    if not content.tell():
-        raise notes.error("expected rows of data, found an empty file. Fetch or write the file again.")
-    return content.getvalue()
+            options.check_size(size=content.tell())  # before it fills the memory
+    return read_text(content.getvalue(), options, add)
 
 
-def _check_options(kind: str, notes: Notes) -> None:
-    given = notes.options.to_dict()
-    for key, kinds in ONLY_FOR.items():
-        if key in given and kind not in kinds:
-            raise notes.error(f"{key}: expected no such key for this kind of table ({kind}). Leave it out.")
-
-
-def _open_zip(path: Path) -> Any:
+def _open_zip(path: Path) -> IO[bytes]:
     archive = zipfile.ZipFile(path)
-    infos = [own for own in archive.infolist() if not own.is_dir() and not own.filename.startswith("__MACOSX/")]
-    if len(infos) != 1:
-        names = ", ".join(repr(own.filename[:80]) for own in infos[:12])
-        raise zipfile.BadZipFile(f"expected a zip of one file, found {len(infos)}: {names or 'none'}")
-    return archive.open(infos[0])  # which says where a password or an unknown way of packing is in the way
+    names = [own for own in archive.namelist() if not own.endswith("/") and not own.startswith("__MACOSX/")]
+    expect(len(names) == 1, "zip", "one file in it", Told(shorten(names)), "unpack it", DataError)
+    return archive.open(names[0])  # which says where a password or an unknown way of packing is in the way
+
+
+def _finished(frame: pd.DataFrame, options: ReadOptions, add: Add) -> pd.DataFrame:
+    """Name the columns: with single blanks between words, ``unnamed_N`` without a name, and as ``rename`` says."""
+    expect(len(frame) > 0, "table", "rows of data", Told("none"), "fetch or write the file again", DataError)
+    names = [" ".join(INVISIBLE.sub("", str(own)).split()) for own in frame.columns]
+    if places := [place for place, name in enumerate(names, 1) if not name]:
+        add(f"columns without a name are called {shorten([f'unnamed_{place}' for place in places])}")
+    names = [name or f"unnamed_{place}" for place, name in enumerate(names, 1)]
+    rename = options.rename or {}
+    for old in rename:
+        expect(
+            old in names, "rename", f"a column among {shorten([own[:80] for own in names])}", old, "", DataError, names
+        )
+    names = [rename.get(name, name) for name in names]
+    name, times = Counter(names).most_common(1)[0]
+    advice = "rename all but one, or write skiprows: 1 and names"
+    expect(times == 1, "header", "each name once", Told(f"{times} columns called {name!r}"), advice, DataError)
+    frame.columns = names
+    return frame

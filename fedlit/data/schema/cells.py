@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note
-from fedlit.data.reading.options import MISSING
-from fedlit.data.reading.raw import INVISIBLE
+from fedlit.data.reading.options import INVISIBLE, MISSING
 from fedlit.show.text import counted
 
 TRUE = frozenset({"true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "sim", "wahr", "vrai", "on"})

@@ -31,7 +31,7 @@ class Place:
         path: the path of a file, or the URL of a database.
         options: the options for reading it.
         types: the declared types of its columns.
-        note: how the client's name was derived, or which other files in the folder are not read.
+        note: which other files in the folder are not read.
         root: a folder that is searched for a relative path after the working directory; ``$FEDLIT_DATA`` if None.
     """
 
@@ -41,11 +41,6 @@ class Place:
     types: Mapping[str, Declared] = field(default_factory=dict)
     note: str = ""
     root: str | None = None
-
-    @property
-    def is_database(self) -> bool:
-        """Whether the table is read by SQL."""
-        return "://" in self.path
 
     def find(self) -> Path:
         """Find the file in the working directory, in ``root`` or in the cache.
@@ -86,11 +81,11 @@ def places_of(
     ReadOptions.from_dict(read, "read")  # of its own, so that its mistakes are not a client's
     by_client: Mapping[str, Any]
     if isinstance(files, str | Path):
-        by_client, notes = _found(str(files), root, source, endings)
+        by_client, note = _found(str(files), root, source, endings)
     else:
         named = bool(files) and isinstance(files, Mapping)
         expect(named, f"{source}: files", "a path, or a file for at least one client", files)
-        by_client, notes = files, {}
+        by_client, note = files, ""
     made = []
     for client, given in by_client.items():
         check_client_name(client)
@@ -104,17 +99,16 @@ def places_of(
         if "://" in str(path):
             check_url(str(path))
         options = ReadOptions.from_dict({**read, **own}, where)
-        made.append(Place(client, str(path), options, types, notes.get(client, ""), root))
+        made.append(Place(client, str(path), options, types, note, root))
+        note = ""  # said once
     check_names([place.client for place in made])
     return made
 
 
-def _found(
-    pattern: str, root: str | None, source: str, endings: Sequence[str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the files of a folder or a pattern, or a single file, by client, and notes on them."""
+def _found(pattern: str, root: str | None, source: str, endings: Sequence[str]) -> tuple[dict[str, str], str]:
+    """Return the files of a folder or a pattern, or a single file, by client, and which others are not read."""
     if "://" in pattern:
-        return {"all-rows": pattern}, {}
+        return {"all-rows": pattern}, ""
     for folder in (folders := [Path.cwd(), *search_roots(root)]):
         whole = str(folder / Path(pattern).expanduser())
         if os.path.isdir(whole):
@@ -127,18 +121,13 @@ def _found(
     else:
         told = f"expected files that fit {pattern[:200]} ({', '.join(endings)} of a folder)"
         raise DataError(f"{source}: files: {told}, found none in {', '.join(map(str, folders))}; correct the pattern")
-    files, notes = dict[str, str](), dict[str, str]()
+    files = dict[str, str]()
     for path in paths:
-        stem = _without(name := os.path.basename(path), (*PACKED, *endings))
-        client = client_name(stem)
+        client = client_name(_without(name := os.path.basename(path), (*PACKED, *endings)))
         expect(client not in files, f"{source}: files", f"one file called {client!r}", Told("two"), f"rename {name}")
         files[client] = path
-        notes[client] = f"{client}: named after {name}" if client != stem else ""
-    if left := [os.path.basename(path) for path in inside if path not in paths]:
-        first = next(iter(files))
-        said = f"{source}: files: not read: {', '.join(left)}"
-        notes[first] = "; ".join(filter(None, (notes[first], said)))
-    return files, notes
+    left = ", ".join(os.path.basename(path) for path in inside if path not in paths)
+    return files, left and f"{source}: files: not read: {left}"
 
 
 def _without(name: str, endings: Sequence[str]) -> str:

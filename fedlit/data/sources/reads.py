@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedlit.data.note import Note
 from fedlit.data.reading import Raw
 from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.sources.places import Place, places_of
@@ -126,7 +127,7 @@ def new_reads(path: Path, columns: Sequence[str], where: str) -> Raw:
     codes, notes = codes_of(reads, len(columns), where)
     frame = pd.DataFrame(_LETTERS[codes], columns=list(columns))
     frame.insert(0, "name", [next(iter(own.split()), "") for own in names])
-    return Raw(frame, tuple(notes), where)
+    return Raw(frame, tuple(map(Note, notes)), where)
 
 
 @dataclass(eq=False)

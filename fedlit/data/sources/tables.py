@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,7 +25,7 @@ from fedlit.data.table import (
     own_task,
 )
 from fedlit.errors import DataError, Told, did_you_mean, expect
-from fedlit.show.text import shorten
+from fedlit.show.text import counted, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,14 +120,12 @@ class Tables(Source):
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables; ``seed`` draws the splits."""
-        places = self._places()
         if self.client_column is None:
-            raws = {client: (self._read(place), place) for client, place in places.items()}
-        else:
-            (place,) = places.values()
-            raws = _by_client(self._read(place), self.client_column, place, self.least_rows)
-            self._check_clients(list(raws))
-        self._check_columns({client: list(map(str, raw.frame)) for client, (raw, _) in raws.items()})
+            return _with_tasks_noted(self.some(list(self._places()), seed))
+        (place,) = places = [*self._places().values()]
+        raws = _by_client(self._read(place), self.client_column, place, self.least_rows)
+        self._check_clients(list(raws))
+        self._check_columns(_columns(raws), places)
         return _with_tasks_noted(self._made(raws, seed))
 
     def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
@@ -137,16 +135,15 @@ class Tables(Source):
         places = self._places()
         chosen = choose_clients(clients, list(places), self.name)
         raws = {client: (self._read(places[client]), places[client]) for client in chosen}
-        if share is not None:
-            self._check_columns(
-                share("names of columns", {client: list(map(str, raw.frame)) for client, (raw, _) in raws.items()})
-            )
+        columns = _columns(raws) if share is None else share("names of columns", _columns(raws))
+        if len(columns) == len(places):  # otherwise a column may be another client's
+            self._check_columns(columns, places.values())
         return self._made(raws, seed)
 
     def sizes(self) -> dict[str, int] | None:
         """Return the size of each client's file in bytes; None if all clients are in one file or in a database."""
         places = self._places()
-        if self.client_column is not None or any(place.is_database for place in places.values()):
+        if self.client_column is not None or any("://" in place.path for place in places.values()):
             return None
         return {name: place.find().stat().st_size for name, place in places.items()}
 
@@ -172,17 +169,15 @@ class Tables(Source):
         check_task(self.task, clients)
         check_split(self.split, clients)
 
-    def _check_columns(self, columns: Mapping[str, Sequence[str]]) -> None:
+    def _check_columns(self, columns: Mapping[str, Sequence[str]], places: Iterable[Place]) -> None:
         """Refuse settings for columns that no client has."""
-        missing = (self.read or {}).get("missing")
-        said = {key: getattr(self, key) or [] for key in ("types", "drop")}
-        said["read: missing"] = list(missing) if isinstance(missing, dict) else []
-        for key, value in said.items():
-            for pattern, wanted in value.items() if key == "drop" and isinstance(value, dict) else [("*", value)]:
-                known = dict.fromkeys(name for own in fnmatch.filter(columns, pattern) for name in columns[own])
-                who = "a client" if pattern == "*" else f"client {pattern!r}"
-                for column in wanted:
-                    expect(column in known, f"tables: {key}", f"columns of {who}", column, known=known)
+        missing = {own for place in places for own in place.options.missing_by_column} - {"*"}
+        drop = self.drop if isinstance(self.drop, dict) else {"*": self.drop or ()}
+        said = [("types", "*", self.types or ()), ("missing", "*", missing), *(("drop", *own) for own in drop.items())]
+        for key, pattern, wanted in said:
+            known = dict.fromkeys(name for own in fnmatch.filter(columns, pattern) for name in columns[own])
+            for column in wanted:
+                expect(column in known, f"tables: {key}", f"columns of clients {pattern}", column, known=known)
 
     def _of(self, key: str, client: str) -> Any:
         """Return the value of a setting for a client."""
@@ -196,30 +191,22 @@ class Tables(Source):
     # ------------------------------------------------------------------ one table
 
     def _read(self, place: Place) -> Raw:
-        return read_table(place.path if place.is_database else str(place.find()), place.options, place.client)
+        return read_table(place.path if "://" in place.path else str(place.find()), place.options, place.client)
 
     def _made(self, raws: dict[str, tuple[Raw, Place]], seed: int) -> list[ClientTable]:
-        schema, common = self._common(raws) if self.client_column is not None else (None, [])
-        made = []
+        import pandas as pd
+
+        made, schema, common = [], None, list[Note]()
+        if self.client_column is not None:  # what one table's columns are is the same at all clients
+            rows = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
+            targets = {own for client in raws for own in self._targets(client)}
+            (_, place), *_ = raws.values()
+            schema, _, common = self._find(list(raws), rows[[name for name in rows if name not in targets]], place)
         for client in list(raws):
             raw, place = raws.pop(client)  # so that it can be forgotten
             made.append(self._table(client, raw, place, seed, schema))
         made[0] = replace(made[0], notes=(*common, *made[0].notes))
         return check_tables(made)
-
-    def _common(self, raws: Mapping[str, tuple[Raw, Place]]) -> tuple[Schema, list[Note]]:
-        """Return the schema of one table's columns, which is the same at all clients, and notes on it."""
-        import pandas as pd
-
-        frames = [raw.frame for raw, _ in raws.values()]
-        whole = pd.concat(frames).sort_index()
-        targets = {own for client in raws for own in self._targets(client)}
-        rows = whole[[name for name in whole if name not in targets]]
-        schema, _, notes = self._find(list(raws), rows, next(iter(raws.values()))[1])
-        if constant := [name for name in schema.used if all(frame[name].nunique() < 2 for frame in frames)]:
-            text = f"{shorten(constant)}: one value at each client, another at others; kept for what is learnt together"
-            notes.append(Note(text, "client columns"))
-        return schema, notes
 
     def _find(self, clients: list[str], rows: pd.DataFrame, place: Place) -> tuple[Schema, pd.DataFrame, list[Note]]:
         """Return the schema of columns, the typed rows, and notes."""
@@ -233,9 +220,8 @@ class Tables(Source):
                 types[by] = "identifier" if way == "group" else "drop"
         options, missing = place.options, place.options.missing
         if isinstance(missing, dict):  # the target's are its own; what is said of all files need not fit each
-            of_all = options.missing == (self.read or {}).get("missing")
-            known = {"*", *rows} if of_all else {*missing} - {*self._targets(clients[0])}
-            options = replace(options, missing={own: words for own, words in missing.items() if own in known})
+            here = {own: words for own, words in missing.items() if own == "*" or own in rows}
+            options = replace(options, missing=here)
         return Schema.find(rows, {**types, **place.types}, options, f"client {clients[0]!r}")
 
     def _table(self, client: str, raw: Raw, place: Place, seed: int, schema: Schema | None) -> ClientTable:
@@ -247,14 +233,8 @@ class Tables(Source):
         targets, frame, options = self._targets(client), raw.frame, place.options
         (way, by), several = own_split(self.split, client), not isinstance(self._of("target", client), str)
         self._check_table(client, raw, place, by)
-        labels = read_target(
-            client,
-            frame[targets] if several else frame[targets[0]],
-            self.task,
-            self.unlabelled,
-            self._of("positive", client),
-            options,
-        )
+        target, positive = frame[targets if several else targets[0]], self._of("positive", client)
+        labels = read_target(client, target, self.task, self.unlabelled, positive, options)
         rows = frame if labels.labelled.all() else frame[labels.labelled]
         used = rows.drop(columns=[own for own in (*targets, *(self._of("drop", client) or ())) if own in rows])
         if schema is None:
@@ -266,6 +246,7 @@ class Tables(Source):
         classes = not several and is_classification(task)
         of_split, known = labels.target, schema.columns.get(by)
         splits, how = split_rows(client, way, of_split, column, seed, self.test, self.validation, classes, known)
+        keys = {name: _hashed(used[name], options.missing_in(name)) for name in schema.keys if name in used}
         table = ClientTable(
             name=client,
             features=features,
@@ -276,11 +257,7 @@ class Tables(Source):
             positive=labels.positive,
             task=task,
             schema=schema,
-            keys={
-                name: own
-                for name in schema.keys
-                if name in used and len(own := _hashed(used[name], options.missing_in(name)))
-            },
+            keys={name: own for name, own in keys.items() if len(own)},
         )
         first = [place.note] if place.note else []
         said = (prefixed(client, note) for note in found)
@@ -288,13 +265,14 @@ class Tables(Source):
 
     def _check_table(self, client: str, raw: Raw, place: Place, by: str) -> None:
         """Refuse a table without its target or the column to split by, and columns with contradictory settings."""
-        targets, names = self._targets(client), list(map(str, raw.frame))
+        targets, names = self._targets(client), raw.frame.columns.tolist()
         for key, column in (*(("target", own) for own in targets), *([("split", by)] if by else [])):
             if column not in names:
                 below = [str(cell).strip() for cell in raw.frame.iloc[0]]
                 second = " The first row holds it: if that is the header, write skiprows: 1." * (column in below)
                 told = f"expected a column {column!r}, the {key}, found {', '.join(names[:20])}"
-                raise DataError(f"{raw.where}: {told}.{did_you_mean(column, names)}{raw.hint}{second}")
+                said = "".join(f" {note.text}." for note in raw.notes)
+                raise DataError(f"{raw.where}: {told}.{did_you_mean(column, names)}{second}{said}")
         drop, types = self._of("drop", client) or (), [*(self.types or ()), *place.types]
         for key, columns in {"drop": drop, "types": types, "split": [by]}.items():
             twice, told = {*columns} & {*targets}, f"other columns than the target of client {client!r}"
@@ -316,17 +294,22 @@ def _hashed(key: pd.Series, missing: tuple[str | float, ...]) -> np.ndarray:
     return np.unique(hashes)
 
 
+def _columns(raws: Mapping[str, tuple[Raw, Place]]) -> dict[str, list[str]]:
+    return {client: raw.frame.columns.tolist() for client, (raw, _) in raws.items()}
+
+
 def _notes(table: ClientTable) -> list[str]:
     """Return notes on rows and splits."""
     notes, name = list[str](), table.name
     doubled, across = same_rows(table.features, table.target, table.splits)
     if across or doubled > len(table.features) / 50:  # a few twins among all rows are ordinary
-        said = f"{doubled:,} of {len(table.features):,} rows are duplicates"
-        where = f"{across:,} validation or test rows are identical to training rows ({said}): scores are too good"
+        said = f"duplicate rows: {doubled:,} of {len(table.features):,}"
+        said += f", and {across:,} in validation or test with a twin in training: scores are too good" * (across > 0)
         ask = "Are they the same cases? Then drop them" + ", or split by group" * (table.groups is None)
-        notes.append(Note(f"{where if across else said}. {ask}", "duplicate", head=name))
+        notes.append(Note(f"{said}. {ask}", "duplicate", head=name))
     if (few := len(table.splits["validation"])) < _FEW_ROWS:
-        notes.append(Note(f"{few} validation rows: what is chosen by them is chosen by chance", "few rows", head=name))
+        text = f"{counted(few, 'validation row')}: what is chosen by so few is chosen by chance"
+        notes.append(Note(text, "few rows", head=name))
     return notes
 
 
@@ -334,36 +317,37 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
     """Return the tables, with a note at each client that predicts classes by default while others predict a number."""
     tasks = {table.name: own_task(table.task, table.name) for table in tables}
     numbers = [name for name, task in tasks.items() if task and task["name"] in ("regression", "counts")]
-
-    def noted(table: ClientTable) -> ClientTable:
-        if not numbers or tasks[table.name] is not None or isinstance(table.target.name, tuple):
-            return table
-        text = (
-            f"is predicted as one of {table.target.nunique()} classes, but a number is predicted at {shorten(numbers)}"
-            f"; say task: {{{table.name}: classification}} if that is meant, else regression or counts"
-        )
-        column, fix = str(table.target.name), {"task": "regression"} if table.target.dtype.kind in "iu" else None
-        note = Note(text, "task", column=column, fix=fix, head=f"{table.name}: {column}")
-        return replace(table, notes=(*table.notes, note))
-
-    return list(map(noted, tables))
+    for place, table in enumerate(tables):
+        column = table.target.name
+        if numbers and tasks[table.name] is None and not isinstance(column, tuple):
+            text = (
+                f"is predicted as one of {table.target.nunique()} classes, but a number is predicted at "
+                f"{shorten(numbers)}; say task: {{{table.name}: classification}} if that is meant, else regression"
+            )
+            fix = {"task": "regression"} if table.target.dtype.kind in "iu" else None
+            note = Note(text, "task", column=str(column), fix=fix, head=f"{table.name}: {column}")
+            tables[place] = replace(table, notes=(*table.notes, note))
+    return tables
 
 
 def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str, tuple[Raw, Place]]:
     """Split the rows of one table by the column that names the client. Clients with fewer than ``least_rows`` rows are
     left out.
     """
-    names = list(map(str, raw.frame))
-    expect(column in names, "tables: client_column", f"a column of {raw.where}", column, known=names)
-    values = raw.frame[column]
-    gaps, fill = Told(f"{values.isna().sum():,} rows without one"), "fill them in, or leave those rows out"
-    where = f"{raw.where}, column {column!r}"
+    expect(
+        column in raw.frame,
+        "tables: client_column",
+        f"a column of {raw.where}",
+        column,
+        known=raw.frame.columns.tolist(),
+    )
+    values, where = raw.frame[column], f"{raw.where}, column {column!r}"
+    gaps, fill = Told(counted(int(values.isna().sum()), "gap")), "fill them in, or leave those rows out"
     expect(bool(values.notna().all()), where, "a client in each row", gaps, fill, DataError)
     owner = values.map({own: client_name(own) for own in values.unique()})
     sizes = owner.value_counts()
     small, notes = sorted(sizes.index[sizes < least_rows]), list(raw.notes)
-    found = f"{sizes.max():,} at most in {column!r}"
-    expect(len(small) < len(sizes), "tables: least_rows", "clients of as many rows", least_rows, f"{found}: lower it")
+    expect(len(small) < len(sizes), "tables: least_rows", f"at most {sizes.max():,}, the largest client", least_rows)
     if small:
         text = f"clients of fewer than {least_rows:,} rows are left out: {shorten(small)}"
         notes.append(Note(text, "small clients"))

@@ -90,14 +90,17 @@ def test_relative_paths(cache: Path, tmp_path: Path) -> None:
         ({"files": {"federation": "a"}}, "this name is taken"),
         ({"files": {"north": "."}}, "found a folder"),
         ({"files": {"north": "https://example.org/north.csv"}}, "north|sqlalchemy|SQL|database"),
-        ({"files": {"north": {"path": "north.csv", "missing": {"w": [1]}}}}, "missing: expected one of .* found 'w'"),
+        (
+            {"files": {"north": {"path": "north.csv", "missing": {"w": [1]}}}},
+            "missing: expected columns of clients .* found 'w'",
+        ),
         ({"target": {}}, "target: expected a column for client 'north'"),
         ({"target": "w"}, "expected a column 'w', the target, found x, z, y"),
         ({"drop": {"nort": []}}, "found 'nort'.*Did you mean 'north'"),
         ({"split": {"north": {"group": {"id": "id"}}}}, "split: expected stratified"),
         ({"drop": ["zz"]}, "drop: .*'zz'. Did you mean 'z'"),
-        ({"read": {"missing": {"zz": [-9]}}}, "read: missing: .*'zz'. Did you mean 'z'"),
-        ({"types": {"w": "drop"}}, "types: .*a client, found 'w'"),
+        ({"read": {"missing": {"zz": [-9]}}}, "missing: .*'zz'. Did you mean 'z'"),
+        ({"types": {"w": "drop"}}, "types: .* found 'w'"),
         ({"drop": ["y"]}, "drop: .*target of client 'north', found 'y'"),
         ({"drop": ["x", "z"]}, "north.*expected columns"),
         ({"target": "x"}, "say task: regression"),
@@ -168,7 +171,7 @@ def test_rows_that_are_doubles_are_noted(tmp_path: Path) -> None:
     among, across = rows.iloc[:5], rows.iloc[:1].assign(part="test")
     for more, said in (
         (among, "5 of 101"),
-        (across, "1 validation or test rows are identical to training"),
+        (across, "1 in validation or test with a twin in training"),
         (None, ""),
     ):
         table = read(write(tmp_path / "north.csv", pd.concat([rows, more])), split={"column": "part"})
