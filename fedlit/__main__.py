@@ -10,12 +10,12 @@ import traceback
 from collections.abc import Sequence
 from itertools import takewhile
 
-from fedlit.cli.commands import COMMANDS, call, find_command, usage
+from fedlit.cli.commands import COMMANDS, call, find_command, take_trusted, usage
 from fedlit.cli.interrupted import STATUS, came, heed, leave
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.place import find_place, refuse_ranks, says_the_end
 from fedlit.files import UNWRITABLE, advice, reason
-from fedlit.run.allowed import take, trusting
+from fedlit.run.allowed import trusting
 from fedlit.show.shown import Notices, for_terminal, say
 from fedlit.show.text import Verbatim
 
@@ -72,7 +72,7 @@ def _dispatch(args: list[str]) -> int:
         words = [*(word for own in names for word in ("--config", own)), *words[len(names) :]]
     if module != "runs":
         refuse_ranks(f"fedlit {name}" + (" of new rows" if name == "predict --run" else ""))
-    words, trusted = take(words)
+    words, trusted = take_trusted(words)
     with trusting(*trusted):
         work = getattr(importlib.import_module(f"fedlit.cli.{module}"), function)
         return int(call(name, work, words) or 0)

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 from docstring_parser import parse
 
 from fedlit.errors import ConfigError, did_you_mean, expect
+from fedlit.run.allowed import FLAG as TRUST
 from fedlit.show.text import definitions
 
 
@@ -178,6 +179,18 @@ def call(name: str, function: Callable[..., Any], words: Sequence[str]) -> Any:
     given = vars(asked)
     placed = [given.pop(own.name) for own in parameters if own.kind is own.POSITIONAL_OR_KEYWORD]
     return function(*placed, *keys, **given)
+
+
+def take_trusted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Remove ``--trust MODULE``, which may be repeated. Return the other words and the modules.
+
+    >>> take_trusted(["--trust", "my.networks", "--trust=yours", "--run", "ward"])
+    (['--run', 'ward'], ['my.networks', 'yours'])
+    """
+    parser = _Parser(prog="fedlit", add_help=False, allow_abbrev=False)
+    parser.add_argument(TRUST, action="append", default=[])
+    asked, rest = parser.parse_known_args(words)
+    return rest, asked.trust
 
 
 def names(text: str | None) -> list[str] | None:

@@ -109,9 +109,9 @@ def check(*, config: Path) -> None:
     site = Site(settings)
     terms = site.terms()
     write(settings.folder, terms)
-    _show([*terms.lines(), ""])
+    _tell([*terms.lines(), ""])
     known = "accepted before" if accepted(settings.folder, terms) else "not accepted yet"
-    _show([f"Hash of all this: {terms.hash} ({known}). Nothing was sent."])
+    _tell([f"Hash of all this: {terms.hash} ({known}). Nothing was sent."])
 
 
 def join(*, config: Path, accept: tuple[str, ...] = ()) -> None:
@@ -131,7 +131,7 @@ def join(*, config: Path, accept: tuple[str, ...] = ()) -> None:
 
     with_time()
     _compare(settings)
-    site, results = take_part(settings, accept, _show)
+    site, results = take_part(settings, accept, _tell)
     print(for_terminal(results))
     if site.spent is not None and site.privacy.client_level is not None:
         delta = site.privacy.client_level.delta
@@ -168,9 +168,4 @@ def _shut(folder: Path) -> None:
 
 def _tell(lines: Sequence[str]) -> None:
     for line in lines:
-        print(for_terminal(Verbatim(line) if line.startswith("  ") else line))
-
-
-def _show(lines: Sequence[str]) -> None:
-    for line in lines:
-        print(for_terminal(Verbatim(line)), flush=True)
+        print(for_terminal(Verbatim(line) if line.startswith("  ") else line), flush=True)

@@ -16,7 +16,7 @@ from fedlit.cli.commands import COMMANDS
 from fedlit.errors import expect
 from fedlit.exchange.place import refuse_ranks
 from fedlit.mixture.settings import CONFIG, MixtureSettings, has_mixture, newest, settings_of, typed_pairs
-from fedlit.run.arguments import Command, check_format, pairs_of, read, title
+from fedlit.run.arguments import Command, check_format, pairs_of, read
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.config import find_config, shown
 from fedlit.run.keys import help_of
@@ -39,7 +39,6 @@ def _run(command: Command, *typed: str) -> None:
     if has_mixture(words):
         refuse_ranks("a mixture of several parts")
         made, checkpoint, style = _mixture(command, words)
-        name = made.settings.name
     else:
         asked = read(command, words)  # what is not there is said before torch is imported
         if sys.stderr.isatty() or len(asked.configs) > 1:
@@ -47,8 +46,9 @@ def _run(command: Command, *typed: str) -> None:
         from fedlit.run.load import parse
 
         made, config = parse(asked)
-        checkpoint, style, name = config.ckpt_path, config.format, made.name
-    again = shlex.join(_again(words, name))
+        checkpoint, style = config.ckpt_path, config.format
+    which = ("--config", METHOD, "--name", "--trainer.default_root_dir")
+    again = shlex.join(word for pair in pairs_of(words) if pair[0] in which for word in pair)
     if command == "describe":
         plan = made.describe()
         print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else for_terminal(plan))
@@ -98,14 +98,14 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
     from lightning.pytorch.callbacks import EarlyStopping
 
     from fedlit.exchange.named import check_left_out
-    from fedlit.explain.clusters import CLUSTERS, in_words, judged
+    from fedlit.explain.clusters import CLUSTERS, judged
     from fedlit.files import read_named
     from fedlit.train.logger import FederatedTensorBoardLogger
 
     results = run.fit(checkpoint)
     print(f"\n{for_terminal(results.brief() if brief else results)}\n")
     if run.folder is not None and (run.folder / CLUSTERS).is_file():
-        belong = in_words(judged(read_named(run.folder / CLUSTERS)))
+        belong = " | ".join(map(", ".join, judged(read_named(run.folder / CLUSTERS))))
         print(for_terminal(f"Clusters, by the majority of the last five exchanges: {belong}"))
     if run.last_checkpoint is not None and run.trainer is not None:
         stops = any(isinstance(own, EarlyStopping) for own in run.trainer.callbacks)  # type: ignore[attr-defined]
@@ -117,16 +117,6 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
             told = "Curves: tensorboard --logdir" if curves else f"Logged by {type(logger).__name__}:"
             print(f"{told} {shlex.quote(str(logger.log_dir))}")
     check_left_out(run.exchange.found)
-
-
-def _again(words: Sequence[str], name: str) -> list[str]:
-    """Return the arguments by which another command finds the run that these words made."""
-    pairs = list(pairs_of(words))
-    named = [pair for pair in pairs if pair[0] in ("--config", METHOD)]
-    usual = title([Path(value) for _, value in sorted(named, key=lambda pair: pair[0] == METHOD)])
-    more = [("--name", name)] if name != usual else []
-    more += [pair for pair in pairs if pair[0] == "--trainer.default_root_dir"]
-    return [word for pair in [*named, *more] for word in pair]
 
 
 fit, validate, test, predict, describe = (

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fedlit.cli.commands import names
-from fedlit.errors import ConfigError, must_be_known
+from fedlit.errors import Told, expect, must_be_known
 from fedlit.run.config import STUDIES, find_config, read_yaml, shown
 from fedlit.run.keys import GROUPS
 from fedlit.show.shown import for_terminal, say
 from fedlit.study.parse import load_study
-from fedlit.study.study import Study, parse_seeds
+from fedlit.study.study import Study
 
 
 def compare(
@@ -38,7 +36,7 @@ def compare(
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
     named = {"methods": names(methods), "scenarios": names(scenarios)}
-    loaded = _checked(study, seeds, {"jobs": jobs})  # refused before torch is imported
+    loaded = _checked(study, jobs=jobs)  # refused before torch is imported
     for key, only in named.items():
         must_be_known(f"--{key}", only or (), getattr(loaded, key) or only or ())
     from fedlit.study import compare as work
@@ -83,23 +81,17 @@ def search(
         jobs: the number of simultaneous runs, which share the cores (default: one per core, at most 4)
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
-    loaded = _checked(study, seeds, {"jobs": jobs, "trials": trials})
+    loaded = _checked(study, jobs=jobs, trials=trials)
     from fedlit.study import search as work
 
     print(for_terminal(work.search(loaded, seeds=seeds, trials=trials, jobs=jobs, out=out)))
 
 
-def _checked(study: str, seeds: str | None, counts: Mapping[str, int | None]) -> Study:
+def _checked(study: str, **counts: int | None) -> Study:
     path = find_config(study, STUDIES)
     content = read_yaml(path)
-    if "methods" not in content and set(content) & set(GROUPS):
-        raise ConfigError(
-            f"{shown(path)}: expected a study (it has methods), found a configuration. Did you mean: fedlit fit "
-            f"--config {study}?"
-        )
-    if seeds is not None:
-        parse_seeds(seeds)
+    is_study = "methods" in content or not set(content) & set(GROUPS)
+    expect(is_study, shown(path), "a study", Told("a configuration"), f"to train it: fedlit fit {study}")
     for key, count in counts.items():
-        if count is not None and count < 1:
-            raise ConfigError(f"--{key}: expected at least 1, found {count}")
+        expect(count is None or count > 0, f"--{key}", "at least 1", count)
     return load_study(study)

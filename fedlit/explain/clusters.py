@@ -56,16 +56,6 @@ def concepts_of(frame: pd.DataFrame) -> dict[str, str]:
     return dict(zip(known["client"], known["concept"], strict=True))
 
 
-def in_words(partition: Clusters) -> str:
-    """Return clusters as text for the user.
-
-    Example:
-        >>> in_words((("ash", "elm"), ("oak",)))
-        'ash, elm | oak'
-    """
-    return " | ".join(", ".join(cluster) for cluster in partition)
-
-
 def adjusted_rand(partition: Clusters, concepts: Mapping[str, str]) -> float:
     """Return the adjusted Rand index of a partition against planted concepts: 1 for the same groups, about 0 for random
     groups, NaN if no concept is known. Clients without a known concept do not count.

@@ -12,10 +12,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -42,15 +41,9 @@ _NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_
 """Lists of names that are read as text, whatever stands there."""
 
 
-@cache
-def _list() -> dict[str, frozenset[str]]:
-    text = Path(__file__).with_name("allowed.json").read_text(encoding="utf-8")
-    return {kind: frozenset(names) for kind, names in json.loads(text).items()}
-
-
-def all_classes() -> set[str]:
-    """Return the paths of all classes on the list."""
-    return {path for paths in _list().values() for path in paths}
+_LIST: dict[str, list[str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+ALL = frozenset(path for paths in _LIST.values() for path in paths)
+"""The paths of all classes on the list."""
 
 
 def allowed(path: Any, group: str) -> bool:
@@ -63,7 +56,7 @@ def allowed(path: Any, group: str) -> bool:
     if not isinstance(path, str):
         return False
     trusted = any(path.startswith(f"{module}.") for module in _trusted.get())
-    return trusted or any(path in _list()[kind] for kind in _KINDS.get(group, ()))
+    return trusted or any(path in _LIST[kind] for kind in _KINDS.get(group, ()))
 
 
 def check_allowed(content: Mapping[str, Any], where: str, own: Collection[str] = (), *, shared: bool = False) -> None:
@@ -132,11 +125,9 @@ def _importable(module: str) -> bool:
 
 
 def _refuse(key: str, found: Any, where: str, what: str = "a class of fedlit, torch.nn or torch.optim") -> None:
-    path = found.get("class_path") if isinstance(found, Mapping) else found
-    module = path.rpartition(".")[0] if isinstance(path, str) and re.fullmatch(r"[\w.]+", path) else ""
     raise ConfigError(
         f"{where}: {key}: expected {what}, found {found!r}. The file may have come from somebody else, and what it "
-        f"names would run here. If it is yours, or you know who wrote it, name its module: {FLAG} {module or 'MODULE'}"
+        f"names would run here. If it is yours, or you know who wrote it, name its module: {FLAG} MODULE"
     )
 
 
@@ -165,28 +156,6 @@ def trusting(*modules: str) -> Iterator[None]:
 def trusted() -> tuple[str, ...]:
     """Return the modules that are trusted now."""
     return _trusted.get()
-
-
-def take(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Remove ``--trust MODULE``, which may be repeated, from the typed words. Return the other words and the modules.
-
-    Raises:
-        ConfigError: the flag is not followed by a module.
-
-    Example:
-        >>> take(["--trust", "my.networks", "--trust=yours", "--run", "ward"])
-        (['--run', 'ward'], ('my.networks', 'yours'))
-    """
-    rest, found, words = list[str](), list[str](), iter(args)
-    for word in words:
-        flag, equals, value = word.partition("=")
-        if flag == FLAG:
-            found.append(value if equals else next(words, ""))
-        else:
-            rest.append(word)
-    if wrong := [name for name in found if not all(part.isidentifier() for part in name.split("."))]:
-        raise ConfigError(f"{FLAG}: expected an installed module such as package, found {wrong[0] or 'nothing'!r}")
-    return rest, tuple(found)
 
 
 # ---------------------------------------------------------------------- files and the parser
@@ -237,7 +206,7 @@ def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[No
             import_path_denylist=["*", "fedlit.run", "fedlit.cli", "fedlit.institutions", "fedlit.study"],
             import_path_allowlist=[
                 "fedlit", "torch.nn", "torch.optim",
-                *all_classes(), *mine,
+                *ALL, *mine,
             ],
         )  # fmt: skip
         yield

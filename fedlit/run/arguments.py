@@ -5,7 +5,7 @@ checkpoints are refused within a second.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from fedlit.run.allowed import check_allowed, check_no_links, is_of_run
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN
 from fedlit.run.config import METHODS, find_config, flatten, known_configs, parse_yaml, read_yaml, shown
-from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
+from fedlit.run.folders import CONFIG, check_name, to_resume, to_score
 from fedlit.run.keys import KEYS, check_keys
 from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
@@ -134,13 +134,10 @@ def read(
             keys.append(_layer(flag, value))
     configs, methods = found["--config"], found[METHOD]
     foreign = [path for path in configs if of_run or is_of_run(path)]
-    files = [Layer(read_yaml(path), f"{shown(path)}: ", own=path not in foreign) for path in configs]
-    words = _words([*files, *keys, *(Layer(read_yaml(path)) for path in trusted)])
-    for path in foreign:
-        check_no_links(path.parent)
+    written = {path: Layer(read_yaml(path), f"{shown(path)}: ") for path in configs if path not in foreign}
+    words = _words([*written.values(), *keys, *(Layer(read_yaml(path)) for path in trusted)])
+    files = [written[path] if path in written else _foreign(path, words) for path in configs]
     for layer in files:
-        if not layer.own:
-            check_allowed(layer.values, layer.where.removesuffix(": "), words)
         check_keys(layer.values, layer.where)
     also = [key.replace(".init_args", "") for layer in files for key, _ in flatten(dict(layer.values))]
     for layer in keys:
@@ -157,11 +154,16 @@ def read(
     saved = _own_config(command, [*configs, *methods], root, name, checkpoint)
     if saved is not None:
         say(f"Using the run's own configuration {saved}")
-        check_no_links(saved.parent)
-        kept = Layer(read_yaml(saved), f"{shown(saved)}: ", own=False)
-        check_allowed(kept.values, shown(saved), words)
-        foreign, layers = [*foreign, saved], [kept, *keys]
+        foreign, layers = [*foreign, saved], [_foreign(saved, words), *keys]
     return Asked(command, layers, name, [*configs, *methods], foreign, frozenset(words))
+
+
+def _foreign(path: Path, words: Collection[str]) -> Layer:
+    """Return the layer of a file that somebody else may have written; ``words`` are those of the user."""
+    check_no_links(path.parent)
+    layer = Layer(read_yaml(path), f"{shown(path)}: ", own=False)
+    check_allowed(layer.values, shown(path), words)
+    return layer
 
 
 def layers_of(typed: Sequence[str]) -> list[Layer]:
@@ -220,21 +222,15 @@ def _own_config(command: Command, configs: Sequence[Path], root: Path, name: str
     Raises:
         ConfigError: there is no such run, it has no such checkpoint, or it belongs to another configuration.
     """
-    scoring = command in ("validate", "test", "predict")
-    if not scoring and (command != "fit" or checkpoint is None):
-        return None
-    newest = checkpoint in (None, "last", "best")
-    folder = newest_run(root, name) if newest else run_folder(Path(str(checkpoint)).absolute())
-    saved = folder / "config.yaml" if folder is not None else None
-    if saved is not None and not saved.is_file():
-        saved = None
-    if saved is not None and newest and made_from(configs) != made_from([saved]):
-        raise ConfigError(
-            f"expected the newest run of {name} to be {made_from(configs)[2:]}, found that {saved.parent} was "
-            f"{made_from([saved])[2:]}; give --config and --method as there, --name, or --ckpt_path with a file"
-        )
-    if scoring:
-        to_score(root.absolute(), name, checkpoint, None, "validation" if command == "validate" else command)
+    if command in ("validate", "test", "predict"):
+        purpose = "validation" if command == "validate" else command
+        _, folder = to_score(root.absolute(), name, checkpoint, None, purpose)
     else:
-        to_resume(root.absolute(), name, checkpoint)
-    return saved
+        _, folder = to_resume(root.absolute(), name, checkpoint if command == "fit" else None)
+    if folder is None or not (folder / CONFIG).is_file():
+        return None
+    own, made = made_from([folder / CONFIG]), made_from(configs)
+    how = "give --config and --method as there, --name, or --ckpt_path with a file"
+    newest = checkpoint in (None, "last", "best")
+    expect(own == made or not newest, f"{folder}", f"the newest run of {name} {made[1:]}", Told(f"one {own[1:]}"), how)
+    return folder / CONFIG

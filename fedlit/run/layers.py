@@ -152,18 +152,12 @@ def parameters_of(path: Any) -> list[str] | None:
 
 
 def find_class(path: Any) -> Any:
-    """Return the class of a path, or of a bare name among Lightning's callbacks and loggers; None if there is none.
+    """Return the class of a dotted path; None if there is none.
 
     Raises:
         ErrorDuringImport: its module raises when it is imported.
     """
-    if not isinstance(path, str) or not _CLASS.fullmatch(path):
-        return None
-    if "." in path:
-        return locate(path)
-    from lightning.pytorch import callbacks, loggers
-
-    return getattr(callbacks, path, getattr(loggers, path, None))
+    return locate(path) if isinstance(path, str) and "." in path and _CLASS.fullmatch(path) else None
 
 
 def given_in(layers: Iterable[Layer]) -> dict[str, tuple[Any, str]]:

@@ -32,19 +32,13 @@ def _parser() -> LightningArgumentParser:
     all of them. There is no ``seed_everything``, because no global generator is used.
     """
     parser = LightningArgumentParser(prog="fedlit", description="", exit_on_error=False, allow_abbrev=False)
-    parser.add_argument(
-        "--name", type=str | None, default=None, help="Folder of the runs (default: the config's name)."
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="Seed of splits, initial values, the order of rows and dropout."
-    )
-    parser.add_argument("--ckpt_path", type=str | None, default=None, help="Checkpoint: last, best, or a file.")
-    parser.add_argument(
-        "--format",
-        type=str | None,
-        default=None,
-        help="Format of the output. describe: table or json; predict: csv or parquet.",
-    )
+    for key, kind, default, about in (
+        ("name", str | None, None, "Folder of the runs (default: the config's name)."),
+        ("seed", int, 0, "Seed of splits, initial values, the order of rows and dropout."),
+        ("ckpt_path", str | None, None, "Checkpoint: last, best, or a file."),
+        ("format", str | None, None, "Format of the output. describe: table or json; predict: csv or parquet."),
+    ):
+        parser.add_argument(f"--{key}", type=kind, default=default, help=about)
     parser.add_lightning_class_args(FederatedData, "data")
     parser.add_lightning_class_args(FederatedLoop, "model")
     parser.add_class_arguments(Exchange, "exchange")

@@ -13,7 +13,7 @@ from pydoc import ErrorDuringImport
 from typing import Any
 
 from fedlit.errors import ConfigError, FedlitError, Told, closest, described, did_you_mean
-from fedlit.run.allowed import all_classes
+from fedlit.run.allowed import ALL
 from fedlit.run.config import shown
 from fedlit.run.layers import Given, Layer, find_class, given_in, parameters_of
 
@@ -104,7 +104,7 @@ def _hint(value: Any, told: str) -> str:
         return f" Did you mean [{value}]?"
     if not re.fullmatch(r"(\w+\.)*[A-Z]\w*", value):
         return did_you_mean(value, re.findall(r"'([\w.-]+)'", told))
-    classes = {own if "." in value else own.rpartition(".")[2]: own for own in sorted(all_classes(), reverse=True)}
+    classes = {own if "." in value else own.rpartition(".")[2]: own for own in sorted(ALL, reverse=True)}
     near = closest(value, classes)
     return f" Did you mean {classes[near]!r}?" if near and value not in classes else ""
 

@@ -16,7 +16,7 @@ from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
 from fedlit.mixture.settings import settings_of
-from fedlit.run.allowed import allowed, check_allowed, take, trusting
+from fedlit.run.allowed import allowed, check_allowed, trusting
 from fedlit.run.arguments import read
 from fedlit.run.config import find_config, parse_yaml, read_yaml
 from fedlit.run.load import parse
@@ -228,12 +228,6 @@ def test_a_site_builds_nothing_else_of_a_federation(
             (folder / "federation.yaml").write_text(yaml.safe_dump(lie))
             assert main(["site", "check", "--config", "site.yaml"]) == 2
             assert "model." in capsys.readouterr().err and not canary.exists()
-
-
-def test_what_is_trusted_is_a_module() -> None:
-    for typed in (["--trust"], ["--trust=a b"], ["--trust", "x.y;z"], ["--trust", "--seed", "8"]):
-        with pytest.raises(ConfigError, match=r"--trust: expected an installed module"):
-            take(typed)
 
 
 def test_a_kind_is_allowed_under_its_own_keys_alone() -> None:
