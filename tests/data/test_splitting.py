@@ -10,7 +10,7 @@ import pytest
 
 from fedlit.data.module import FederatedData
 from fedlit.data.sources import Bundled, Tables
-from fedlit.data.splitting import check_fold, check_split, fold_of, random_split, same_rows, split_rows
+from fedlit.data.splitting import check_fold, check_split, fold_of, random_split, split_rows
 from fedlit.errors import ConfigError, DataError
 
 
@@ -80,13 +80,6 @@ def test_a_column_that_says_it() -> None:
     made, _ = split([0, 1] * 25, "column", words)  # type: ignore[arg-type]
     assert made["validation"].tolist() == [*range(1, 50, 5)]
     assert made["train"].tolist() == sorted([*range(0, 50, 5), *range(3, 50, 5)])
-
-
-def test_same_rows_are_counted() -> None:
-    features = pd.DataFrame({"x": [1.0, 2.0, 1.0, 3.0, 1.0], "s": ["a", "b", "a", "c", "a"]})
-    target = pd.Series([0, 1, 0, 1, 1])
-    splits = {"train": np.array([0, 1]), "validation": np.array([3, 4]), "test": np.array([2])}
-    assert same_rows(features, target, splits) == (1, 1)  # row 2 is row 0; row 4 has another label
 
 
 def test_what_cannot_split_is_refused() -> None:

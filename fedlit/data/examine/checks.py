@@ -179,7 +179,7 @@ def _alike(ones: Sequence[Any], others: Sequence[Any], labels: bool) -> bool:
     """Return whether two sets of values could mean the same, or in part, though they are not written alike."""
     if all(type(own) is int for own in (*ones, *others)):  # classes 0 and 1 beside 1 and 2, or beside 0 to 4
         low, high = sorted(map(sorted, (ones, others)))
-        return labels and high[0] <= low[0] + 1 and (low == [0, 1] or len(low) == len(high))
+        return labels and ((low == [0, 1] and high[0] == 0) or [own + 1 for own in low] == high)
     first, second = ({"".join(str(own).casefold().split()): own for own in side} for side in (ones, others))
     if any(first[word] != second[word] for word in first.keys() & second):
         return True

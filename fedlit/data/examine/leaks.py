@@ -13,11 +13,11 @@ from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
 
 ALMOST = 0.9
-"""Adjusted R² of one column alone, for a class or for the ranks of a number, from which it is suspected."""
+"""Adjusted R² of one column alone, for classes or for the ranks of a number, from which it is suspected."""
 ROWS, COLUMNS = 2_000, 300
 """Training rows that are looked at, and columns that are looked at together."""
 _FEWEST, _FEWEST_OF_CLASS = 40, 8
-_BINS, _ROWS_OF_BIN, _MOST_CODES = 32, 4, 500
+_BINS, _ROWS_OF_BIN = 32, 4
 _ENDS: tuple[Literal["min", "max"], ...] = ("min", "max")
 
 
@@ -26,23 +26,21 @@ def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
     for table in tables:
         rows = sampled(np.sort(table.splits["train"]), ROWS)
         target, few = table.target.iloc[rows], table.features.iloc[rows]
-        if isinstance(target.name, tuple) or len(rows) < _FEWEST:
+        classes = task_of(table) == "classification"
+        if isinstance(target.name, tuple) or len(rows) < _FEWEST or not (classes or is_number(target)):
             continue
-        if task_of(table) != "classification":
-            answers = target.rank(pct=True).to_numpy()[:, None] if is_number(target) else np.empty((0, 0))
-        else:
-            answers = pd.get_dummies(target, dtype=float).to_numpy()
-            answers = answers[:, np.minimum(answers.sum(0), len(rows) - answers.sum(0)) >= _FEWEST_OF_CLASS]
-        if not answers.size or not np.ptp(answers, axis=0).any():
+        answers = (pd.get_dummies(target, dtype=float) if classes else target.rank(pct=True).to_frame()).to_numpy()
+        answers = answers[:, answers.sum(axis=0) >= _FEWEST_OF_CLASS]
+        if not answers.var(axis=0).any():
             continue
         for start in range(0, few.shape[1], COLUMNS):
             some = few.iloc[:, start : start + COLUMNS]
-            scores = _scores(_bins(some, table.categorical), answers)
-            for name in some.columns[scores >= ALMOST]:
-                raw, score = raw_column(table, str(name)), scores[some.columns.get_loc(name)]
-                text = f"alone predicts {target.name} almost perfectly (R² {score:.3f}); is it known when the "
-                text += "prediction is made? If not, drop it"
-                yield Note(text, "leak", clients=(table.name,), column=raw, fix={"drop": [raw]})
+            for name, score in zip(some, _scores(_bins(some, table.categorical), answers).tolist(), strict=True):
+                if score >= ALMOST:
+                    raw = raw_column(table, str(name))
+                    text = f"alone predicts {target.name} almost perfectly (R² {score:.3f}); is it known when the "
+                    text += "prediction is made? If not, drop it"
+                    yield Note(text, "leak", clients=(table.name,), column=raw, fix={"drop": [raw]})
 
 
 def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
@@ -56,20 +54,20 @@ def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
     frequent = last - first >= len(bins) // most  # has a bin of its own
     bins[:, ~coded] = 2 * (first * most // len(bins)) + frequent
     for place in np.flatnonzero(coded).tolist():
-        bins[:, place] = np.minimum(pd.factorize(columns.iloc[:, place])[0] + 1, _MOST_CODES)
+        bins[:, place] = pd.factorize(columns.iloc[:, place])[0] + 1
     return bins
 
 
 def _scores(bins: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Return the adjusted R² with which each column's bins (n, d) predict classes or ranks (n, k), averaged over all k:
-    (d,). It is 0 for columns with fewer than two rows in a bin.
+    """Return the adjusted R² with which each column's bins (n, d) predict indicators of classes, or ranks (n, k): (d,).
+    It is 0 for columns with fewer than two rows in a bin.
     """
     (rows, columns), width = bins.shape, int(bins.max()) + 1
     places = (bins + width * np.arange(columns)).ravel()
     counts = np.bincount(places, minlength=columns * width).reshape(columns, width)
-    used, scores = (counts > 0).sum(axis=1), np.zeros(columns)
+    used, explained = (counts > 0).sum(axis=1), np.zeros(columns)
     for answer in answers.T:
         totals = np.bincount(places, np.repeat(answer, columns), columns * width).reshape(columns, width)
-        explained = (totals**2 / np.maximum(counts, 1)).sum(axis=1) / rows - answer.mean() ** 2
-        scores += 1 - (1 - explained / answer.var()) * (rows - 1) / np.maximum(rows - used, 1)
-    return np.where(2 * used <= rows, scores / answers.shape[1], 0)
+        explained += (totals**2 / np.maximum(counts, 1)).sum(axis=1) / rows - answer.mean() ** 2
+    adjusted = 1 - (1 - explained / answers.var(axis=0).sum()) * (rows - 1) / np.maximum(rows - used, 1)
+    return np.where(2 * used <= rows, adjusted, 0)
