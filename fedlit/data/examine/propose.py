@@ -99,12 +99,12 @@ def _looked(made: Proposal, place: Place, said: str | None) -> Raw:
     here, absolute = Path.cwd(), path.absolute()
     shown = str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
     made.settings["files"][client] = {"path": shown, **options} if options else shown
-    guessed = [note.text for note in notes if {"encoding", "names"} & {*note.fix}]
+    guessed = [note.text for note in notes if {"encoding", "names", "sheet"} & {*note.fix}]
     for text in filter(None, (place.note.removeprefix(f"{client}: "), *guessed)):
         made.note(client, text)
     columns = list(map(str, raw.frame))
     told = f"the column to predict, one of {shorten(columns, 20)}"
-    advice = ". ".join(["for one client alone, write --target CLIENT=COLUMN", *(note.text for note in raw.notes)])
+    advice = "; ".join(["for one client alone, write --target CLIENT=COLUMN", *(note.text for note in raw.notes)])
     expect(said in columns, f"{raw.where}: --target", told, said or Told("none"), advice, known=columns)
     made.note(client, f"predicts {said}", target=said)
     return raw

@@ -67,7 +67,8 @@ _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @dataclass(frozen=True)
 class ReadOptions:
-    r"""How a table is read. Options that are not given are detected, and a note names what was detected.
+    r"""How a table is read. Options that are not given are detected, and a note names what was detected. Those that do
+    not concern a kind of file, such as ``sep`` of Parquet, are ignored.
 
     Attributes:
         sep: the character between two fields of delimited text; found among comma, semicolon, tab and bar.

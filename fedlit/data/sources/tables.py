@@ -171,9 +171,12 @@ class Tables(Source):
 
     def _check_columns(self, columns: Mapping[str, Sequence[str]], places: Iterable[Place]) -> None:
         """Refuse settings for columns that no client has."""
-        missing = {own for place in places for own in place.options.missing_by_column} - {"*"}
         drop = self.drop if isinstance(self.drop, dict) else {"*": self.drop or ()}
-        said = [("types", "*", self.types or ()), ("missing", "*", missing), *(("drop", *own) for own in drop.items())]
+        said = [("types", "*", self.types or ()), *(("drop", *own) for own in drop.items())]
+        for place in places:
+            of_all = place.options.missing == (self.read or {}).get("missing") or place.client not in columns
+            missing = [own for own in place.options.missing_by_column if own != "*"]
+            said.append(("missing", "*" if of_all else place.client, missing))
         for key, pattern, wanted in said:
             known = dict.fromkeys(name for own in fnmatch.filter(columns, pattern) for name in columns[own])
             for column in wanted:
@@ -271,8 +274,9 @@ class Tables(Source):
                 below = [str(cell).strip() for cell in raw.frame.iloc[0]]
                 second = " The first row holds it: if that is the header, write skiprows: 1." * (column in below)
                 told = f"expected a column {column!r}, the {key}, found {', '.join(names[:20])}"
-                said = "".join(f" {note.text}." for note in raw.notes)
-                raise DataError(f"{raw.where}: {told}.{did_you_mean(column, names)}{second}{said}")
+                said = "; ".join(note.text for note in raw.notes)
+                more = f"{did_you_mean(column, names)}{second}" + (said and f" Noted while reading: {said}.")
+                raise DataError(f"{raw.where}: {told}.{more}")
         drop, types = self._of("drop", client) or (), [*(self.types or ()), *place.types]
         for key, columns in {"drop": drop, "types": types, "split": [by]}.items():
             twice, told = {*columns} & {*targets}, f"other columns than the target of client {client!r}"

@@ -94,6 +94,15 @@ def test_relative_paths(cache: Path, tmp_path: Path) -> None:
             {"files": {"north": {"path": "north.csv", "missing": {"w": [1]}}}},
             "missing: expected columns of clients .* found 'w'",
         ),
+        (
+            {
+                "files": {
+                    "north": {"path": "north.csv", "rename": {"z": "v"}, "missing": {"z": [1]}},
+                    "south": "north.csv",
+                }
+            },
+            "missing: expected columns of clients north, found 'z'",
+        ),
         ({"target": {}}, "target: expected a column for client 'north'"),
         ({"target": "w"}, "expected a column 'w', the target, found x, z, y"),
         ({"drop": {"nort": []}}, "found 'nort'.*Did you mean 'north'"),
