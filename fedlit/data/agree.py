@@ -192,16 +192,12 @@ class Agreement:
 
         Its numbers are coded as the others' where ``terms`` say so. It is in the groups all of whose columns it has.
         """
-        own = set(columns)
-        groups = None
-        if self.groups is not None and terms.common is not None:
-            groups = tuple(replace(group, clients=(client,)) for group in self.groups if own.issuperset(group.columns))
-        grouped = None if groups is None else {column for group in groups for column in group.columns}
-        met = {
-            name: replace(column, clients=(client,))
-            for name, column in self.columns.items()
-            if grouped is None or terms.features or name in grouped
-        }
+        own, groups = set(columns), self.groups
+        if groups is not None:
+            groups = tuple(replace(group, clients=(client,)) for group in groups if own.issuperset(group.columns))
+        every = groups is None or terms.features
+        grouped = {column for group in groups or () for column in group.columns}
+        met = {name: replace(of, clients=(client,)) for name, of in self.columns.items() if every or name in grouped}
         return replace(self, terms=terms, columns=met, groups=groups, apart=())
 
     def state_dict(self) -> dict[str, Any]:

@@ -132,8 +132,6 @@ def kind_conflict(kinds: Kinds, column: str) -> str:
         if (kind := own.get(column)) is not None:
             first.setdefault(kind, client)
     found = " and ".join(f"{kind} at {client!r}" for kind, client in first.items())
-    advice = "rename one of them, list it under categorical for all, or write truth as 0 and 1"
-    if {*first} == {"coded", "categorical"}:  # which is listed already; 1.10 and 007 are no numbers, but 7 is one
-        advice = "write its values as words at all, such as v7 for 7, or rename one of them"
+    advice = "rename one of them, or give the column one type at all clients (types, or categorical)"
     text = f"column {column!r}: expected one kind on all clients that share it, found {found}; {advice}"
     return text if len(first) > 1 else ""

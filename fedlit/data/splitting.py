@@ -176,17 +176,12 @@ def _stratified(
         said = f"classes of fewer rows than there are splits are in training rows only and never scored: {shown}"
         notes.append(Note(said, "rare class", column=str(target.name), head=client))
     common = np.flatnonzero(~rare[codes])
-    for labelled in (codes[common], None):
-        try:
-            drawn = random_split(len(common), seed, test, validation, client, labelled)
-            break
-        except DataError:
-            if labelled is None and rare.any():  # of few rows: all together, at random
-                return random_split(len(target), seed, test, validation, client), []
-            if labelled is None:
-                raise
-            said = "too few rows of some class to split by class; rows are split at random"
-            notes.append(Note(said, "split", column=str(target.name), head=client))
+    try:
+        drawn = random_split(len(common), seed, test, validation, client, codes[common])
+    except DataError:
+        said = "too few rows of some class to split by class; rows are split at random"
+        note = Note(said, "split", column=str(target.name), head=client)
+        return random_split(len(target), seed, test, validation, client), [note]
     made = {split: common[rows] for split, rows in drawn.items()}
     made["train"] = np.concatenate([made["train"], np.flatnonzero(rare[codes])]).astype(np.int64)
     return made, notes

@@ -68,9 +68,6 @@ def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> Non
     assert find_groups(odd, "all")[0].columns == ("age",)
     with pytest.raises(ConfigError, match=r"'bmi': expected one kind .* found numeric at 'a' and categorical at 'b'"):
         find_groups(odd, ["bmi"])
-    codes = [small("a", ("version",), version=["1.1", "1.10"]), small("b", ("version",), version=[1.0, 2.0])]
-    with pytest.raises(ConfigError, match="write its values as words at all"):  # they are listed as categorical
-        find_groups(codes, ["version"])
     (apart,) = agreement(odd, common="all").apart
     assert apart.startswith("not treated as common: column 'bmi': expected one kind")
     empty = [small("a", age=NUMBERS), small("b", age=[np.nan])]  # no value says nothing about the kind

@@ -332,5 +332,3 @@ def test_degenerate_rows() -> None:
     for y, told in (([-1, -1], "found none"), ([0, 1, 1], "3 rows")):
         with pytest.raises(DataError, match=told):
             weights_of("fitted", Predicted(Classification((0, 1)), np.arange(2), torch.tensor(y), TWO), [])
-    with pytest.raises(DataError, match="'b'"):
-        mixed({"a": PAIR}, {"b": 1.0})
