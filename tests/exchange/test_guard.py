@@ -45,7 +45,7 @@ RULES = {"mean": Mean, "rows": partial(Mean, "rows"), "momentum": FedAvgM, "ifca
         ("1e8", "ifca", "epoch"),
     ],
 )
-def test_the_guilty_is_left_out_and_named(
+def test_the_guilty_is_named(
     fault: str, rule: str, every: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     exchange = {"federated": ["core"], "rule": RULES[rule], "every": every}

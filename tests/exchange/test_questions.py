@@ -48,7 +48,7 @@ def test_what_a_client_is_asked_is_what_it_has(tmp_path: Path) -> None:
         (CNN(16, 3, white=2.0), ("core.", "head."), (8, 4, 4)),
     ],
 )
-def test_the_function_is_the_federated_part_of_the_client(
+def test_the_function_is_the_federated_part(
     network: nn.Module, patterns: tuple[str, ...], shape: tuple[int, ...]
 ) -> None:
     federated = [name for name, _ in network.named_parameters() if name.startswith(patterns)]

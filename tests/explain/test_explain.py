@@ -47,7 +47,7 @@ ROUNDS = [
 
 @pytest.mark.parametrize(("rounds", "last", "expected"), ROUNDS)
 @pytest.mark.parametrize("shift", [0, 1])
-def test_judged_is_the_most_frequent_of_the_last_rounds_whatever_clusters_are_called(
+def test_judged_is_the_most_frequent_of_the_last(
     rounds: list[Clusters], last: int, expected: Clusters, shift: int
 ) -> None:
     own = frame(*rounds, shift=shift)

@@ -107,9 +107,7 @@ def dying(name: str, epoch: int, times: int = 1, again: Any = None) -> Any:
 TABLES = {"breast_cancer": "breast_cancer.csv", "digits": "digits.csv.gz", "wine": "wine_data.csv"}
 
 
-def test_sites_have_the_bits_of_one_process_and_nothing_leaves_that_was_not_agreed_to(
-    tmp_path: Path, whole: Run
-) -> None:
+def test_sites_have_the_bits_of_one_process_and_send_what_was_agreed_to(tmp_path: Path, whole: Run) -> None:
     """What was noted is what travelled, to the byte, and is in the terms; each site opens its own table alone."""
     line, opened = MemoryLine(list(SITES)), defaultdict[str, set[str]](set)
     watched = [opened]
@@ -136,9 +134,7 @@ def test_sites_have_the_bits_of_one_process_and_nothing_leaves_that_was_not_agre
         assert "rows" not in json.dumps([own["names"] for own in noted if own["key"] != "share:settings"])
 
 
-def test_two_sites_in_processes_of_their_own_end_with_the_bits_of_one_whatever_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_of_two_sites_have_the_bits_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the commands, over Flower with TLS, and 8 MB a round. Killed while rounds go on: what speaks at a site and the
     SuperLink, which are started again; then the coordinator, which a person starts again.
     """

@@ -103,9 +103,7 @@ def test_per_fedavgs_meta_gradient_is_the_papers(hessian: Any) -> None:
     assert found[0].double() == pytest.approx(expected, abs=2e-5)
 
 
-def test_per_fedavg_predicts_by_the_received_model_after_a_step_on_its_own_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_per_fedavg_predicts_after_a_step_on_its_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(per_fedavg, "CHUNK", 10)  # several passes make one gradient
     client = partial(PerFedAvg, network=SmallNet, alpha=0.3)
     run = trained(tmp_path, loop={"client": client}, exchange={"federated": ["*"], "buffers": "average"}, align="both")

@@ -290,9 +290,7 @@ COMMON: list[Any] = [
 
 
 @pytest.mark.parametrize(("errors", "weights"), COMMON)
-def test_where_no_part_is_federated_one_or_two_of_them_can_be_the_choice(
-    errors: dict[str, float], weights: dict[str, float]
-) -> None:
+def test_without_federated_parts_one_or_two_are_chosen(errors: dict[str, float], weights: dict[str, float]) -> None:
     clients = {f"c{place}": numbers(place, 30, **errors) for place in range(8)}
     assert all(dict(own.weights) == weights for own in choose_together(clients, list(errors)).values())
 

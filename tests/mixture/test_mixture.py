@@ -120,9 +120,7 @@ def bits(folder: Path) -> dict[str, str]:
     return found
 
 
-def test_killed_in_the_second_part_and_resumed_it_ends_with_the_same_bits(
-    folder: Path, place: Path, tmp_path: Path
-) -> None:
+def test_killed_in_the_second_part_it_ends_with_the_same_bits(folder: Path, place: Path, tmp_path: Path) -> None:
     """The real command, by SIGKILL, as soon as fold 1 of the second part has a checkpoint."""
     own = settings(place, trainer={"default_root_dir": str(tmp_path)})
     (tmp_path / "best.yaml").write_text(yaml.safe_dump(own))
@@ -176,9 +174,7 @@ def test_a_limit_of_time_leaves_out_what_it_does_not_reach(place: Path, tmp_path
     assert part.lacks == "time was up before the last epoch in 1 of 2 folds"
 
 
-def test_the_whole_mixture_is_exported_with_its_stack_and_read_again(
-    trained: Mixture, folder: Path, written: Path, tmp_path: Path
-) -> None:
+def test_the_whole_is_exported_with_its_stack(trained: Mixture, folder: Path, written: Path, tmp_path: Path) -> None:
     (table,), stack = Bundled(clients=["wine"]).tables(8), [[0.3, 1.5], [0.0, 1.0], [-0.2, 0.8]]
     rows, content = table.features.tail(30), json.loads(written.read_text())
     corrected = on_stack("classification", trained.client("wine").predict_proba(rows).astype(float), stack)
@@ -225,9 +221,7 @@ ALTERED: list[Any] = [
 
 
 @pytest.mark.parametrize(("change", "told"), ALTERED)
-def test_an_altered_mixture_is_refused(
-    trained: Mixture, written: Path, change: Callable[[str], str], told: str
-) -> None:
+def test_what_was_altered_is_refused(trained: Mixture, written: Path, change: Callable[[str], str], told: str) -> None:
     written.write_text(change(written.read_text()))
     with pytest.raises(FedlitError, match=told):
         trained.client("wine")
@@ -312,7 +306,7 @@ def test_the_shipped_mixtures_name_parts_that_there_are() -> None:
     assert len(found) > 4 and all(len(settings_of(path).parts) > 1 for path in found)
 
 
-def test_the_command_line(
+def test_commands(
     place: Path, trained: Mixture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place)

@@ -120,9 +120,7 @@ def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(
 
 
 @pytest.mark.full
-def test_it_says_the_same_whatever_test_rows_are(
-    found: Recommendation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_test_rows_change_no_word(found: Recommendation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, other_test_labels=True)
     monkeypatch.chdir(tmp_path)
     said = [json.loads(json.dumps(own.to_dict())) for own in (found, ask())]

@@ -222,7 +222,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     load.cache_clear()
 
 
-def test_without_a_compiler_torch_operations_are_used_and_it_is_said_once(
+def test_without_a_compiler_it_is_said_once(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CXX", "/nonexistent")
@@ -265,9 +265,7 @@ def test_two_processes_may_compile_at_once(fresh: Path) -> None:
         (12, 64, 33, torch.float64),  # without a kernel
     ],
 )
-def test_stacked_layers_equal_torch_one_by_one(
-    rows: int, inputs: int, outputs: int, dtype: torch.dtype, training: bool
-) -> None:
+def test_stacked_layers_equal_torchs(rows: int, inputs: int, outputs: int, dtype: torch.dtype, training: bool) -> None:
     torch.manual_seed(rows * inputs + outputs)
     made = [nn.Sequential(nn.BatchNorm1d(inputs), nn.Linear(inputs, outputs)) for _ in range(5)]
     nets: list[Any] = [net.to(dtype).train(training) for net in made]

@@ -2,12 +2,14 @@
 
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import rtdl_num_embeddings
 import tabm
 import torch
+from federations import different, trained, weights
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
@@ -16,6 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from fedlit import CNN, BiLSTM, TabM
 from fedlit.client.build import build_client
 from fedlit.client.client import FederatedClient
+from fedlit.data.sources import Populations
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 from fedlit.nn.tabm import ByteDropout
@@ -86,6 +89,15 @@ def test_what_is_behind_a_reads_end_changes_nothing() -> None:
     torch.testing.assert_close(own.core(own.encoder(short)), expected)
     own.encoder.weight.data[0] = 7.0  # as noise on federated tensors may have it
     torch.testing.assert_close(own.core(own.encoder(short)), expected)
+
+
+def test_a_resumed_bilstm_has_the_bits_of_one_that_was_not_stopped(tmp_path: Path) -> None:
+    reads = Populations(2, 1, reads=40, length=24, reference=2000, flipped=[1, 2], errors=0.0)
+    client = partial(FederatedClient, network=partial(BiLSTM, hidden=6, width=4, dropout=0.1))
+    options: dict[str, Any] = {"loop": {"client": client}, "align": "classes", "exchange": {"federated": ["*"]}}
+    whole, _ = (trained(tmp_path / str(epochs), epochs=epochs, source=reads, **options) for epochs in (2, 1))
+    again = trained(tmp_path / "1", "last", epochs=2, source=reads, **options)
+    assert different(weights(whole), weights(again)) == []
 
 
 def test_several_bilstms_at_once_are_each_alone() -> None:

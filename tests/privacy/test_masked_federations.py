@@ -59,9 +59,7 @@ def test_weights_are_those_without_masks_to_the_tolerance(whole: Run, tmp_path: 
     assert 0 < furthest(weights(trained(tmp_path / "whole", **options)), sites.weights()) < 2e-6
 
 
-def test_a_tensor_of_some_sites_is_summed_over_these_and_received_by_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tensor_of_some_sites_is_summed_over_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks that are shared by names: one column, then, is a column that birch has not."""
     options = plain("by name, momentum at the server")
     options["exchange"] = {**options["exchange"], "rule": fedlit.Mean}
@@ -97,7 +95,7 @@ def test_what_a_site_sends_is_uniform_and_nothing_else_and_new_each_round(tmp_pa
     ("method", "rule", "tolerance"),
     [("pooled logistic", partial(Newton, of="all", ridge=3.0), 1e-6), ("mixed model", MixedEffects, 1e-4)],
 )
-def test_coefficients_from_masked_sums_of_answers(
+def test_coefficients_from_masked_sums(
     method: str, rule: Any, tolerance: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for site in SITES:

@@ -65,9 +65,7 @@ def auroc(y: Any, given: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("folds", [3, 0], ids=["folds of all rows", "few validation rows"])
-def test_settings_are_chosen_by_models_that_have_not_seen_a_row(
-    tmp_path: Path, clients: dict[str, EncodedClient], folds: int
-) -> None:
+def test_who_chooses_has_not_seen_the_row(tmp_path: Path, clients: dict[str, EncodedClient], folds: int) -> None:
     """With folds, test rows get the mean of the folds' models; without, a small client's model is fitted again."""
     small = len(clients["wine"].sites["wine"]["validation"]) + 1  # breast_cancer has more
     frames, details = fit_baseline(job(tmp_path, "extra_trees", TREES, folds=folds, small=small))

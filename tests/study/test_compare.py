@@ -103,9 +103,7 @@ def fewer(compared: Comparison, folder: Path, **changed: object) -> Path:
     return write_study(folder, **{"methods": methods, "baselines": [], **changed})
 
 
-def test_a_run_that_fails_is_named_and_the_others_count(
-    compared: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_run_is_named(compared: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = {"broken": {"config": "tiny.yaml", "set": {"model.client.network": "nowhere.Net"}}}
     study = fewer(compared, tmp_path, methods={"local": METHODS["local"], **broken})
     with pytest.raises(ConfigError, match=r"nowhere"):  # refused before the first run
@@ -122,7 +120,7 @@ def test_a_run_that_fails_is_named_and_the_others_count(
         compare(str(study), out=tmp_path / "other", quiet=True)
 
 
-def test_another_configuration_is_run_again_and_rows_must_agree(
+def test_what_has_changed_is_run_again(
     compared: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study, gl = fewer(compared, tmp_path), METHODS["gl"]
@@ -182,9 +180,7 @@ def test_any_changed_value_changes_what_every_run_is_of(tmp_path: Path, monkeypa
     assert not {*digests[0].values()} & {*digests[2].values()}
 
 
-def test_two_studies_cannot_write_to_one_folder(
-    study_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_folder_has_one_study(study_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with locked(tmp_path):
         assert main(["compare", str(study_file), "--out", str(tmp_path)]) == 2
     assert "expected no other study at work there" in capsys.readouterr().err

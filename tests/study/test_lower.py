@@ -191,7 +191,7 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("values", "matters", "kind"), VERDICTS)
-def test_a_verdict_needs_three_seeds_and_a_lift_that_matters(
+def test_verdicts_need_three_seeds_and_a_lift_that_matters(
     values: tuple[float, ...], matters: float, kind: str
 ) -> None:
     lift = estimate(values, ratio=0.0)

@@ -88,21 +88,6 @@ def test_weights_are_fitted_to_rows_that_no_part_has_seen(compared: Comparison) 
     assert record(compared, "own")["weights"]["wine"] != {"trees": 0.5, "linear": 0.5}
 
 
-@pytest.mark.full
-def test_without_folds_validation_rows_decide(tmp_path: Path) -> None:
-    best = {"config": "mixture.yaml", "set": {"folds": 0}}
-    jobs = {
-        job.method: job
-        for job in plan_jobs(study(tmp_path, "local", best=best, fitted=METHODS["fitted"]), [1], tmp_path)
-    }
-    for name in ("best", "fitted"):
-        execute(jobs[name])
-    folders = [Path(jobs[name].folder) for name in ("best", "fitted")]
-    for path in (folders[0] / PARTS, folders[1] / "predictions.parquet"):
-        assert set(pd.read_parquet(path)["split"]) == {"validation", "test"}
-    assert [json.loads((path / DONE).read_text())["train_rows"] for path in folders] == [TRAIN_ROWS] * 2
-
-
 def test_methods_that_are_mixed_anew_follow_the_one_that_is_trained(compared: Comparison) -> None:
     own = compared.study
     assert set(own.restricted(["own"], None).methods) == {"local", "best", "own"}

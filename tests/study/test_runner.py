@@ -42,7 +42,7 @@ def fedlit(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_a_worker_that_dies_takes_its_run_with_it_and_a_killed_study_goes_on(
+def test_a_dead_worker_takes_its_run_and_a_killed_study_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -153,9 +153,7 @@ def test_a_scenario_changes_what_methods_do_not_set_themselves() -> None:
             wrong()
 
 
-def test_what_configurations_say_is_kept_but_for_somebody_elses_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_read_is_kept_but_for_somebody_elses_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text("from fedlit import FederatedClient\n\nclass Mine(FederatedClient): pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     own = {"config": "tiny.yaml", "set": {"model.client.class_path": "mine.Mine"}}

@@ -64,9 +64,7 @@ def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(
         pd.testing.assert_series_equal(own.sort_index(), scores[seed, best][client])
 
 
-def test_what_is_done_is_not_run_again(
-    compared: Comparison, study_file: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_done_is_kept(compared: Comparison, study_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """What is done in part, or damaged: test_compare.py."""
     said: list[str] = []
     done = [*compared.folder.glob("runs/*/*/DONE")]
@@ -163,9 +161,7 @@ UNPLANNED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("more", "told"), UNPLANNED)
-def test_what_cannot_be_planned_is_refused_before_the_first_run(
-    tmp_path: Path, basis: Basis, more: dict[str, Any], told: str
-) -> None:
+def test_what_cannot_be_planned_is_refused(tmp_path: Path, basis: Basis, more: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         plan(tmp_path, basis, best=METHODS["best"], own=METHODS["own"], more=more)
 

@@ -87,8 +87,7 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
     assert "visits (count)" in told and "died (1 or not), back (yes or not), rare (1 or not)" in told
     assert "nothing is learnt of: rare" in told and "not known of some training rows" in told
     whole.fit(quiet=True)
-    begun = run_of_four(tmp_path / "begun", epochs=5)
-    begun.fit(quiet=True)
+    run_of_four(tmp_path / "begun", epochs=5).fit(quiet=True)
     again = run_of_four(tmp_path / "begun", epochs=10)
     again.fit("last", quiet=True)
     assert different(weights(whole), weights(again)) == []

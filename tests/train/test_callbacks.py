@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import CLUSTERED, StopAfter, alike, make_run, trained
+from federations import CLUSTERED, StopAfter, alike, trained
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from fedlit.files import read_named
@@ -73,7 +73,7 @@ def test_values_and_steps(shown: Any) -> None:
 
 def test_a_resumed_run_continues_the_same_curves(tmp_path: Path) -> None:
     trained(tmp_path, epochs=2)
-    make_run(tmp_path, epochs=4).fit("last", quiet=True)
+    trained(tmp_path, "last", epochs=4)
     board = read(tmp_path)
     means, best = (series(board, f"{RUN}/federation", f"val/{tag}") for tag in ("auroc", "best/auroc"))
     assert list(best.values()) == pytest.approx(np.maximum.accumulate(list(means.values())))
@@ -122,8 +122,7 @@ def test_who_belongs_together_is_written_and_shown_and_a_resumed_run_writes_the_
     stop = StopAfter(10, Path("checkpoints", "last.ckpt"))
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "part", callbacks=[stop], **CLUSTERED["fedgmcc"])
-    resumed = make_run(tmp_path / "part", **CLUSTERED["fedgmcc"])
-    resumed.fit("last", quiet=True)
+    resumed = trained(tmp_path / "part", "last", **CLUSTERED["fedgmcc"])
     assert whole.folder is not None and resumed.folder is not None
     for name in ("clusters.csv", "pairs.csv"):
         assert (resumed.folder / name).read_text() == (whole.folder / name).read_text()

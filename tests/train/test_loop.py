@@ -87,7 +87,7 @@ SMALL_GLOBAL_LAYERS = partial(GlobalLayers, global_features=2, width=4, blocks=1
         ("core", {"accumulate": 3, "clip": 0.05, "gamma": 0.5}),
     ],
 )
-def test_equals_a_hand_written_loop_bit_for_bit(
+def test_it_is_the_hand_written_loop(
     network: Any, federated: str | None, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     threads = torch.get_num_threads()
@@ -188,7 +188,7 @@ def test_a_second_fit_starts_from_nothing_in_a_folder_of_its_own(tmp_path: Path)
     ("accumulate", "data", "steps"),
     [(2, {}, [2, 2, 2]), (1, {"batches": 4, "steps": {"ash": 5, "birch": 2, "*": 3}}, [5, 2, 3])],
 )
-def test_step_schedules_wait_for_accumulated_steps_and_end_with_their_client(
+def test_schedules_of_steps_count_their_clients_own(
     accumulate: int, data: dict[str, Any], steps: list[int], tmp_path: Path
 ) -> None:
     scheduler = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)

@@ -93,7 +93,7 @@ def test_a_checkpoint_between_the_last_step_and_validation_is_refused(tmp_path: 
         make_run(tmp_path / "part", **LONGER).fit(tmp_path / "own" / "step=8.ckpt", quiet=True)
 
 
-def test_who_waits_too_long_stops_and_nothing_more_is_left_to_train(
+def test_who_waits_too_long_stops_and_nothing_is_left_to_train(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tune = Then(FineTune(epochs=50, patience=2, lr=0.5))
@@ -106,8 +106,6 @@ def test_who_waits_too_long_stops_and_nothing_more_is_left_to_train(
     assert different(weights(run), weights(again)) == []
 
 
-def test_a_training_that_ends_early_says_that_nothing_was_fine_tuned(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_training_that_ends_early_is_not_fine_tuned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trained(tmp_path, exchange=CORE, loop={"then": Then(FineTune(epochs=2))}, epochs=3, max_steps=4)
     assert "nothing was fine-tuned: training ended after epoch 1, and fine-tuning starts after epoch 3" in caplog.text

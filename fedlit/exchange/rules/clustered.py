@@ -249,6 +249,7 @@ class Agglomerative(_OfUpdates):
         demand((clusters is None) != (distance is None), "Agglomerative", one, both, mend)
         demand(after >= 1, "Agglomerative: after", "the number of an exchange, from 1", after)
         demand(clusters is None or clusters >= 1, "Agglomerative: clusters", "at least 1", clusters)
+        demand(distance is None or distance >= 0, "Agglomerative: distance", "at least 0", distance)
         super().__init__(linkage, weights)
         self.after, self.clusters, self.distance = after, clusters, distance
         self._rounds = 0
