@@ -71,13 +71,7 @@ def mixed(name: str, seed: int = 0, **more: Any) -> ClientTable:
     gaps[generator.choice(N, 4, replace=False)] = np.nan
     town = generator.choice(["Bonn", "Köln", "Aachen"], N).astype(object)
     town[generator.choice(N, 3, replace=False)] = None
-    columns = {
-        "age": numbers(seed),
-        "dose": gaps,
-        "town": town,
-        "ward": generator.choice([1, 2, 7], N),
-        **more,
-    }
+    columns = {"age": numbers(seed), "dose": gaps, "town": town, "ward": generator.choice([1, 2, 7], N), **more}
     return table(name, columns, categorical=("town", "ward"), seed=seed)
 
 

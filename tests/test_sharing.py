@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from federations import ALIKE, Named, make_run
@@ -17,7 +16,7 @@ from fedlit import FedGMCC, FedProx, Network
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.run.run import Run
-from fedlit.sharing import named_axes, named_tensors, relative_distance, resolve, select
+from fedlit.sharing import named_axes, named_tensors, resolve, select
 from fedlit.train.start import Start
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
@@ -124,22 +123,6 @@ def test_shapes_of_buffers_clash_only_where_they_travel() -> None:
     assert resolve(clients, ["core"]).names["a"] == CORE
     with pytest.raises(ConfigError, match=re.escape("core.seen: expected one shape")):
         resolve(clients, ["core"], "average")
-
-
-# ------------------------------------------------------------------ how far a client is from what it receives
-
-
-@PROPERTY
-@given(st.integers(0, 10_000))
-def test_relative_distance_equals_numpy_over_what_both_have(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    shapes = {"core.weight": (3, 2), "core.bias": (3,), "scale": ()}
-    one, other = ({name: generator.normal(size=shape) for name, shape in shapes.items()} for _ in range(2))
-    first, second = (np.concatenate([value.ravel() for value in state.values()]) for state in (one, other))
-    expected = np.linalg.norm(first - second) / np.linalg.norm(second)
-    mine, theirs = ({name: torch.tensor(value) for name, value in state.items()} for state in (one, other))
-    found = relative_distance({**mine, "mine": torch.ones(1)}, {**theirs, "theirs": torch.ones(1)})
-    assert found is not None and float(found) == pytest.approx(expected, rel=1e-9)
 
 
 # ------------------------------------------------------------------ slices: values by hand, what travels, newcomers

@@ -7,17 +7,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from fedlit.statistics import (
-    FEW,
-    JOIN,
-    Estimate,
-    corrected_interval,
-    estimate,
-    holm,
-    rows_interval,
-    verdict,
-    wilcoxon,
-)
+from fedlit.statistics import FEW, JOIN, Estimate, corrected_interval, estimate, holm, rows_interval, verdict, wilcoxon
 from fedlit.study.collect import _check_rows
 from fedlit.study.job import Job, Train
 

@@ -236,12 +236,7 @@ def test_no_child_outlives_its_parent(seconds: float, world: World) -> None:
     assert files[0].read_text() == ""
 
 
-def test_a_failure_and_a_port_that_is_taken_are_one_message(world: World) -> None:
-    def refuses(folder: Path, line: Any) -> None:
-        raise RunError("north: exchange.rate: expected 1.0, found 0.5")
-
-    with pytest.raises(RunError, match=r"^north: exchange.rate: expected 1.0, found 0.5$"):
-        start(world.folder, refuses)
+def test_a_port_that_is_taken_is_one_message(world: World) -> None:
     told = f"expected to listen at 0.0.0.0:{world.port}, found: Address already"
     with socket.create_server(("", world.port)), pytest.raises(RunError, match=told):
-        start(world.folder, refuses)
+        start(world.folder, lambda folder, line: None)

@@ -85,11 +85,7 @@ def same(a: Outcome, b: Outcome) -> bool:
     )
 
 
-MODES: dict[str, tuple[Any, bool]] = {
-    "train": ("batch", True),
-    "eval": ("batch", False),
-    "frozen": ("frozen", True),
-}
+MODES: dict[str, tuple[Any, bool]] = {"train": ("batch", True), "eval": ("batch", False), "frozen": ("frozen", True)}
 SIZES = cycle(product((3, 11, 31), (2, 6, 1)))  # columns and blocks
 CASES = [(rows, gated, mode, *next(SIZES)) for rows in (1, 5, 17) for gated in (True, False) for mode in MODES]
 CASES += [(477, gated, mode, 11, 6) for gated in (True, False) for mode in MODES]

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, kstest, norm
 from torch import Tensor
 
-from fedlit.privacy.client_level import clipped, epsilon, gaussian, length, noise_to_signal, noised
+from fedlit.privacy.client_level import clipped, epsilon, gaussian, length, noised
 from fedlit.privacy.settings import ClientLevel
 
 
@@ -35,11 +35,6 @@ def test_epsilon_is_above_the_exact_one_and_close(noise: float, rounds: int) -> 
     orders = np.linspace(1.001, 200, 200_000)
     bound = orders * rounds * (2 / noise) ** 2 / 2 + np.log1p(-1 / orders) - np.log(1e-5 * orders) / (orders - 1)
     assert epsilon([noise] * rounds, 1e-5) == pytest.approx(bound.min(), rel=0.02)
-
-
-def test_the_noise_to_signal_is_that_of_drawn_means() -> None:
-    drawn = torch.stack([gaussian(40_000, 0.7) for _ in range(5)]).mean(0)
-    assert float(drawn.norm()) == pytest.approx(noise_to_signal(40_000, 5, 0.7), rel=0.03)
 
 
 @settings(max_examples=50, deadline=None)

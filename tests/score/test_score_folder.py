@@ -5,6 +5,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -126,19 +127,9 @@ class Payload:
         return (open, ("it_ran", "w"))
 
 
-def test_a_pickle_is_not_read(folder: Path, trees: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder.parent)
-    object_array = np.array([Payload()], dtype=object)
-    for path, write_file in (
-        (trees / "model.npz", lambda p: p.write_bytes(pickle.dumps(Payload()))),
-        (trees / "model.npz", lambda p: np.savez(p, roots=object_array)),
-        (trees / "model.npz", lambda p: np.savez_compressed(p, roots=np.zeros(10**6))),
-        (folder / "model.onnx", lambda p: p.write_bytes(pickle.dumps(Payload()))),
-    ):
-        write_file(path)
-        seal(path.parent)
-        refused(path.parent, rf"{path.name}: expected what fedlit export writes, found others")
-    assert not (folder.parent / "it_ran").exists()
+def saved(roots: np.ndarray) -> bytes:
+    np.savez_compressed(content := BytesIO(), roots=roots)
+    return content.getvalue()
 
 
 def external(place: str) -> TensorProto:
@@ -149,21 +140,23 @@ def external(place: str) -> TensorProto:
     return tensor
 
 
-def test_networks_that_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that read other files of this machine, wherever the process runs."""
-    secret = folder.parent / "secret"
+def test_contents_that_are_refused(folder: Path, trees: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pickles, and networks that read other files of this machine, wherever the process runs."""
+    monkeypatch.chdir(folder.parent)
+    secret, pickled = folder.parent / "secret", pickle.dumps(Payload())
     secret.write_bytes(WEIGHT.tobytes())
     (folder / ".link").symlink_to("../secret")
-    monkeypatch.chdir(folder.parent)
-    for content in (
-        *(network(external(place)) for place in (str(secret), "../secret", "secret", ".link")),
-        network(op="Shell", domain="my.own"),
-        network(op="Gem"),
-        network(external("model.onnx"))[:-3],
+    elsewhere = [network(external(place)) for place in (str(secret), "../secret", "secret", ".link")]
+    unknown = [network(op="Shell", domain="my.own"), network(op="Gem"), network(external("model.onnx"))[:-3]]
+    for path, contents in (
+        (trees / "model.npz", [pickled, saved(np.array([Payload()], object)), saved(np.zeros(10**6))]),
+        (folder / "model.onnx", [pickled, *elsewhere, *unknown]),
     ):
-        (folder / "model.onnx").write_bytes(content)
-        seal(folder)
-        refused(folder, r"model\.onnx: expected what fedlit export writes, found others")
+        for content in contents:
+            path.write_bytes(content)
+            seal(path.parent)
+            refused(path.parent, rf"{path.name}: expected what fedlit export writes, found others")
+    assert not (folder.parent / "it_ran").exists()
     (folder / "model.onnx").write_bytes(network(outputs=1))
     seal(folder)
     with pytest.raises(RunError, match="expected predictions"):

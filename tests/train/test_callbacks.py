@@ -83,9 +83,7 @@ def test_a_resumed_run_continues_the_same_curves(tmp_path: Path) -> None:
 
 def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path) -> None:
     run = alike(
-        tmp_path,
-        exchange={"federated": ["core"]},
-        board=BoardSettings(clients=3, chosen=["site5"], pictures=0),
+        tmp_path, exchange={"federated": ["core"]}, board=BoardSettings(clients=3, chosen=["site5"], pictures=0)
     )
     results = run.fit(quiet=True)
     board = read(tmp_path)
