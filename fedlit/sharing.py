@@ -109,7 +109,8 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name:
         ``tensors``: maps each name to (dtype, shape) of the federated tensors, parameters first, with slices instead of
         the tensors that ``by_name`` selects; ``parameters``: the number of these that are parameters; ``met``: the
         patterns that match something that can be sent, and those with ``!`` that match anything; ``named``: the
-        patterns of ``by_name`` that match a tensor whose slices have names.
+        patterns of ``by_name`` that match a tensor whose slices have names; ``chosen``: whether the patterns together
+        choose anything.
     """
     state = named_tensors(module)
     private = set(select(state, getattr(module, "private", ())))
@@ -136,8 +137,10 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name:
     return {
         "tensors": tensors,
         "parameters": count,
-        "met": [own for own in patterns if select(state if own[0] == "!" else can_travel, [own.removeprefix("!")])],
-        "named": [own for own in by_name if own[0] == "!" or set(select(axes, [own])).intersection(mine)],
+        "met": [
+            own for own in patterns if select(state if own.startswith("!") else can_travel, [own.removeprefix("!")])
+        ],
+        "named": [own for own in by_name if own.startswith("!") or set(select(axes, [own])).intersection(mine)],
         "chosen": bool(chosen),
     }
 

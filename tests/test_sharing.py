@@ -95,6 +95,7 @@ def test_a_tied_tensor_travels_once_under_either_name() -> None:
     [
         ({"a": Client()}, ["encoder", "coer.*"], ["pattern 'coer.*'", "core, encoder, head", "'core'?"]),
         ({"a": Client()}, ["core", "!core.nrom"], ["pattern '!core.nrom'"]),
+        ({"a": Client()}, [""], ["pattern ''"]),
         (
             {"c": Client(width=6), "b": Client(), "a": Client()},
             ["core"],
