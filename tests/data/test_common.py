@@ -81,12 +81,9 @@ def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> Non
         (TABLES, ["platelets"], "expected two clients that have all of platelets, found .faisalabad"),
         (TABLES, ["ldl", "chol"], "found .none"),
         (TABLES, [], "expected all, groups, a list of columns, or lists .* found \\[\\]"),
-        (TABLES, {}, "expected all, groups, a list of columns, or lists .* found {}"),
-        (TABLES, True, "found True"),
         (TABLES, "age", r"found 'age'; write \[age\] for one column"),
         (TABLES, {"people": "age"}, "data.common: people: expected a list of names of columns, found 'age'"),
         (TABLES, {"a.b": ["age"]}, "expected a group's name of letters, digits and '_'"),
-        (TABLES, {1: ["age"]}, "expected a group's name of letters, digits and '_' .* found 1"),
         (TABLES, {"values": ["age"]}, "that torch does not use itself, found 'values'"),
         (TABLES[:1], "all", "expected at least two clients, found .cleveland"),
         ([small("a", x=NUMBERS), small("b", y=NUMBERS)], "all", "expected a column that all of a, b have"),
@@ -195,13 +192,9 @@ def test_sketches_of_nothing_of_one_value_and_of_values_that_nearly_meet() -> No
     assert np.diff(edges).min() > 1e-6 * 1e9 and (edges[0], edges[-1]) == (0.0, 1e9)
 
 
-def test_bins_of_a_run_are_kept_and_are_those_of_a_client_that_joins() -> None:
+def test_bins_of_a_run_are_those_of_a_client_that_joins() -> None:
     tables, terms = far_apart(40), Terms(bins="agreed")
     agreement, _ = negotiate(tables, terms)
-    encoder, shipped = TableEncoder("a", agreement).fit(tables[0]), TableEncoder("a")
-    spec = encoder.encode(tables[0]).spec
-    shipped.load_state_dict(encoder.state_dict())
-    assert shipped.encode(replace(tables[0], features=tables[0].features * 2)).spec.inputs == spec.inputs
     later, own = newcomer(replace(tables[0], name="d"), terms, agreement, ["a", "b"])
     run, moments = agreement.shared("b", "age"), later.columns["age"].moments
     assert run is not None and moments is not None

@@ -4,10 +4,8 @@ Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets, Eq. 9).
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations, islice
 from typing import ClassVar, Literal  # noqa: F401  (jsonargparse reads Deal's ClassVar here)
 
@@ -101,7 +99,7 @@ class Space:
         from scipy.stats import shapiro
 
         between = [self.away(owner, *pair) for pair in islice(combinations(range(owner.max() + 1), 2), _PAIRS)]
-        return float(shapiro(between).pvalue) if len(between) > 2 else math.nan
+        return float(shapiro(between).pvalue) if len(between) > 2 else np.nan
 
 
 def _points(whole: ClientTable, train: np.ndarray, raw: bool) -> np.ndarray:
@@ -175,8 +173,8 @@ class Distance(Deal):
         wanted = sum(space.mean(owner)[0] for owner in (start, _shuffled(splits, start, seed, 0))) / 2
         made = list[tuple[float, np.ndarray]]()
         for sequence in range(_SEQUENCES):
-            shuffled = self.emd == "lowest"
-            owner = (_shuffled if shuffled else partial(_moved, space, wanted))(splits, start, seed, sequence)
+            dealt = splits, start, seed, sequence
+            owner = _shuffled(*dealt) if self.emd == "lowest" else _moved(*dealt, space, wanted)
             made.append((space.normal(owner), owner))
             if not made[-1][0] <= _NORMAL:  # nor where there are too few to test
                 break
@@ -191,7 +189,7 @@ def _shuffled(splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.n
     return owner
 
 
-def _moved(space: Space, wanted: float, splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.ndarray:
+def _moved(splits: Hand, start: np.ndarray, seed: int, sequence: int, space: Space, wanted: float) -> np.ndarray:
     """Exchange rows between the subset that is farthest from the whole and the others until it is near enough."""
     rng, clients, path = np.random.default_rng(derive_seed(seed, "moves", sequence)), int(start.max()) + 1, [start]
     for move in range(_MOVES * clients):

@@ -44,10 +44,14 @@ class Mutation:
 
     def __post_init__(self) -> None:
         key, fault = f"data.mutations: {self.kind}", _FAULTS[self.kind]
-        given = [name for name in ("feature", "other") if getattr(self, name) is not None]
-        expect(given == [*fault.takes], key, f"{' and '.join(fault.takes) or 'no column'}", given)
+        expect(len(self.columns) == fault.columns, key, f"{fault.columns} of feature and other", self.columns)
         fits = self.by is None or (fault.by is not None and fault.above < self.by <= fault.most)
         expect(fits, key, "no by" if fault.by is None else f"by above {fault.above} and at most {fault.most}", self.by)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that change."""
+        return [name for name in (self.feature, self.other) if name is not None]
 
 
 def mutate(
@@ -83,67 +87,59 @@ def mutate(
             continue
         here = mutation.kind != "shift" or len(original) == len(everyone)  # all clients' rows measure it
         expect(here, key, "the tables of all clients", list(original), "take scale, or run where all tables are")
-        table, chosen = original[client], [name for name in (mutation.feature, mutation.other) if name is not None]
+        table = original[client]
         numbers = [str(name) for name in table.features if name not in table.categorical]
-        for name in chosen:
-            told = f"a column of numbers of {client}"
-            expect(name in numbers and chosen.count(name) == 1, key, told, name, f"these are {', '.join(numbers)}")
-        found = Told(without_classes(table.target))
+        for name in mutation.columns:
+            fits, told = name in numbers and mutation.columns.count(name) == 1, f"a column of numbers of {client}"
+            expect(fits, key, told, name, f"these are {', '.join(numbers)}")
         labelled = mutation.kind not in ("flip", "missing") or has_classes(table)
-        expect(labelled, key, f"one of several classes a row at {client}", found, "choose another client")
+        expect(labelled, key, f"one of several classes a row at {client}", Told(without_classes(table.target)))
         by = (fault.by if mutation.by is None else mutation.by) or 0.0
         rng = np.random.default_rng(derive_seed(seed, "mutation", position))
-        changed[client] = _planted(mutation.kind, changed[client], chosen, by, original, rng)
-        text = fault.text.format(named=" and ".join(chosen), by=by, rest=1 - by, percent=100 * by)
+        changed[client] = _planted(mutation, changed[client], by, original, rng)
+        text = fault.text.format(named=" and ".join(mutation.columns), by=by, rest=1 - by, percent=100 * by)
         planted.append(Note(f"a fault was planted: {text}", "fault", clients=(client,), head=client))
     return [changed[table.name] for table in tables], planted
 
 
 def _planted(
-    kind: Kind,
-    table: ClientTable,
-    columns: Sequence[str],
-    by: float,
-    everywhere: Mapping[str, ClientTable],
-    rng: np.random.Generator,
+    mutation: Mutation, table: ClientTable, by: float, everywhere: Mapping[str, ClientTable], rng: np.random.Generator
 ) -> ClientTable:
     """Inject one more fault into a table, which may already have faults; ``everywhere`` are all tables
     without faults.
     """
-    frame, train = table.features, table.splits["train"]
+    kind, frame, train = mutation.kind, table.features, table.splits["train"]
     target = everywhere[table.name].target  # the labels of the table may be flipped by now
     labels = sorted(target.unique().tolist()) if kind in ("flip", "missing") else []
     if kind == "flip":
         expect(len(labels) == 2, "data.mutations: flip", f"two labels at {table.name}", len(labels))
         return replace(table, target=table.target.map(dict(zip(labels, labels[::-1], strict=True))))
+    column = mutation.columns[0]
+    own = frame[column].astype(np.float64)
     if kind == "swap":
-        first, second = columns
-        return replace(table, features=frame.assign(**{first: frame[second], second: frame[first]}))
-    own = frame[column := columns[0]].astype(np.float64)
-    if kind == "scale":
-        made = own * by
+        new = {column: frame[mutation.columns[1]], mutation.columns[1]: frame[column]}
+    elif kind == "scale":
+        new = {column: own * by}
     elif kind == "shift":
         tables = [each for each in everywhere.values() if column in each.features]
         values = [each.features[column].iloc[each.splits["train"]] for each in tables]
-        made = own + by * float(
-            np.nanstd(np.concatenate([each.to_numpy(np.float64, na_value=np.nan) for each in values]))
-        )
+        spread = np.nanstd(np.concatenate([each.to_numpy(np.float64, na_value=np.nan) for each in values]))
+        new = {column: own + by * float(spread)}
     elif kind == "clip":
-        made = own.clip(*own.iloc[train].quantile([by, 1 - by]))
+        new = {column: own.clip(*own.iloc[train].quantile([by, 1 - by]))}
     else:
-        positive = table.positive
-        if positive is None:
-            positive = labels[-1] if len(labels) <= 2 else target.iloc[train].mode().iloc[0]
-        made = own.mask((target == positive).to_numpy() & (rng.random(len(target)) < by))
-    return replace(table, features=frame.assign(**{column: made}))
+        most = labels[-1] if len(labels) <= 2 else target.iloc[train].mode().iloc[0]
+        positive = most if table.positive is None else table.positive
+        new = {column: own.mask((target == positive).to_numpy() & (rng.random(len(target)) < by))}
+    return replace(table, features=frame.assign(**new))
 
 
 class _Fault(NamedTuple):
-    """A kind of fault: its text, the keys of columns that it takes, the default of ``by``, and its bounds."""
+    """A kind of fault: its text, the default of ``by``, the number of its columns, and the bounds of ``by``."""
 
     text: str
     by: float | None = None
-    takes: tuple[str, ...] = ("feature",)
+    columns: int = 1
     above: float = -np.inf
     most: float = np.inf
 
@@ -153,6 +149,6 @@ _FAULTS: dict[Kind, _Fault] = {
     "shift": _Fault("{named} plus {by:g} standard deviations", 2.0),
     "clip": _Fault("{named} clipped at its quantiles {by:g} and {rest:g}", 0.25, above=0, most=0.5),
     "missing": _Fault("{named} missing in {percent:g} % of the rows with one label", 0.8, above=0, most=1),
-    "swap": _Fault("{named} swapped", takes=("feature", "other")),
-    "flip": _Fault("labels flipped", takes=()),
+    "swap": _Fault("{named} swapped", columns=2),
+    "flip": _Fault("labels flipped", columns=0),
 }

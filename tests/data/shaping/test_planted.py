@@ -70,9 +70,9 @@ def test_a_fault_changes_what_it_says_and_nothing_else(kind: str) -> None:
         ("scale", "c7", {"feature": "a"}, "one of the clients c0, c1, c2, c3, found 'c7'"),
         ("scale", "c1", {"feature": "town"}, "of numbers of c1, found 'town'; these are a, b"),
         ("swap", "c1", {"feature": "a", "other": "a"}, "a column of numbers of c1, found 'a'"),
-        ("scale", "c1", {}, "scale: expected feature, found .."),
+        ("scale", "c1", {}, "scale: expected 1 of feature and other, found .."),
         ("missing", "c1", {"feature": "a", "by": 1.5}, "expected by above 0 and at most 1"),
-        ("flip", "c1", {"feature": "a"}, "flip: expected no column, found .'feature'"),
+        ("flip", "c1", {"feature": "a"}, "flip: expected 0 of feature and other, found .'a'"),
         ("flip", "c3", {}, "flip: expected two labels at c3, found 3"),
     ],
 )

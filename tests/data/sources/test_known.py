@@ -155,30 +155,22 @@ def test_vehicle_of_a_matlab_file_and_of_damaged_ones(tmp_path: Path) -> None:
             VehicleSensors(str(tmp_path)).tables(seed=0)
 
 
-def people(top: Path) -> dict[int, tuple[list[list[float]], list[str]]]:
-    """Person → rows and activities, in the order of the files."""
-    found: dict[int, tuple[list[list[float]], list[str]]] = {}
-    for half in ("train", "test"):
-        x, y, subject = ((top / half / f"{name}_{half}.txt").read_text().split("\n") for name in ("X", "y", "subject"))
-        for row, code, person in zip(x[:-1], y[:-1], subject[:-1], strict=True):
-            values, activities = found.setdefault(int(person), ([], []))
-            values.append([float(value) for value in row.split()])
-            activities.append(ACTIVITIES[int(code) - 1])
-    return found
-
-
 def test_activity_of_the_unpacked_folder(tmp_path: Path) -> None:
-    expected = people(write_activity(tmp_path))
+    top, halves = write_activity(tmp_path), ("train", "test")
+    x, y, person = (
+        np.concatenate([np.loadtxt(top / half / f"{name}_{half}.txt") for half in halves])
+        for name in ("X", "y", "subject")
+    )
     tables = HumanActivity(str(tmp_path)).tables(seed=1)
-    assert [table.name for table in tables] == [f"subject_{person:02}" for person in range(1, 31)]
-    for person, table in enumerate(tables, start=1):
-        np.testing.assert_array_equal(table.features.to_numpy(), expected[person][0])
-        assert table.target.tolist() == expected[person][1]
+    assert [table.name for table in tables] == [f"subject_{number:02}" for number in range(1, 31)]
+    for number, table in enumerate(tables, start=1):
+        np.testing.assert_array_equal(table.features.to_numpy(), x[person == number])
+        assert table.target.tolist() == [ACTIVITIES[int(code) - 1] for code in y[person == number]]
         assert {split: len(rows) for split, rows in table.splits.items()} == {"train": 54, "validation": 6, "test": 30}
         assert set(table.target.iloc[table.splits["test"]]) == set(ACTIVITIES)  # by activity
     assert list(tables[2].features)[1:4] == ["tBodyAcc-mean()-Y", *(f"fBodyAcc-bandsEnergy()-1,8 #{n}" for n in (3, 4))]
     (sitting,) = HumanActivity(str(tmp_path), ["subject_02"], positive=["SITTING"]).tables(seed=0)
-    assert sitting.target.tolist() == [int(activity == "SITTING") for activity in expected[2][1]]
+    assert sitting.target.tolist() == [int(code == 4) for code in y[person == 2]]
 
 
 @pytest.mark.parametrize(
