@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedlit.data.columns import RowEncoder
     from fedlit.data.reading import Raw
 
-_OF_A_FILE = ("sep", "encoding", "sheet", "rename")
+_OF_A_FILE = ("sep", "encoding", "sheet", "rename", "query")
 _PACKED = (".gz", ".xz", ".zip")
 _TYPED = (".parquet", ".pq", ".xlsx")
 _KINDS = (".csv", ".tsv", ".txt", ".data", *_TYPED, *ENDINGS)

@@ -108,8 +108,8 @@ def _read_file(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
     if head.startswith(b"PAR1\x15"):
         return read_parquet(path, options)
     is_markup = head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"<", b"{", b"[{", b"[\n"))
-    advice = f"it is no {path.suffix or 'table'} file: open and save it as CSV, Parquet or .xlsx"
-    expect(not is_markup, "content", "a table", Told("a web page, XML or JSON"), advice, DataError)
+    told, advice = Told("a web page, XML or JSON, whatever it is called"), "save it as CSV, Parquet or .xlsx"
+    expect(not is_markup, "content", "a table", told, advice, DataError)
     opener = next((own for magic, own in OPENERS.items() if head.startswith(magic)), lambda path: path.open("rb"))
     if head.startswith(b"PK\x03\x04"):
         with zipfile.ZipFile(path) as archive:

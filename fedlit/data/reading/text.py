@@ -131,7 +131,7 @@ def _check(content: bytes, sep: str, line: int, width: int, add: Add) -> None:
     longest = 1
     for start, taken, row in _rows(content, sep, line):
         longest = max(longest, taken)
-        if len(row) != width and (len(row) > 1 or row[0].strip()):
+        if len(row) != width and not (len(row) == 1 and row[0].isspace()):
             raise DataError(
                 f"line {start:,}: expected {counted(width, 'field')} as in the header, found {len(row):,}. Correct "
                 "that line. If lines of text stand above the header, write skiprows; if the separator is another one, "

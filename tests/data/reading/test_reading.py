@@ -13,6 +13,7 @@ import traceback
 import tracemalloc
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ from hypothesis import strategies as st
 from openpyxl import Workbook
 
 from fedlit.data.reading import Raw, ReadOptions, check_url, read_table
+from fedlit.data.schema.schema import Schema
 from fedlit.errors import ConfigError, DataError, FedlitError
+from fedlit.score.files import read_rows
 
 Rows = list[list[str | None]]
 
@@ -83,17 +86,14 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     "a mark, said": ("a,b\nÅsa,1\n".encode("utf-8-sig"), {"encoding": "utf-8-sig"}, [["Åsa", "1"]], ""),
     "late": (LONG * 60 + "1,Müller\n".encode("latin-1"), {"max_rows": 9}, None, "max_rows"),
     "a wrong encoding": ("a,b\nMüller,1\n".encode("latin-1"), {"encoding": "utf-8"}, None, "encoding: expected"),
-    "NUL": (b"a,b\n1,2\n3,\0\n", {}, None, "NUL"),
     "rows": (LONG, {"max_rows": 4999}, None, "max_rows"),
     "bytes": (LONG, {"max_bytes": len(LONG) - 1}, None, "max_bytes"),
-    "random bytes": (np.random.default_rng(0).bytes(4000), {}, None, "found"),
     "old Excel": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\n\0", {}, None, r"NUL bytes, .*save it as .*\.xlsx"),
     "a page": (b'<table border="1"><tr><td>x</td></tr></table>', {}, None, "a web page.*save it as CSV"),
     "JSON": (b'[{"a": 1}]', {}, None, "JSON"),
     "packed twice": (gzip.compress(gzip.compress(LONG)), {}, None, "NUL bytes"),
     "OpenDocument": (zipped(**{"mimetype": b"", "content.xml": b""}), {}, None, "found mimetype, content.xml"),
     "a zip of two": (zipped(a=LONG, b=LONG), {}, None, "found a, b"),
-    "an empty zip": (zipped(), {}, None, "NUL bytes"),
     "a bomb": (gzip.compress(LONG * 400), {"max_bytes": 200_000}, None, "max_bytes"),
     "a bomb in a zip": (zipped(a=LONG * 400), {"max_bytes": 200_000}, None, "max_bytes"),
 }  # fmt: skip
@@ -354,6 +354,12 @@ def test_tables_and_queries(url: str, tmp_path: Path) -> None:
         read(f"sqlite:///{tmp_path / 'absent.db'}", query="visits")
     assert not (tmp_path / "absent.db").exists()
     check(tmp_path / "north.db", {}, None, "NUL")
+
+
+def test_new_rows_of_a_run_that_read_a_database_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_bytes(CONTENT)
+    run: Any = SimpleNamespace(schema=Schema({}, {"query": "visits", "missing": [-9]}), client="north", columns=())
+    assert list(read_rows(tmp_path / "new.csv", run).frame) == ["id", "x"]
 
 
 @pytest.mark.parametrize(
