@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.errors import RunError, expect
+from fedlit.errors import RunError, Told, expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
 from fedlit.exchange.place import find_place
@@ -29,10 +28,10 @@ from fedlit.run.folders import begin, check_name, new_folder, to_resume, to_scor
 from fedlit.run.layers import Layer, laid
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorers_of, use_encoders
-from fedlit.run.trainer import check_options, make_loggers, make_trainer, opening, without_hints
+from fedlit.run.trainer import check_options, make_trainer, opening, without_hints
 from fedlit.show.shown import for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
-from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors
+from fedlit.train.callbacks.checkpoint import check_monitors
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import Manifest, check_rule, read_checkpoint
@@ -217,9 +216,8 @@ class Run:
         assert self.folder is not None
         forget()
         step = header.get("global_step")
-        trainer = self.trainer = self._trainer(
-            self._callbacks(plan, quiet), purge_step=None if step is None else step + 1
-        )
+        step = None if step is None else step + 1
+        trainer = self.trainer = make_trainer(self, self._callbacks(plan, quiet), purge_step=step)
         if checkpoint is not None and self.group.rank == 0 and checkpoint.parent == self.folder / CHECKPOINTS:
             last = checkpoint.with_name(LAST)
             if checkpoint.name == PREVIOUS and last.is_file():  # damaged: it must not take the place of this one
@@ -323,6 +321,8 @@ class Run:
 
         checkpoint, header = self._find(ckpt_path, quiet, "predict")
         assert self.folder is not None
+        writable, do = os.access(self.folder, os.W_OK), "copy it, and give --ckpt_path with the copy's checkpoint"
+        expect(writable, str(self.folder), "a folder to write predictions to", Told("that it is read-only"), do)
         self.loop.build(self.data)
         Manifest.read(header).refuse(self.loop.manifest, resume=False)
         sites = {name: rows for _, name, rows in self.data.sites(self.data.predict)}
@@ -359,9 +359,8 @@ class Run:
     ) -> Results:
         checkpoint, header = self._find(ckpt_path, quiet, split)
         assert self.folder is not None
-        writable = os.access(self.folder, os.W_OK)
-        log = split == "test" and writable
-        self.trainer = self._trainer([Board(None, self.settings)] if log else [], log=log)
+        log = split == "test" and os.access(self.folder, os.W_OK)
+        self.trainer = make_trainer(self, [Board(None, self.settings)] if log else [], log=log)
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
         with without_hints():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
@@ -372,23 +371,10 @@ class Run:
             print(for_terminal(results.brief() if brief else results))
         known = (self.folder / f"{split}.csv").exists()
         with spared(self.folder / f"{split}.csv", f"{split}.csv and {split}.json", go_on="the scores are printed"):
-            if not writable:
-                raise OSError(errno.EROFS, "the folder is read-only")
             files = results.write(self.folder)
             if not quiet:
                 print(for_terminal(f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"))
         return results
-
-    def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
-        assert self.folder is not None
-        asked = self.trainer_options.get("logger")
-        loggers = make_loggers(asked, self.folder, self.board, purge_step) if log and self.group.rank == 0 else []
-        own = None if self.group.size == 1 else lambda: set(self.loop.federation.clients)
-        io = AtomicCheckpointIO(self.group, own)
-        if self.group.size > 1:
-            self.loop.build(self.data)  # before Lightning reads all tables
-        callbacks = [self.exchange, *callbacks]
-        return make_trainer(self.trainer_options, callbacks, loggers, io, self.folder, self.loop, self.group)
 
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> tuple[Path, dict[str, Any]]:
         """Return the checkpoint to load, and its header.

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
@@ -20,11 +20,12 @@ from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from lightning.pytorch.loggers import Logger
 
 from fedlit.errors import ConfigError, expect, told_as
-from fedlit.exchange.transport import Transport
 from fedlit.run.config import listed
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
-from fedlit.train.loop import FederatedLoop
+
+if TYPE_CHECKING:
+    from fedlit.run.run import Run
 
 DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
 """Options that differ from Lightning's where the user gives none."""
@@ -95,47 +96,43 @@ def without_hints() -> Iterator[None]:
 
 
 def make_trainer(
-    options: Mapping[str, Any],
-    callbacks: Sequence[Callback],
-    loggers: Sequence[Any],
-    io: AtomicCheckpointIO,
-    folder: Path,
-    loop: FederatedLoop,
-    group: Transport,
+    run: Run, callbacks: Sequence[Callback], *, log: bool = True, purge_step: int | None = None
 ) -> Trainer:
-    """Make the Trainer.
+    """Make the Trainer of a run that has a folder.
 
     Args:
-        options: the options that the user gave; those that are None or ``auto`` are left to Lightning.
+        run: the run. Its options that are None or ``auto`` are left to Lightning.
         callbacks: fedlit's callbacks, which come before the user's.
-        loggers: none, one or several.
-        io: the object that writes checkpoints.
-        folder: the folder of the run.
-        loop: the loop whose clients are trained.
-        group: the processes to which clients are dealt.
+        log: whether anything is logged.
+        purge_step: the step after which TensorBoard's events are dropped, if a run is resumed.
 
     Raises:
         ConfigError: Lightning refuses an option.
     """
-    given = {key: value for key, value in options.items() if value is not None and value != "auto"}
-    callbacks = [*callbacks, *listed(given.pop("callbacks", None))]
-    plugins = [*listed(given.pop("plugins", None)), io]
+    assert run.folder is not None
+    loop, group = run.loop, run.group
+    given = {key: value for key, value in run.trainer_options.items() if value is not None and value != "auto"}
+    callbacks = [run.exchange, *callbacks, *listed(given.pop("callbacks", None))]
+    plugins = [*listed(given.pop("plugins", None))]
     bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
     if len(bars) > 1:  # the user's own takes the place of ours
         callbacks.remove(bars[0])
-    if group.size > 1:  # Lightning would take the ranks for devices of one module
-        plugins.append(LightningEnvironment())
+    own = None if group.size == 1 else lambda: set(loop.federation.clients)
+    if group.size > 1:
+        loop.build(run.data)  # before Lightning reads all tables
+        plugins.append(LightningEnvironment())  # Lightning would take the ranks for devices of one module
         on_cpu = str(given.get("accelerator")).lower() == "cpu" or not (devices := torch.cuda.device_count())
         given["devices"] = 1 if on_cpu else [group.local % devices]  # several share one where there are fewer
     tune = loop.federation.training.tune
     if tune is not None and (given.get("max_epochs") or -1) > 0:  # the user counts the federation's epochs only
         given["max_epochs"] += tune.epochs
+    loggers = make_loggers(given.get("logger"), run.folder, run.board, purge_step) if log and group.rank == 0 else []
     decided = {
-        "default_root_dir": folder,
+        "default_root_dir": run.folder,
         "enable_progress_bar": bool(bars),
         "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
-        "logger": list(loggers) or False,
-        "plugins": plugins,
+        "logger": loggers or False,
+        "plugins": [*plugins, AtomicCheckpointIO(group, own)],
         "callbacks": callbacks,
     }
     with without_hints():
