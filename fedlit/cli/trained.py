@@ -84,7 +84,8 @@ def _find(run: str, ckpt_path: str, purpose: str) -> Path:
 def explain(*, run: str, out: str | None = None) -> None:
     """Show what the private layers of a run's clients correct, as heatmaps, as findings.csv, and in words.
 
-    It needs no data. For a mixed model it shows effects with intervals, variance components and sites' own effects.
+    It needs no data. For FedGMCC it shows the loss along paths between clients' models; for a mixed model, effects with
+    intervals, variance components and sites' own effects.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run

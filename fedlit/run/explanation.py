@@ -11,15 +11,16 @@ from pathlib import Path
 import pandas as pd
 
 from fedlit.errors import ConfigError
-from fedlit.explain import CORRECTIONS, EFFECTS
+from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.explain.effects import intraclass
 from fedlit.explain.judge import ABOUT, judge
 from fedlit.files import read_named, write_frames
 from fedlit.show.canvas import save_figure
+from fedlit.show.clusters import paths_figure
 from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.heatmap import heatmap_figure
 from fedlit.show.shown import Grid, Shown
-from fedlit.show.text import MOST_ROWS, more
+from fedlit.show.text import MOST_ROWS, counted, more
 
 _ENDS = 10  # sites at each end of a long list
 
@@ -29,7 +30,8 @@ class Explanation(Shown):
     """The findings about a run, and where they were written.
 
     Attributes:
-        table: the corrections with their marks, or the effects.
+        table: the corrections with their marks, the mean losses (with u as index, and a column for each path), or the
+            effects.
         files: the files that were written.
         told: the findings, from top to bottom.
     """
@@ -45,7 +47,9 @@ class Explanation(Shown):
 
 def explain(run: str | Path, *, out: str | Path | None = None) -> Explanation:
     """Explain a run by what it has recorded, as pictures (PNG and SVG), tables and words: the effects of a mixed model,
-    or corrections (:func:`fedlit.explain.judge.judge`), of these alone, which hold no data.
+    or corrections (:func:`fedlit.explain.judge.judge`), of these alone, which hold no data; or the loss along the
+    straight and the bent path between two clients' models, as FedGMCC found it in its last exchange (Lucchetti et al.
+    2022, Fig. 2).
 
     Args:
         run: the folder of a trained run.
@@ -56,7 +60,25 @@ def explain(run: str | Path, *, out: str | Path | None = None) -> Explanation:
     """
     folder = Path(run)
     target = Path(out) if out is not None else folder / "explain"
-    return _effects(folder, target) if (folder / EFFECTS).is_file() else _corrections(folder, target)
+    if (folder / EFFECTS).is_file():
+        return _effects(folder, target)
+    if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
+        return _paths(folder, target)
+    return _corrections(folder, target)
+
+
+def _paths(run: Path, target: Path) -> Explanation:
+    found = read_named(run / PATHS)
+    number, pairs = int(found["round"].iloc[0]), len(found[["first", "second"]].drop_duplicates())
+    title = f"Round {number}, {counted(pairs, 'pair')}: mean and standard deviation"
+    files = save_figure(paths_figure(found, title), target / "paths")
+    losses = found.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
+    about = (
+        f"Round {number}: the mean over {counted(pairs, 'pair')} of clients of the squared distance of outputs to the "
+        "second client's, on random inputs, along paths from the first client's model (u = 0) to the second's."
+    )
+    rows = [[f"{row[0]:.3f}", *(f"{value:.4g}" for value in row[1:])] for row in losses.itertuples()]
+    return Explanation(losses, files, [about, "", Grid(["u", *losses.columns], rows)])
 
 
 def read_corrections(run: Path) -> tuple[pd.DataFrame, int]:

@@ -1,4 +1,4 @@
-"""Draws clusters of clients."""
+"""Draws clusters of clients, and losses along paths between clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedlit.explain.clusters import concepts_of, stable_numbers
 from fedlit.show.canvas import CLUSTERS, canvas
-from fedlit.show.heatmap import LEGIBLE, draw_heatmap
+from fedlit.show.heatmap import LEGIBLE, TEXT, draw_heatmap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,5 +48,31 @@ def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
         axes = figure.add_subplot(xlabel="round (grey: a client by itself)")
         texts = np.where(joins, letters, "") if table.size <= LEGIBLE else None
         draw_heatmap(axes, colours, labels, rounds, scale, Normalize(-1.5, len(CLUSTERS) - 0.5), texts)
+        axes.set_title(title, fontsize=10, loc="left")
+    return figure
+
+
+def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
+    """Draw the loss along paths between two clients' models, as mean and standard deviation over pairs (Lucchetti et
+    al. 2022, Fig. 2).
+
+    Args:
+        paths: the table of :data:`PATHS`.
+        title: the title above the picture.
+    """
+    with canvas(4.6, 3.2) as figure:
+        axes = figure.add_subplot()
+        for colour, (path, own) in zip(CLUSTERS, paths.groupby("path", sort=False), strict=False):
+            loss = own.groupby("u")["loss"].agg(["mean", "std"]).fillna(0.0)
+            style = "--" if path == "straight" else "-"
+            axes.plot(loss.index, loss["mean"], color=colour, label=f"{path} path", ls=style)
+            low, high = (loss["mean"] - loss["std"]).clip(lower=0), loss["mean"] + loss["std"]
+            axes.fill_between(loss.index, low, high, color=colour, alpha=0.15, lw=0)
+        axes.set_xlabel("u, from one client's model (0) to another's (1)", fontsize=TEXT)
+        axes.set_ylabel("loss on random inputs", fontsize=TEXT)
+        axes.tick_params(labelsize=TEXT)
+        axes.set_ylim(bottom=0)
+        axes.legend(fontsize=TEXT, frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
         axes.set_title(title, fontsize=10, loc="left")
     return figure
