@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from fedlit.data.note import similar
 from fedlit.exchange.questions import bytes_of
@@ -39,6 +41,8 @@ class Plan(Shown):
             bytes that it sends per exchange.
         exchange: what is federated, when, and by which rule.
         before: what clients send each other once, before the first step (see :func:`fedlit.data.agree.told`).
+        optimizer: the class of the optimizer, and its initial settings; empty if it cannot be built from a single
+            parameter.
         notes: what the user should know about the tables.
     """
 
@@ -46,6 +50,7 @@ class Plan(Shown):
     exchange: dict[str, Any]
     notes: tuple[str, ...] = ()
     before: tuple[dict[str, Any], ...] = ()
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, as ``fedlit describe --format json`` prints it."""
@@ -100,7 +105,12 @@ class Plan(Shown):
             for client in self.clients.values()
             for key, (dtype, shape) in client.get("published", {}).items()
         }
-        for heading, names in (("Federated", self.exchange["federated"]), ("Published with them", list(beside))):
+        optimizer = [f"{key} {own}" for key, own in self.optimizer.items()]
+        for heading, names in (
+            ("Federated", self.exchange["federated"]),
+            ("Published with them", list(beside)),
+            ("Optimizer", optimizer),
+        ):
             parts += [f"{heading}: {shorten(names, 6)}"] if names else []
         notes = list(map(str, self.notes))
         if len(self.clients) > MOST_ROWS:  # notes that differ in numbers alone are printed once
@@ -166,7 +176,7 @@ def make_plan(federation: Federation) -> Plan:
         **{key: getattr(exchange, key) for key in _SETTINGS},
         "guard": guard,
     }
-    return Plan(clients, settings, notes, tuple(federation.data.told_before))
+    return Plan(clients, settings, notes, tuple(federation.data.told_before), _optimizer(federation.training.optimizer))
 
 
 def _described(federation: Federation, exchange: Exchange, name: str) -> dict[str, Any]:
@@ -185,6 +195,16 @@ def _described(federation: Federation, exchange: Exchange, name: str) -> dict[st
         "bytes_per_exchange": sent,
         **({"published": {key: form_of(value) for key, value in published.items()}} if published else {}),
     }
+
+
+def _optimizer(factory: Any) -> dict[str, Any]:
+    """Return the class of an optimizer, its learning rate, momentum and decay."""
+    try:
+        made = factory([torch.nn.Parameter(torch.zeros(1))])
+    except Exception:  # it needs to know more of a client
+        return {}
+    shown = ("lr", "momentum", "betas", "weight_decay")
+    return {"class": type(made).__name__, **{key: made.defaults[key] for key in shown if key in made.defaults}}
 
 
 def _shown(rule: Any) -> str:

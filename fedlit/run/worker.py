@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,25 +123,23 @@ class Pool:
             Each call when it begins, with None, and when it ends, with the error that ended it or an empty string; and
             the seconds that it took.
         """
-        unfinished, ended = {call.name for call in calls}, threading.Condition()
-        self._waiting.extend(calls)
+        waiting = self._waiting = deque(calls)  # of this run alone: a thread of an earlier one takes none of it
+        ended = {call.name: threading.Event() for call in calls}
         events: queue.SimpleQueue[tuple[Call, str | None, float]] = queue.SimpleQueue()
 
         def work(process: WorkerProcess) -> None:
             with suppress(IndexError):  # nothing is waiting any more
                 while True:
-                    call = self._waiting.popleft()
-                    with ended:
-                        ended.wait_for(partial(unfinished.isdisjoint, call.after))
+                    call = waiting.popleft()
+                    for name in ended.keys() & {*call.after}:
+                        ended[name].wait()
                     events.put((call, None, 0.0))
                     begun = time.monotonic()
                     try:
                         error = process.call(call.function, call.arguments(), call.log)
                     except Exception as wrong:  # no process to be had, say; who reads would wait for ever
                         error = f"{type(wrong).__name__}: {wrong}"
-                    with ended:
-                        unfinished.discard(call.name)
-                        ended.notify_all()
+                    ended[call.name].set()
                     events.put((call, error, time.monotonic() - begun))
 
         for process in self._processes:

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fedlit.__main__ import main
 from fedlit.explain.judge import judge
-from fedlit.run.explanation import read_corrections
+from fedlit.run.explanation import explain, read_corrections
 from fedlit.study.compare import compare
 from fedlit.study.method import Method
 from fedlit.study.study import Study
@@ -105,3 +105,17 @@ def test_a_study_keeps_what_was_corrected(run: Path, tmp_path: Path) -> None:
     scores = found.collected.results
     assert {"weighted_f1", "auroc_ovo"} <= set(scores.loc[scores["split"] == "test", "metric"])
     assert "auroc_ovo" not in set(scores.loc[scores["split"] == "validation", "metric"])
+
+
+def test_the_loss_along_paths_is_drawn_and_averaged_over_pairs(tmp_path: Path) -> None:
+    """As FedGMCC's rule leaves it behind in a run's folder."""
+    rows = [
+        (3, first, second, path, u, loss * (1 + (second == "c")))
+        for first, second in (("a", "b"), ("a", "c"))
+        for path, u, loss in (("straight", 0.0, 4.0), ("straight", 1.0, 0.0), ("bent", 0.0, 4.0), ("bent", 1.0, 0.0))
+    ]
+    columns = ["round", "first", "second", "path", "u", "loss"]
+    pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "paths.csv", index=False)
+    found = explain(tmp_path)
+    assert found.table.to_dict() == {path: {0.0: 6.0, 1.0: 0.0} for path in ("straight", "bent")}
+    assert sorted(path.name for path in found.files) == ["paths.png", "paths.svg"] and "2 pairs" in str(found)
