@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
@@ -23,9 +23,6 @@ from fedlit.errors import ConfigError, expect, told_as
 from fedlit.run.config import listed
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
-
-if TYPE_CHECKING:
-    from fedlit.run.run import Run
 
 DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
 """Options that differ from Lightning's where the user gives none."""
@@ -96,12 +93,12 @@ def without_hints() -> Iterator[None]:
 
 
 def make_trainer(
-    run: Run, callbacks: Sequence[Callback], *, log: bool = True, purge_step: int | None = None
+    run: Any, callbacks: Sequence[Callback], *, log: bool = True, purge_step: int | None = None
 ) -> Trainer:
     """Make the Trainer of a run that has a folder.
 
     Args:
-        run: the run. Its options that are None or ``auto`` are left to Lightning.
+        run: the :class:`~fedlit.run.run.Run`. Its options that are None or ``auto`` are left to Lightning.
         callbacks: fedlit's callbacks, which come before the user's.
         log: whether anything is logged.
         purge_step: the step after which TensorBoard's events are dropped, if a run is resumed.
