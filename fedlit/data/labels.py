@@ -13,7 +13,7 @@ from fedlit.data.reading.options import DEFAULTS, LABEL_MISSING, MISSING, ReadOp
 from fedlit.data.schema.cells import FALSE, TRUE, Cells, true_or_false
 from fedlit.data.schema.column import Column
 from fedlit.data.schema.find import find, missing_notes, spellings, unsupported
-from fedlit.data.schema.numbers import find_notation, is_code
+from fedlit.data.schema.numbers import find_notation, is_code, plain_numbers
 from fedlit.data.table import TaskSettings, class_labels, is_classification, own_task, several
 from fedlit.errors import DataError, Told, expect
 from fedlit.show.text import shorten
@@ -104,21 +104,20 @@ def _values(where: str, raw: pd.Series, classes: bool, options: ReadOptions) -> 
 def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
     """Read each text as a number, as true or false, or as the most frequent spelling of a word."""
     texts = cells.texts
-    if not any(map(is_code, texts)):
-        numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
-        if np.isnan(numbers).any() and len(texts) > _MANY_CLASSES:
-            numbers = find_notation(texts)[0].read(texts)
-        if np.isfinite(numbers).all():
-            return numbers, []
+    numbers = plain_numbers(pd.Series(texts, dtype=object))
+    if numbers is None and len(texts) > _MANY_CLASSES and not any(map(is_code, texts)):
+        numbers = find_notation(texts)[0].read(texts)
+    if numbers is not None and np.isfinite(numbers).all():
+        return numbers, []
     if {text.casefold() for text in texts} <= {"true", "false"}:
         return np.array([text.casefold() == "true" for text in texts], object), []
     spelt, notes = spellings(cells)
-    counts = dict(zip(texts, cells.counts.tolist(), strict=True))
-    if words := [own for low, (own, *_) in spelt.items() if low in MISSING]:
-        asked = shorten([f"{own!r} ({counts[own]:,})" for own in words])
-        said = f"{asked}: a class, or no label? If none, write missing: {{{cells.name}: {words}}}"
+    words = np.array([text.casefold() in MISSING for text in texts])
+    if words.any():
+        asked, write = cells.shown(words), [text for text, own in zip(texts, words, strict=True) if own]
+        said = f"{asked}: a class, or no label? If none, write missing: {{{cells.name}: {write}}}"
         notes.append(Note(said, "no label"))
-    return np.array([spelt[text.casefold()][0] for text in texts], object), notes
+    return np.array([spelt[text.casefold()] for text in texts], object), notes
 
 
 def _labelled(client: str, name: str, target: pd.Series, unlabelled: str) -> tuple[np.ndarray, list[Note]]:
@@ -135,15 +134,11 @@ def _labelled(client: str, name: str, target: pd.Series, unlabelled: str) -> tup
 
 def _meant(where: str, positive: Any, labels: list[Any]) -> Any:
     """Return the label that a configuration means. YAML reads ``yes`` as true."""
-
-    def same(label: Any) -> bool:
-        spelt = str(label).casefold() == str(positive).casefold()
-        return spelt or (isinstance(positive, bool) and true_or_false(label) is positive)
-
-    exact = [label for label in labels if type(label) is type(positive) and label == positive]
-    for label in (*exact, *filter(same, labels)):
-        return label
-    raise DataError(f"{where}: positive: expected one of {shorten([*map(repr, labels)])}, found {positive!r}.")
+    alike = [label for label in labels if str(label).casefold() == str(positive).casefold()]
+    if isinstance(positive, bool):
+        alike += [label for label in labels if true_or_false(label) is positive]
+    expect(bool(alike), f"{where}: positive", f"one of {shorten([*map(repr, labels)])}", positive, kind=DataError)
+    return alike[0]
 
 
 def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[Note]:
@@ -155,14 +150,12 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
             f"{len(counts)} different whole numbers are treated as classes; if they are numbers, set task: regression"
         )
         notes.append(Note(f"{said} or task: counts", "task", fix={"task": "regression"}))
-    if len(counts) == 2 and positive is None and not {0, 1} >= set(labels.unique().tolist()):
-        largest = max(names, key=lambda own: (str(type(own)), own))
-        likely = likely_positive(names)
-        if likely is None:
-            notes.append(Note(f"AUROC and AUPRC are those of {largest!r}; to change it, set positive", "positive"))
-        elif likely != largest:
-            said = f"AUROC and AUPRC are those of {largest!r}; did you mean {likely!r}?"
-            notes.append(Note(said, "positive", fix={"positive": likely}))
+    if len(counts) == 2 and positive is None and not {0, 1} >= set(names):
+        largest, likely = max(names), likely_positive(names)
+        ask = "to change it, set positive" if likely is None else f"did you mean {likely!r}?"
+        if likely != largest:
+            fix = {} if likely is None else {"positive": likely}
+            notes.append(Note(f"AUROC and AUPRC are those of {largest!r}; {ask}", "positive", fix=fix))
     return notes
 
 

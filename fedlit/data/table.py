@@ -101,10 +101,7 @@ def check_client(key: str, name: str, clients: Sequence[str]) -> None:
     Raises:
         ConfigError: naming the key.
     """
-    if name not in clients:
-        raise ConfigError(
-            f"{key}: expected one of the clients {shorten(clients)}, found {name!r}." + did_you_mean(name, clients)
-        )
+    expect(name in clients, key, f"one of the clients {shorten(clients)}", name, known=clients)
 
 
 def first_match(settings: Mapping[str, Any], client: str) -> Any:
@@ -223,16 +220,13 @@ def leave_out(tables: Sequence[ClientTable], clients: Sequence[str], names: Sequ
 # ---------------------------------------------------------------------- what is predicted
 
 
-def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettings | None = None) -> pd.Series:
-    """Return labels unchanged, except that whole numbers stored as floats become integers. Numbers of other tasks stay
-    as they are, and several columns are combined by :func:`several`.
+def class_labels(client: str, target: pd.Series, task: TaskSettings | None = None) -> pd.Series:
+    """Return labels (n,) unchanged, except that whole numbers stored as floats become integers. Numbers of other tasks
+    stay as they are.
 
     Raises:
         DataError: numbers that are no classes.
     """
-    if target.ndim > 1:
-        return several(cast("pd.DataFrame", target), f"client {client!r}, target")
-    target = cast("pd.Series", target)
     if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
         odd, where = target[target % 1 != 0], f"client {client!r}, target {target.name!r}"
         advice = "say task: regression to predict numbers; or name another target, or cut this one into classes first"
@@ -299,9 +293,8 @@ def _checked(task: TaskSettings) -> dict[str, str]:
         expect(False, "task", f"one of {known}, or {{name: one of them, …}}", task, did_you_mean(name, TASKS).strip())
     choices = TASKS[name].choices
     for key, value in own.items():
-        if key != "name" and value not in choices.get(key, ()):
-            takes = "; ".join(f"{key}: {' or '.join(values)}" for key, values in choices.items()) or "nothing else"
-            raise ConfigError(f"task: {name} takes {takes}; found {key}: {value}")
+        takes = "; ".join(f"{key}: {' or '.join(values)}" for key, values in choices.items()) or "no choices"
+        expect(key == "name" or value in choices.get(key, ()), f"task: {name}", takes, Told(f"{key}: {value}"))
     return own
 
 

@@ -173,8 +173,8 @@ def test_zeros_alone_have_no_rate_but_a_pooled_one() -> None:
     [
         ("regresion", "expected one of classification, regression, .*, found 'regresion'.*[Dd]id you mean"),
         ({"name": 5}, "expected one of classification"),
-        ({"name": "regression", "loss": "cubic"}, "regression takes loss: squared or huber.*found loss: cubic"),
-        ({"name": "classification", "loss": "huber"}, "classification takes nothing else"),
+        ({"name": "regression", "loss": "cubic"}, "regression: expected loss: squared or huber.*found loss: cubic"),
+        ({"name": "classification", "loss": "huber"}, "classification: expected no choices"),
         ({"nord": "regression"}, "expected one of the clients .*found 'nord'"),
     ],
 )

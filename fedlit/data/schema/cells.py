@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedlit.data.note import Note
 from fedlit.data.reading.options import INVISIBLE, MISSING
-from fedlit.show.text import counted
+from fedlit.show.text import counted, shorten
 
 TRUE = frozenset({"true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "sim", "wahr", "vrai", "on"})
 FALSE = frozenset({"false", "f", "no", "n", "nein", "non", "não", "falsch", "faux", "off"})
@@ -88,6 +88,10 @@ class Cells:
         said = f"{counted(self.hidden, 'cell')} with invisible letters, which are left out"
         return [Note(said, "spelling")] if self.hidden else []
 
+    def shown(self, chosen: np.ndarray) -> str:
+        """List some of the texts, with the number of their cells."""
+        return shorten([f"{self.texts[place]!r} ({self.counts[place]:,})" for place in np.flatnonzero(chosen)])
+
     def take(self, values: np.ndarray, gap: Any = np.nan) -> np.ndarray:
         """Expand one value for each text to one for each cell (n,); missing cells become ``gap``."""
         return _taken(values, self.codes, gap)
@@ -101,12 +105,6 @@ def _taken(values: np.ndarray, codes: np.ndarray, gap: Any) -> np.ndarray:
 def plain_text(cell: object) -> str:
     """Return a cell as text. A whole number is written exactly: 1000001, not 1e+06."""
     return str(int(cell)) if isinstance(cell, float | np.floating) and float(cell).is_integer() else str(cell)
-
-
-def is_text(values: pd.Series) -> bool:
-    """Return whether cells are text or arbitrary objects."""
-    kind = getattr(values.dtype, "kind", "O")
-    return kind == "O" or isinstance(values.dtype, pd.StringDtype | pd.CategoricalDtype)
 
 
 def _written(times: pd.Series) -> pd.Series:

@@ -13,7 +13,7 @@ from pandas.api.types import infer_dtype, is_numeric_dtype
 
 from fedlit.data.note import Note
 from fedlit.data.reading.options import MISSING
-from fedlit.data.schema.cells import Cells, is_text, true_or_false
+from fedlit.data.schema.cells import Cells, true_or_false
 from fedlit.data.schema.dates import PARTS, ZONE, expand, parse_dates
 from fedlit.data.schema.numbers import Notation, plain_numbers
 from fedlit.errors import DataError, Told, expect
@@ -144,15 +144,14 @@ class Column:
 
     def notes_on(self, cells: Cells, made: np.ndarray) -> list[Note]:
         """Return notes on how each text was read: conversions, and texts that could not be read."""
-        notes, lost, counts = list[Note](), pd.isna(made), cells.counts
+        notes, lost = list[Note](), pd.isna(made)
         if self.kind == "numeric":
             notes = _conversions(cells, made, self.notation.unit)
         if self.kind == "date" and any(map(ZONE.search, cells.texts)):
             notes = [Note("times of other zones become those of Greenwich (UTC)", "converted")]
         if lost.any():
-            shown = shorten([f"{cells.texts[place]!r} ({counts[place]:,})" for place in np.flatnonzero(lost)])
-            said = f"{counted(int(counts[lost].sum()), 'cell')} not read as {self._expected}, so missing: {shown}"
-            notes.append(Note(said, "unread"))
+            said = f"{counted(int(cells.counts[lost].sum()), 'cell')} not read as {self._expected}, so missing: "
+            notes.append(Note(said + cells.shown(lost), "unread"))
         return notes
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,7 +204,7 @@ def as_numbers(values: pd.Series, texts: bool) -> np.ndarray | None:
         return np.asarray(values.dt.total_seconds(), np.float64)
     if values.dtype.kind in "iuf":
         return values.to_numpy(np.float64, na_value=np.nan)
-    return plain_numbers(values) if texts and is_text(values) else None
+    return plain_numbers(values) if texts else None
 
 
 def _conversions(cells: Cells, made: np.ndarray, unit: str) -> list[Note]:

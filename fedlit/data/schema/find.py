@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions, check_d
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells
 from fedlit.data.schema.column import Column, Typed, as_numbers
 from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, missing_date
-from fedlit.data.schema.numbers import find_notation, is_code, mark_of_thousands, missing_codes, split
+from fedlit.data.schema.numbers import find_notation, is_code, mark_of_thousands, missing_codes, plain_numbers, split
 from fedlit.errors import Told, expect
 from fedlit.show.text import counted, shorten
 
@@ -25,9 +26,10 @@ _ID_NAME = re.compile(
 )
 _ID_CAMEL = re.compile(r"[a-z](ID|Id|NR|Nr|No)$")
 _COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names rows only where each has another
+_DIGIT = re.compile(r"\d")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _SEVERAL = (list, dict, set, tuple, np.ndarray)
-_MOST_ODD = 3  # different words among numbers that may all mean that there is no number
+_MOST_ODD, _NUMBERS = 3, 10  # so many words among at least so many different numbers say that there is no number
 _MANY = 20  # rows from which all different says something
 
 
@@ -210,17 +212,18 @@ def _of_cells(cells: Cells, column: Column, options: ReadOptions) -> Found:
     return _date(cells, column) or _number(cells, column, options) or _unusable(cells) or _categories(cells, column)
 
 
-def _date(cells: Cells, column: Column) -> Found | None:
-    form, notes = (column.form, []) if column.form else find_format(cells.name, cells.texts)
-    column = replace(column, kind="date", form=form)
-    times = pd.Series(cells.take(column.read(cells.texts), np.datetime64("NaT"))) if form else None
-    if times is None or not (parts := _parts(times)):
+def _date(cells: Cells, column: Column, wanted: float = 0.95, where: str = "") -> Found | None:
+    """Describe texts of which a share is dates; return None if they are something else."""
+    form, notes = (column.form, []) if column.form else find_format(cells.name, cells.texts, wanted)
+    if form is None:
         return None
+    column = replace(column, kind="date", form=form)
+    times = pd.Series(cells.take(column.read(cells.texts), np.datetime64("NaT")))
     if (day := missing_date(times.dropna())) is not None:
         gone = (times == day).to_numpy()
         word = cells.texts[cells.codes[gone][0]]
         notes += _asked(cells.name, f"{word!r} ({gone.sum():,} cells)", [word])
-    return _finished(cells, replace(column, parts=parts), notes)
+    return _finished(cells, replace(column, parts=_parts(times) or PARTS), notes, where)
 
 
 def _parts(times: pd.Series) -> tuple[str, ...]:
@@ -236,33 +239,27 @@ def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
     column = replace(column, notation=notation)
     made = column.read(texts)
     lost = np.isnan(made)
-    read, failed = int(counts[~lost].sum()), [text for text, gone in zip(texts, lost, strict=True) if gone]
-    if not read or any(map(is_code, texts)):
+    failed = [text for text, gone in zip(texts, lost, strict=True) if gone]
+    if lost.all() or any(map(is_code, texts)):
         return None
-    written = [own for text in texts if (own := split(text)) is not None]
-    levels = any(own.level for own in written)
-    if all(text[0] in "<>≤≥" for text in texts) or (levels and any(re.search(r"\d", text) for text in failed)):
+    levels = any(own.level for text in texts if (own := split(text)) is not None)
+    if all(text[0] in "<>≤≥" for text in texts) or (levels and any(map(_DIGIT.search, failed))):
         return None  # levels: below 20 and 20 or more; <=20 and 20-50; 1a and 2b
-    if len(units := sorted({own.unit for own in written if own.unit})) > 1:
-        return _out("several units", f"holds numbers in several units ({', '.join(units)}); write them in one")
-    share, different = read / counts.sum(), len(np.unique(made[~lost]))
-    few = len(failed) <= _MOST_ODD and (share >= 0.9 or (different >= 10 and len(failed) == 1))
-    if failed and (not few or different == 1):  # one number and a word are two levels
-        return _mostly_numbers(cells, column, failed, read) if share >= 0.5 else None
+    if failed and (len(failed) > _MOST_ODD or len(np.unique(made[~lost])) < _NUMBERS):
+        return _mostly_numbers(cells, column, lost) if counts[~lost].sum() >= counts[lost].sum() else None
     notes = [*column.notes_on(cells, made), *notes]
     column = replace(column, missing=(*column.missing, *(text.casefold() for text in failed)))
     return _of_numbers(cells.name, cells.take(column.with_gaps(made)), column, notes)
 
 
-def _mostly_numbers(cells: Cells, column: Column, failed: list[str], read: int) -> Found:
-    """Describe a column that is treated as text although most of its cells are numbers."""
-    counts = dict(zip(cells.texts, cells.counts.tolist(), strict=True))
-    others = shorten([f"{text!r} ({counts[text]:,})" for text in failed])
-    note = f"is treated as text, though {read:,} of its {cells.counts.sum():,} values are numbers; {others} are not"
-    if not any(re.search(r"\d", text) for text in failed):  # else it may be a level
-        note += f". If they mean that there is no value, write missing: {{{cells.name}: [...]}}"
+def _mostly_numbers(cells: Cells, column: Column, lost: np.ndarray) -> Found:
+    """Describe a column that is treated as text although most of its cells are numbers, but for some texts."""
+    read, others = cells.counts[~lost].sum(), cells.shown(lost)
+    said = f"is treated as text, though {read:,} of its {cells.counts.sum():,} values are numbers; {others} are not"
+    if not any(_DIGIT.search(cells.texts[place]) for place in np.flatnonzero(lost)):  # else it may be a level
+        said += f". If they mean that there is no value, write missing: {{{cells.name}: [...]}}"
     kept = _unusable(cells) or _categories(cells, column)
-    return replace(kept, notes=(Note(note, "text"), *kept.notes))
+    return replace(kept, notes=(Note(said, "text"), *kept.notes))
 
 
 def _unusable(cells: Cells) -> Found | None:
@@ -280,7 +277,7 @@ def _unusable(cells: Cells) -> Found | None:
 
 def _categories(cells: Cells, column: Column) -> Found:
     (spelt, notes), rows = spellings(cells), int(cells.counts.sum())
-    spelling = {low: own[0] for low, own in spelt.items()} if notes else column.spelling
+    spelling = spelt if notes else column.spelling
     if look_like_dates(cells.texts):
         notes.append(Note("looks like dates, but of no one format, and is treated as categories", "formats"))
     if len(cells.texts) > max(_MANY, rows / 2):
@@ -292,37 +289,35 @@ def _categories(cells: Cells, column: Column) -> Found:
     return _finished(cells, Column("categorical", missing=column.missing, spelling=spelling), notes)
 
 
-def spellings(cells: Cells) -> tuple[dict[str, list[str]], list[Note]]:
-    """Map each text in lower case to its spellings, the most frequent first; return a note if a text has several.
+def spellings(cells: Cells) -> tuple[dict[str, str], list[Note]]:
+    """Map each text in lower case to its most frequent spelling; return a note if a text has several.
 
     Example:
         >>> spellings(Cells.of(pd.Series(["yes", "no", "yes", "Yes"])))[0]
-        {'yes': ['yes', 'Yes'], 'no': ['no']}
+        {'yes': 'yes', 'no': 'no'}
     """
     found: dict[str, list[str]] = {}
     for place in np.argsort(-cells.counts, kind="stable"):
         found.setdefault(cells.texts[place].casefold(), []).append(cells.texts[place])
     several = shorten([" = ".join(map(repr, own)) for own in found.values() if len(own) > 1])
-    return found, [Note(f"spellings that are treated as one value: {several}", "spelling")] if several else []
+    notes = [Note(f"spellings that are treated as one value: {several}", "spelling")] if several else []
+    return {low: own[0] for low, own in found.items()}, notes
 
 
 def _as_declared(cells: Cells, column: Column, options: ReadOptions, where: str) -> Found:
     """Describe texts as the configuration declares them; only how they are written is detected."""
-    texts = cells.texts
+    notes = list[Note]()
+    if column.kind == "date":
+        found, shown = _date(cells, column, 0.5, where), _short(cells.texts[0]) if cells.texts else "no value"
+        told, advice = Told(shown), "write the format: {date: '%d/%m/%Y'}"
+        expect(found is not None, f"types: {cells.name}", "dates", told, advice)
+        return cast("Found", found)
     if column.kind == "categorical":
-        numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
-        versions = numbers[numbers % 1 != 0].duplicated().any()  # 1.1 and 1.10 are two levels
-        if not texts or any(map(is_code, texts)) or numbers.isna().any() or versions:
+        numbers = plain_numbers(pd.Series(cells.texts, dtype=object))
+        if numbers is None or pd.Series(numbers[numbers % 1 != 0]).duplicated().any():  # 1.1 and 1.10 are two levels
             return _categories(cells, column)
         column = replace(column, kind="coded")
-    notes = list[Note]()
     if column.kind == "numeric":
-        notation, notes = find_notation(texts, options.decimal, options.thousands)
+        notation, notes = find_notation(cells.texts, options.decimal, options.thousands)
         column = replace(column, notation=notation)
-    elif column.kind == "date":
-        form, notes = (column.form, notes) if column.form else find_format(cells.name, texts, 0.5)
-        found, advice = _short(texts[0]) if texts else "no value", "write the format: {date: '%d/%m/%Y'}"
-        expect(form is not None, f"types: {cells.name}", "dates", Told(found), advice)
-        column = replace(column, form=form)
-        column = replace(column, parts=_parts(pd.Series(column.read(texts))) or PARTS)
     return _finished(cells, column, notes, where)

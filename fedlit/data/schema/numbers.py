@@ -188,8 +188,8 @@ def mark_of_thousands(values: pd.Series, numbers: np.ndarray) -> list[Note]:
 
 
 def missing_codes(values: np.ndarray) -> list[float]:
-    """Return numbers that may stand for a missing value, such as -9, 99, 999 or 8888. They are at the edge of a column
-    (n,), and further from the next value than all others are from each other, or far more frequent than any of them.
+    """Return numbers that may stand for a missing value, such as -9, 99, 999 or 8888. They lie outside of all other
+    numbers of a column (n,), and further away than these are from each other, below zero, or far more frequent.
 
     Example:
         >>> missing_codes(np.array([40.0, 51.0, 60.0, 999.0, np.nan])), missing_codes(np.array([7.0, 8.0, 9.0]))
@@ -198,16 +198,11 @@ def missing_codes(values: np.ndarray) -> list[float]:
     if not {float(np.nanmin(values)), float(np.nanmax(values))} & _GAPS:  # nearly always, and without sorting
         return []
     own, counts = np.unique(values[np.isfinite(values)], return_counts=True)
-    found = list[float]()
-    while len(own) > 2:
-        for place in (0, len(own) - 1):
-            value, others, rest = float(own[place]), np.delete(own, place), np.delete(counts, place)
-            below = value < 0 <= others[0] and len(others) > (10 if value == -1 else 2)  # counted or measured otherwise
-            far = np.abs(others - value).min() > others[-1] - others[0]
-            if value in _GAPS and (below or far or counts[place] > max(3, 3 * rest.max())):
-                found.append(value)
-                own, counts = others, rest
-                break
-        else:
-            break
+    code = np.isin(own, [*_GAPS])
+    if (~code).sum() < 2:
+        return []
+    low, high, most, others = own[~code].min(), own[~code].max(), counts[~code].max(), (~code).sum()
+    below = (own < 0) & (low >= 0) & (others > np.where(own == -1, 10, 2))  # counted or measured otherwise
+    far = np.minimum(abs(own - low), abs(own - high)) > high - low
+    found: list[float] = own[code & ((own < low) | (own > high)) & (below | far | (counts > max(3, 3 * most)))].tolist()
     return found

@@ -10,10 +10,9 @@ import pandas as pd
 
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions
-from fedlit.data.schema.cells import is_text
 from fedlit.data.schema.column import Column, Typed
 from fedlit.data.schema.find import Found, declared_column, find
-from fedlit.errors import DataError, did_you_mean, expect
+from fedlit.errors import DataError, Told, did_you_mean, expect
 from fedlit.show.text import shorten
 
 _MANY_COLUMNS = 100
@@ -172,12 +171,12 @@ def check_columns(names: Iterable[str], frame: pd.DataFrame, where: str) -> None
     Raises:
         DataError: naming them; begins with ``where``.
     """
-    if lacking := [name for name in names if name not in frame]:
-        also = f" Nor are there {shorten(lacking[1:])}." if lacking[1:] else ""
-        raise DataError(
-            f"{where}: expected the column {lacking[0]!r}, found none of this name; add it (empty cells are "
-            f"allowed).{did_you_mean(lacking[0], map(str, frame))}{also}"
-        )
+    lacking, known = [name for name in names if name not in frame], map(str, frame)
+    if lacking:
+        more = f"; nor are there {shorten(lacking[1:])}" * (len(lacking) > 1)
+        told, advice = Told(f"none of this name{more}"), "add it (empty cells are allowed)"
+        advice += (hint := did_you_mean(lacking[0], known)) and f".{hint}"
+        expect(False, where, f"the column {lacking[0]!r}", told, advice, DataError)
 
 
 def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
@@ -208,10 +207,8 @@ def _second_header(raw: pd.DataFrame, found: Mapping[str, Found]) -> str:
     """
     first = list[str]()
     for name, own in found.items():
-        if own.column.kind != "numeric" or len(raw) < 2 or not is_text(raw[name]):
-            continue
-        text = str(raw[name].iloc[0]).strip()
-        if text.casefold() not in own.column.missing or not text[:1].isalpha():
-            return ""
-        first.append(text)
+        if own.column.kind == "numeric" and len(raw) > 1 and isinstance(text := raw[name].iloc[0], str):
+            if text.strip().casefold() not in own.column.missing or not text.strip()[:1].isalpha():
+                return ""
+            first.append(text.strip())
     return shorten(first)

@@ -57,7 +57,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "Total": (lambda n: "Total" if n == 59 else n * 7 % 61, "numeric", None, "'Total' (1)"),
     "visit_number": (lambda n: n % 30, "numeric", None, ""),
     "age": (lambda n: n * 7 % 97, "numeric", lambda n: n * 7 % 97, "different value in each row"),
-    "two units": (lambda n: f"{n} mg" if n % 2 else f"{n} g", "several units", None, "(g, mg)"),
+    "two units": (lambda n: f"{n} mg" if n % 2 else f"{n} g", "identifier", None, "30 of its 60 values are numbers"),
     # ---- what may mean that there is no value is asked
     "-9": (lambda n: [-9, 3, 4, 5.5, 6][n % 5], "numeric", None, f"-9 (12 cells) {NO_VALUE}"),
     "99": (lambda n: 99 if n % 7 == 0 else n % 10, "numeric", None, f"99 (9 cells) {NO_VALUE}"),
