@@ -65,14 +65,13 @@ def _dispatch(args: list[str]) -> int:
     if name not in COMMANDS:
         print(usage(name))
         return 0
-    command = COMMANDS[name]
+    command, (words, trusted) = COMMANDS[name], take_trusted(words)
     module, _, function = command.home.partition(":")
     if command.usage.startswith("--config"):  # fedlit fit mine.yaml
         names = list(takewhile(lambda word: not word.startswith("-") and "=" not in word, words))
         words = [*(word for own in names for word in ("--config", own)), *words[len(names) :]]
     if module != "runs":
         refuse_ranks(f"fedlit {name}" + (" of new rows" if name == "predict --run" else ""))
-    words, trusted = take_trusted(words)
     with trusting(*trusted):
         work = getattr(importlib.import_module(f"fedlit.cli.{module}"), function)
         return int(call(name, work, words) or 0)

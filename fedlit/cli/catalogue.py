@@ -22,7 +22,7 @@ _USE = "Show one:    fedlit methods show NAME\nUse it:      fedlit fit --config 
 def list_methods() -> None:
     """List the methods, what may differ between clients, and what each method costs.
 
-    Use one over any configuration: fedlit fit --config NAME --method METHOD
+    fedlit methods show NAME shows one of them. Use it over any configuration: fedlit fit --config NAME --method METHOD
     """
     for family, title in FAMILIES.items():
         own = [card for card in cards().values() if card.family == family]
@@ -48,7 +48,10 @@ def show_method(name: str) -> None:
 
 
 def list_sources() -> None:
-    """List the known data sources: what they are, and where their files were found."""
+    """List the known data sources: what they are, and where their files were found.
+
+    fedlit data show NAME shows columns, licence and citation of one; fedlit data fetch NAME downloads its files.
+    """
     for source in known_sources().values():
         print(for_terminal(f"{source.name}: {' '.join(_about(source)[0].split())}"))
         for file in source.known_files:

@@ -132,7 +132,7 @@ def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
         expect(part in parts, f"fedlit {first}", f"one of {', '.join(parts)}", part, known=parts)
         return f"{first} {part}", rest[1:]
     known = [*dict.fromkeys(name.split()[0] for name in COMMANDS), "--version", "--help"]
-    expect(first in known[:-2], "fedlit", "a command (fedlit --help lists them)", first, known=known)
+    expect(first in known[:-2], "command", "one that fedlit --help lists", first, known=known)
     return first, rest
 
 

@@ -87,6 +87,8 @@ SHOWN = (
     "trainer.default_root_dir", "trainer.accelerator", "trainer.max_epochs", "trainer.precision",
 )  # fmt: skip
 """The keys that the help explains unless others are asked for."""
+_OF_RUNS = ("name", "seed", "ckpt_path", "format", "data.predict", "trainer.default_root_dir", "trainer.accelerator")
+"""Of them, those for commands that score a trained run."""
 _MORE = """
 More: --help all for all keys, with those of Lightning's Trainer
       --help WORD for the keys with a word, such as data or batches
@@ -105,7 +107,8 @@ def help_of(command: str, about: str, topic: str) -> str:
     Raises:
         ConfigError: there are no such keys.
     """
-    shown = [key for key in KEYS if (topic == "all" or topic in key if topic else key in SHOWN)]
+    main = _OF_RUNS if command in ("validate", "test", "predict") else SHOWN
+    shown = [key for key in KEYS if (topic == "all" or topic in key if topic else key in main)]
     words = f"all, a group ({', '.join(GROUPS)}) or a part of a key"
     expect(bool(shown), f"fedlit {command} --help", words, topic, known=[*GROUPS, *KEYS])
     lines = [f"usage: fedlit {command} --config NAME [--KEY VALUE ...]", "", f"{about[:1].upper()}{about[1:]}."]

@@ -96,7 +96,7 @@ def test_the_keys_that_matter_then_all_then_a_group_and_a_key_are_explained_with
     asked: dict[tuple[str, ...], set[str]] = {
         ("describe", "--help=exchange"): {key for key in KEYS if key.startswith("exchange.")},
         ("fit", "--config", "quickstart", "--help", "data.steps"): {"data.steps"},
-        ("test", "-h"): set(SHOWN),
+        ("describe", "-h"): set(SHOWN),
         ("fit", "--help", "all"): set(KEYS),
     }
     told = light([*asked, ("fit", "--help", "exchagne")], tmp_path)
