@@ -338,13 +338,8 @@ def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str
     """Split the rows of one table by the column that names the client. Clients with fewer than ``least_rows`` rows are
     left out.
     """
-    expect(
-        column in raw.frame,
-        "tables: client_column",
-        f"a column of {raw.where}",
-        column,
-        known=raw.frame.columns.tolist(),
-    )
+    names = raw.frame.columns.tolist()
+    expect(column in names, "tables: client_column", f"a column of {raw.where}", column, known=names)
     values, where = raw.frame[column], f"{raw.where}, column {column!r}"
     gaps, fill = Told(counted(int(values.isna().sum()), "gap")), "fill them in, or leave those rows out"
     expect(bool(values.notna().all()), where, "a client in each row", gaps, fill, DataError)
