@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,6 @@ ROWS, COLUMNS = 2_000, 300
 """Training rows that are looked at, and columns that are looked at together."""
 _FEWEST, _FEWEST_OF_CLASS = 40, 8
 _BINS, _ROWS_OF_BIN = 32, 4
-_ENDS: tuple[Literal["min", "max"], ...] = ("min", "max")
 
 
 def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
@@ -38,8 +36,8 @@ def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
             for name, score in zip(some, _scores(_bins(some, table.categorical), answers).tolist(), strict=True):
                 if score >= ALMOST:
                     raw = raw_column(table, str(name))
-                    text = f"alone predicts {target.name} almost perfectly (R² {score:.3f}); is it known when the "
-                    text += "prediction is made? If not, drop it"
+                    text = f"alone predicts {target.name} (R² {score:.3f}); is it known when the prediction is made? "
+                    text += "If not, drop it"
                     yield Note(text, "leak", clients=(table.name,), column=raw, fix={"drop": [raw]})
 
 
@@ -49,7 +47,8 @@ def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
     """
     coded = np.array([name in categorical for name in columns])
     numbers, bins = columns.loc[:, ~coded].astype(np.float64), np.empty(columns.shape, np.int64)
-    first, last = (numbers.rank(method=how, na_option="bottom").to_numpy().astype(int) - 1 for how in _ENDS)
+    first = numbers.rank(method="min", na_option="bottom").to_numpy().astype(np.int64) - 1
+    last = numbers.rank(method="max", na_option="bottom").to_numpy().astype(np.int64) - 1
     most = min(_BINS, len(bins) // _ROWS_OF_BIN)
     frequent = last - first >= len(bins) // most  # has a bin of its own
     bins[:, ~coded] = 2 * (first * most // len(bins)) + frequent

@@ -66,7 +66,7 @@ class Page(Shown):
         yield ""
         shown = [note for note in self.notes if many or note.kind != "left out"]
         yield f"To review ({len(shown)}):" if shown else "No problems were found."
-        for _, notes in groupby(shown, key=_place):
+        for _, notes in groupby(shown, key=_rank):
             yield from self._bullets(list(notes))
         yield ""
         yield _HOW
@@ -113,10 +113,10 @@ def examine(tables: Sequence[ClientTable], source: Source | None = None) -> Page
     notes = [note for check in CHECKS for note in check(tables)]
     if getattr(source, "client_column", None) is None:
         notes += [note for comparison in COMPARISONS for note in comparison(clients)]
-    return Page(clients, tuple(sorted(notes, key=_place)), source is None or isinstance(source, Tables))
+    return Page(clients, tuple(sorted(notes, key=_rank)), source is None or isinstance(source, Tables))
 
 
-def _place(note: Note) -> int:
+def _rank(note: Note) -> int:
     return _KINDS.index(note.kind if note.kind in _KINDS else "")
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from jinja2 import Template
 
-from fedlit.data.note import Note, similar
+from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.sources.places import Place, places_of
 from fedlit.errors import DataError, Told, expect
-from fedlit.show.text import counted, shorten, wrap
+from fedlit.show.text import MOST_ROWS, counted, more, shorten, wrap
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,8 +46,18 @@ class Proposal:
             self.settings.setdefault(name, {})[client] = value
 
     def told(self) -> list[str]:
-        """Return the notes; those that differ only in numbers stand once, with their clients."""
-        return [f"{shorten(clients, 4)}: {text}" for text, clients in similar(self.notes)]
+        """Return the notes; equal ones stand once, with their clients.
+
+        Example:
+            >>> made = Proposal(notes=[("north", "predicts c1"), ("south", "predicts c2"), ("west", "predicts c1")])
+            >>> made.told()
+            ['north, west: predicts c1', 'south: predicts c2']
+        """
+        groups: dict[str, list[str]] = {}
+        for client, text in self.notes:
+            groups.setdefault(text, []).append(client)
+        lines = [f"{shorten(clients, 4)}: {text}" for text, clients in groups.items()]
+        return [*lines[:MOST_ROWS], *more(lines, "notes")]
 
 
 def propose(folder: str, targets: Mapping[str | None, str], client_column: str | None = None) -> Proposal:
