@@ -148,7 +148,7 @@ def test_reads_are_scored_by_their_positions(made: dict[str, Made], tmp_path: Pa
     raw = read_rows(tmp_path / "odd.fa", scorer.encoder)
     told = scorer.predict(raw.frame)["predicted"]
     assert told[0] == told[2] == expected[place] and told[1] == "?" * 8 and told[3][3:] == "?" * 5
-    for word in (f"u to T ({texts[place].count('T')})", "R to N (1)", "2 reads are shorter", "1 reads are longer"):
+    for word in (f"u to T ({texts[place].count('T')})", "R to N (1)", "2 reads shorter", "1 read longer"):
         assert word in " ".join(raw.notes)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedlit.data.sources.base import Source, check_tables
-from fedlit.data.table import ClientTable, Split, has_classes, without_classes
-from fedlit.errors import DataError, Told, expect
+from fedlit.data.table import SPLITS, ClientTable, Split, has_classes, without_classes
+from fedlit.errors import DataError, Told, expect, must_be_known
 from fedlit.seeding import derive_seed
 
 
@@ -36,12 +36,13 @@ class Subsample(Source):
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read all tables of the source with this seed, and draw rows of each."""
+        must_be_known("subsample: rows", self.rows, SPLITS)
         drawn = []
         for table in self.source.tables(seed):
             splits = dict(table.splits)
             for split, most in self.rows.items():
                 rng = np.random.default_rng(derive_seed(seed, "subsample", table.name, split))
-                splits[split] = np.sort(rng.permutation(splits[split])[:most])
+                splits[split] = np.sort(rng.permutation(splits[split])[: max(0, most)])
             drawn.append(replace(table, splits=splits))
         return drawn
 

@@ -93,7 +93,8 @@ def mutate(
             fits, told = name in numbers and mutation.columns.count(name) == 1, f"a column of numbers of {client}"
             expect(fits, key, told, name, f"these are {', '.join(numbers)}")
         labelled = mutation.kind not in ("flip", "missing") or has_classes(table)
-        expect(labelled, key, f"one of several classes a row at {client}", Told(without_classes(table.target)))
+        found = Told(without_classes(table.target))
+        expect(labelled, key, f"one of several classes a row at {client}", found, "take another client")
         by = (fault.by if mutation.by is None else mutation.by) or 0.0
         rng = np.random.default_rng(derive_seed(seed, "mutation", position))
         changed[client] = _planted(mutation, changed[client], by, original, rng)
@@ -112,7 +113,9 @@ def _planted(
     target = everywhere[table.name].target  # the labels of the table may be flipped by now
     labels = sorted(target.unique().tolist()) if kind in ("flip", "missing") else []
     if kind == "flip":
-        expect(len(labels) == 2, "data.mutations: flip", f"two labels at {table.name}", len(labels))
+        expect(
+            len(labels) == 2, "data.mutations: flip", f"two labels at {table.name}", len(labels), "take another client"
+        )
         return replace(table, target=table.target.map(dict(zip(labels, labels[::-1], strict=True))))
     column = mutation.columns[0]
     own = frame[column].astype(np.float64)

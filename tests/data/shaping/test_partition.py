@@ -194,6 +194,7 @@ def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_
     [
         (lambda: Partition(DIGITS, 0).tables(0), ConfigError, "partition: clients: expected the number .* found 0"),
         (lambda: Partition(DIGITS, 4, rows={"train": 3}).tables(0), DataError, "at least 4 train rows for 4 clients"),
+        (lambda: Partition(DIGITS, 4, rows={"tarin": 9}).tables(0), ConfigError, "rows: .* Did you mean 'train'"),  # type: ignore[dict-item]
         (lambda: Partition(Bundled(), 2).tables(0), DataError, "expected the columns, .* found others"),
         (lambda: Partition(DIABETES, 3, deal=Dirichlet()).tables(0), ConfigError, "classes to deal by, .*a number"),
         (lambda: by_column(["a", "b", "c"], clients=4), ConfigError, "clients: .* 3"),

@@ -81,7 +81,7 @@ def test_splits_of_heart_are_scikit_learns(hearts: dict[str, tuple[Path, ClientT
     [
         ("sa.data", "row.names,sbp\n1,2\n", r"sa\.data: expected the published file"),
         ("va.data", ",".join(["1"] * 13 + ["x"]) + "\n", r"va\.data: expected the published file"),
-        ("va.data", (",".join(["1"] * 14) + "\n") * 20 + ",".join(["1"] * 13 + ["?"]), r"found 1 rows without"),
+        ("va.data", (",".join(["1"] * 14) + "\n") * 20 + ",".join(["1"] * 13 + ["?"]), r"found 1 row without"),
         ("va.data", (",".join(["1"] * 15) + "\n") * 20, r"va\.data: expected the published file"),
     ],
 )

@@ -50,7 +50,7 @@ def test_what_is_converted_is_noted(tmp_path: Path) -> None:
     reads, labels = ["acgt", "UUAC", "RYAC", "ACGTA", "AC"], ["abab", "abab", "abab", "ababb", "ba"]
     table = read(tmp_path / "a.fasta", fasta(NAMES[:5], reads, labels))
     assert whole(table) == (["ACGT", "TTAC", "NNAC", "ACGT", "AC"], ["abab", "abab", "abab", "abab", "ba??"])
-    for word in ("U to T (2)", "R to N (1)", "a to A (1)", "1 reads are shorter than 4", "1 reads are longer than 4"):
+    for word in ("U to T (2)", "R to N (1)", "a to A (1)", "1 read shorter than 4", "1 read longer than 4"):
         assert any(word in note and note.startswith("north: ") for note in table.notes), word
 
 

@@ -161,7 +161,7 @@ SETTINGS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (Heart, {"clients": "sa"}, r"clients: expected a list of names .*found 'sa'"),
     (OpenML, {"dataset": 61, "version": 1}, "data set 61, version 1: expected"),
     (Populations, {"populations": 0}, "expected at least one client"),
-    (Populations, {"errors": 1.5}, "expected shares between 0 and 1"),
+    (Populations, {"errors": 1.5}, "errors: expected a share between 0 and 1, found 1.5"),
     (Populations, {"reference": 100}, "length: expected 1 to 100 bases, found 150"),
     (Populations, {"flipped": [5]}, "flipped: expected numbers from 1 to 4"),
     (Reads, {"files": "none/*", "length": 4}, "reads: files: expected"),
