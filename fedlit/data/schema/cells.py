@@ -109,8 +109,8 @@ def plain_text(cell: object) -> str:
 
 def _written(times: pd.Series) -> pd.Series:
     """Write times that a file stores as ISO 8601, days without midnight."""
-    if isinstance(times.dtype, pd.DatetimeTZDtype):
-        return times.astype(str).where(times.notna())
+    if not isinstance(times.dtype, np.dtype):  # times with a zone, and Arrow's days
+        return times.astype(object).map(str, na_action="ignore")
     texts = pd.Series(np.datetime_as_string(times.to_numpy("datetime64[s]")), times.index, name=times.name)
     return texts.str.removesuffix("T00:00:00").where(times.notna())
 

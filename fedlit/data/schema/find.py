@@ -278,7 +278,7 @@ def _unusable(cells: Cells) -> Found | None:
 def _categories(cells: Cells, column: Column) -> Found:
     (spelt, notes), rows = spellings(cells), int(cells.counts.sum())
     spelling = spelt if notes else column.spelling
-    if look_like_dates(cells.texts):
+    if column.kind != "categorical" and look_like_dates(cells.texts):  # else it is declared
         notes.append(Note("looks like dates, but of no one format, and is treated as categories", "formats"))
     if len(cells.texts) > max(_MANY, rows / 2):
         said = (

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -279,3 +280,24 @@ def test_another_file_may_have_other_types_but_no_other_notation() -> None:
     for own, cell, found in ((schema, "1.25", "numbers"), (dated, "2024-01-03", "dates"), (dated, 20240101, "dates")):
         with pytest.raises(DataError, match=f"expected {found}, found .*{cell}.*[Ww]rite them as"):
             own.apply(pd.DataFrame({"x": [cell]}), "here")
+
+
+def test_what_parquet_keeps() -> None:
+    """Stored days, times and decimals are what their text would be; new rows may be stored where text was learnt."""
+    days: list[datetime.date | None] = [datetime.date(2024, 1, n % 28 + 1) for n in range(ROWS)]
+    stored: dict[str, tuple[pa.DataType, list[Any], str]] = {
+        "day": (pa.date32(), [*days[1:], None], "date"),
+        "clock": (pa.time64("us"), [datetime.time(n % 24, 30) for n in range(ROWS)], "date"),
+        "dose": (pa.decimal128(9, 2), [decimal.Decimal(n % 9) / 4 for n in range(ROWS)], "numeric"),
+    }
+    raw = pd.DataFrame({name: pd.Series(own, dtype=pd.ArrowDtype(kind)) for name, (kind, own, _) in stored.items()})
+    schema, typed, _ = Schema.find(raw)
+    assert {name: own.kind for name, own in schema.columns.items()} == {name: own[2] for name, own in stored.items()}
+    texts = raw.astype(object).map(str, na_action="ignore")
+    pd.testing.assert_frame_equal(Schema.find(texts)[1], typed)
+    written = Schema.find(pd.DataFrame({"x": [f"{day:%d.%m.%Y}" for day in days if day]}))[0]
+    as_text, as_times = (
+        written.apply(pd.DataFrame({"x": own}), "here")[0]
+        for own in ([f"{day:%d.%m.%Y}" for day in days if day], pd.to_datetime(pd.Series(days)))
+    )
+    pd.testing.assert_frame_equal(as_text, as_times)
