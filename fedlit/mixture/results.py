@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedlit.data.table import Split
 from fedlit.mixture.weigh import Predicted
+from fedlit.run.caveats import mixed_units
 from fedlit.score.plain import defined
 from fedlit.show.shown import Grid
 from fedlit.tasks import SCORES
@@ -80,7 +81,10 @@ def results_of(split: Split, found: Mapping[str, Predicted], clients: dict[str, 
     main = next(iter(found.values())).task.scores[0]
     rows = {client: len(own.row) for client, own in found.items()}
     summary = summarise(scores, sites, SCORES)
-    return MixtureResults(split, 0, scores, rows, summary, unseen, SCORES, main, each=each, clients=clients)
+    apart = mixed_units(own.task for own in found.values())
+    return MixtureResults(
+        split, 0, scores, rows, summary, unseen, SCORES, main, apart=apart, each=each, clients=clients
+    )
 
 
 def _metrics(site: Site, own: Predicted, predictions: Tensor) -> SiteMetrics:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedlit.data.encoding import EncodedClient, Rows
 from fedlit.show.text import counted
-from fedlit.tasks import Classification, Regression
+from fedlit.tasks import Classification, Regression, Task
 from fedlit.tasks.number import MAE, RMSE
 
 if TYPE_CHECKING:
@@ -66,11 +67,15 @@ def _logistic(client: EncodedClient, rows: Rows) -> float | None:
     return float(task.evaluate(task.of_model(model, rows.x.numpy()), rows.y)[task.scores[0].name])
 
 
-def mixed_units(data: FederatedData) -> frozenset[str]:
+def mixed_units(of_clients: Iterable[Task]) -> frozenset[str]:
     """Return the scores in units of the target if clients' targets have different names, or scales that differ by more
     than a factor of three, because a mean over clients would be meaningless.
+
+    Example:
+        >>> sorted(mixed_units([Regression(scale=1.0, target="days"), Regression(scale=365.0, target="days")]))
+        ['mae', 'rmse']
     """
-    tasks = [spec.task for spec in data.specs if isinstance(spec.task, Regression)]
+    tasks = [task for task in of_clients if isinstance(task, Regression)]
     if len(tasks) < 2:
         return frozenset()
     scales = [task.scale for task in tasks]

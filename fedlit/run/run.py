@@ -241,7 +241,9 @@ class Run:
         """Return the scores of a split with what is to be said of them. Nothing is compared with the simplest models if
         nobody reads it.
         """
-        results = replace(self.loop.results[split], guarded=guarded, apart=mixed_units(self.data))
+        results = replace(
+            self.loop.results[split], guarded=guarded, apart=mixed_units(spec.task for spec in self.data.specs)
+        )
         return results if quiet or self.group.rank else replace(results, weak=weak_networks(self.data, results))
 
     def _callbacks(self, plan: Plan, quiet: bool) -> list[Callback]:

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from fedlit.errors import ConfigError, DataError
 from fedlit.mixture.combine import Combined, combine
+from fedlit.mixture.results import results_of
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.together import choose_together, stackable, stacks
 from fedlit.mixture.weigh import FLOOR, HOW, Judge, Predicted, row_loss, weights_of
@@ -330,3 +332,13 @@ def test_degenerate_rows() -> None:
     for y, told in (([-1, -1], "found none"), ([0, 1, 1], "3 rows")):
         with pytest.raises(DataError, match=told):
             weights_of("fitted", Predicted(Classification((0, 1)), np.arange(2), torch.tensor(y), TWO), [])
+
+
+def test_errors_in_other_units_have_no_mean() -> None:
+    units = {"north": 1.0, "south": 100.0}
+    found = {name: replace(numbers(1, 9, own, part=0.1), task=Regression(scale=own)) for name, own in units.items()}
+    one = {"weights": {"part": 1.0}, "stack": (), "metric": "rmse", "notes": []}
+    results = results_of("test", found, dict.fromkeys(found, one))
+    assert results.apart == {"rmse", "mae"}
+    (line,) = (own for own in str(results).splitlines() if own.startswith("mean"))
+    assert "–" in line and any("other units" in own for own in str(results).splitlines())
