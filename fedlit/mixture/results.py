@@ -78,13 +78,11 @@ def results_of(split: Split, found: Mapping[str, Predicted], clients: dict[str, 
         if unknown := metrics.unseen():
             unseen[client] = unknown
         each[client] = {part: _floats(_metrics(site, own, own.mixed({part: 1.0})).compute()) for part in own.parts}
-    main = next(iter(found.values())).task.scores[0]
+    tasks = [own.task for own in found.values()]
     rows = {client: len(own.row) for client, own in found.items()}
     summary = summarise(scores, sites, SCORES)
-    apart = mixed_units(own.task for own in found.values())
-    return MixtureResults(
-        split, 0, scores, rows, summary, unseen, SCORES, main, apart=apart, each=each, clients=clients
-    )
+    more: dict[str, Any] = {"apart": mixed_units(tasks), "each": each, "clients": clients}
+    return MixtureResults(split, 0, scores, rows, summary, unseen, SCORES, tasks[0].scores[0], **more)
 
 
 def _metrics(site: Site, own: Predicted, predictions: Tensor) -> SiteMetrics:
