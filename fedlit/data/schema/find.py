@@ -165,7 +165,7 @@ def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[
     unique = _MANY <= len(own) == different
     named, close = _names_rows(name), unique and np.ptp(own) < 1.25 * len(own) and bool((np.diff(own) > 0).all())
     if unique and (named or close or _COUNTED.search(name)):
-        return _out("identifier", "has a different value in each row: an identifier", notes)
+        return _out("identifier", "has a different value in each row, as an identifier has", notes)
     if named and different > max(_MANY, len(own) / 10):
         said = f"names rows or people ({different:,} values in {len(own):,} rows)"
         return _out("identifier", said, notes, name)
