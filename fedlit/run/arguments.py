@@ -232,5 +232,5 @@ def _own_config(command: Command, configs: Sequence[Path], root: Path, name: str
     own, made = made_from([folder / CONFIG]), made_from(configs)
     how = "give --config and --method as there, --name, or --ckpt_path with a file"
     newest = checkpoint in (None, "last", "best")
-    expect(own == made or not newest, f"{folder}", f"the newest run of {name} {made[1:]}", Told(f"one {own[1:]}"), how)
+    expect(own == made or not newest, f"{folder}", f"the newest run of {name} {made[2:]}", Told(f"one {own[2:]}"), how)
     return folder / CONFIG
