@@ -119,16 +119,11 @@ class TwoOptimizers(FederatedClient):
         return [torch.optim.SGD(shared, lr=0.1), torch.optim.Adam(self.head.parameters(), lr=0.01)]
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        first, second = self.optimizers()
-        loss = self.loss(self(batch.x), batch.y)
-        self.manual_backward(loss)
-        first.step()
-        first.zero_grad()
-        second.zero_grad()
-        again = self.loss(self.head(self.core(self.encoder(batch.x)).detach()), batch.y)
-        self.manual_backward(again)
-        second.step()
-        second.zero_grad()
+        for optimizer in self.optimizers():
+            loss = self.loss(self(batch.x), batch.y)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
         return loss.detach()
 
 

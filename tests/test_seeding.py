@@ -7,12 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedlit import GlobalLayers, Network
-from fedlit.client.build import build_clients
-from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError
+from fedlit import GlobalLayers
 from fedlit.seeding import derive_seed, initialise, isolated_rng
-from fedlit.spec import ClientSpec
 
 SMALL = {"global_features": 3, "width": 4, "blocks": 2, "heads": 2}
 
@@ -67,25 +63,6 @@ def test_initial_values_follow_torch_but_for_biases() -> None:
     assert abs(weight.var() - bound**2 / 3) < 0.03 * bound**2
     assert torch.equal(drawn["core.wide.inner.w1.bias"], torch.zeros(48))
     assert torch.equal(drawn["core.wide.inner.norm.weight"], torch.ones(192))
-
-
-class Token(nn.Module):
-    """A parameter of its own and no ``reset_parameters``, as many published networks have."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.token = nn.Parameter(torch.randn(4))
-
-
-class WithToken(Network):
-    def __init__(self, num_features: int, num_outputs: int) -> None:
-        super().__init__(nn.Linear(num_features, 4), Token(), nn.Linear(4, num_outputs))
-
-
-def test_a_parameter_drawn_outside_reset_parameters_is_refused() -> None:
-    spec = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())
-    with pytest.raises(ConfigError, match=r"client 'ash': .* found that core.token depend .* reset_parameters"):
-        build_clients([spec], lambda spec: FederatedClient(spec, WithToken), seed=8)
 
 
 def test_torchs_attention_starts_as_its_seed_and_name_say() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedlit import FedGMCC, FedProx, Network
+from fedlit import FedProx
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.run.run import Run
@@ -132,7 +132,7 @@ NAMED = {"federated": ["*"], "by_name": ["*"]}
 
 
 def named_run(folder: Path, clients: tuple[str, ...] = ALIKE[:3], client: Any = FederatedClient, **more: Any) -> Run:
-    loop = {"client": partial(client, network=more.pop("network", Named)), "start": more.pop("start", None)}
+    loop = {"client": partial(client, network=Named), "start": more.pop("start", None)}
     return make_run(folder, clients=clients, loop=loop, exchange={**NAMED, **more}, epochs=1)
 
 
@@ -159,20 +159,6 @@ def test_names_that_do_not_fit_are_refused(labels: tuple[str, ...], found: str) 
     linear.axes = {"weight": (0, labels)}  # type: ignore[assignment]
     with pytest.raises(ConfigError, match=f"weight: expected 3 different names of slices along axis 0, found {found}"):
         named_axes(nn.Sequential(linear))
-
-
-def test_a_network_without_names_is_refused_with_those_that_have_some(tmp_path: Path) -> None:
-    class Plain(Network):
-        def __init__(self, num_features: int, num_outputs: int) -> None:
-            super().__init__(nn.Linear(num_features, 8), nn.Linear(8, 8), nn.Linear(8, num_outputs))
-
-    with pytest.raises(ConfigError, match=r"exchange.by_name: pattern '\*': expected a federated tensor whose slices"):
-        named_run(tmp_path, network=Plain).describe()
-
-
-def test_a_rule_that_calls_the_federated_part_refuses_slices(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected whole tensors"):
-        named_run(tmp_path, ALIKE, rule=FedGMCC(inputs="range"), federated=["encoder"], by_name=["encoder"]).describe()
 
 
 def test_the_proximal_term_counts_slices(tmp_path: Path) -> None:

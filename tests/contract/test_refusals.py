@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import SmallNet, make_run, trained
+from federations import ALIKE, NAMED, SmallNet, make_run, trained
 from lightning import LightningModule
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -28,6 +28,19 @@ from fedlit.train.personal import FineTune
 class Headless(Network):
     def __init__(self, num_features: int, num_outputs: int) -> None:
         super().__init__(torch.nn.Linear(num_features, num_outputs), torch.nn.Identity(), torch.nn.Identity())
+
+
+class Token(torch.nn.Module):
+    """A parameter of its own and no ``reset_parameters``, as many published networks have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = torch.nn.Parameter(torch.randn(4))
+
+
+class WithToken(Network):
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(torch.nn.Linear(num_features, 4), Token(), torch.nn.Linear(4, num_outputs))
 
 
 def spec(**more: Any) -> ClientSpec:
@@ -80,6 +93,7 @@ SETTINGS: list[tuple[Any, str]] = [
     *((partial(m.CHFL, spec(common=SHARED), mu=own), "mu") for own in (1.5, {"b*": 0.5})),
     (partial(m.IFedAvg, spec(), MLP, lr_factor=0.0), "lr_factor"),
     (partial(m.FedBABU, spec(), Headless), "head"),
+    (partial(build_clients, [spec()], partial(FederatedClient, network=WithToken), 8), "'ash': .*core.token .*reset_"),
     (partial(m.Forest, HUBER), "huber"),
     (partial(m.MixedModel, HUBER), "task"),
     (partial(m.PooledLogistic, COUNTS), "counts"),
@@ -146,6 +160,7 @@ def forest(rule: Any = None, federated: tuple[str, ...] = (), client: Any = m.Fo
 
 SGD = {"optimizer": partial(torch.optim.SGD, lr=0.1)}
 COMMON = {"loop": {"client": partial(m.CHFL, hidden=[8, 6])}, "data": {"common": "all", "scaling": "pooled"}}
+SLICES = {"federated": ["encoder"], "by_name": ["encoder"]}
 GMCC = {"rule": partial(m.FedGMCC, outputs="raw"), "federated": ["common", "!common.*.head"]}
 FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     # rules and exchanges
@@ -158,6 +173,9 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     (small(Deep, {"rule": m.IFCA, "federated": ["core", "deep"]}), "deep.bias at cedar and not at ash"),
     (small(exchange={"participation": 0.5, "minimum": 3}), "take part in a round, 2, found 3"),
     (small(Tallies), "client 'ash': .*found count"),
+    (small(exchange={"by_name": ["*"]}), r"exchange.by_name: pattern '\*': expected a federated tensor whose slices"),
+    ({"clients": ALIKE, "loop": {"client": NAMED}, "exchange": {**SLICES, "rule": partial(m.FedGMCC, inputs="range")}},
+     "expected whole tensors"),
     (parts(core="mean"), "none for encoder.0.weight"),
     (parts(**{"core": "mean", "*": "mean"}), r"put '\*' first"),
     (parts(**{"*": "mean", "haed": "none"}), "pattern '!haed'"),

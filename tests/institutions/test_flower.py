@@ -26,7 +26,6 @@ from fedlit.institutions.gate import LARGEST
 from fedlit.institutions.joining import Speaking
 from fedlit.institutions.settings import SiteSettings, read_coordinator
 from fedlit.institutions.speaker import speak
-from fedlit.institutions.start import start
 
 pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -236,7 +235,10 @@ def test_no_child_outlives_its_parent(seconds: float, world: World) -> None:
     assert files[0].read_text() == ""
 
 
-def test_a_port_that_is_taken_is_one_message(world: World) -> None:
-    told = f"expected to listen at 0.0.0.0:{world.port}, found: Address already"
-    with socket.create_server(("", world.port)), pytest.raises(RunError, match=told):
-        start(world.folder, lambda folder, line: None)
+def test_a_port_that_is_taken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedlit.institutions import superlink
+
+    monkeypatch.setattr(superlink, "_BUSY", 0.0)
+    told = r"expected to listen at 127\.0\.0\.1:\d+, found: Address already"
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(RunError, match=told):
+        superlink._listen(*taken.getsockname())
