@@ -45,7 +45,7 @@ _REFUSED = {
     "gradient_clip_val": "clips one module; set model.gradient_clip_val, which clips each client",
     "accumulate_grad_batches": "does not reach the clients; set model.accumulate",
 }
-"""Option of the Trainer of which a federation of several optimizers takes only Lightning's default → why."""
+"""Option of the Trainer of which a federation of several optimizers takes only Lightning's default or ours → why."""
 _ONE_SCALE = (
     "16-mixed scales all clients' losses by one factor, so that one client's overflow would halve everyone's; use "
     "bf16-mixed or 32-true"
@@ -55,7 +55,11 @@ _ONE_SCALE = (
 def check_options(options: Mapping[str, Any], ranks: int = 1) -> None:
     """Refuse, in a single message, all options that a federation of several optimizers cannot support."""
     usual = inspect.signature(Trainer).parameters
-    problems = {key: why for key, why in _REFUSED.items() if options.get(key) not in (None, usual[key].default)}
+    problems = {
+        key: why
+        for key, why in _REFUSED.items()
+        if options.get(key) not in (None, usual[key].default, DEFAULTS.get(key))
+    }
     if str(options.get("precision")) in ("16", "16-mixed"):
         problems["precision"] = _ONE_SCALE
     if ranks > 1 and options.get("max_time"):
