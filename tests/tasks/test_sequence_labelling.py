@@ -24,15 +24,9 @@ def drawn(seed: int, rows: int, letters: str = "abc?") -> tuple[Tensor, Tensor]:
 
 
 def by_hand(logits: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Of labelled positions: probabilities (k, 3) and labels (k,), position by position."""
-    probabilities, labels = [], []
-    for row, own in zip(logits.double().numpy(), y.numpy(), strict=True):
-        for position in range(LENGTH):
-            if own[position] != -100:
-                e = np.exp(row[3 * position : 3 * position + 3])
-                probabilities.append(e / e.sum())
-                labels.append(own[position])
-    return np.array(probabilities), np.array(labels)
+    """Of labelled positions: probabilities (k, 3) and labels (k,)."""
+    powers = np.exp(logits.double().numpy()).reshape(len(y), LENGTH, 3)
+    return (powers / powers.sum(2, keepdims=True))[y.numpy() != -100], y[y != -100].numpy()
 
 
 def test_loss_and_scores_equal_those_of_labelled_positions() -> None:
