@@ -58,7 +58,7 @@ def check_options(options: Mapping[str, Any], ranks: int = 1) -> None:
     problems = {
         key: why
         for key, why in _REFUSED.items()
-        if options.get(key) not in (None, usual[key].default, DEFAULTS.get(key))
+        if str(options.get(key)) not in ("None", str(usual[key].default), str(DEFAULTS.get(key)))
     }
     if str(options.get("precision")) in ("16", "16-mixed"):
         problems["precision"] = _ONE_SCALE
