@@ -41,7 +41,7 @@ def _run(command: Command, *typed: str) -> None:
         made, checkpoint, style = _mixture(command, words)
     else:
         asked = read(command, words)  # what is not there is said before torch is imported
-        if sys.stderr.isatty() or len(asked.configs) > 1:
+        if (sys.stderr.isatty() or len(asked.configs) > 1) and not asked.foreign:
             say(f"Reading {', '.join(map(shown, asked.configs))}; runs are called {asked.name}")
         from fedlit.run.load import parse
 
@@ -84,7 +84,7 @@ def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: s
         return settings
     own, made = settings.origin, settings_of(found / CONFIG).origin
     expect(made == own, f"{found}", f"the newest run of {settings.name} to be made from {own}", made, "give --name")
-    say(f"Using the run's own configuration {found / CONFIG}")
+    say(f"Using the run's own configuration {shown(found / CONFIG)}")
     return settings_of(found / CONFIG, changed)
 
 

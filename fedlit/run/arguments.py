@@ -153,7 +153,7 @@ def read(
     root, checkpoint = Path(settings.get("trainer.default_root_dir") or ROOT), settings.get("ckpt_path")
     saved = _own_config(command, [*configs, *methods], root, name, checkpoint)
     if saved is not None:
-        say(f"Using the run's own configuration {saved}")
+        say(f"Using the run's own configuration {shown(saved)}")
         foreign, layers = [*foreign, saved], [_foreign(saved, words), *keys]
     return Asked(command, layers, name, [*configs, *methods], foreign, frozenset(words))
 

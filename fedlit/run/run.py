@@ -23,7 +23,7 @@ from fedlit.exchange.place import find_place
 from fedlit.exchange.transport import Transport
 from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
-from fedlit.run.config import flatten, listed
+from fedlit.run.config import flatten, listed, shown
 from fedlit.run.folders import begin, check_name, new_folder, to_resume, to_score, writing
 from fedlit.run.layers import Layer, laid
 from fedlit.run.plan import Plan, make_plan
@@ -389,7 +389,7 @@ class Run:
         use_encoders(self.data, header)
         self.folder = self._one_folder(folder)
         if not quiet:
-            say(f"Using {checkpoint}")
+            say(f"Using {shown(checkpoint)}")
         return checkpoint, header
 
 

@@ -67,7 +67,7 @@ def test_fit_test_predict_validate_from_anywhere(trained: Path, capsys: pytest.C
 
     assert main(["test", "--config", "quickstart.yaml"]) == 0
     captured = capsys.readouterr()
-    assert f"Using {run / 'checkpoints' / 'last.ckpt'}" in captured.err
+    assert f"Using {RUN / 'checkpoints' / 'last.ckpt'}\n" in captured.err
     table = pd.read_csv(run / "test.csv", index_col="client")
     plain = json.loads((run / "test.json").read_text())
     assert list(table.index) == ["breast_cancer", "digits", "wine"]
