@@ -28,7 +28,7 @@ _KINDS = (
 """The worst first; other kinds count as ``""``."""
 _OF_FILES = ("rename", "missing", "types", "names", "sep", "encoding")
 _MANY = 12  # clients up to which each has a paragraph of its own
-_MOST, _FEW = 10, 3  # notes of one kind that are printed, and clients of whom is printed what to write
+_FEW = 3  # clients of whom is printed what to write
 _NUMBERS = re.compile(r"\d[\d,.]*")
 _HEADER = ("client", "rows", *SPLITS, "columns", "missing %", "target")
 _HOW = (
@@ -65,7 +65,7 @@ class Page(Shown):
             yield _common_columns(self.clients)
         yield ""
         shown = [note for note in self.notes if many or note.kind != "left out"]
-        yield f"To review ({len(shown)}):" if shown else "No problems were found."
+        yield "To review:" if shown else "No problems were found."
         for _, notes in groupby(shown, key=_rank):
             yield from self._bullets(list(notes))
         yield ""
@@ -77,14 +77,14 @@ class Page(Shown):
         for note in notes:
             same = _NUMBERS.sub("#", note.text) if len(self.clients) > _MANY else note.text
             groups.setdefault(f"{note.column}: {same}", []).append(note)
-        for group in sorted(groups.values(), key=lambda own: -len(own))[:_MOST]:
+        for group in sorted(groups.values(), key=lambda own: -len(own))[:MOST_ROWS]:
             first, clients = group[0], list(dict.fromkeys(client for note in group for client in note.clients))
             who = shorten(clients, 4) if first.kind not in _BETWEEN else ""
             yield f"- {': '.join(filter(None, [who, first.column, first.text]))}"
             if self.own_tables and first.kind not in _INFORMS:
                 yield from _fixes(first, [client for note in group for client in note.at])
-        if len(groups) > _MOST:
-            yield f"- … and {len(groups) - _MOST} more (--format json has all)"
+        if len(groups) > MOST_ROWS:
+            yield f"- … and {len(groups) - MOST_ROWS} more (--format json has all)"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
