@@ -92,7 +92,7 @@ def _ended(error: BaseException) -> tuple[int, str]:
         return error.exit_status, f"error: {error}"
     if came() or isinstance(error, KeyboardInterrupt):  # a library may tell it otherwise
         told = str(error) if isinstance(error, KeyboardInterrupt) else ""
-        return STATUS, f"interrupted; {told or 'the same command goes on with a study, --ckpt_path last with a run'}"
+        return STATUS, f"interrupted; {told or 'a study goes on with the same command, a run with --ckpt_path last'}"
     if isinstance(error, BrokenPipeError):
         return RunError.exit_status, ""
     if isinstance(error, OSError) and error.errno in UNWRITABLE:

@@ -86,7 +86,8 @@ def show_source(name: str) -> None:
     source = _source(name)
     print(for_terminal("\n\n".join(_about(source))))
     for file in source.known_files:
-        print(for_terminal(f"{file.path}: {file.about}\n  {file.url or file.page}\n  {_where(source, file)}"))
+        address = f"\n  {file.url}" if file.url else ""  # that of a page is part of what to do
+        print(for_terminal(f"{file.path}: {file.about}{address}\n  {_where(source, file)}"))
 
 
 def _where(source: type[Source], file: RemoteFile) -> str:

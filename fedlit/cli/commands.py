@@ -41,7 +41,7 @@ _GROUPS = {
         "fit": Command("runs:fit", "--config NAME", "train a federation (quickstart needs no data)"),
         "describe": Command("runs:describe", "--config NAME", "print the plan: rows, parameters, what is sent"),
         "validate": Command("runs:validate", "--config NAME", "score the validation split of the newest run"),
-        "test": Command("runs:test", "--config NAME", "score its test split (--all shows every score)"),
+        "test": Command("runs:test", "--config NAME", "score the test split (--all shows every score)"),
         "predict": Command("runs:predict", "--config NAME", "write predictions, one file per client"),
     },
     "A trained run": {
@@ -129,7 +129,8 @@ def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
     parts = [name.split()[1] for name in COMMANDS if name.startswith(f"{first} ") and "--" not in name]
     part = "".join(rest[:1])
     if parts and part and not part.startswith("-"):
-        expect(part in parts, f"fedlit {first}", f"one of {', '.join(parts)}", part, known=parts)
+        alone = ", or nothing for the list" if first in COMMANDS else ""
+        expect(part in parts, f"fedlit {first}", f"one of {', '.join(parts)}{alone}", part, known=parts)
         return f"{first} {part}", rest[1:]
     known = [*dict.fromkeys(name.split()[0] for name in COMMANDS), "--version", "--help"]
     expect(first in known[:-2], "command", "one that fedlit --help lists", first, known=known)
