@@ -31,7 +31,6 @@ from fedlit.mixture.settings import (
     settings_of,
 )
 from fedlit.mixture.weigh import Predicted
-from fedlit.run.config import shown
 from fedlit.run.folders import find_trained, new_folder
 from fedlit.run.load import run_of
 from fedlit.run.predictions import Predictions
@@ -246,7 +245,7 @@ class Mixture:
         expect(ckpt_path in (None, "last"), "--ckpt_path", "last, or nothing", ckpt_path, "a mixture has one state")
         self._trained()
         if not quiet:
-            say(f"Using {shown(self.folder)}")
+            say(f"Using {self.folder}")
 
     def validate(
         self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False
