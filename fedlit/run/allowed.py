@@ -37,7 +37,7 @@ _CLASSES = tuple(f"trainer.{key}" for key in ("callbacks", "logger", "plugins", 
 _USUAL: tuple[Any, ...] = (None, "auto", [], True, False, 1)
 _PLACES = ("trainer.default_root_dir", "trainer.logger", "trainer.profiler", "model.start", "model.start.checkpoint")
 """Keys that may name places of the machine on which a run was made."""
-_NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_out", "board.chosen")
+NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_out", "board.chosen")
 """Lists of names that are read as text, whatever stands there."""
 
 
@@ -96,10 +96,10 @@ def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool
             else:
                 inside = f"{key}.{name}".strip(".").replace(".init_args", "")
                 _check(value, inside, where, own, plain=not key or name == "init_args")
-    elif isinstance(tree, list) and key not in _NAMES:
+    elif isinstance(tree, list) and key not in NAMES:
         for item in tree:
             _check(item, key, where, own, plain=False)
-    elif isinstance(tree, str) and key not in _NAMES and tree not in own:
+    elif isinstance(tree, str) and key not in NAMES and tree not in own:
         _check_text(tree, key, where)
 
 

@@ -150,7 +150,7 @@ def read(
         check_name(str(settings["name"]), "--name")
     name = str(settings.get("name") or title([*configs, *methods]))
     layers = [*files, *_method_layers(methods), *keys]
-    root, checkpoint = Path(settings.get("trainer.default_root_dir") or ROOT), settings.get("ckpt_path")
+    root, checkpoint = Path(str(settings.get("trainer.default_root_dir") or ROOT)), settings.get("ckpt_path")
     saved = _own_config(command, [*configs, *methods], root, name, checkpoint)
     if saved is not None:
         say(f"Using the run's own configuration {shown(saved)}")

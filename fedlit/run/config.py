@@ -162,7 +162,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{shown(path)}: expected a YAML file in UTF-8, found other bytes") from error
     # never more than its kind: it may be a table, of people who must not stand in a log
     found = Told("an empty file" if content is None else "a list" if isinstance(content, list) else "other text")
-    expect(isinstance(content, dict), shown(path), "keys and values such as seed: 8", found)
+    do = "for tables, fedlit init writes a configuration"
+    expect(isinstance(content, dict), shown(path), "keys and values such as seed: 8", found, do)
     return dict(content)
 
 

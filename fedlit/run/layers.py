@@ -161,11 +161,13 @@ def find_class(path: Any) -> Any:
 
 
 def given_in(layers: Iterable[Layer]) -> dict[str, tuple[Any, str]]:
-    """Map each key, without ``init_args`` and ``class_path``, to its value and its name in messages. Later layers take
-    precedence.
+    """Map each key, without ``init_args`` and ``class_path``, to its value and its name in messages, in the order in
+    which they were given last.
     """
-    return {
-        (plain := re.sub(r"\.(init_args|class_path)\b", "", key)): (value, layer.where + plain)
-        for layer in layers
-        for key, value in flatten(dict(layer.values))
-    }
+    given = dict[str, tuple[Any, str]]()
+    for layer in layers:
+        for key, value in flatten(dict(layer.values)):
+            plain = re.sub(r"\.(init_args|class_path)\b", "", key)
+            given.pop(plain, None)
+            given[plain] = (value, layer.where + plain)
+    return given

@@ -5,6 +5,7 @@ found, and what may have been meant.
 from __future__ import annotations
 
 import re
+import traceback
 from argparse import ArgumentError
 from collections.abc import Mapping
 from copy import deepcopy
@@ -13,7 +14,7 @@ from pydoc import ErrorDuringImport
 from typing import Any
 
 from fedlit.errors import ConfigError, FedlitError, Told, closest, described, did_you_mean
-from fedlit.run.allowed import ALL
+from fedlit.run.allowed import ALL, NAMES
 from fedlit.run.config import shown
 from fedlit.run.layers import Given, Layer, find_class, given_in, parameters_of
 
@@ -63,9 +64,10 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
         ...     print(why_refused(error, {}))
         IFCA: clusters: expected at least 1
     """
-    for key, (value, _) in given.items():
+    said = "".join(traceback.format_exception(error))
+    for key, (value, _) in given.items():  # the name of a file may look like a class, which must not be imported
         try:
-            find_class(value)
+            find_class(value if str(value).partition(".")[0] in said and key not in NAMES else "")
         except ErrorDuringImport as failed:
             return _failed(key, failed.value or failed, given)
     if not isinstance(error, ArgumentError):
@@ -73,22 +75,22 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
             error = error.__cause__  # type: ignore[assignment]
         return error if isinstance(error, FedlitError) else _failed("", error, given)
     key = ".".join(dict.fromkeys(re.findall(r'Parser key "([^"]+)"', str(error))))
-    value = given.get(key, [""])[0]
+    value = given.get(key, given.get(f"{key}+", [""]))[0]
     text = str(error).rpartition('Parser key "')[2].partition("\n")[2] or str(error)
     if option := re.search(r"Option '([^']+)' is not accepted", text):
         named = re.search(r"class_path[' =]+([\w.]+)", text)
         taken, wrong = parameters_of(named[1] if named else str(value)) or [], option[1]
-        hint = did_you_mean(wrong, taken)
-        return ConfigError(
-            f"{_shown(f'{key}.{wrong}', given)}: expected one of {', '.join(taken)}, found {wrong!r}.{hint}"
-        )
+        some, hint = f"one of {', '.join(taken)}" if taken else "what its class takes", did_you_mean(wrong, taken)
+        return ConfigError(f"{_shown(f'{key}.{wrong}', given)}: expected {some}, found {wrong!r}.{hint}")
     reasons = list(dict.fromkeys(line for line in _NOISE.sub("", text).splitlines() if line))
-    if said := [line for line in reasons if not line.startswith("Expected a")]:
-        hint = "" if said[0].endswith("?") else f".{_hint(value, '')}"
-        return ConfigError(f"{_shown(key, given)}: expected what its class accepts, found: {said[0]}{hint}")
+    if why := [line for line in reasons if not line.startswith("Expected a")]:
+        hint = "" if why[0].endswith("?") else f".{_hint(value, '')}"
+        return ConfigError(f"{_shown(key, given)}: expected what its class accepts, found: {why[0]}{hint}")
     told = " or ".join(re.sub(r"Expected an? |<class '(?:\w+\.)*|'>|typing\.", "", line) for line in reasons)
     told = told.replace("NoneType", "null")
-    found = value if key in given else Told(" or ".join(re.findall(r"value: (\S+)$", text, re.MULTILINE)) or "others")
+    seen = re.findall(r"value: (?!Namespace)(.+?)(?:\. Got value.*)?$", text, re.MULTILINE)
+    known = key in given and (not seen or str(value) in seen)
+    found = value if known else Told([*seen, "others"][0])
     return ConfigError(f"{_shown(key, given)}: expected {told}, found {found!r}.{_hint(value, told)}")
 
 
@@ -104,16 +106,16 @@ def _hint(value: Any, told: str) -> str:
         return f" Did you mean [{value}]?"
     if not re.fullmatch(r"(\w+\.)*[A-Z]\w*", value):
         return did_you_mean(value, re.findall(r"'([\w.-]+)'", told))
-    classes = {own if "." in value else own.rpartition(".")[2]: own for own in sorted(ALL, reverse=True)}
-    near = closest(value, classes)
-    return f" Did you mean {classes[near]!r}?" if near and value not in classes else ""
+    classes = {own.rpartition(".")[2]: own for own in sorted(ALL, key=len, reverse=True)}
+    near = closest(name := value.rpartition(".")[2], classes)
+    fits = not near or value == classes[near] or (near == name and not told)
+    return "" if fits else f" Did you mean {classes[near]!r}?"
 
 
 def _shown(key: str, given: Given) -> str:
-    """Return a key as it was given, by itself or with other keys below it; what was typed counts first. jsonargparse
-    leaves out parts of some keys.
+    """Return a key as it was given last, by itself or with other keys below it. jsonargparse leaves out parts of some
+    keys.
     """
     like = re.compile(r"\.(?:.+?\.)??".join(map(re.escape, key.split("."))) + r"(?![^.+])")
-    found = [(given[own][1].removesuffix(own), match[0]) for own in given if key and (match := like.match(own))]
-    where, shown = max(found, key=lambda own: own[0] == "--", default=("", key or "configuration"))
-    return where + shown
+    found = [given[own][1].removesuffix(own) + match[0] for own in given if key and (match := like.match(own))]
+    return found[-1] if found else key or "configuration"

@@ -60,6 +60,8 @@ def check_options(options: Mapping[str, Any], ranks: int = 1) -> None:
         for key, why in _REFUSED.items()
         if str(options.get(key)) not in ("None", str(usual[key].default), str(DEFAULTS.get(key)))
     }
+    if options.get("limit_train_batches") == 0:
+        problems["limit_train_batches"] = "0 would train nothing; leave it out"
     if str(options.get("precision")) in ("16", "16-mixed"):
         problems["precision"] = _ONE_SCALE
     if ranks > 1 and options.get("max_time"):
@@ -162,6 +164,8 @@ def opening(
     done = header.get("fedlit", {}).get("personal", {}).get("done")
     if done or (checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0):
         lines.append("Nothing is left to train: the run has reached its end (trainer.max_epochs, model.keep)")
+    if 0 in (trainer.max_epochs, trainer.max_steps):
+        lines.append("Nothing is trained: trainer.max_epochs or max_steps is 0; the scores are of untrained clients")
     return lines
 
 

@@ -156,6 +156,21 @@ def test_the_parser_itself_imports_nothing_else(run: Path, canary: Path, monkeyp
         assert not canary.exists() and "sideeffect" not in sys.modules, change
 
 
+def test_nothing_is_imported_to_explain_why_a_configuration_is_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of parts, and a table beside a script of the same name, look like a class in a module."""
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    Path("sites.py").write_text("import pathlib\npathlib.Path('imported').touch()\n")
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("federated: [core]", "federated: sites.Core"))
+    tables = ["--data.source=fedlit.Tables", "--data.source.files={a: sites.CSV}", "--data.source.target=y"]
+    for words in (["--config", str(config)], ["--config", "quickstart", *tables, "--seed=eight"]):
+        with pytest.raises(ConfigError, match=r"federated: expected list|seed: expected int"):
+            parse(read("describe", words))
+    assert not Path("imported").exists()
+
+
 def test_a_class_of_ones_own_is_named_in_ones_own_file_or_by_its_module(run: Path, canary: Path) -> None:
     network = ("model.client.init_args.network", {"class_path": "mine.Net"})
     config = written(run, network, canary)
