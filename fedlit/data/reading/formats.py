@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PIECE_ROWS = 4096
+NOT_COMPUTED = re.compile(rb"<f(?:[^>]*/>|[^>]*>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 PASSWORD = re.compile(r"(?<=://)[^:/?#]*:(?P<value>[^@]*)@")
 SECRET = re.compile(r"(?i)\w*(?:password|passwd|pwd|token|secret|api_?key)\w*\s*=\s*(?P<value>[^;&]*)")
@@ -49,6 +50,9 @@ def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
 
     with zipfile.ZipFile(path) as archive:  # which reads no more of a member than its entry says
         options.check_size(size=sum(own.file_size for own in archive.infolist()))
+        contents = [archive.read(own) for own in archive.namelist() if own.startswith("xl/worksheets/sheet")]
+    if any(map(NOT_COMPUTED.search, contents)):
+        add("some formulas have no computed value and are read as empty. Open and save the file in Excel")
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     # read_only streams the rows; data_only takes the values that Excel computed last.

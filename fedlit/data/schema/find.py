@@ -29,7 +29,8 @@ _COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names row
 _DIGIT = re.compile(r"\d")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _SEVERAL = (list, dict, set, tuple, np.ndarray)
-_MOST_ODD, _NUMBERS = 3, 10  # so many words among at least so many different numbers say that there is no number
+# So many words among at least so many different numbers say that there is no number; one may do so in most cells.
+_MOST_ODD, _NUMBERS = 3, 10
 _MANY = 20  # rows from which all different says something
 
 
@@ -103,15 +104,15 @@ def find(values: pd.Series, options: ReadOptions = DEFAULTS, declared: Column | 
         numbers = as_numbers(values, plain)
         if numbers is not None:
             numbers = column.with_gaps(numbers)
-            if declared is not None:
-                return Found(column, {name: numbers})
             asked = mark_of_thousands(values, numbers) if options.decimal is options.thousands is None else []
+            if declared is not None:
+                return Found(column, {name: numbers}, tuple(asked))
             return _of_numbers(name, numbers, column, asked)
     every = Cells.of(values)
     if {"+", "++", "+++"} & {*every.texts}:
         column = replace(column, spelling={own: own for own in ("-", "--", "---")})  # no words for a missing value
     cells, gaps = every.without(column.missing, column.spelling)
-    found = _of_cells(cells, column, options) if declared is None else _as_declared(cells, column, options, where)
+    found = (_of_cells if declared is None else _as_declared)(cells, column, options, where)
     return replace(found, gaps=gaps, notes=(*found.notes, *cells.notes))
 
 
@@ -195,7 +196,7 @@ def _names_rows(name: str) -> bool:
 # ---------------------------------------------------------------------- text
 
 
-def _of_cells(cells: Cells, column: Column, options: ReadOptions) -> Found:
+def _of_cells(cells: Cells, column: Column, options: ReadOptions, where: str) -> Found:
     """Describe texts about which the configuration says nothing."""
     texts, words = cells.texts, {text.casefold() for text in cells.texts}
     rows, held = len(cells.codes), int(cells.counts.sum())
@@ -209,10 +210,11 @@ def _of_cells(cells: Cells, column: Column, options: ReadOptions) -> Found:
         return _finished(cells, replace(column, kind="categorical"), notes)
     if words & TRUE and words & FALSE and words <= TRUE | FALSE | ONE_AND_ZERO.keys():
         return _finished(cells, replace(column, kind="boolean"))
-    return _date(cells, column) or _number(cells, column, options) or _unusable(cells) or _categories(cells, column)
+    found = _date(cells, column, where) or _number(cells, column, options)
+    return found or _unusable(cells) or _categories(cells, column)
 
 
-def _date(cells: Cells, column: Column, wanted: float = 0.95, where: str = "") -> Found | None:
+def _date(cells: Cells, column: Column, where: str, wanted: float = 0.95) -> Found | None:
     """Describe texts of which a share is dates; return None if they are something else."""
     form, notes = (column.form, []) if column.form else find_format(cells.name, cells.texts, wanted)
     if form is None:
@@ -223,6 +225,9 @@ def _date(cells: Cells, column: Column, wanted: float = 0.95, where: str = "") -
         gone = (times == day).to_numpy()
         word = cells.texts[cells.codes[gone][0]]
         notes += _asked(cells.name, f"{word!r} ({gone.sum():,} cells)", [word])
+    if "%y" in form and (late := int((times > pd.Timestamp.now()).sum())):
+        said = f"{counted(late, 'day')} in the future, such as {times.max():%Y}, for years have two digits: write four"
+        notes.append(Note(said, "guess"))
     return _finished(cells, replace(column, parts=_parts(times) or PARTS), notes, where)
 
 
@@ -245,8 +250,9 @@ def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
     levels = any(own.level for text in texts if (own := split(text)) is not None)
     if all(text[0] in "<>≤≥" for text in texts) or (levels and any(map(_DIGIT.search, failed))):
         return None  # levels: below 20 and 20 or more; <=20 and 20-50; 1a and 2b
-    if failed and (len(failed) > _MOST_ODD or len(np.unique(made[~lost])) < _NUMBERS):
-        return _mostly_numbers(cells, column, lost) if counts[~lost].sum() >= counts[lost].sum() else None
+    most = counts[~lost].sum() >= counts[lost].sum()
+    if failed and (len(failed) > (_MOST_ODD if most else 1) or len(np.unique(made[~lost])) < _NUMBERS):
+        return _mostly_numbers(cells, column, lost) if most else None
     notes = [*column.notes_on(cells, made), *notes]
     column = replace(column, missing=(*column.missing, *(text.casefold() for text in failed)))
     return _of_numbers(cells.name, cells.take(column.with_gaps(made)), column, notes)
@@ -308,7 +314,7 @@ def _as_declared(cells: Cells, column: Column, options: ReadOptions, where: str)
     """Describe texts as the configuration declares them; only how they are written is detected."""
     notes = list[Note]()
     if column.kind == "date":
-        found, shown = _date(cells, column, 0.5, where), _short(cells.texts[0]) if cells.texts else "no value"
+        found, shown = _date(cells, column, where, 0.5), _short(cells.texts[0]) if cells.texts else "no value"
         told, advice = Told(shown), "write the format: {date: '%d/%m/%Y'}"
         expect(found is not None, f"types: {cells.name}", "dates", told, advice)
         return cast("Found", found)

@@ -138,6 +138,9 @@ def find_notation(
     if best == (".", ",") and read.get((",", "")) == read[best]:
         first = next(own.digits for own in written if "," in own.digits)
         notes = [Note(f"{first!r} is read as {first.replace(',', '')}; if not, say decimal: ','", "guess")]
+    elif best == (".", "") and decimal is thousands is None:
+        digits, numbers = [own.digits for own in written], [Notation(unit=unit).value(own) for own in written]
+        notes = mark_of_thousands(pd.Series(digits, dtype=object), np.array(numbers))
     return Notation(*best, unit), notes
 
 

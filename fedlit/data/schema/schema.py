@@ -68,15 +68,15 @@ class Schema:
         for key, names in (("types", declared), ("missing", options.missing_by_column)):
             for name in names:
                 expect(name in raw or name == "*", key, "one of the columns", name, known=map(str, raw))
-        found = dict[str, Found]()
+        found, said = dict[str, Found](), dict[str, Column | None]()
         for column, cells in raw.items():
             name = str(column)
-            said = declared_column(name, declared[name], options.missing_in(name)) if name in declared else None
-            found[name] = find(cells, options, said, f"{where}, column {name!r}")
+            said[name] = declared_column(name, declared[name], options.missing_in(name)) if name in declared else None
+            found[name] = find(cells, options, said[name], f"{where}, column {name!r}")
         if any(own.column.notation.decimal == "," for own in found.values()):
             for name, own in found.items():  # in a file with decimal commas, a point separates thousands
                 if any(note.kind == "thousands" for note in own.notes):
-                    found[name] = find(raw[name], replace(options, decimal=",", thousands="."))
+                    found[name] = find(raw[name], replace(options, decimal=",", thousands="."), said[name])
         notes = _of_all(raw, found)
         notes += [prefixed(name, note, column=name) for name, own in found.items() for note in own.notes]
         columns = {name: own.column for name, own in found.items()}

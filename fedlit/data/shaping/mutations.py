@@ -14,7 +14,7 @@ import numpy as np
 
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable, check_client, has_classes, without_classes
-from fedlit.errors import Told, expect
+from fedlit.errors import Told, expect, must_be_known
 from fedlit.seeding import derive_seed
 
 Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
@@ -43,6 +43,7 @@ class Mutation:
     by: float | None = None
 
     def __post_init__(self) -> None:
+        must_be_known("data.mutations: kind", [self.kind], _FAULTS)
         key, fault = f"data.mutations: {self.kind}", _FAULTS[self.kind]
         expect(len(self.columns) == fault.columns, key, f"{fault.columns} of feature and other", self.columns)
         fits = self.by is None or (fault.by is not None and fault.above < self.by <= fault.most)

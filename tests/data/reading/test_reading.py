@@ -251,7 +251,7 @@ SHEETS: dict[str, tuple[list[list[list[Any]]], str, dict[str, Any], Rows | None,
     "nothing": ([[]], "", {}, None, "found none"),
     "no header": ([[[1, 2], [3, 4]]], "", {"names": ["a", "b"]}, [["1", "2"], ["3", "4"]], ""),
     "bytes": ([[["a"], ["x" * 30_000]]], "", {"max_bytes": 20_000}, None, "max_bytes"),
-    "not computed": ([[["a", "b"], [1, "=A2+1"]]], "", {}, [["1", None]], ""),
+    "not computed": ([[["a", "b"], [1, "=A2+1"]]], "", {}, [["1", None]], "no computed value"),
 }  # fmt: skip
 
 

@@ -15,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlit.data.reading import ReadOptions
+from fedlit.data.reading.options import Declared
 from fedlit.data.schema.numbers import Notation
 from fedlit.data.schema.schema import Schema
 from fedlit.errors import ConfigError, DataError
 
 ROWS = 60
 NO_VALUE = "mean that there is no value"
+NUMERIC: dict[str, Declared] = {"income": "numeric"}
 UNSEEN = ["a", "a\u200b", "b\u00a0c"]
 Make = Callable[[int], Any]
 
@@ -45,6 +47,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "span": (lambda n: pd.Timedelta(days=n % 9), "numeric", lambda n: n % 9 * 86400, ""),
     "mixed objects": (lambda n: n % 9 / 2 if n < 45 else str(n % 9 / 2), "numeric", lambda n: n % 9 / 2, ""),
     "points": (lambda n: "1.583" if n % 2 else str(900 + n), "numeric", None, "'1.583' is read as 1.583, beside whole"),
+    "points and gaps": (lambda n: ["1.583", f"{900 + n}", "NA"][n % 3], "numeric", None, "'1.583' is read as 1.583"),
     "Total": (lambda n: "Total" if n == 59 else n * 7 % 61, "numeric", None, "'Total' (1)"),
     "visit_number": (lambda n: n % 30, "numeric", None, ""),
     "age": (lambda n: n * 7 % 97, "numeric", lambda n: n * 7 % 97, "different value in each row"),
@@ -68,6 +71,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "two bounds": (lambda n: ["<20", ">=20"][n % 2], "categorical", None, ""),
     "numbered": (lambda n: ["1 White", "2 Black"][n % 2], "categorical", None, ""),
     "one number": (lambda n: "4 mg" if n % 9 else "not done", "categorical", None, "is treated as text, though 53 of"),
+    "few numbers": (lambda n: f"{n}" if n < 12 else ["negative", "positive"][n % 2], "categorical", None, ""),
     "post code": (lambda n: f"0{n % 9}123", "categorical", None, ""),
     "long codes": (lambda n: f"990000000000000000000{n % 5:05d}", "categorical", None, ""),
     "letters": (lambda n: ["1a", "3c", "2b", "7d"][n % 4], "categorical", None, ""),
@@ -85,6 +89,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "month or day": (lambda n: f"0{n % 9 + 1}/0{n % 7 + 1}/2024", "date", lambda n: n % 9 + 1, "is read as month/day"),
     "day first": (lambda n: f"{n % 28 + 1}/0{n % 7 + 1}/2024", "date", lambda n: n % 7 + 1, ""),
     "short year": (lambda n: f"11.0{n % 7 + 1}.24", "date", lambda n: n % 7 + 1, ""),
+    "born": (lambda n: f"11.0{n % 7 + 1}.{64 + n % 9}", "date", None, "years have two digits"),
     "clock": (lambda n: f"{n % 24:02d}:30", "date", lambda n: n % 24 + 0.5, ""),
     "moment": (lambda n: pd.Timestamp(2020 + n, 1, 1), "date", lambda n: 2020 + n, ""),
     "offset": (lambda n: f"2024-01-{n % 28 + 1:02d} 23:00+02:00", "date", lambda n: n % 28 % 7, "of Greenwich"),
@@ -187,8 +192,10 @@ def test_single_texts_and_what_is_said_of_their_marks() -> None:
 
 def test_columns_seen_together() -> None:
     raw = pd.concat([made("points").rename(columns={"points": "income"}), made("decimal commas")], axis=1)
-    typed = Schema.find(raw)[1]
-    assert typed["income"].tolist() == [1583.0 if n % 2 else 900.0 + n for n in range(ROWS)]
+    incomes = [1583.0 if n % 2 else 900.0 + n for n in range(ROWS)]
+    for income, types in ((raw["income"], {}), ([*raw["income"][:-1], "unknown"], {}), (raw["income"], NUMERIC)):
+        typed = Schema.find(raw.assign(income=income), types)[1]
+        assert typed["income"].tolist()[:-1] == incomes[:-1]
     ages, weights = [str(n * 7 % 59) for n in range(20)], [f"{n / 4}" for n in range(20)]
     cells = {"age": ["years", *ages], "weight": ["kg", *weights]}
     assert any("second header (years, kg)" in note for note in Schema.find(pd.DataFrame(cells))[2])
@@ -247,6 +254,9 @@ def test_new_rows_that_do_not_fit() -> None:
         schema.apply(raw.rename(columns={"milligrams": "Milligrams"}), "here")
     with pytest.raises(DataError, match=r"here, column 'milligrams': expected numbers, found 60 other cells of 60"):
         schema.apply(raw.assign(milligrams="high"), "here")
+    days = pd.DataFrame({"seen": [f"2024-01-{n:02d}" for n in range(1, 29)] + ["pending"] * 40})
+    with pytest.raises(DataError, match=r"there, column 'seen': expected dates, found 40 other cells"):
+        Schema.find(days, where="there")
     some = raw.copy()
     some.loc[:3, "milligrams"] = "7 g"  # another unit is another number
     typed, notes = schema.apply(some, "here")

@@ -73,6 +73,7 @@ def test_a_fault_changes_what_it_says_and_nothing_else(kind: str) -> None:
         ("scale", "c1", {}, "scale: expected 1 of feature and other, found .."),
         ("missing", "c1", {"feature": "a", "by": 1.5}, "expected by above 0 and at most 1"),
         ("flip", "c1", {"feature": "a"}, "flip: expected 0 of feature and other, found .'a'"),
+        ("scal", "c1", {"feature": "a"}, "kind: .*Did you mean 'scale'"),
         ("flip", "c3", {}, "flip: expected two labels at c3, found 3"),
     ],
 )
