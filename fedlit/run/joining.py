@@ -10,7 +10,7 @@ from typing import Any
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, Told, expect
 from fedlit.run.arguments import Asked, layers_of, read
-from fedlit.run.config import find_config, read_yaml
+from fedlit.run.config import find_config, flatten, read_yaml, shown
 from fedlit.run.folders import CONFIG, find_trained
 from fedlit.run.layers import Layer
 from fedlit.run.load import parse
@@ -83,7 +83,7 @@ def prepare(
             "or that its rows were pooled into one table; train one that exchanges tensors"
         )
     files = [] if isinstance(config, Mapping) else [find_config(str(config))]
-    own = dict(config) if isinstance(config, Mapping) else read_yaml(files[0])
+    own, where = (read_yaml(files[0]), f"{shown(files[0])}: ") if files else (dict(config), "")  # type: ignore[arg-type]
     source = (own.get("data") or {}).get("source")
     if not source:
         raise ConfigError(
@@ -93,7 +93,7 @@ def prepare(
     asked = read("fit", ["--config", str(saved), *typed], of_run=True, trusted=files)
     theirs, *layers = asked.layers
     settings, notes = dict(theirs.values), list[str]()
-    unused = [key for layer in layers for key in layer.values if key.startswith("exchange.")]
+    unused = [key for layer in layers for key, _ in flatten(dict(layer.values)) if key.startswith("exchange.")]
     expect(not unused, "--exchange", "no keys, for nothing is exchanged with a frozen core", Told(", ".join(unused)))
     if set(own) > {"data"} or set(own["data"]) > {"source"}:
         notes.append("only data.source of --config is used, all else is the run's; type what is to be changed")
@@ -102,7 +102,7 @@ def prepare(
         notes.append(f"left out, because they name the run's clients: {shorten(list(left))}")
     kept = {group: value for group, value in settings.items() if group not in ("name", "exchange")}
     left |= {"exchange.federated": [], "model.start": None, "data.source": None}  # a source is replaced, not merged
-    over = [theirs._replace(values=kept), Layer(left), Layer({"data.source": source})]
+    over = [theirs._replace(values=kept), Layer(left), Layer({"data.source": source}, where)]
     asked = replace(asked, layers=[*over, *layers], configs=[saved, *files])
     start = {"checkpoint": str(path.absolute()), **core, "frozen": True}
     return Joining(folder, path, _table(_built(asked, "add-client"), clients), clients, notes, asked, start)

@@ -107,7 +107,7 @@ def _hint(value: Any, told: str) -> str:
     if not re.fullmatch(r"(\w+\.)*[A-Z]\w*", value):
         return did_you_mean(value, re.findall(r"'([\w.-]+)'", told))
     classes = {own.rpartition(".")[2]: own for own in sorted(ALL, key=len, reverse=True)}
-    near = closest(name := value.rpartition(".")[2], classes)
+    near = closest(name := value.rpartition(".")[2], classes) or ""
     fits = not near or value == classes[near] or (near == name and not told)
     return "" if fits else f" Did you mean {classes[near]!r}?"
 

@@ -35,6 +35,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write("mine.yaml", {"north": "north.csv", "south": "south.csv"}, targets, MORE, task=tasks)
         for name, clients in {"west": ["west"], "again": ["north"], "two": ["west", "east"]}.items():
             write(f"{name}.yaml", dict.fromkeys(clients, "west.csv"), "outcome")
+        write("taget.yaml", {"west": "west.csv"}, "outcome", taget="outcome")
         for name, rows in (("north.csv", "north.csv"), ("south.csv", "south.csv"), ("west.csv", "north.csv")):
             table(rows).to_csv(here / name, index=False)
         assert main(["fit", "--config", "mine.yaml"]) == main(["predict", "--config", "mine.yaml"]) == 0
