@@ -53,6 +53,8 @@ def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
         contents = [archive.read(own) for own in archive.namelist() if own.startswith("xl/worksheets/sheet")]
     if any(map(NOT_COMPUTED.search, contents)):
         add("some formulas have no computed value and are read as empty. Open and save the file in Excel")
+    if any(b"<mergeCell " in own for own in contents):
+        add("it has merged cells, of which only the first has the value")
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     # read_only streams the rows; data_only takes the values that Excel computed last.

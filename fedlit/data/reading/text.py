@@ -9,6 +9,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.reading.options import MISSING, Add, ReadOptions
@@ -148,8 +149,10 @@ def _as_utf8(content: bytes, options: ReadOptions, add: Add) -> bytes:
     declared = options.encoding
     found = declared or ("utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8")
     if found == "utf-8" and b"\0" in content:
-        advice = "Unpack it, or save it as CSV, Parquet or .xlsx; if it is UTF-16, write encoding"
-        raise DataError(f"expected text, found NUL bytes, as pictures, archives and old Excel files have. {advice}.")
+        advice = "Unpack it, or save it as CSV, Parquet or .xlsx; if it is UTF-16, write encoding; a database has a URL"
+        line = content.count(b"\n", 0, content.index(b"\0")) + 1
+        found = f"found NUL bytes, as pictures, archives and old Excel files have, in line {line:,}"
+        raise DataError(f"expected text, {found}. {advice}.")
     if found != "utf-8" or not content.isascii():
         try:
             text = content.decode(found)
@@ -157,7 +160,7 @@ def _as_utf8(content: bytes, options: ReadOptions, add: Add) -> bytes:
             if declared:
                 raise DataError(f"encoding: expected text in {declared}, found another: {error}.") from error
             found = _likely(content)
-            text = content.decode(found, "replace")
+            text = content.decode(found)
         if found != "utf-8":
             content = text.encode()
             if not declared:
@@ -169,7 +172,7 @@ def _as_utf8(content: bytes, options: ReadOptions, add: Add) -> bytes:
 
 def _likely(content: bytes) -> str:
     """Return the likely encoding of a text that is not UTF-8: cp1252 if all letters are Western, no two of them in a
-    row, or if nothing better is found.
+    row, or if nothing better is found; latin-1, in which each byte is a letter, if that does not fit all of the text.
 
     >>> _likely("Müller,Köln".encode("latin-1"))
     'cp1252'
@@ -179,10 +182,13 @@ def _likely(content: bytes) -> str:
     # The first lines that are more than ASCII: the others would drown them.
     telling = itertools.islice((line for line in content.splitlines() if not line.isascii()), 200)
     sample = b"\n".join(telling)[: 2**15]
-    if WESTERN.fullmatch(sample) or (best := from_bytes(sample).best()) is None:
-        return "cp1252"
+    best = None if WESTERN.fullmatch(sample) else from_bytes(sample).best()
     # Short texts are taken for those of a Macintosh, and hardly any is.
-    return "cp1252" if best.encoding.startswith("mac") else str(best.encoding)
+    for likely in ([] if best is None or best.encoding.startswith("mac") else [str(best.encoding)]) + ["cp1252"]:
+        with suppress(UnicodeError):
+            content.decode(likely)
+            return likely
+    return "latin-1"
 
 
 def _separator(start: bytes, names: Sequence[str] | None, add: Add) -> str:
