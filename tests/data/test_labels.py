@@ -36,6 +36,7 @@ TARGETS: dict[str, tuple[Any, dict[str, Any], list[Any], str]] = {
     "long codes": ([str(2**53), str(2**53 + 1)], {}, [str(2**53), str(2**53 + 1)], ""),
     "many numbers": ([*range(15)], {}, [*range(15)], "15 different whole numbers"),
     "money": (["€ 1,200.50", "€ 7", "€ -3"], {"task": "regression"}, [1200.5, 7.0, -3.0], "read as numbers"),
+    "thousands": (["1.583", "950"], {"task": "regression"}, [1.583, 950.0], "If it is a thousand, write thousands"),
     "no number": ([1.5, -9.0], {"task": "counts", **missing(-9.0)}, [1.5], "no label"),
     "no number, in text": (["-9,0", "1,5"], {"task": "regression", **missing(-9.0)}, [1.5], "no label"),
     "no class, in text": (["-9.00", "1", "2"], missing(-9.0), [1, 2], "no label"),

@@ -198,12 +198,14 @@ def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
 
 def as_numbers(values: pd.Series, texts: bool) -> np.ndarray | None:
     """Return typed numbers or durations (n,) as float64, durations in seconds. With ``texts``, also convert texts if
-    all are plain numbers. Return None otherwise.
+    all are plain numbers. Return None otherwise, also for whole numbers of which float64 would make others the same.
     """
     if values.dtype.kind == "m":
         return np.asarray(values.dt.total_seconds(), np.float64)
     if values.dtype.kind in "iuf":
-        return values.to_numpy(np.float64, na_value=np.nan)
+        made = values.to_numpy(np.float64, na_value=np.nan)
+        large = values.dtype.kind in "iu" and (abs(made) >= 2**53).any()
+        return None if large and len(np.unique(made[~np.isnan(made)])) < values.nunique() else made
     return plain_numbers(values) if texts else None
 
 

@@ -31,6 +31,7 @@ _WORDS = re.compile(r"[^\W\d_]{2,}")
 _SEVERAL = (list, dict, set, tuple, np.ndarray)
 # So many words among at least so many different numbers say that there is no number; one may do so in most cells.
 _MOST_ODD, _NUMBERS = 3, 10
+_FEW = 5  # different numbers, of which each may be a level
 _MANY = 20  # rows from which all different says something
 
 
@@ -250,6 +251,8 @@ def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
     levels = any(own.level for text in texts if (own := split(text)) is not None)
     if all(text[0] in "<>≤≥" for text in texts) or (levels and any(map(_DIGIT.search, failed))):
         return None  # levels: below 20 and 20 or more; <=20 and 20-50; 1a and 2b
+    if any(text[0] in "<>≤≥" for text in texts) and len(np.unique(made[~lost])) < min(_FEW, (~lost).sum()):
+        return None  # <20, 20 and >20, which would be one number
     most = counts[~lost].sum() >= counts[lost].sum()
     if failed and (len(failed) > (_MOST_ODD if most else 1) or len(np.unique(made[~lost])) < _NUMBERS):
         return _mostly_numbers(cells, column, lost) if most else None

@@ -69,6 +69,8 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "several words": (lambda n: ["1. Never Married", "2. Married", "3. Widowed"][n % 3], "categorical", None, ""),
     "ranges": (lambda n: ["<=20", "20-50", ">50"][n % 3], "categorical", None, ""),
     "two bounds": (lambda n: ["<20", ">=20"][n % 2], "categorical", None, ""),
+    "one bound": (lambda n: ["<20 %", "20 %", ">20 %"][n % 3], "categorical", None, ""),
+    "beyond float64": (lambda n: 2**60 + n % 3, "categorical", lambda n: str(2**60 + n % 3), ""),
     "numbered": (lambda n: ["1 White", "2 Black"][n % 2], "categorical", None, ""),
     "one number": (lambda n: "4 mg" if n % 9 else "not done", "categorical", None, "is treated as text, though 53 of"),
     "few numbers": (lambda n: f"{n}" if n < 12 else ["negative", "positive"][n % 2], "categorical", None, ""),
