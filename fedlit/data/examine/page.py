@@ -145,7 +145,10 @@ def _paragraph(own: ClientFacts) -> Iterable[str]:
     """Yield a client's targets, columns and missing cells."""
     yield f"{own.client}: predicts {'; '.join(_target(own, name, held) for name, held in own.targets.items())}"
     kinds = Counter(column.kind for column in own.columns.values()).most_common()
-    left = shorten([f"{name} ({why})" for name, why in own.left_out.items()], 6)
+    reasons = dict[str, list[str]]()
+    for name, why in own.left_out.items():
+        reasons.setdefault(why, []).append(name)
+    left = "; ".join(f"{shorten(names, 6)} ({why})" for why, names in reasons.items())
     yield f"  Columns: {', '.join(f'{number:,} {kind}' for kind, number in kinds)}" + (left and f". Left out: {left}")
     gaps = sorted(((column.missing, name) for name, column in own.columns.items() if column.missing), reverse=True)
     if gaps:

@@ -128,9 +128,10 @@ def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
     found = plain_target(client, raw.frame[target])
     different, most = found.nunique(), max(_MOST_CLASSES, len(found) // 10)
     some = shorten([*map(repr, found.unique()[:4].tolist())])
-    shown = Told(f"{counted(different, 'different value')} in {len(found):,} rows: {some}")
+    shown = Told(f"{counted(different, 'different value')} in {len(found):,} rows" + (some and f": {some}"))
     few = different > 1 and (found.dtype.kind in "iuf" or different <= most)
-    told, advice = "several numbers, or a few classes", "say another --target"
+    told = "several numbers, or a few classes"
+    advice = "; ".join(["say another --target", *(note.text for note in raw.notes)])
     expect(few, f"{raw.where}: --target: {target}", told, shown, advice, DataError)
     made.rows = min(made.rows, len(found))
     if len(found) < len(raw.frame):

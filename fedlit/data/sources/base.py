@@ -18,7 +18,7 @@ import numpy as np
 from fedlit.data.files import RemoteFile
 from fedlit.data.table import SPLITS, ClientTable, check_client, own_task
 from fedlit.errors import DataError, Told, expect, told_as
-from fedlit.show.text import counted
+from fedlit.show.text import counted, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -210,7 +210,10 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
 
 def _check_columns(table: ClientTable, expect: Callable[..., None], where: str) -> None:
     features, names = table.features, list(table.features.columns)
-    texts = 0 < len(names) == len({*names}) and all(isinstance(column, str) for column in names)
+    left = shorten([f"{name} ({why})" for name, why in (table.schema.left_out if table.schema else {}).items()])
+    found = "none" + f"; left out: {left}" * bool(left)
+    expect(bool(names), where, "a column beside the target", Told(found), "types keeps a column that is needed")
+    texts = len(names) == len({*names}) and all(isinstance(column, str) for column in names)
     expect(texts, where, "columns whose names are text, each once", names[:9])
     for column in table.categorical:
         expect(column in names, f"{where}: categorical", "columns", column, known=names)

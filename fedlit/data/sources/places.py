@@ -12,7 +12,7 @@ from typing import Any
 from fedlit.data.files import search_roots
 from fedlit.data.reading import ReadOptions, check_url
 from fedlit.data.reading.options import Declared, check_declared
-from fedlit.data.sources.base import check_client_name, check_names, client_name
+from fedlit.data.sources.base import RESERVED, check_client_name, check_names, client_name
 from fedlit.errors import DataError, Told, expect
 
 Files = str | dict[str, str | dict[str, Any]]
@@ -124,6 +124,7 @@ def _found(pattern: str, root: str | None, source: str, endings: Sequence[str]) 
     files = dict[str, str]()
     for path in paths:
         client = client_name(_without(name := os.path.basename(path), (*PACKED, *endings)))
+        client += "-rows" * (len(paths) == 1 and client.casefold() in RESERVED)  # train.csv, with client_column
         expect(client not in files, f"{source}: files", f"one file called {client!r}", Told("two"), f"rename {name}")
         files[client] = path
     left = ", ".join(os.path.basename(path) for path in inside if path not in paths)

@@ -254,14 +254,15 @@ def test_the_same_identifiers_at_two_clients(tmp_path: Path) -> None:
 def test_every_client_has_its_numbers(tmp_path: Path) -> None:
     north = made(1, note=[f"patient {n} came in the morning and was well" for n in range(N)])
     north.loc[:11, "bmi"] = np.nan
+    north[constant := [f"c{place}" for place in range(9)]] = "Bern"
     page = looked(tmp_path, "outcome", {"north": north, "south": made(2, note=LEAKS["a code of it"])})
     own = page.clients[0]
     assert own.targets["outcome"].values == north["outcome"].value_counts().to_dict()
     assert own.columns["bmi"].missing == 12 / N
     assert own.columns["pressure"].quantiles == tuple(north["pressure"].quantile([0, 0.25, 0.5, 0.75, 1]))
-    assert own.left_out == {"note": "free text"}
+    assert own.left_out == {"note": "free text", **dict.fromkeys(constant, "constant")}
     text = str(page)
-    assert "3 numeric, 1 categorical. Left out: note (free text)" in text and "Missing: bmi 5 %" in text
+    assert "3 numeric, 1 categorical. Left out: note (free text); c0, c1, c2, " in text and "Missing: bmi 5 %" in text
     told = json.loads(json.dumps(page.to_dict()))
     assert told["notes"][0]["column"] == "note" and told["clients"][0]["columns"]["ward"]["kind"] == "categorical"
     for width in (40, 80):

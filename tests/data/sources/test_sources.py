@@ -134,7 +134,7 @@ INFINITE = pd.DataFrame({"x": [np.inf, -np.inf, np.nan, *range(7)], "code": list
         ({"name": "a b"}, "client 'a b': expected a name"),
         ({"categorical": ("cod",)}, "categorical: expected columns, found 'cod'.* Did you mean 'code'"),
         ({"categorical": ()}, "client 'north': columns: expected numbers, found {'code'"),
-        ({"features": pd.DataFrame(index=range(10)), "categorical": ()}, "expected columns"),
+        ({"features": pd.DataFrame(index=range(10)), "categorical": ()}, "expected a column beside the target"),
         ({"features": INFINITE}, r"client 'north'.* expected finite numbers, found .*'x': 2"),
         ({"target": pd.Series([0, 1] * 4)}, "10 rows of features and 8 labels"),
         ({"target": pd.Series([0, None] * 5, name="y")}, "target 'y': expected a label in every row, found 5 rows"),

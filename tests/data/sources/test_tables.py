@@ -111,7 +111,8 @@ def test_relative_paths(cache: Path, tmp_path: Path) -> None:
         ({"read": {"missing": {"zz": [-9]}}}, "missing: .*'zz'. Did you mean 'z'"),
         ({"types": {"w": "drop"}}, "types: .* found 'w'"),
         ({"drop": ["y"]}, "drop: .*target of client 'north', found 'y'"),
-        ({"drop": ["x", "z"]}, "north.*expected columns"),
+        ({"drop": ["x", "z"]}, "north.*expected a column beside the target, found none"),
+        ({"types": {"x": "drop", "z": "text"}}, r"found none; left out: x \(dropped\), z \(free text\)"),
         ({"target": "x"}, "say task: regression"),
         ({"target": "t", "task": "regression"}, "expected numbers, found 40 other cells"),
         ({"target": "below", "task": "counts"}, "below.*count"),
@@ -166,7 +167,7 @@ def test_identifiers_are_unique_over_all_clients_of_a_table(tmp_path: Path) -> N
     """Files have a schema each; `check` notes a column that only one of them leaves out."""
     visit, case = np.random.default_rng(1).permutation(48), np.random.default_rng(2).permutation(96) * 9
     rows = NUMBERED.assign(visit_no=[*visit, *visit[::-1]], case_no=case, site=["north"] * 48 + ["south"] * 48)
-    path = write(tmp_path / "both.csv", rows)
+    path = write(tmp_path / "train.csv", rows)  # a name that no client could have
     for table in Tables(path, "y", client_column="site").tables(seed=1):
         assert list(table.features) == ["x", "visit_no"] and table.schema and table.schema.keys == ["case_no"]
     files = {"north": write(tmp_path / "n.csv", rows[:48]), "south": write(tmp_path / "s.csv", rows[48:66])}
