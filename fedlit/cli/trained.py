@@ -31,9 +31,9 @@ def predict(
     Args:
         run: a run's folder, or the name of a configuration: its newest run
         client: the client whose encoder and network score the rows
-        data: the file of rows: .csv, .csv.gz or .parquet; for reads also .fasta or .fastq
+        data: the file of rows, of any format that a client's own may have; for reads also .fasta or .fastq
         ckpt_path: last, best, or the file of a checkpoint
-        out: the .csv or .parquet file for the scores (default: NAME.scores.csv in the folder of the rows)
+        out: the .csv or .parquet file for the scores (default: NAME.scores, beside the rows and typed as they are)
         keys: the columns of the rows with which the scores begin
     """
     check_input(data)

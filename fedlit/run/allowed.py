@@ -109,8 +109,9 @@ def _check_text(text: str, key: str, where: str) -> None:
     dotted = re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", text) is not None
     if dotted and not allowed(text, group) and _importable(text.partition(".")[0]):
         _refuse(key, text, where)
-    if group == "data" and "://" in text:
-        _refuse(key, text, where, "tables of your own: name them in a configuration of yours")
+    scheme, address, _ = text.partition("://")
+    if group == "data" and address and scheme not in _trusted.get():
+        _refuse(key, text, where, "tables of your own", f"the kind of database: {FLAG} {scheme}")
     if group in ("model", "exchange", "trainer") and ("\n" in text or re.search(r"[{\[]", text)):
         _refuse(key, text[:60], where, "settings in their place, not written as text")
     if group in ("model", "exchange", "trainer") and key not in _PLACES and os.path.isfile(text):
@@ -124,10 +125,16 @@ def _importable(module: str) -> bool:
         return True
 
 
-def _refuse(key: str, found: Any, where: str, what: str = "a class of fedlit, torch.nn or torch.optim") -> None:
+def _refuse(
+    key: str,
+    found: Any,
+    where: str,
+    what: str = "a class of fedlit, torch.nn or torch.optim",
+    trust: str = f"its module: {FLAG} MODULE",
+) -> None:
     raise ConfigError(
         f"{where}: {key}: expected {what}, found {found!r}. The file may have come from somebody else, and what it "
-        f"names would run here. If it is yours, or you know who wrote it, name its module: {FLAG} MODULE"
+        f"names would run here. If it is yours, or you know who wrote it, name {trust}"
     )
 
 

@@ -171,6 +171,14 @@ def test_nothing_is_imported_to_explain_why_a_configuration_is_refused(
     assert not Path("imported").exists()
 
 
+def test_a_database_is_named_by_the_beginning_of_its_url(run: Path, canary: Path) -> None:
+    config = str(written(run, ("data.source.files", {"a": {"path": "sqlite:///own.db", "query": "rows"}}), canary))
+    with pytest.raises(ConfigError, match=r"expected tables of your own.*: --trust sqlite$"):
+        read("describe", ["--config", config])
+    with trusting("sqlite"):
+        assert read("describe", ["--config", config]).foreign
+
+
 def test_a_class_of_ones_own_is_named_in_ones_own_file_or_by_its_module(run: Path, canary: Path) -> None:
     network = ("model.client.init_args.network", {"class_path": "mine.Net"})
     config = written(run, network, canary)
