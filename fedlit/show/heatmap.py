@@ -123,7 +123,7 @@ def _panel(axes: Axes, judged: Judgement, part: str) -> None:
     centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
-    texts = np.array([[f"{value + centre:.3g}" for value in row] for row in table.tolist()])
+    texts = np.array([[f"{round(value + centre, 2) + 0.0:.2f}" for value in row] for row in table.tolist()])
     shown = texts if table.size <= LEGIBLE else None
     names = list(map(str, values.columns))
     norm = Normalize(-reach, reach)
