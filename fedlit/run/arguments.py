@@ -137,7 +137,7 @@ def read(
     written = {path: Layer(read_yaml(path), f"{shown(path)}: ") for path in configs if path not in foreign}
     words = _words([*written.values(), *keys, *(Layer(read_yaml(path)) for path in trusted)])
     files = [written[path] if path in written else _foreign(path, words) for path in configs]
-    for layer in files:
+    for layer in written.values():
         check_keys(layer.values, layer.where)
     also = [key.replace(".init_args", "") for layer in files for key, _ in flatten(dict(layer.values))]
     for layer in keys:
@@ -163,6 +163,7 @@ def _foreign(path: Path, words: Collection[str]) -> Layer:
     check_no_links(path.parent)
     layer = Layer(read_yaml(path), f"{shown(path)}: ", own=False)
     check_allowed(layer.values, shown(path), words)
+    check_keys(layer.values, layer.where)
     return layer
 
 

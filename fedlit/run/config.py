@@ -162,7 +162,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{shown(path)}: expected a YAML file in UTF-8, found other bytes") from error
     # never more than its kind: it may be a table, of people who must not stand in a log
     found = Told("an empty file" if content is None else "a list" if isinstance(content, list) else "other text")
-    do = "for tables, fedlit init writes a configuration"
+    do = "for tables, fedlit init writes a configuration" if isinstance(content, str) else ""
     expect(isinstance(content, dict), shown(path), "keys and values such as seed: 8", found, do)
     return dict(content)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -104,8 +105,15 @@ def prepare(
     left |= {"exchange.federated": [], "model.start": None, "data.source": None}  # a source is replaced, not merged
     over = [theirs._replace(values=kept), Layer(left), Layer({"data.source": source}, where)]
     asked = replace(asked, layers=[*over, *layers], configs=[saved, *files])
+    whole = replace(asked, layers=[*asked.layers, Layer({"data.columns": None})])
+    table = _table(_built(whole, "add-client"), clients)
+    columns, names = settings["data"].get("columns") or [], list(map(str, table.features))
+    if lost := [own for own in columns if not fnmatch.filter(names, own.removeprefix("!"))]:
+        notes.append(f"data.columns of the run names columns that {table.name} does not have: {shorten(lost)}")
+        theirs = Layer({"data.columns": [own for own in columns if own not in lost] or None})
+        asked = replace(asked, layers=[*over, theirs, *layers])
     start = {"checkpoint": str(path.absolute()), **core, "frozen": True}
-    return Joining(folder, path, _table(_built(asked, "add-client"), clients), clients, notes, asked, start)
+    return Joining(folder, path, table, clients, notes, asked, start)
 
 
 def _core(settings: Settings) -> Settings:

@@ -81,7 +81,7 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
         named = re.search(r"class_path[' =]+([\w.]+)", text)
         taken, wrong = parameters_of(named[1] if named else str(value)) or [], option[1]
         some, hint = f"one of {', '.join(taken)}" if taken else "what its class takes", did_you_mean(wrong, taken)
-        return ConfigError(f"{_shown(f'{key}.{wrong}', given)}: expected {some}, found {wrong!r}.{hint}")
+        return ConfigError(f"{_shown(f'{key}.{wrong}'.lstrip('.'), given)}: expected {some}, found {wrong!r}.{hint}")
     reasons = list(dict.fromkeys(line for line in _NOISE.sub("", text).splitlines() if line))
     if why := [line for line in reasons if not line.startswith("Expected a")]:
         hint = "" if why[0].endswith("?") else f".{_hint(value, '')}"

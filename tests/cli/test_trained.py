@@ -73,6 +73,17 @@ def test_a_file_is_scored(here: Path, capsys: pytest.CaptureFixture[str]) -> Non
     np.testing.assert_array_equal(found["probability_ill"], expected["probability_ill"])
 
 
+def test_a_key_that_a_runs_own_configuration_should_not_have_is_named(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = here / find_run("mine") / "config.yaml"
+    text = config.read_text()
+    config.write_text(f"{text}\nexchnge: {{}}\n")
+    assert main(["test", "--config", "mine.yaml"]) == 2
+    assert "config.yaml: exchnge: expected a key" in capsys.readouterr().err
+    config.write_text(text)
+
+
 def test_without_a_name_scores_lie_beside_the_rows(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("Wrote", "Replaced"):
         assert main([*ASK, "--ckpt_path", "best"]) == 0

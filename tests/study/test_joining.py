@@ -169,6 +169,13 @@ def test_what_was_private_in_the_run_stays_there() -> None:
         prepare("alike", CEDAR, ["--exchange.federated=['*']"])
 
 
+def test_columns_that_the_run_names_and_a_newcomer_lacks_are_said() -> None:
+    few = {**SMALL["data"], **made("ash", "dune")["data"], "columns": ["x0", "x1", "x4"]}
+    load(str(write("few.yaml", {**SMALL, "data": few, "trainer": {"max_epochs": 1}}))).fit(quiet=True)
+    joining = prepare("few", made("birch"))
+    assert joining.joined().describe().clients["birch"]["features"] == 2 and joining.notes[-1].endswith(": x4")
+
+
 def test_a_network_that_is_federated_as_a_whole_has_nothing_to_train(inside: Path) -> None:
     with pytest.raises(ConfigError, match=r"cedar.*encoder.0.weight: expected the shape|whole network is federated"):
         content = {**SMALL, "data": {**SMALL["data"], **made("ash")["data"]}, "exchange": {"federated": ["*"]}}
