@@ -29,7 +29,8 @@ _COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names row
 _DIGIT = re.compile(r"\d")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _SEVERAL = (list, dict, set, tuple, np.ndarray)
-# So many words among at least so many different numbers say that there is no number; one may do so in most cells.
+# So many words, in a tenth of the cells at most, among so many different numbers say that there is no number; a single
+# word may do so in more cells.
 _MOST_ODD, _NUMBERS = 3, 10
 _FEW = 5  # different numbers, of which each may be a level
 _MANY = 20  # rows from which all different says something
@@ -253,9 +254,9 @@ def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
         return None  # levels: below 20 and 20 or more; <=20 and 20-50; 1a and 2b
     if any(text[0] in "<>≤≥" for text in texts) and len(np.unique(made[~lost])) < min(_FEW, (~lost).sum()):
         return None  # <20, 20 and >20, which would be one number
-    most = counts[~lost].sum() >= counts[lost].sum()
-    if failed and (len(failed) > (_MOST_ODD if most else 1) or len(np.unique(made[~lost])) < _NUMBERS):
-        return _mostly_numbers(cells, column, lost) if most else None
+    share = counts[~lost].sum() / counts.sum()
+    if failed and (len(failed) > (_MOST_ODD if share >= 0.9 else 1) or len(np.unique(made[~lost])) < _NUMBERS):
+        return _mostly_numbers(cells, column, lost) if share >= 0.5 else None
     notes = [*column.notes_on(cells, made), *notes]
     column = replace(column, missing=(*column.missing, *(text.casefold() for text in failed)))
     return _of_numbers(cells.name, cells.take(column.with_gaps(made)), column, notes)

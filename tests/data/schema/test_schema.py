@@ -74,6 +74,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "numbered": (lambda n: ["1 White", "2 Black"][n % 2], "categorical", None, ""),
     "one number": (lambda n: "4 mg" if n % 9 else "not done", "categorical", None, "is treated as text, though 53 of"),
     "few numbers": (lambda n: f"{n}" if n < 12 else ["negative", "positive"][n % 2], "categorical", None, ""),
+    "boats": (lambda n: f"{n % 17}" if n % 9 else ["C", "D"][n % 2], "categorical", None, "'C' (4), 'D' (3) are"),
     "post code": (lambda n: f"0{n % 9}123", "categorical", None, ""),
     "long codes": (lambda n: f"990000000000000000000{n % 5:05d}", "categorical", None, ""),
     "letters": (lambda n: ["1a", "3c", "2b", "7d"][n % 4], "categorical", None, ""),
