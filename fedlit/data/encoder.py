@@ -310,4 +310,6 @@ def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> Cli
     if left:
         text = f"left out, for it is not common to clients of the run ({clients}): {shorten(left)}"
         notes.append(client_note(table.name, "left out", text, fix={"drop": left}))
+    if lacking := [name for name in known if name not in kept]:
+        notes.append(client_note(table.name, "absent", f"has no column for inputs of the run: {shorten(lacking)}"))
     return replace(table.only(kept), notes=tuple(notes))

@@ -149,6 +149,7 @@ def test_columns_that_the_run_does_not_know_are_left_out_and_categories_counted(
     assert (made[:, 0] == 0).all() and made[::2, 1].tolist() == [0.5] * 10 and made[1::2, 1].tolist() == [1.0] * 10
     count = int((own.features["town"].iloc[own.splits["train"]] == "Köln").sum())
     assert any("not common to clients of the run (bern): bmi" in note for note in own.notes)
+    assert any("has no column for inputs of the run: age" in note for note in own.notes)
     assert any(f"town: {count} training rows have a category" in note and "Köln" in note for note in own.notes)
 
 
