@@ -234,7 +234,7 @@ class Results(Shown):
         """Return results that show only the main score, loss and accuracy; all, if a client lacks the main score."""
         if any(self.main.name not in own for own in self.scores.values()):
             return self
-        return replace(self, shown=(self.main.name, "loss", "accuracy"))
+        return replace(self, shown=tuple(dict.fromkeys((self.main.name, "loss", "accuracy"))))
 
     def of_clients(self) -> dict[str, Any]:
         """Return the results of each client as plain data."""

@@ -10,6 +10,7 @@ import termios
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from fedlit.run.plan import Plan
 from fedlit.show.heatmap import confusion_figure
 from fedlit.show.shown import Grid, for_terminal
 from fedlit.show.text import Verbatim, definitions, terminal_width, text_table, wrap
+from fedlit.tasks import Classification
+from fedlit.tasks.base import LOSS, Score
 from fedlit.train.results import Results
 
 METRICS = ("loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1", "rmse", "classes")
@@ -82,6 +85,12 @@ def test_wide_tables_keep_to_the_terminal_and_lose_no_number(
         table = next(part for part in shown.parts() if isinstance(part, Grid))
         printed = set(numbers.findall("\n".join(lines)))
         assert {number for row in table.rows for cell in row[1:] for number in numbers.findall(cell)} <= printed
+
+
+@pytest.mark.parametrize("main", [Classification.scores[0], LOSS])  # of clients of several tasks the loss is compared
+def test_brief_results_have_each_score_once(main: Score) -> None:
+    grid = next(part for part in replace(results(NAMES), main=main).brief().parts() if isinstance(part, Grid))
+    assert grid.header == ["test:", "rows", *dict.fromkeys([main.name, "loss", "accuracy"])]
 
 
 names = st.text("abcdefgh", min_size=1, max_size=11)
