@@ -17,7 +17,7 @@ from fedlit.data.files import RemoteFile, locate
 from fedlit.data.sources.base import Source, check_tables, published, read_known
 from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable
-from fedlit.errors import DataError, Told, expect
+from fedlit.errors import DataError, Told, expect, must_be_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,6 +149,7 @@ class Covertype(Source):
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables. ``seed`` is not used, because the splits are those of the file."""
+        must_be_known("covertype: columns", [self.columns], ("derived", "numbers", "raw"))
         frame, area, soil = self._read()
         categorical = {"derived": _CATEGORICAL, "numbers": (), "raw": ()}[self.columns]
         features = frame[list(_NAMES[:-1])] if self.columns == "raw" else _derive(frame, area, soil)

@@ -157,6 +157,7 @@ def test_a_good_table_passes_and_two_of_one_name_do_not() -> None:
 
 SETTINGS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (Covertype, {"clients": ["neota", "neota"]}, "clients: .*each once, found .'neota', 'neota'"),
+    (Covertype, {"columns": "all"}, "columns: .*found .all."),
     (Heart, {"clients": ["clevland"]}, "Did you mean 'cleveland'"),
     (Heart, {"clients": "sa"}, r"clients: expected a list of names .*found 'sa'"),
     (OpenML, {"dataset": 61, "version": 1}, "data set 61, version 1: expected"),
