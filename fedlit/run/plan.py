@@ -215,12 +215,13 @@ def _shown(rule: Any) -> str:
 
 def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
     """Return the facts from which notes are made, for each client in this process."""
-    data = federation.data
+    data, codes = federation.data, {own.spec.name: own.categorical for own in federation.data.clients}
     return {
         name: {
             "meaning": client.spec.task.meaning,
             "target": data.encoders[name].target_name if name in data.encoders else "",
             "compares": type(client).__name__ if client.compares_inputs else "",
+            "codes": list(codes[name]) if client.compares_inputs else [],
             "remarks": list(federation.remarks.get(name, ())),
         }
         for name, client in federation.clients.items()
@@ -255,10 +256,17 @@ def _outputs_that_differ(facts: Facts, exchange: Exchange) -> Iterator[str]:
 
 
 def _inputs_that_differ(federation: Federation, facts: Facts) -> Iterator[str]:
-    """Yield a note on compared numbers of single inputs that mean something else at each client."""
+    """Yield notes on compared numbers of single inputs that mean something else at each client, or nothing."""
     comparing = sorted({own["compares"] for own in facts.values() if own["compares"]})
-    if comparing and federation.exchange.on and len(facts) > 1 and federation.data.scaling != "pooled":
+    if not comparing or not federation.exchange.on or len(facts) < 2:
+        return
+    if federation.data.scaling != "pooled":
         yield (
             f"{comparing[0]} compares coefficients, which mean different things where each client scales its numbers "
             "by its own rows, or not at all; set data.scaling: pooled"
+        )
+    if codes := sorted({code for own in facts.values() for code in own["codes"]}):
+        yield (
+            f"{comparing[0]} compares coefficients, and takes categories as numbers, by their codes "
+            f"({shorten(codes, 3)}); set data.categories: indicators"
         )

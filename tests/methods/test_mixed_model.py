@@ -1,6 +1,7 @@
 """MixedModel: from sums over sites, the mixed model of all rows in one place."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import trained
+from federations import make_run, trained
 from statsmodels.regression.mixed_linear_model import MixedLM
 
 from fedlit import MixedEffects, MixedModel
@@ -57,6 +58,15 @@ class Wards(Source):
             target = pd.Series(np.asarray(y), name="outcome")
             made.append(ClientTable(f"ward{place:02}", frame, target, splits, task=TASKS[self.task]))
         return made
+
+
+class Towns(Wards):
+    """The same with a column of text."""
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        tables = super().tables(seed)
+        towns = [own.features.assign(town=np.resize(["Bonn", "Ulm"], len(own.features))) for own in tables]
+        return [replace(own, features=x, categorical=["town"]) for own, x in zip(tables, towns, strict=True)]
 
 
 def fitted(folder: Path, source: Source, slopes: list[str] | None = None) -> Run:
@@ -217,3 +227,12 @@ def test_explain_shows_effects_variances_and_sites(tmp_path: Path) -> None:
     effects = found.table[found.table["part"] == "effect"]
     assert sorted(effects["column"]) == ["(intercept)", "age", "dose", "extra"]  # extra is one ward's
     assert len(str(found).splitlines()) < 70
+
+
+def test_what_coefficients_could_not_mean_is_said(tmp_path: Path) -> None:
+    exchange = {"federated": ["effects"], "rule": MixedEffects(None, ridge=0.0)}
+    for more, told in (({}, 2), ({"scaling": "pooled", "categories": "indicators"}, 0)):
+        data: Any = {"batches": 1, **more}
+        run = make_run(tmp_path, loop={"client": MixedModel}, exchange=exchange, data=data, source=Towns("class", 3))
+        notes = [note for note in run.describe().notes if "compares coefficients" in note]
+        assert len(notes) == told and all(any(key in note for note in notes) for key in ("(town)", "pooled") if told)
