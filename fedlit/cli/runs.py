@@ -92,7 +92,7 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
     from fedlit.run.run import Run
 
     if not isinstance(run, Run):
-        run.fit(checkpoint)
+        run.fit(checkpoint, brief=brief)
         print(f"\nNext: fedlit test {again}")
         return
     from lightning.pytorch.callbacks import EarlyStopping

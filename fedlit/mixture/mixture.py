@@ -90,6 +90,7 @@ class Mixture:
         ckpt_path: str | Path | None = None,
         *,
         quiet: bool = False,
+        brief: bool = False,
         seconds: float | None = None,
         progress: Tell | None = None,
     ) -> MixtureResults:
@@ -99,6 +100,7 @@ class Mixture:
             ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name: what was trained to its
                 end is not trained again.
             quiet: print nothing but errors.
+            brief: print the main score, loss and accuracy only.
             seconds: the approximate time from the call to the end of training. Each remaining training gets an equal
                 share of the remaining time, and ends with an epoch, or with the first settings of a local baseline,
                 which all clients get. Parts that got no time, or that failed, are in ``out``, with the reason.
@@ -138,7 +140,7 @@ class Mixture:
             write_frames({folder / "out_of_fold.parquet": pd.concat(frames, ignore_index=True)})
             results = self._results("validation")
         tell("")
-        tell(for_terminal(results))
+        tell(for_terminal(results.brief() if brief else results))
         return results
 
     def mix(self, parts: Sequence[str] | None = None) -> dict[str, Combined]:

@@ -317,7 +317,8 @@ def test_commands(
     assert "network    own: tiny" in told and "federated: tiny (trainer.max_epochs 3)" in told
     assert "Exchange every epoch" in told and "each client sends one number" in told
     assert main(["fit", *arguments, "--parts.federated.trainer.max_epochs", "1"]) == 0
-    assert "Each part's score on held-out rows" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "Each part's score on held-out rows" in told and "more scores with --all" in told
     assert main(["test", *arguments]) == 0
     assert "mixture" in capsys.readouterr().out
     run, (table,) = str(place / "typed" / "tiny_best"), Bundled(clients=["wine"]).tables(8)
