@@ -11,6 +11,7 @@ from pathlib import PurePath
 from pydoc import ErrorDuringImport, locate
 from typing import Any, NamedTuple
 
+from fedlit.errors import expect
 from fedlit.run.config import flatten, listed
 
 Given = Mapping[str, tuple[Any, str]]
@@ -99,6 +100,9 @@ def _over(base: Any, over: Any, key: str) -> Any:
         return over
     if isinstance(over, str) and not _named(over):
         return over
+    for name, kind, told in (("class_path", str, "a class"), ("init_args", Mapping, "keys and values")):
+        value = over.get(name) if isinstance(over, Mapping) else None
+        expect(value is None or isinstance(value, kind), f"{key}.{name}", told, value)
     old, new = _named(base), _named(over)
     same = not new or new.rpartition(".")[2] == old.rpartition(".")[2]
     args = dict(_args(base) if same else _still_taken(_args(base), new, key))

@@ -66,7 +66,7 @@ class Towns(Wards):
     def tables(self, seed: int) -> list[ClientTable]:
         tables = super().tables(seed)
         towns = [own.features.assign(town=np.resize(["Bonn", "Ulm"], len(own.features))) for own in tables]
-        return [replace(own, features=x, categorical=["town"]) for own, x in zip(tables, towns, strict=True)]
+        return [replace(own, features=x, categorical=("town",)) for own, x in zip(tables, towns, strict=True)]
 
 
 def fitted(folder: Path, source: Source, slopes: list[str] | None = None) -> Run:
