@@ -160,13 +160,18 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
 
 
 def plain_target(client: str, raw: pd.Series) -> pd.Series:
-    """Read a raw column (n,) as numbers if all cells are numbers, otherwise as labels. Rows without a label are
-    dropped.
+    """Read a raw column (n,) as numbers if all cells are numbers, but for words for a missing value beside many of
+    them, otherwise as labels. Rows without a label are dropped.
 
     Raises:
         DataError: cells that are neither.
     """
-    values, _ = _values(f"client {client!r}, target {raw.name!r}", raw, True, DEFAULTS)
+    where = f"client {client!r}, target {raw.name!r}"
+    values, _ = _values(where, raw, True, DEFAULTS)
+    if values.dtype.kind == "O" and values.nunique() > _MANY_CLASSES:
+        held = raw.mask([str(cell).strip().casefold() in MISSING for cell in raw])
+        numbers, _ = _values(where, held, True, DEFAULTS)
+        values = numbers if numbers.dtype.kind == "f" else values
     return values.dropna().infer_objects()
 
 

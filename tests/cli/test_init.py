@@ -155,6 +155,14 @@ def test_a_site_with_few_rows_predicts_what_the_others_predict(here: Path) -> No
     assert settings()["task"] == {"big": "regression", "small": "regression"}
 
 
+def test_numbers_beside_words_for_a_missing_value_are_numbers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    days = [f"{n}.5" if n % 9 else "." for n in range(60)]
+    pd.DataFrame({"x": np.arange(60) % 7, "days": [*days[:-1], "unknown"]}).to_csv(here / "sites.csv", index=False)
+    assert main(["init", "sites.csv", "--target", "days"]) == 0
+    assert (settings()["task"], settings()["unlabelled"]) == ({"sites": "regression"}, "drop")
+    assert main(["check", "sites.yaml"]) == 0 and "8 of 60 rows have no label in days" in capsys.readouterr().out
+
+
 def schools(sizes: list[int]) -> pd.DataFrame:
     """Pupils of several schools: few whole scores at each, a column that is the school's own, and row numbers."""
     draw = np.random.default_rng(0)

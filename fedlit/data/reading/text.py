@@ -157,8 +157,8 @@ def _as_utf8(content: bytes, options: ReadOptions, add: Add) -> bytes:
         try:
             text = content.decode(found)
         except UnicodeError as error:
-            if declared:
-                raise DataError(f"encoding: expected text in {declared}, found another: {error}.") from error
+            if declared or found == "utf-16":
+                raise DataError(f"encoding: expected text in {found}, found another: {error}.") from error
             found = _likely(content)
             text = content.decode(found)
         if found != "utf-8":

@@ -78,6 +78,7 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     "long": (LONG + b'"1\n",2\n\n1,2,3\n' + LONG, {}, None, "line 5,005: expected 2 fields .*found 3"),
     "UTF-16": ("nr;ort\n1;Köln\n2;東京\n".encode("utf-16"), {}, TOWNS, "read as utf-16"),
     "UTF-16 without a mark": ("nr,ort\n1,Koeln\n".encode("utf-16-be"), {}, None, "NUL bytes.* encoding"),
+    "UTF-16, cut": ("nr,ort\n1,Köln\n".encode("utf-16")[:-1], {}, None, "expected text in utf-16.*truncated"),
     "UTF-16, said": ("nr,ort\n1,Köln\n2,東京\n".encode("utf-16-be"), {"encoding": "utf-16-be"}, TOWNS, ""),
     "Western": ("a,b\n5 µg,Genève\n".encode("cp1252"), {}, [["5 µg", "Genève"]], "cp1252, such as 'µg'"),
     "Cyrillic": ("имя,город\nИван,Москва\n".encode("cp1251"), {}, [["Иван", "Москва"]], "cp1251"),
