@@ -99,6 +99,9 @@ def _ended(error: BaseException) -> tuple[int, str]:
         place = error.filename or "a file, or what is printed"
         found = f"{place}: expected to write there, found: {reason(error)}; {advice(error)}, or choose another folder"
         return RunError.exit_status, f"error: {found}"
+    if isinstance(error, PermissionError):
+        do = "change its permissions, or name another place"
+        return ConfigError.exit_status, f"error: {error.filename}: expected access to it, found: {reason(error)}; {do}"
     if type(error).__name__ == "MisconfigurationException":  # Lightning's, of a setting
         return ConfigError.exit_status, f"error: {error}"
     return RunError.exit_status, f"error: {type(error).__name__}: {error}\n(set FEDLIT_DEBUG=1 for the traceback)"

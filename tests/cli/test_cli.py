@@ -1,5 +1,6 @@
 """The command line as a person uses it: in a process of its own where that matters, else through ``main``."""
 
+import errno
 import io
 import json
 import os
@@ -132,6 +133,17 @@ def test_a_failed_run_has_status_1_and_no_traceback(here: Path, capsys: pytest.C
     assert "model.optimizer: " in message and "Invalid learning rate" in message
     message = error_of(capsys, "fit", *FAST, "--model.optimizer.lr", "1e30", status=1)
     assert "breast_cancer, digits, wine" in message
+
+
+def test_a_place_that_may_not_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(run: str) -> Path:
+        raise PermissionError(errno.EACCES, "Permission denied", f"{run}/findings.csv")
+
+    monkeypatch.setattr("fedlit.cli.trained.find_run", refused)
+    message = error_of(capsys, "explain", "--run", "mine")
+    assert message.startswith("mine/findings.csv: expected access to it, found: Permission denied; change")
 
 
 def test_a_refused_resume_changes_nothing_and_an_accepted_one_keeps_the_earlier_configuration(
