@@ -65,7 +65,7 @@ class Page(Shown):
             yield _common_columns(self.clients)
         yield ""
         shown = [note for note in self.notes if many or note.kind != "left out"]
-        yield "To review:" if shown else "No problems were found."
+        yield "To review:" if shown else "Nothing else to review." if self.notes else "No problems were found."
         for _, notes in groupby(shown, key=_rank):
             yield from self._bullets(list(notes))
         yield ""

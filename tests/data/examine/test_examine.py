@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,10 @@ def test_every_client_has_its_numbers(tmp_path: Path) -> None:
     assert own.left_out == {"note": "free text", **dict.fromkeys(constant, "constant")}
     text = str(page)
     assert "3 numeric, 1 categorical. Left out: note (free text); c0, c1, c2, " in text and "Missing: bmi 5 %" in text
+    assert "Nothing else to review." in str(
+        replace(page, notes=tuple(own for own in page.notes if own.kind == "left out"))
+    )
+    assert "No problems were found." in str(replace(page, notes=()))
     told = json.loads(json.dumps(page.to_dict()))
     assert told["notes"][0]["column"] == "note" and told["clients"][0]["columns"]["ward"]["kind"] == "categorical"
     for width in (40, 80):
