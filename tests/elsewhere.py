@@ -17,7 +17,7 @@ BLOCKED = (
     "onnxscript", "yaml", "tqdm", "filelock", "matplotlib",
 )  # fmt: skip
 CODE = """
-import json, sys
+import builtins, json, sys
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 
@@ -26,7 +26,13 @@ class Blocked(MetaPathFinder):
         if name.partition(".")[0] in BLOCKED:
             raise ImportError(f"{name} is blocked")
 
+def no_arrow(name, globals=None, *rest, real=builtins.__import__, **more):
+    if name.startswith("pyarrow") and globals and globals["__name__"].startswith("fedlit"):  # pandas may
+        raise ImportError(f"{name} is blocked")
+    return real(name, globals, *rest, **more)
+
 sys.meta_path.insert(0, Blocked())
+builtins.__import__ = no_arrow
 import pandas as pd
 import fedlit.score
 
