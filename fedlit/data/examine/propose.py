@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
+_FIRST = 2**26  # bytes of a text that are looked at; of one that holds all clients, all are
 _FEWEST_ROWS = 20  # of a client by default: below, its test rows are two or three
 
 
@@ -81,7 +82,7 @@ def propose(folder: str, targets: Mapping[str | None, str], client_column: str |
         expect(there, "--target", f"a client among {shorten(clients)}", client, known=clients)
     made, labels = Proposal(), dict[str, Any]()
     for place in places:
-        raw = _looked(made, place, targets.get(place.client, targets.get(None)))
+        raw = _looked(made, place, targets.get(place.client, targets.get(None)), client_column is not None)
         labels[place.client] = _labels(made, place.client, raw)
     numbers = {held.name for held in labels.values() if _is_number(held)}
     for client, held in labels.items():  # few rows have few values: one task for all
@@ -100,16 +101,16 @@ def propose(folder: str, targets: Mapping[str | None, str], client_column: str |
     return made
 
 
-def _looked(made: Proposal, place: Place, said: str | None) -> Raw:
-    """Read a file's table; add how it is read, and its target, to the proposal."""
+def _looked(made: Proposal, place: Place, said: str | None, whole: bool) -> Raw:
+    """Read a file's table, or the beginning of a long one; add how it is read, and its target, to the proposal."""
     client, path = place.client, place.find()
-    raw = read_table(path, ReadOptions(), client)
+    raw = read_table(path, ReadOptions(), client, None if whole else _FIRST)
     notes = [note for note in raw.notes if isinstance(note, Note) and note.kind == "read"]
     options = {key: value for note in notes for key, value in note.fix.items()}
     here, absolute = Path.cwd(), path.absolute()
     shown = str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
     made.settings["files"][client] = {"path": shown, **options} if options else shown
-    guessed = [note.text for note in notes if {"encoding", "names", "sheet"} & {*note.fix}]
+    guessed = [note.text for note in raw.notes if note.kind == "sample" or {"encoding", "names", "sheet"} & {*note.fix}]
     for text in filter(None, (place.note.removeprefix(f"{client}: "), *guessed)):
         made.note(client, text)
     columns = list(map(str, raw.frame))

@@ -13,7 +13,7 @@ from typing import Any
 from fedlit.errors import ConfigError, DataError, Told, expect
 
 Add = Callable[..., None]
-"""Takes a note on a table, and the reading options that settle it as further arguments."""
+"""Takes a note on a table, its kind, and the reading options that settle it as further arguments."""
 
 INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 """Letters that nobody sees, and that part what looks alike; not those that join or part letters of Persian or Hindi."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PIECE = 2**20
+MOST_LINES = 100  # of a quoted cell, where a text is cut
 OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open}
 
 
@@ -45,7 +46,7 @@ class Raw:
     where: str
 
 
-def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
+def read_table(place: str | Path, options: ReadOptions, client: str, first: int | None = None) -> Raw:
     r"""Read a client's table. Types are not determined here.
 
     Args:
@@ -53,6 +54,7 @@ def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
             is seen from its first bytes. ``${NAME}`` in a URL stands for an environment variable.
         options: how the table is read.
         client: the name of the client, for messages.
+        first: the number of bytes, decompressed, after which no more of delimited text is read; a note says so.
 
     Returns:
         The table, and notes on it.
@@ -78,12 +80,12 @@ def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
         check_url(text)
     where, notes = f"client {client!r}, {'database' if is_url else 'file'} {text[:300]}", list[Note]()
 
-    def add(said: str, **fix: Any) -> None:
-        notes.append(Note(said, "read" if fix else "", fix=fix, head=where))
+    def add(said: str, kind: str = "", **fix: Any) -> None:
+        notes.append(Note(said, "read" if fix else kind, fix=fix, head=where))
 
     failure: FedlitError
     try:
-        frame = read_sql(text, options) if is_url else _read_file(Path(text), options, add)
+        frame = read_sql(text, options) if is_url else _read_file(Path(text), options, add, first)
         return Raw(_finished(frame, options, add), tuple(notes), where)
     except FedlitError as error:
         failure = type(error)(f"{where}: {error}")
@@ -99,7 +101,7 @@ def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
     raise failure from None  # what a driver raised may hold the URL
 
 
-def _read_file(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
+def _read_file(path: Path, options: ReadOptions, add: Add, first: int | None) -> pd.DataFrame:
     expect(options.query is None, "query", "the URL of a database", Told("a file"), kind=DataError)
     plain = path.is_file() or not path.exists()  # which says itself that there is none
     expect(plain, "path", "a file", Told("a folder, a device or a pipe"), "name a file", DataError)
@@ -121,7 +123,20 @@ def _read_file(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
         while piece := source.read(min(PIECE, options.max_bytes + 1)):
             content.write(piece)
             options.check_size(size=content.tell())  # before it fills the memory
+            if first is not None and content.tell() >= first and b"\0" not in head:  # UTF-16 has other line ends
+                add(f"only its first {first // 2**20} MiB were looked at", "sample")
+                return read_text(_whole_rows(content.getvalue()), options, add)
     return read_text(content.getvalue(), options, add)
+
+
+def _whole_rows(content: bytes) -> bytes:
+    """Return the rows that are whole in the beginning of a text: a line may end inside quotes."""
+    end = content.rfind(b"\n") + 1
+    for _ in range(MOST_LINES):
+        if content.count(b'"', 0, end) % 2 == 0:
+            break
+        end = content.rfind(b"\n", 0, end - 1) + 1
+    return content[:end]
 
 
 def _open_zip(path: Path) -> IO[bytes]:

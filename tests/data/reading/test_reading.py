@@ -160,6 +160,16 @@ PACKED = {
 }
 
 
+def test_of_a_long_text_the_first_whole_rows_are_read_on_request(tmp_path: Path) -> None:
+    """init looks at no more; it is cut behind a row, not within a quoted cell of two lines."""
+    path, lines = tmp_path / "long.csv", ["a,b", *(f'{row},"one\ntwo"' for row in range(200_000))]
+    path.write_text("\n".join(lines))
+    raw = read_table(path, ReadOptions(), "north", 2**20)
+    assert cells(raw)[-1] == [str(len(raw.frame) - 1), "one\ntwo"] and 50_000 < len(raw.frame) < 100_000
+    assert [note.kind for note in raw.notes if "first 1 MiB" in note] == ["sample"]
+    assert len(read(path).frame) == 200_000
+
+
 @pytest.mark.parametrize("name", PACKED)
 def test_compression_is_seen_from_the_content(tmp_path: Path, name: str) -> None:
     rows: Rows = [["007", "1"], ["008", None]]
