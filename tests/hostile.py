@@ -54,6 +54,10 @@ def plant(folder: Path, canary: Path) -> None:
     (folder / "more.yaml").write_text(yaml.safe_dump(SYSTEM).replace("CANARY", str(canary)))
 
 
+OF_CLIENTS = ("clients that are no clients",)
+"""Checkpoints that only commands for one client refuse (benchmarks/drill/hostile.py); the others score without it."""
+
+
 class _Runs:
     def __init__(self, canary: Path) -> None:
         self.command = f"touch {canary}"
