@@ -58,11 +58,11 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "groups) == (fold + 1) % folds",
         "data/test_splitting.py",
     ),
-    "predictions of another client": (
-        "run/predictions.py",
-        "zip(sites, per_site, strict=True)",
-        "zip(sites, per_site[::-1], strict=True)",
-        "tasks/test_four_tasks.py::test_clients_of_four_tasks_share_a_core_resume_and_predict",
+    "predictions of other rows": (
+        "run/run.py",
+        ".frame(rows.row, rows.x.numpy())",
+        ".frame(rows.row, rows.x.flip(0).numpy())",
+        "run/test_export.py::test_a_scorer_predicts_what_the_run_predicts_and_scores",
     ),
     "a journal that is behind": (
         "institutions/journal.py",
