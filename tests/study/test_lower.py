@@ -203,7 +203,7 @@ def test_verdicts_need_three_seeds_and_a_lift_that_matters(
 
 
 def source(*clients: str) -> dict[str, Any]:
-    return {"data.source": {"class_path": "tasks.test_four_tasks.Four", "init_args": {"clients": [*clients]}}}
+    return {"data.source": {"class_path": "four.Four", "init_args": {"clients": [*clients]}}}
 
 
 FOUR = source("class", "count", "labels", "number")
