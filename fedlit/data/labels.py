@@ -169,9 +169,9 @@ def plain_target(client: str, raw: pd.Series) -> pd.Series:
     where = f"client {client!r}, target {raw.name!r}"
     values, _ = _values(where, raw, True, DEFAULTS)
     if values.dtype.kind == "O" and values.nunique() > _MANY_CLASSES:
-        held = raw.mask(np.array([str(cell).strip().casefold() in MISSING for cell in raw], bool))
-        numbers, _ = _values(where, held, True, DEFAULTS)
-        values = numbers if numbers.dtype.kind == "f" else values
+        cells, _ = Cells.of(raw).without(())
+        numbers, _ = _classes(cells)
+        values = pd.Series(cells.take(numbers), raw.index, name=raw.name) if numbers.dtype.kind == "f" else values
     return values.dropna().infer_objects()
 
 

@@ -48,7 +48,7 @@ class Cells:
         values = _written(values) if values.dtype.kind == "M" else values
         try:
             codes, different = pd.factorize(values)
-        except (TypeError, NotImplementedError):  # lists and the like
+        except (TypeError, NotImplementedError):  # Python cannot hash nested cells, and Arrow cannot encode its own
             codes, different = pd.factorize(values.astype(object).map(str, na_action="ignore"))
         written = [plain_text(own) for own in different]
         plain = [_SPACES.sub(" ", own if own.isascii() else INVISIBLE.sub("", own)).strip() for own in written]
