@@ -107,7 +107,7 @@ class Child:
         self._pipe, theirs = Pipe()
         with theirs, self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno()), *self._words],
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), *self._words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

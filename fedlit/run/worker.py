@@ -53,7 +53,8 @@ class WorkerProcess:
             log: the file for what is printed.
         """
         if self.process is None:
-            command, pipe = [sys.executable, "-m", "fedlit.run.worker"], subprocess.PIPE
+            command = [sys.executable, "-P", "-m", "fedlit.run.worker"]  # -P: no module of the working directory
+            pipe = subprocess.PIPE
             self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=self.environment, text=True)
         assert self.process.stdin is not None and self.process.stdout is not None
         request = {"function": function, "arguments": arguments, "log": str(log), "path": sys.path}
@@ -172,7 +173,7 @@ def _serve(function: str, arguments: Mapping[str, Any], log: str, path: list[str
     """Call the function, and return its error or an empty string. What it prints is written to a file, so that a crash
     of the process leaves a trace.
     """
-    sys.path[:0] = [folder for folder in path if folder not in sys.path]
+    sys.path[:] = path  # where the process that asks looks, in the same order
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 1)
