@@ -30,6 +30,7 @@ DRILLS = {
     "disk_full": ("files", 20),
     "signals": ("files", 50),
     "two_writers": ("files", 5),
+    "bomb": ("bomb", 1),
     "guard": ("guard", 1),
 }
 """Drill → its module in ``drill/``, and how often it tries. The last one trains in this process: none forks then."""

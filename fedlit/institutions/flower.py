@@ -104,12 +104,17 @@ class Speaker:
             raise ConfigError("expected the coordinator's ca.crt, found no certificate") from error
         http = self._client._client
         http.follow_redirects = False  # what is meant for the coordinator goes nowhere else
+        http.headers["accept-encoding"] = "identity"
         http.event_hooks = {"response": [self._bounded]}
         self._node: Any = None
         self._beat = 0.0
 
     def _bounded(self, response: httpx.Response) -> None:
-        """Refuse a response that is longer than a piece can be, before it is read."""
+        """Refuse a response that is longer than a piece can be, before it is read. One that is compressed may be any
+        length once it is read, so none may be.
+        """
+        if (encoding := response.headers.get("content-encoding", "identity")) != "identity":
+            raise RunError(f"{self.address}: expected pieces without content encoding, found {encoding!r:.40}")
         length = response.headers.get("content-length", "")
         if not length.isdecimal():
             raise Lost("an answer of no length")  # of a coordinator that is ending; nothing of it is read

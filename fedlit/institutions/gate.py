@@ -49,8 +49,8 @@ _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 class Gate:
     """Lets requests of some paths and of bounded size through to an application.
 
-    All other requests are answered by 404 (path), 413 (size), 408 (a body that takes too long) or 503 (too many bodies
-    at once).
+    All other requests are answered by 404 (path), 415 (a content encoding, by which a small body may become a large
+    one), 413 (size), 408 (a body that takes too long) or 503 (too many bodies at once).
 
     Args:
         app: an ASGI application.
@@ -80,6 +80,9 @@ class Gate:
             return
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in self._paths:
             await _refuse(scope, send, 404)
+            return
+        if any(name == b"content-encoding" and value != b"identity" for name, value in scope.get("headers", ())):
+            await _refuse(scope, send, 415)
             return
         held = bytearray()
         try:

@@ -176,6 +176,22 @@ def test_messages_are_bounded_at_both_ends(world: World) -> None:
         line.hear()
 
 
+def test_a_site_refuses_a_compressed_answer_and_asks_for_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    from drill.bomb import packed, serve
+
+    from fedlit.institutions.flower import Speaker
+
+    asked, certificates = threading.Event(), world.settings.certificates
+    server = serve(certificates, world.port, packed(2**22), asked)
+    key = (world.folder / "invitations" / "north" / "site.key").read_bytes()
+    speaker = Speaker(f"localhost:{world.port}", (certificates / "ca.crt").read_bytes(), key, 2**20)
+    with pytest.raises(RunError, match="gzip"):
+        speaker.connect()
+    server.shutdown()
+    assert asked.is_set()
+
+
 def test_what_speaks_knows_neither_tables_nor_models() -> None:
     code = (
         "import sys; import fedlit.institutions.speaker, fedlit.institutions.flower\n"

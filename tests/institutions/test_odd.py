@@ -200,7 +200,8 @@ def test_the_gate_bounds_bodies_in_size_and_time(chunks: list[bytes | None], sta
         assert (await receive())["body"] == b"12345678"
         await send({"type": "http.response.start", "status": 200})
 
-    gate = Gate(app, frozenset({"/a"}), largest=8, budget=8, seconds=0.05)
-    asyncio.run(gate({"type": "http", "method": "POST", "path": "/a"}, receive, send))
-    assert answered[0] == status
+    gate, scope = Gate(app, frozenset({"/a"}), largest=8, budget=8, seconds=0.05), {"method": "POST", "path": "/a"}
+    asyncio.run(gate({"type": "http", **scope, "headers": [(b"content-encoding", b"gzip")]}, receive, send))
+    asyncio.run(gate({"type": "http", **scope}, receive, send))
+    assert [answered[0], answered[2]] == [415, status]  # what is compressed is not read
     assert gate._left == 8  # what was held is given back
