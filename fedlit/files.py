@@ -94,15 +94,20 @@ def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Pat
                 if before is not None and path.exists():
                     _keep(path, before)
                 os.replace(partial, path)
-        for folder in {path.parent for path in contents}:  # the new names are on disk, too
-            handle = os.open(folder, os.O_RDONLY)
-            with suppress(OSError):  # a file system that does not sync folders
-                os.fsync(handle)
-            os.close(handle)
+        for folder in {path.parent for path in contents}:
+            sync(folder)
     finally:
         for partial in partials.values():
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
+
+
+def sync(folder: Path) -> None:
+    """Have the names of a folder's files on disk, too."""
+    handle = os.open(folder, os.O_RDONLY)
+    with suppress(OSError):  # a file system that does not sync folders
+        os.fsync(handle)
+    os.close(handle)
 
 
 def _keep(path: Path, before: Path) -> None:

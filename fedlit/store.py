@@ -96,6 +96,10 @@ class Store:
                 content = file.getvalue()
                 database.execute("REPLACE INTO kept VALUES (?, ?, ?, ?)", [*key, content, crc32(content)])
 
+    def values(self, name: str) -> dict[int, Any]:
+        """Return all values under a name, by number, sorted."""
+        return {number: self.get(name, number) for number in self.numbers(name)}
+
     def numbers(self, name: str) -> list[int]:
         """Return the numbers under a name, sorted."""
         with self._open() as database:

@@ -20,10 +20,11 @@ from fedlit.exchange.wire import unpack
 from fedlit.institutions.certificates import make_site_keys
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.settings import Federation, SiteSettings
-from fedlit.institutions.site import shielded
+from fedlit.institutions.site import PRIVATE, shielded
 from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
 from fedlit.privacy.keys import fingerprint_of
+from fedlit.privacy.ledger import Ledger
 from fedlit.privacy.settings import Privacy
 from fedlit.privacy.site import Shield
 from fedlit.run.run import Run
@@ -86,7 +87,8 @@ def over_sites(
     def site(name: str) -> Run:
         own = folder / name
         own.mkdir(parents=True, exist_ok=True)
-        transport = SiteTransport(name, SiteEnd(line, name), rule, ANYTHING, Traffic(own / "traffic.jsonl"))
+        ledger = Ledger(own / PRIVATE, ID)
+        transport = SiteTransport(name, SiteEnd(line, name), rule, ANYTHING, Traffic(own / "traffic.jsonl"), ledger)
         run = make_run(own, clients=(name,), transport=transport, callbacks=callbacks(own), **options)
         run.describe()
         if published := run.exchange.published[name]:

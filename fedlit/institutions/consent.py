@@ -89,6 +89,13 @@ class Terms:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
     @property
+    def identity(self) -> str:
+        """The identity of the site's account with this federation: ``federation.id``, or, without one, the hash of the
+        terms, which include the coordinator's fingerprint. Other terms are then another account.
+        """
+        return str(self.federation.get("id") or f"terms {self.hash}")
+
+    @property
     def bytes_a_round(self) -> int:
         """The bytes of the tensors that leave in each round."""
         if self.masked:

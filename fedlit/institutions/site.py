@@ -21,6 +21,7 @@ from fedlit.institutions.messages import meaning_of, settings_of
 from fedlit.institutions.settings import Federation, SiteSettings, federation_of, plain_federation
 from fedlit.institutions.transport import LOCAL, Answering, SiteTransport, Traffic, told_of
 from fedlit.privacy.keys import fingerprint_of, public_line, registered_key
+from fedlit.privacy.ledger import Ledger
 from fedlit.privacy.site import Shield
 from fedlit.privacy.terms import lines, refuse
 from fedlit.run.allowed import check_allowed, trusting
@@ -82,6 +83,10 @@ class DryRun(Transport):
         return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))
 
 
+PRIVATE = "privacy"
+"""The folder, in a site's, of its ledger, its key for masks and what it received."""
+
+
 def shielded(federation: Federation, settings: SiteSettings, run: Run, transport: SiteTransport) -> Shield:
     """Make what protects a site's updates.
 
@@ -113,8 +118,7 @@ def shielded(federation: Federation, settings: SiteSettings, run: Run, transport
     def drawn(number: int) -> Iterable[str]:
         return cohort(exchange.participation, federation.sites, run.seed, number) or federation.sites
 
-    folder = settings.folder / "privacy"
-    shield = Shield(name, privacy, exchange.rule, folder, federation.id, drawn, registered, peers)
+    shield = Shield(name, privacy, exchange.rule, transport.ledger, drawn, registered, peers)
     offers = transport.share("privacy", {name: shield.offer()}) if privacy.masked else {}
     shield.meet(offers, sharing, exchange._blueprint(members, name).fresh(None))
     for note in shield.notes:
@@ -281,6 +285,7 @@ def join(
         run.exchange.rule,
         Consent(terms, renew),
         Traffic(own.folder / "traffic.jsonl"),
+        Ledger(own.folder / PRIVATE, terms.identity),
         scores,
         site.local,
     )

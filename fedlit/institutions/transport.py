@@ -27,6 +27,7 @@ from fedlit.institutions.messages import (
     read,
     round_of,
 )
+from fedlit.privacy.ledger import Ledger
 from fedlit.privacy.site import Shield
 from fedlit.sharing import State, sharing_of
 
@@ -88,6 +89,7 @@ class SiteTransport(Transport):
         rule: the federation's; says what it needs.
         consent: what was agreed to: nothing else leaves.
         traffic: where messages are noted.
+        ledger: the site's account with this federation.
         scores: the site's newest scores, where it agreed to tell them.
         local: topics that stay at the site beside :data:`LOCAL`.
 
@@ -105,10 +107,12 @@ class SiteTransport(Transport):
         rule: Rule,
         consent: Consent,
         traffic: Traffic,
+        ledger: Ledger,
         scores: Callable[[], Any] | None = None,
         local: Sequence[str] = (),
     ) -> None:
         self.site, self.line, self.rule, self.consent, self.traffic = site, line, rule, consent, traffic
+        self.ledger = ledger
         self.shield: Shield | None = None
         self.saved, self._scores, self._local = -1, scores, (*LOCAL, *local)
         self._next: int | None = None
@@ -248,7 +252,10 @@ class SiteTransport(Transport):
             raise RunError(
                 f"expected the next round behind {number + 1} from the coordinator, found {after!r}; refused"
             )
-        self._newest, self._next = self._received(heard.get("received", {})), after
+        received = self._received(heard.get("received", {}))
+        if received:
+            self.ledger.receive(after - 1, received, once=self.shield is not None)
+        self._newest, self._next = received, after
 
     def _received(self, received: Any) -> State:
         if not isinstance(received, dict):

@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.files import write_whole
 
 _SIGNATURE = ec.ECDSA(hashes.SHA384(), deterministic_signing=True)  # a restarted site must say the same again
 UNKNOWN_PEERS = (
@@ -32,15 +31,17 @@ UNKNOWN_PEERS = (
 """The note of a site that knows no fingerprints."""
 
 
+def new_mask_key() -> bytes:
+    """Return the 32 bytes of a new private key for masks."""
+    return X25519PrivateKey.generate().private_bytes_raw()
+
+
 def mask_key(path: Path) -> X25519PrivateKey:
-    """Return the site's private key for masks. It is read, or made and written so that only its owner can read it.
+    """Read the site's private key for masks.
 
     Raises:
         RunError: the file holds something else.
     """
-    if not path.exists():
-        write_whole({path: lambda file: file.write(X25519PrivateKey.generate().private_bytes_raw())})
-        path.chmod(0o600)
     content = path.read_bytes()
     if len(content) != 32:
         raise RunError(f"{path}: expected the 32 bytes of a key for masks, found {len(content)}; restore the file")

@@ -184,7 +184,7 @@ class Masker:
         received: State = MappingProxyType({}),
     ) -> dict[str, Tensor]:
         """Return what is sent instead of a state. The caller sends one result for each (round, question); see
-        :class:`~fedlit.privacy.memory.Memory`.
+        :class:`~fedlit.privacy.ledger.Ledger`.
 
         Args:
             number: exchanges before this one.

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -17,8 +16,9 @@ from fedlit.exchange.server import BEGIN
 from fedlit.exchange.wire import question_from
 from fedlit.privacy.client_level import difference, epsilon, length, noised
 from fedlit.privacy.keys import UNKNOWN_PEERS, Pairs, accepted, advert, mask_key
+from fedlit.privacy.ledger import MASK_KEY, Ledger
 from fedlit.privacy.masking import Layout, Masker, digest_of, layout_of
-from fedlit.privacy.memory import Memory, Received
+from fedlit.privacy.received import Received
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import Sharing, State, form_of
 
@@ -30,8 +30,8 @@ class Shield:
         site: its name, and its client's.
         privacy: what is wanted; the same at all sites.
         rule: the federation's.
-        folder: the site's own, for all federations: key for masks, what was masked, noised and received.
-        federation: its identity, which the site has accepted; keys and masks are bound to it.
+        ledger: the site's account with this federation, to whose identity keys and masks are bound. Beside it lie
+            the key for masks and what was received.
         cohort: (exchanges before a round) → the sites that take part in it, as the run's seed draws them.
         registered: the site's registered key, which signs its key for masks; needed for masks alone.
         peers: site → fingerprint of its registered key, known from elsewhere; may be empty.
@@ -45,16 +45,15 @@ class Shield:
         site: str,
         privacy: Privacy,
         rule: Rule,
-        folder: Path,
-        federation: str,
+        ledger: Ledger,
         cohort: Callable[[int], Iterable[str]],
         registered: EllipticCurvePrivateKey | None = None,
         peers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.site, self.privacy, self.rule, self.folder, self.federation = site, privacy, rule, folder, federation
-        self.memory = Memory(folder, federation)
+        self.site, self.privacy, self.rule = site, privacy, rule
+        self.ledger, self.federation = ledger, ledger.federation
         self._cohort, self._registered, self._peers = cohort, registered, peers
-        self._key = mask_key(folder / "mask.key") if privacy.masked else None
+        self._key = mask_key(ledger.folder / MASK_KEY) if privacy.masked else None
         self._held: tuple[int, Update] | None = None
         self._fit: tuple[int, bool] | None = None
         self._told: dict[tuple[int, int, str], State] = {}
@@ -79,7 +78,7 @@ class Shield:
         Raises:
             RunError: keys that are not what they should be.
         """
-        self._sharing, self._received = sharing, Received(self.folder, self.federation, start)
+        self._sharing, self._received = sharing, Received(self.ledger.folder, self.federation, start)
         if self.privacy.masked and self._key is not None:
             self._pairs = Pairs(self.site, self._key, accepted(self.federation, offers, self._peers), self.federation)
             self._masker = Masker(self._pairs, self.privacy.masked.bits)
@@ -142,7 +141,7 @@ class Shield:
                 return noised(update.state, known, level)
 
             # before training there is nothing to learn, and all know what clients start from
-            state = known if number == BEGIN else self.memory.once("noised", number, None, draw, noise=level.noise)
+            state = known if number == BEGIN else self.ledger.once("noised", number, None, draw, noise=level.noise)
             update = replace(update, state={name: state[name] for name in update.state})
         if self.privacy.masked is None:
             return update
@@ -188,7 +187,7 @@ class Shield:
         """Return words under masks, which are made once. All questions of a rule must be over the same sites."""
         over = {"sites": layout.sites, "layout": layout.digest, "received": digest_of(received, received)}
         shared = {site: list(names) for site, names in self._sharing.names.items()}
-        for entry in self.memory.entries:
+        for entry in self.ledger.entries:
             if (entry["federation"], entry["kind"]) != (self.federation, "masked"):
                 continue
             if any(entry["shared"].get(site, names) != names for site, names in shared.items()):
@@ -202,7 +201,7 @@ class Shield:
         def mask() -> State:
             return self._masker.mask(number, layout, state, rows, question, received)
 
-        return self.memory.once("masked", number, question, mask, over, shared=shared)
+        return self.ledger.once("masked", number, question, mask, over, shared=shared)
 
     @property
     def _least(self) -> int:
@@ -251,11 +250,11 @@ class Shield:
     def forget(self, number: int) -> None:
         """Forget what came before an exchange: the site has a checkpoint and will not go back."""
         self._received.forget(number)
-        self.memory.forget(number)
+        self.ledger.forget(number)
 
     @property
     def _noises(self) -> list[float]:
-        return [entry["noise"] for entry in self.memory.entries if entry["kind"] == "noised"]
+        return [entry["noise"] for entry in self.ledger.entries if entry["kind"] == "noised"]
 
     @property
     def epsilon(self) -> float | None:

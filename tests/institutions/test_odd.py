@@ -21,6 +21,7 @@ from fedlit.institutions.gate import Gate
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
+from fedlit.privacy.ledger import Ledger
 
 SITES = ["east", "north", "south"]
 FORMS = {"w": ("float32", (2,))}
@@ -83,7 +84,8 @@ def exchanged(folder: Path, *questions: Any) -> list[dict[str, Any]]:
     for own in ({"to": ""}, *questions):
         line.questions["north"].put(own if isinstance(own, bytes) else pack(own))
     line.questions["north"].put(None)
-    site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(TERMS), Traffic(folder / "traffic.jsonl"))
+    traffic, ledger = Traffic(folder / "traffic.jsonl"), Ledger(folder / "privacy", TERMS.identity)
+    site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(TERMS), traffic, ledger)
     site._forms = FORMS
     server: Any = None  # not asked: the coordinator applies the rule
     with line.turn:

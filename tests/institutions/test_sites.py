@@ -30,7 +30,7 @@ from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.site import Site
 from fedlit.privacy.client_level import epsilon
-from fedlit.privacy.memory import Memory
+from fedlit.privacy.ledger import Ledger
 from fedlit.run.config import read_yaml
 from fedlit.run.run import Run
 
@@ -297,7 +297,7 @@ def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_p
     assert not errors, errors
     assert result["sites"] == sorted(SITES) and set(result["took"].values()) == {ROUNDS - 1}
     first = sites["wine"].settings.folder / "privacy"
-    entries = [(own["round"], own["over"]["sites"]) for own in Memory(first, IDENTITY["id"]).entries]
+    entries = [(own["round"], own["over"]["sites"]) for own in Ledger(first, IDENTITY["id"]).entries]
     assert entries[0] == (0, sorted(four)) and entries[-1] == (ROUNDS - 1, sorted(SITES))
     assert len({number for number, _ in entries}) == len(entries)  # once a round
     states = [sites[name].run.loop.federation[name].federated for name in SITES]

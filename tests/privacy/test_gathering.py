@@ -25,8 +25,9 @@ from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.privacy.client_level import epsilon, noised
 from fedlit.privacy.coordinator import SUM, Gathering
 from fedlit.privacy.keys import fingerprint_of, registered_key
+from fedlit.privacy.ledger import TOGETHER, Ledger
 from fedlit.privacy.masking import Pairs, layout_of
-from fedlit.privacy.memory import Memory, Received
+from fedlit.privacy.received import Received
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.privacy.site import Shield
 from fedlit.privacy.terms import refuse
@@ -50,7 +51,7 @@ def states(seed: int = 8) -> dict[str, Update]:
 
 def shields(folder: Path, rule: Rule = MEAN, privacy: Privacy = MASKED, sharing: Sharing = WIDE) -> dict[str, Shield]:
     own = {
-        site: Shield(site, privacy, rule, folder / site, ID, lambda number: sharing.names, REGISTERED[site])
+        site: Shield(site, privacy, rule, Ledger(folder / site, ID), lambda number: sharing.names, REGISTERED[site])
         for site in SITES
     }
     offers = {site: unpack(pack(shield.offer())) for site, shield in own.items()}
@@ -134,12 +135,35 @@ def test_who_has_a_tensor_does_not_change_from_round_to_round(tmp_path: Path) ->
         Sites(told, 1).gathering(sharing=lie).gather()
 
 
-def test_a_lost_memory_is_refused(tmp_path: Path) -> None:
-    level = Privacy(client_level=ClientLevel(clip=1.0, noise=2.0))
-    shields(tmp_path, privacy=level)["ash"].send(0, states()["ash"])
-    (tmp_path / "ash" / "memory.db").unlink()
-    with pytest.raises(RunError, match="found that it is gone"):
-        Memory(tmp_path / "ash", ID)
+@pytest.mark.parametrize("gone", [*TOGETHER, ("memory.db", "received.db")])
+def test_files_that_were_made_together_are_refused_apart(gone: str | tuple[str, ...], tmp_path: Path) -> None:
+    Ledger(tmp_path / "ash", ID)  # nothing was sent yet, and nothing received
+    names = [gone] if isinstance(gone, str) else gone
+    for name in names:
+        (tmp_path / "ash" / name).unlink()
+    with pytest.raises(RunError, match=names[0]):
+        Ledger(tmp_path / "ash", ID)
+    assert not any((tmp_path / "ash" / name).exists() for name in names)
+
+
+def test_a_question_is_counted_once_also_by_a_site_that_begins_again(tmp_path: Path) -> None:
+    def ask(place: int, number: int = 0, form: str = "a", elements: int = 5) -> None:
+        account = Ledger(tmp_path / "ash", ID)  # as after a restart
+        account.charge(number, place, "curvature", form, elements, times=2, most=5)
+
+    ask(0)
+    ask(0)
+    ask(1)
+    with pytest.raises(RunError, match="curvature"):
+        ask(2)
+    with pytest.raises(RunError, match="curvature"):
+        ask(1, form="another")
+    ask(1)  # what was answered before is answered again
+    ask(0, number=1)
+    with pytest.raises(RunError, match="curvature"):
+        ask(1, number=1, elements=6)
+    assert Ledger(tmp_path / "ash", ID).count("curvature") == 3
+    assert Ledger(tmp_path / "ash", "f" * 32).count("curvature") == 0
 
 
 def test_a_question_that_is_put_again_is_answered_once_and_over_the_same_sites(tmp_path: Path) -> None:
@@ -164,11 +188,11 @@ def test_a_question_that_is_put_again_is_answered_once_and_over_the_same_sites(t
 
 
 def test_what_was_received_is_kept_as_long_as_a_site_may_go_back(tmp_path: Path) -> None:
-    received = Received(tmp_path, ID, STARTS)
+    received = Received(tmp_path / "ash", ID, STARTS)
     assert torch.equal(received.before(0)["w"], torch.zeros(3)) and received.told(0) == {}
     received.put(0, {"w": torch.ones(3), "down/x": torch.ones(1)})
     received.put(1, {"b": torch.ones(())})
-    again = Received(tmp_path, ID, STARTS)
+    again = Received(tmp_path / "ash", ID, STARTS)
     assert {name: float(own.sum()) for name, own in again.before(1).items()} == {"w": 3, "b": 0}
     assert {name: float(own.sum()) for name, own in again.before(2).items()} == {"w": 3, "b": 1}
     again.put(7, {"b": torch.ones(())})  # it stayed away for some
@@ -198,7 +222,7 @@ def test_another_name_of_the_federation_finds_the_same_memory(tmp_path: Path) ->
     assert torch.equal(shield.send(0, own).state["w"], noised)
 
     def under(name: str) -> Shield:
-        other = Shield("ash", shield.privacy, shield.rule, tmp_path / "ash", name, lambda number: SITES)
+        other = Shield("ash", shield.privacy, shield.rule, Ledger(tmp_path / "ash", name), lambda number: SITES)
         other.meet({"ash": other.offer()}, WIDE, {"w": STARTS["w"]})
         return other
 

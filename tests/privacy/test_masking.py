@@ -19,6 +19,7 @@ from torch import Tensor
 from fedlit.errors import RunError
 from fedlit.exchange.rule import by_owners
 from fedlit.privacy.keys import Pairs, accepted, advert, derived, fingerprint_of, mask_key, registered_key
+from fedlit.privacy.ledger import prepare
 from fedlit.privacy.masking import GROUP, Layout, Masker, decoded, encoded, largest, stream, sum_of, tolerance
 from fedlit.sharing import form_of
 
@@ -197,12 +198,15 @@ def test_a_coordinator_that_puts_its_own_keys_in_is_refused() -> None:
 
 
 def test_the_key_for_masks_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
-    made = mask_key(tmp_path / "mask.key")
-    assert mask_key(tmp_path / "mask.key").private_bytes_raw() == made.private_bytes_raw()
-    assert (tmp_path / "mask.key").stat().st_mode & 0o777 == 0o600
-    (tmp_path / "mask.key").write_bytes(b"short")
+    prepare(tmp_path / "site")
+    path = tmp_path / "site" / "mask.key"
+    made = mask_key(path)
+    prepare(tmp_path / "site")
+    assert mask_key(path).private_bytes_raw() == made.private_bytes_raw()
+    assert (path).stat().st_mode & 0o777 == 0o600
+    (path).write_bytes(b"short")
     with pytest.raises(RunError, match="expected the 32 bytes of a key for masks, found 5"):
-        mask_key(tmp_path / "mask.key")
+        mask_key(path)
 
 
 def test_registered_keys_are_read_and_their_fingerprint_is_that_of_ssh_keygen(tmp_path: Path) -> None:

@@ -1,0 +1,238 @@
+"""The account of what a site has answered: one ledger for each site folder, over the file ``memory.db``."""
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedlit.errors import RunError
+from fedlit.files import sync, write_whole
+from fedlit.privacy.keys import new_mask_key
+from fedlit.privacy.masking import digest_of
+from fedlit.sharing import State
+from fedlit.store import Store
+
+MASK_KEY = "mask.key"
+MEMORY = "memory.db"
+RECEIVED = "received.db"
+TOGETHER = (MASK_KEY, MEMORY, RECEIVED)
+"""The files of a site that are of use only together. They are made at once, before anything is sent."""
+
+MEND = "restore it from a copy, or ask the coordinator for a new federation"
+
+
+def prepare(folder: Path) -> None:
+    """Make the site's files of :data:`TOGETHER`, all at once, or check that all of them are there.
+
+    They are made in a folder beside it, which is renamed when it is complete: a process that is killed leaves all of
+    them or none.
+
+    Args:
+        folder: the site's own folder for them.
+
+    Raises:
+        RunError: some of the files are gone.
+    """
+    kept = [name for name in (*TOGETHER, "memory.pt") if (folder / name).exists()]  # memory.pt is of earlier versions
+    missing = [name for name in TOGETHER if not (folder / name).exists()]
+    if kept and missing:
+        raise RunError(
+            f"{folder}: expected {', '.join(TOGETHER)}, which were made together and say what this site has sent, "
+            f"found that {', '.join(missing)} is gone; {MEND}"
+        )
+    if kept:
+        return
+    begun = folder.with_name(f"{folder.name}.begun")
+    shutil.rmtree(begun, ignore_errors=True)
+    begun.mkdir(parents=True, mode=0o700)
+    write_whole({begun / MASK_KEY: lambda file: file.write(new_mask_key())})
+    (begun / MASK_KEY).chmod(0o600)
+    for name in (MEMORY, RECEIVED):
+        Store(begun / name, MEND)
+    if folder.exists():
+        folder.rmdir()  # it is empty: of the files none was there
+    begun.rename(folder)
+    sync(folder.parent)
+
+
+class Ledger:
+    """What this site has answered, for each identity of a federation. It exists at every site, with and without
+    protection, and one file holds the accounts of all federations that the site's folder ever joined.
+
+    An entry is written, in one transaction, before the answer that it is about is sent. A site that is killed before
+    this makes the answer anew, because nobody has seen it. A damaged file is refused: an older copy would lack an
+    answer.
+
+    To count a rule's question, call :meth:`charge` before it is answered:
+    ``ledger.charge(number, place, kind, form, elements, times=50, most=1_000)``. It returns if the site may answer, and
+    costs nothing where the same question of the same round is asked again.
+
+    Args:
+        folder: the site's own folder; the same for all federations that the site ever joins.
+        federation: the identity of the federation that the site has accepted: ``federation.id``, or, without one, the
+            hash of the terms, which include the coordinator's fingerprint (see
+            :attr:`fedlit.institutions.consent.Terms.identity`). Other terms are then another account.
+
+    Attributes:
+        folder: see above.
+        federation: see above.
+        entries: all answers under protection, of all federations, oldest first.
+
+    Raises:
+        ConfigError: the file is damaged.
+        RunError: the file, or one of those that were made with it, is gone.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as site:
+        ...     ledger = Ledger(Path(site, "privacy"), "f" * 32)
+        ...     for place in (0, 0, 1):
+        ...         ledger.charge(0, place, "curvature", "at: float32 [30]", 930, times=2, most=930)
+        ...     Ledger(Path(site, "privacy"), "f" * 32).count("curvature")
+        2
+    """
+
+    def __init__(self, folder: Path, federation: str) -> None:
+        prepare(folder)
+        self.folder, self.federation = folder, federation
+        self._store = Store(folder / MEMORY, MEND)
+        self.entries: list[dict[str, Any]] = list(self._store.values("entry").values())
+        self._asked: dict[tuple[int, int, str, str], int] = {
+            (own["round"], own["place"], own["kind"], own["form"]): own["elements"]
+            for own in self._store.values(self._named("asked")).values()
+        }
+
+    def _named(self, what: str) -> str:
+        return f"{what}/{self.federation}"
+
+    # ------------------------------------------------------------------ the account itself
+
+    @property
+    def account(self) -> dict[str, Any]:
+        """What was agreed to under this identity when the site took part last: ``protection`` and ``sites``; empty
+        where it never did.
+        """
+        return self._store.get(self._named("account")) or {}
+
+    def open(self, protection: Mapping[str, Any], sites: Iterable[str]) -> None:
+        """Record what was agreed to, before anything is sent."""
+        account = {"protection": dict(protection), "sites": list(sites)}
+        if account != self.account:
+            self._store.put({(self._named("account"), 0): account})
+
+    # ------------------------------------------------------------------ a rule's questions
+
+    def charge(self, number: int, place: int, kind: str, form: str, elements: int, *, times: int, most: int) -> None:
+        """Count a question against its budget, before it is answered.
+
+        Args:
+            number: the number of exchanges before the round.
+            place: the question's number within the round, as the coordinator counts.
+            kind: the kind of the question, or its topic.
+            form: what tells the question from others, such as a digest of its content. The same form at the same place
+                of the same round is the same question, which is counted once.
+            elements: the number of values in its answer.
+            times: how many questions of this kind a round may have.
+            most: how many values an answer may have.
+
+        Raises:
+            RunError: it is beyond the budget; it was not counted, and must not be answered.
+        """
+        key = number, place, kind, form
+        if key in self._asked:
+            return
+        if elements > most:
+            raise RunError(
+                f"round {number + 1}: {kind}: expected a question for at most {most:,} values, as agreed to, found one "
+                f"for {elements:,}; nothing was answered"
+            )
+        if self.count(kind, number) >= times:
+            raise RunError(
+                f"round {number + 1}: {kind}: expected at most {times:,} questions in a round, as agreed to, found one "
+                "more; nothing was answered"
+            )
+        content = {"round": number, "place": place, "kind": kind, "form": form, "elements": elements}
+        self._store.put({(self._named("asked"), len(self._asked)): content})
+        self._asked[key] = elements
+
+    def count(self, kind: str, number: int | None = None) -> int:
+        """Return how many questions of a kind were counted, in a round or in all (None)."""
+        return sum(own[2] == kind and number in (None, own[0]) for own in self._asked)
+
+    # ------------------------------------------------------------------ what came back
+
+    def receive(self, number: int, received: State, *, once: bool) -> None:
+        """Record the digest of what was received in a round.
+
+        Args:
+            number: exchanges before the round.
+            received: what was received, by name.
+            once: whether to refuse another result than before. Without protection a federation may begin anew under
+                the same terms.
+
+        Raises:
+            RunError: it is another result than before; it is not used.
+        """
+        digest = digest_of(received, received)
+        known = self._store.get(self._named("received"), number)
+        if once and known not in (None, digest):
+            raise RunError(
+                f"round {number + 1}: expected the result that this site received before, found another one from the "
+                "coordinator; it was not used. Ask whether its folder was restored from an older copy"
+            )
+        if known != digest:
+            self._store.put({(self._named("received"), number): digest})
+
+    # ------------------------------------------------------------------ answers under protection
+
+    def once(
+        self,
+        kind: str,
+        number: int,
+        question: int | None,
+        make: Callable[[], State],
+        over: Mapping[str, Any] | None = None,
+        **noted: Any,
+    ) -> dict[str, Tensor]:
+        """Return the answer for a round, which is made at most once: it is sent again byte for byte, or not at all.
+
+        Args:
+            kind: ``masked`` or ``noised``.
+            number: exchanges before the round.
+            question: the rule's question within the round; None for the update.
+            make: makes the answer.
+            over: what the answer may depend on; a second request must have the same.
+            **noted: written down beside it.
+
+        Raises:
+            RunError: the answer was made for something else, or is no longer there.
+        """
+        key = {"federation": self.federation, "kind": kind, "round": number, "question": question, "over": over}
+        for place, entry in enumerate(self.entries):
+            if any(entry[part] != key[part] for part in ("federation", "kind", "round", "question")):
+                continue
+            answer: dict[str, Tensor] | None = self._store.get("answer", place)
+            if entry["over"] != over or answer is None:
+                found = "that it was deleted" if answer is None else "a request for another sum"
+                raise RunError(
+                    f"round {number + 1}: expected to be asked again for the same answer, which is {kind} only once, "
+                    f"found {found}; nothing was sent. Two sums over different sites, or two noisy answers, would tell "
+                    "more than one"
+                )
+            return answer
+        answer, place = dict(make()), len(self.entries)
+        entry = {**key, **noted}
+        self._store.put({("entry", place): entry, ("answer", place): answer})
+        self.entries.append(entry)
+        return answer
+
+    def forget(self, number: int) -> None:
+        """Delete the answers before an exchange; the site has a checkpoint and will not go back. Entries stay."""
+        old = [
+            place
+            for place, entry in enumerate(self.entries)
+            if entry["federation"] == self.federation and entry["round"] < number
+        ]
+        self._store.put({}, drop=[("answer", place, place + 1) for place in old])

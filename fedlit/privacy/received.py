@@ -1,0 +1,57 @@
+"""What a site received, exchange by exchange."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from fedlit.errors import RunError
+from fedlit.exchange.rule import DOWN
+from fedlit.exchange.server import BEGIN
+from fedlit.privacy.ledger import RECEIVED, prepare
+from fedlit.sharing import State
+from fedlit.store import Store
+
+
+class Received:
+    """What a site received, exchange by exchange, on disk. An update is the difference from it, also after a restart.
+
+    Args:
+        folder: the site's own folder.
+        federation: the identity of the federation; what another federation sent is ignored.
+        start: what the client starts from, which everybody knows, because the run's seed draws it.
+    """
+
+    def __init__(self, folder: Path, federation: str, start: State) -> None:
+        prepare(folder)
+        self.federation = federation
+        self._store = Store(folder / RECEIVED, "go on from a backup of this folder, or ask for a new federation")
+        self._start = {name: own.detach().cpu().clone() for name, own in start.items()}
+
+    def told(self, number: int) -> dict[str, Tensor]:
+        """Return what the coordinator sent before an exchange; empty before the first.
+
+        Raises:
+            RunError: it is no longer known.
+        """
+        known: dict[str, Tensor] | None = self._store.get(self.federation, number - 1)
+        if known is None and number > 0:
+            raise RunError(
+                f"exchange {number + 1}: expected {self._store.path} to have what this site received in the "
+                "exchange before, found that it is gone; go on from a later checkpoint"
+            )
+        return known or {}
+
+    def before(self, number: int) -> dict[str, Tensor]:
+        """Return what the client last received before an exchange, name by name, or else what it started from."""
+        return {**self._start, **self.told(number)}
+
+    def put(self, number: int, received: State) -> None:
+        """Record the result of an exchange, before the client uses it."""
+        own = {name: value.detach().cpu() for name, value in received.items() if not name.startswith(DOWN)}
+        earlier = [known for known in self._store.numbers(self.federation) if known < number]
+        before = self._store.get(self.federation, earlier[-1]) if earlier else {}  # a site may have missed some
+        self._store.put({(self.federation, number): {**before, **own}})
+
+    def forget(self, number: int) -> None:
+        """Delete what came before an exchange, because the site will not go back."""
+        self._store.put({}, drop=[(self.federation, BEGIN, number - 1)])
