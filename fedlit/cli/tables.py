@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -116,7 +115,8 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
     """
     source = None
     data, seed = asked.content.get("data") or {}, asked.content.get("seed", 0)
-    if isinstance(data.get("source"), dict) and type(seed) is int and not any(data.get(key) for key in _SHAPED):
+    plain = isinstance(data.get("source"), dict) and type(seed) is int and not any(data.get(key) for key in _SHAPED)
+    if plain and not asked.foreign:
         source = _source(data["source"], asked)
     if source is None:
         from fedlit.run.load import parse
@@ -135,8 +135,9 @@ def _source(given: dict[str, Any], asked: Asked) -> Source | None:
     from jsonargparse import ArgumentParser
 
     from fedlit.data.sources.base import Source
+    from fedlit.run.modules import find_modules
 
-    sys.path[:0] = [own for own in (str(asked.configs[0].parent), ".") if own not in sys.path]
+    find_modules(asked)
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--source", type=Source)
     try:

@@ -10,7 +10,6 @@ with which method.
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -26,9 +25,10 @@ from fedlit.mixture.advice import Advice, advise
 from fedlit.mixture.candidates import Survey, candidates_of, configuration, survey
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.settings import Mixing, MixtureSettings, PartSettings, is_mixture, newest
-from fedlit.run.arguments import made_from
+from fedlit.run.arguments import made_from, read
 from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.load import load
+from fedlit.run.modules import find_modules
 from fedlit.score.plain import write_json
 from fedlit.show.shown import Grid, Shown, for_terminal
 from fedlit.show.text import MOST_ROWS, Verbatim, counted, more, shorten
@@ -196,9 +196,8 @@ def recommend(
     for name, value, low in (("budget", budget, 0), ("folds", folds, 2), ("workers", workers, 1)):
         expect(value >= low, f"--{name}", f"at least {low}", value)
     folder = Path(out) if out else Path("recommended") / path.stem
+    find_modules(read("describe", ["--config", str(path)]))
     _begin(folder)
-    if str(path.parent) not in sys.path:  # a class of the reader may lie there
-        sys.path.append(str(path.parent))
     seed = int(raw.get("seed") or 0) if seed is None else seed
     write = partial(_write, folder, path)
     tables = write("tables", configuration("network", raw), "Local baselines read its tables.")

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, Told, expect
+from fedlit.run.allowed import check_allowed, is_of_run
 from fedlit.run.arguments import Asked, layers_of, read
 from fedlit.run.config import find_config, flatten, read_yaml, shown
 from fedlit.run.folders import CONFIG, find_trained
@@ -86,12 +87,17 @@ def prepare(
     files = [] if isinstance(config, Mapping) else [find_config(str(config))]
     own, where = (read_yaml(files[0]), f"{shown(files[0])}: ") if files else (dict(config), "")  # type: ignore[arg-type]
     source = (own.get("data") or {}).get("source")
+    foreign = [path for path in files if is_of_run(path)]
+    for path in foreign:
+        check_allowed(own, shown(path))
     if not source:
         raise ConfigError(
             "--config: expected data.source, the newcomer's own table, found none; for instance data: {source: "
             "{class_path: fedlit.Tables, init_args: {files: {NAME: FILE}, target: COLUMN}}}"
         )
-    asked = read("fit", ["--config", str(saved), *typed], of_run=True, trusted=files)
+    asked = read(
+        "fit", ["--config", str(saved), *typed], of_run=True, trusted=[file for file in files if file not in foreign]
+    )
     theirs, *layers = asked.layers
     settings, notes = dict(theirs.values), list[str]()
     unused = [key for layer in layers for key, _ in flatten(dict(layer.values)) if key.startswith("exchange.")]

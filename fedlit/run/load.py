@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cache
@@ -14,11 +13,12 @@ from lightning.pytorch.cli import LightningArgumentParser
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
-from fedlit.run.allowed import only_allowed, trusted
+from fedlit.run.allowed import only_allowed
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
 from fedlit.run.folders import CONFIG
 from fedlit.run.layers import given_in
 from fedlit.run.messages import why_refused
+from fedlit.run.modules import find_modules
 from fedlit.run.run import Run
 from fedlit.run.trainer import RunTrainer
 from fedlit.train.callbacks import Checkpoints
@@ -108,12 +108,9 @@ def parse(asked: Asked) -> tuple[Run, Any]:
     Raises:
         ConfigError: a key or a value is refused.
     """
-    # A class of the user is found in the working directory and beside the configuration that names it.
-    here = [str(Path.cwd())] if asked.own or not asked.foreign or trusted() else []
-    for folder in (*(str(path.parent) for path in asked.own), *here):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-    folders, given = [path.parent for path in asked.foreign], given_in(asked.layers)
+    find_modules(asked)
+    folders = [path.parent for path in asked.foreign]
+    given = given_in(asked.layers)
     with (
         only_allowed(asked.words, folders) if asked.foreign else nullcontext(),
         told_as(lambda error: why_refused(error, given)),
