@@ -79,7 +79,7 @@ class Task:
         arguments = {**data["source"].get("init_args", {}), **source}
         tables = getattr(import_module(module), name)(**arguments).tables(seed)
         tables = sorted(tables, key=lambda table: table.name)
-        agreement, _ = negotiate(tables, Terms(data.get("align", "none")))
+        agreement, *_ = negotiate(tables, Terms(data.get("align", "none")))
         return Task(
             [TableEncoder(table.name, agreement).fit(table).encode(table) for table in tables],
             data["batches"],

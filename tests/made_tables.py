@@ -55,7 +55,7 @@ def clinic(*columns: str) -> ClientTable:
 def encode(tables: Sequence[ClientTable], *, pool: bool = False, **terms: Any) -> list[EncodedClient]:
     """All clients in one process."""
     tables = sorted(check_tables(tables), key=lambda table: table.name)
-    agreement, _ = negotiate(tables, Terms(**terms, pool=pool))
+    agreement, *_ = negotiate(tables, Terms(**terms, pool=pool))
     clients = [TableEncoder(own.name, agreement).fit(own).encode(own) for own in tables]
     return [pool_clients(clients, terms.get("num_bins", 32))] if pool else clients
 

@@ -13,22 +13,18 @@ from fedlit.data.columns import (
     ColumnEncoder,
     Scaling,
     Tail,
-    categories_of,
-    frequent,
     input_names,
-    plain_values,
 )
 from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, kind_conflict
-from fedlit.data.moments import Moments, agreed_edges, sketch
+from fedlit.data.moments import Moments, agreed_edges
 from fedlit.data.schema.column import Kind, kind_of
+from fedlit.data.statement import Statement, Statements, state
 from fedlit.data.table import ClientTable, agree_on_task, refuse_several_tasks, sent_about_targets, target_facts
 from fedlit.errors import DataError, expect
 from fedlit.names import Share
 from fedlit.sharing import all_here
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fedlit.tasks import Task
 
 Align = Literal["none", "features", "classes", "both"]
@@ -38,6 +34,7 @@ Bins = Literal["own", "agreed", "none"]
 _SKETCH = (
     "smallest and largest value, 255 quantiles evenly between (of up to 257 rows: all their values) and number of rows"
 )
+_GROUPED = "number of rows, and means of groups of at least {rows} neighbouring values, 257 at most"
 
 
 @dataclass(frozen=True)
@@ -61,6 +58,10 @@ class Terms:
             (``own``), at those of all clients that have the column, by a sketch that each tells of its numbers
             (``agreed``), or nowhere (``none``).
         num_bins: the largest number of bins of a column.
+        facts_from: the least number of training rows that stand behind each value that a client sends. A category of
+            fewer rows is not sent by name: its rows are encoded as those of an unseen category (``auto``: as the
+            others), unless other clients send it. Of numbers in fewer rows nothing is sent; a sketch has means of
+            groups of so many rows or more.
         common: which columns clients have in common (see :func:`fedlit.data.common.find_groups`). These are coded
             alike, and ``scaling: pooled`` then pools these alone, unless ``align`` makes all columns common.
 
@@ -76,9 +77,11 @@ class Terms:
     missing: Missing = "mean"
     bins: Bins = "own"
     num_bins: int = 32
+    facts_from: int = 1
 
     def __post_init__(self) -> None:
         expect(self.num_bins >= 1, "data.num_bins", "at least 1", self.num_bins)
+        expect(self.facts_from >= 1, "data.facts_from", "a number of rows, at least 1", self.facts_from)
         if self.common is not None:
             check_common(self.common)
 
@@ -283,30 +286,28 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
     target = target_facts(table)
     if terms.shares(target):
         told["target"] = {**target, "shared": terms.pool or target["shared"]}
-    return told if agreement is None else {**told, **_values(table, agreement)}
+    return told if agreement is None else {**told, **_values(statements(table, agreement))}
 
 
-def _values(table: ClientTable, agreement: Agreement) -> dict[str, Any]:
-    """Return what a client sends about the values of the columns that it shares with others."""
-    told = dict[str, dict[str, Any]]()
+def statements(table: ClientTable, agreement: Agreement) -> Statements:
+    """Return what a client says about the values of the columns that it shares with others, by topic and column."""
+    terms = agreement.terms
+    made = dict[str, dict[str, Statement]]()
     for column in map(str, table.features):
         met = agreement.shared(table.name, column)
         if met is None or met.kind is None:
             continue
         for topic in agreement.topics(column):
             train = table.features[column].iloc[table.splits["train"]]
-            told.setdefault(topic, {})[column] = _told(topic, train, met.kind, agreement.terms)
-    return told
+            made.setdefault(topic, {})[column] = state(topic, train, met.kind, terms.categories, terms.facts_from)
+    return made
 
 
-def _told(topic: str, train: pd.Series, kind: Kind, terms: Terms) -> Any:
-    """Return what a client sends on one topic about the training rows (n,) of a column."""
-    if topic == "tails":
-        return frequent(train, kind)[1]
-    if topic == "categories":
-        return list(frequent(train, kind)[0]) if terms.categories == "auto" else categories_of(train, kind)
-    numbers = plain_values(train, kind, str(train.name))
-    return sketch(numbers) if topic == "sketches" else (Moments.of(numbers) or Moments(0, 0.0, 0.0)).to_list()
+def _values(stated: Statements) -> dict[str, Any]:
+    """Return what is sent of statements."""
+    return {
+        topic: {column: statement.value for column, statement in columns.items()} for topic, columns in stated.items()
+    }
 
 
 def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[str] = ()) -> Agreement:
@@ -387,18 +388,19 @@ def told(sent: Mapping[str, Mapping[str, Any]], terms: Terms) -> list[dict[str, 
         return [{**entry, "numbers": numbers} if counted else entry] * bool(columns)
 
     targets = {name: own["target"] for name, own in sent.items() if "target" in own}
+    quantiles = _SKETCH if terms.facts_from == 1 else _GROUPED.format(rows=terms.facts_from)
     return [
         *of("columns", "names and kinds of columns", key),
         *of("categories", "categories", key),
         *sent_about_targets(targets, terms.align),
         *of("moments", "count, mean and variance", "data.scaling: pooled", counted=True),
-        *of("sketches", _SKETCH, "data.bins: agreed", counted=True),
+        *of("sketches", quantiles, "data.bins: agreed", counted=True),
     ]
 
 
 def negotiate(
     tables: Sequence[ClientTable], terms: Terms, share: Share = all_here
-) -> tuple[Agreement, Mapping[str, Mapping[str, Any]]]:
+) -> tuple[Agreement, Mapping[str, Mapping[str, Any]], Mapping[str, Statements]]:
     """Exchange facts in two rounds and agree: first columns and labels, then the values of columns that several clients
     share.
 
@@ -408,7 +410,8 @@ def negotiate(
         share: brings the facts of all clients.
 
     Returns:
-        The agreement, and the facts of all clients.
+        The agreement, the facts of all clients, and what each client here said about values, with the number of rows
+        behind it, which is not sent.
 
     Raises:
         ConfigError: see :func:`agree`.
@@ -418,8 +421,8 @@ def negotiate(
     first = {table.name: facts(table, terms) for table in tables}
     sent = share("columns", first)
     agreement = agree(sent, terms, here)
-    if any(agreement.topics(column) for column in agreement.columns):
-        values = {table.name: {**first[table.name], **_values(table, agreement)} for table in tables}
-        sent = share("values", values)
-        agreement = agree(sent, terms)
-    return agreement, sent
+    if not any(agreement.topics(column) for column in agreement.columns):
+        return agreement, sent, {}
+    stated = {table.name: statements(table, agreement) for table in tables}
+    sent = share("values", {name: {**first[name], **_values(own)} for name, own in stated.items()})
+    return agree(sent, terms), sent, stated

@@ -68,12 +68,24 @@ def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
     return sorted(set(own[~pd.isna(own)].tolist()))
 
 
-def frequent(values: pd.Series, kind: Kind) -> tuple[tuple[Any, ...], Tail, tuple[Any, ...]]:
+def category_rows(values: pd.Series, kind: Kind) -> dict[Any, int]:
+    """Map each category of a column (n,), sorted (see :func:`categories_of`), to the number of rows that have it.
+
+    Example:
+        >>> category_rows(pd.Series(["C", "C"], dtype=pd.CategoricalDtype(["A", "C"])), "categorical")
+        {'A': 0, 'C': 2}
+    """
+    own = plain_values(values, kind, str(values.name))
+    rows = Counter(own[~pd.isna(own)].tolist())
+    return {label: rows[label] for label in categories_of(values, kind)}
+
+
+def frequent(values: pd.Series, kind: Kind, least: int = 1) -> tuple[tuple[Any, ...], Tail, tuple[Any, ...]]:
     """Choose the categories of a column (n,) that get an input of their own if coding is ``auto``.
 
     With up to 32 categories, these are the categories in at least 5 rows (in a table of fewer than 500 rows, in 1 % of
     the rows, but at least 2); if only one category is rarer, it gets an input, too. With more than 32, these are the 31
-    most frequent, without those that are rarer than this.
+    most frequent, without those that are rarer than this. None of them is in fewer than ``least`` rows.
 
     Returns:
         The categories that get an input, sorted; how the others are encoded ("" if none are rare); and the others,
@@ -82,12 +94,14 @@ def frequent(values: pd.Series, kind: Kind) -> tuple[tuple[Any, ...], Tail, tupl
     Example:
         >>> frequent(pd.Series(["a", "a", "b", "b", "c", "d"]), "categorical")
         (('a', 'b'), 'other', ('c', 'd'))
+        >>> frequent(pd.Series(["a", "a", "b", "b", "c"]), "categorical", least=2)
+        (('a', 'b'), 'other', ('c',))
     """
     own = plain_values(values, kind, str(values.name))
     labels, counts = np.unique(own[~pd.isna(own)].astype(object), return_counts=True)
-    often = counts >= min(5, max(2, len(own) // 100))
+    often = counts >= max(least, min(5, max(2, len(own) // 100)))
     if len(labels) <= MOST_INDICATORS:
-        if (~often).sum() < 2:  # a single rare one is no group
+        if (~often).sum() < 2 and (counts >= least).all():  # a single rare one is no group
             return tuple(labels.tolist()), "", ()
         return tuple(labels[often].tolist()), "other", tuple(labels[~often].tolist())
     first = np.argsort(-counts, kind="stable")[: MOST_INDICATORS - 1]
@@ -127,7 +141,7 @@ class ColumnEncoder:
             there are three indicators or more, or coding is ``auto``).
         tail: where coding is ``auto``: what becomes of other categories. They share one input (``other``), or 32 by a
             hash of their names (``hashed``), or have none.
-        rare: known categories that are among the others.
+        rare: known categories that are among the others, or count as unseen where there is no tail.
         gap: whether a missing value has an input of its own.
 
     Example:
@@ -231,7 +245,7 @@ class ColumnEncoder:
         gap = {"gap": True} if self.gap else {}
         if self.kind == NUMBERS:
             return {"kind": self.kind, "moments": self.moments and self.moments.to_list(), **gap}
-        tail = {"tail": self.tail, "rare": list(self.rare)} if self.tail else {}
+        tail = {"tail": self.tail, "rare": list(self.rare)} if self.tail or self.rare else {}
         return {"kind": self.kind, "categories": list(self.categories), **tail, **gap}
 
     @classmethod

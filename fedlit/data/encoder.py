@@ -112,7 +112,8 @@ class TableEncoder(RowEncoder):
             gap = terms.missing == "indicator" and (terms.features or bool(train.isna().any()))
             return ColumnEncoder(name, kind, moments, gap=gap)
         if agreed is not None and agreed.categories is not None:
-            own = set(categories_of(train, kind)) if agreed.tail == "other" else set()
+            unnamed = agreed.tail == "other" or (terms.facts_from > 1 and not agreed.tail)
+            own = set(categories_of(train, kind)) if unnamed else set()
             return replace(agreed.encoder(name, terms), rare=tuple(sorted(own - set(agreed.categories))))
         if self.categories == "auto":
             gaps = int(train.isna().sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from fedlit.data.note import Note
 from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.splitting import check_fold, folded
+from fedlit.data.statement import Statements, notes_on_withheld
 from fedlit.data.table import ClientTable, Split, check_client, choose_columns, leave_out
 from fedlit.errors import Told, expect
 from fedlit.names import Share
@@ -51,6 +52,9 @@ class FederatedData(LightningDataModule):
             (``own``), or of all clients that have the column, from a sketch that each client sends (``agreed``), or no
             bins (``none``).
         num_bins: the largest number of bins of a column; must equal the network's ``num_bins``.
+        facts_from: the least number of training rows behind each category, mean, quantile and range that a client sends
+            before training; 5 where a site joins, unless its federation sets another. A category of fewer rows is not
+            sent by name (see :class:`fedlit.data.agree.Terms`).
         common: the common columns, for methods that treat them separately (CHFL): ``all`` for those that every client
             has, ``groups`` for those of every set of clients, or a list (see :func:`fedlit.data.common.find_groups`).
         pool: put all rows into one client (the centralized baseline).
@@ -78,6 +82,7 @@ class FederatedData(LightningDataModule):
         encoders: maps each client of this process to the encoder of its table.
         planted: a note on each injected fault.
         told_before: what clients send each other before the first step (see :func:`fedlit.data.agree.told`).
+        statements: client of this process → what it said about values of columns, with the number of rows behind it.
         train_loaders: maps each client of this process to its loader of training batches.
         aligned_steps: the number of aligned steps in an epoch: that of the client with the most steps.
         rows_per_epoch: the largest number of training rows on which all clients together step in an epoch.
@@ -100,6 +105,7 @@ class FederatedData(LightningDataModule):
     missing: Missing = "mean"
     bins: Bins = "own"
     num_bins: int = 32
+    facts_from: int = 1
     common: Common | None = None
     pool: bool = False
     columns: list[str] | None = None
@@ -127,6 +133,7 @@ class FederatedData(LightningDataModule):
         self.encoders: dict[str, TableEncoder] = {}
         self.planted: list[Note] = []
         self.told_before: list[dict[str, Any]] = []
+        self.statements: Mapping[str, Statements] = {}
         self.train_loaders: dict[str, ClientLoader] = {}
         self.aligned_steps = self.rows_per_epoch = 0
         self._agreement: Agreement | None = None
@@ -234,8 +241,9 @@ class FederatedData(LightningDataModule):
         own = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
         terms = Terms(**{**own, "categories": categories, "common": None if self.pool else self.common})
         if not self._learnt:
-            self._agreement, sent = negotiate(tables, terms, self.share)
+            self._agreement, sent, self.statements = negotiate(tables, terms, self.share)
             self.told_before = [] if self.pool else told(sent, terms)
+            tables = [self._with_notes(table) for table in tables]
             return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}, tables
         encoders: dict[str, TableEncoder] = {}
         for place, table in enumerate(tables):
@@ -247,6 +255,11 @@ class FederatedData(LightningDataModule):
             else:
                 check_client("the trained run", table.name, list(self._learnt))
         return encoders, tables
+
+    def _with_notes(self, table: ClientTable) -> ClientTable:
+        """Add notes on what the client withheld."""
+        notes = notes_on_withheld(table.name, self.statements.get(table.name, {}), self.facts_from)
+        return replace(table, notes=(*table.notes, *notes)) if notes else table
 
     def tables(self) -> list[ClientTable]:
         """Return the source's tables with the selected columns and the injected faults."""

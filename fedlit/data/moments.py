@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlit.disclosure import group_means
+
 SKETCHED = 257
 """Order statistics in a sketch."""
 MOST_ROWS = 100_000
@@ -96,18 +98,27 @@ def own_edges(values: NDArray[Any], number: int) -> tuple[float, ...]:
     return tuple(np.unique(np.quantile(values, np.linspace(0, 1, number + 1)).astype(np.float32)).tolist())
 
 
-def sketch(values: NDArray[np.float64]) -> list[float]:
+def sketch(values: NDArray[np.float64], rows: int = 1) -> list[float]:
     """Return a client's sketch of a column of numbers (n,), from which all clients derive the same bins: the count of
     values that are not missing (NaN), the smallest, the largest and 255 evenly spaced quantiles. If all values are
     missing, it is the count alone.
+
+    Args:
+        values: the numbers.
+        rows: the number of rows behind each quantile. From 2 on, quantiles are the means of groups of so many rows
+            or more (see :func:`fedlit.disclosure.group_means`), and there are as many as groups, at most 257.
     """
     values = values[~np.isnan(values)]
-    return [len(values), *(np.quantile(values, np.linspace(0, 1, SKETCHED)).tolist() if len(values) else [])]
+    if not len(values):
+        return [0]
+    if rows > 1:
+        return [len(values), *group_means(values, rows, SKETCHED).tolist()]
+    return [len(values), *np.quantile(values, np.linspace(0, 1, SKETCHED)).tolist()]
 
 
 def agreed_edges(sketches: Sequence[Sequence[float]], number: int) -> tuple[float, ...]:
     """Estimate at most ``number`` + 1 quantiles of the numbers of all clients together from their sketches. The first
-    is the smallest of all numbers, the last the largest.
+    is the smallest of all that was sent, the last the largest.
 
     Example:
         >>> one, two = sketch(np.arange(1001.0)), sketch(np.arange(1000, 3001.0))

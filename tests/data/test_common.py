@@ -144,7 +144,7 @@ def far_apart(n: int = 1000) -> list[ClientTable]:
 def test_equal_numbers_have_equal_places_where_bins_are_agreed(scaling: Any) -> None:
     tables = [own for own in far_apart() if scaling != "pooled" or own.name != "c"]  # whose town is of another kind
     terms = Terms(scaling=scaling, bins="agreed", num_bins=8)
-    agreement, _ = negotiate(tables, terms)
+    agreement, *_ = negotiate(tables, terms)
     ages, places = np.array([-5.0, 21.0, 33.3, 47.0, 60.0, 95.0, 200.0]), []
     for own in tables[:2]:
         encoder = TableEncoder(own.name, agreement).fit(own)
@@ -176,7 +176,7 @@ def test_own_bins_are_at_quantiles_of_training_rows_and_agreed_ones_of_a_pooled_
 
 def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:
     terms, tables = Terms(bins="agreed"), far_apart(20)
-    agreement, sent = negotiate(tables, terms)
+    agreement, sent, _ = negotiate(tables, terms)
     assert {name: list(own.get("sketches", ())) for name, own in sent.items()} == {"a": ["age"], "b": ["age"], "c": []}
     names, sketches = told(sent, terms)
     assert names["columns"] == ["age", "bmi", "own", "town"] and "column 'town'" in agreement.apart[0]
@@ -194,7 +194,7 @@ def test_sketches_of_nothing_of_one_value_and_of_values_that_nearly_meet() -> No
 
 def test_bins_of_a_run_are_those_of_a_client_that_joins() -> None:
     tables, terms = far_apart(40), Terms(bins="agreed")
-    agreement, _ = negotiate(tables, terms)
+    agreement, *_ = negotiate(tables, terms)
     later, own = newcomer(replace(tables[0], name="d"), terms, agreement, ["a", "b"])
     run, moments = agreement.shared("b", "age"), later.columns["age"].moments
     assert run is not None and moments is not None

@@ -23,7 +23,7 @@ ILL = [True, False] * (N // 2)
 
 def fitted(own: ClientTable | None = None, **terms: Any) -> tuple[TableEncoder, ClientTable]:
     own = own or table("a", {**mixed("a").features, "ill": ILL}, categorical=("town", "ward", "ill"))
-    agreement, _ = negotiate([own, mixed("b", seed=3)], Terms(**terms))
+    agreement, *_ = negotiate([own, mixed("b", seed=3)], Terms(**terms))
     return TableEncoder("a", agreement).fit(own), own
 
 
@@ -119,7 +119,7 @@ def test_a_run_encodes_by_what_a_trained_run_learnt(settings: dict[str, Any]) ->
 
 def join(later: ClientTable, terms: Terms, run: list[ClientTable]) -> tuple[TableEncoder, ClientTable]:
     """A client that joins a run of others, by what the run has saved."""
-    agreement, _ = negotiate(run, terms)
+    agreement, *_ = negotiate(run, terms)
     encoders = {own.name: TableEncoder(own.name, agreement).fit(own).state_dict() for own in run}
     return newcomer(later, terms, Agreement.of(agreement.state_dict()), encoders)
 
@@ -130,7 +130,7 @@ def test_the_same_rows_under_another_name_are_encoded_alike(categories: Any, sca
     """The oracle is a client of the run itself: a newcomer with its rows must get its tensors, bit by bit."""
     terms = Terms(align="both", scaling=scaling, categories=categories)
     run = [mixed("bern", 1), mixed("chur", 2)]
-    agreement, _ = negotiate(run, terms)
+    agreement, *_ = negotiate(run, terms)
     expected = TableEncoder("bern", agreement).fit(run[0])
     encoder, own = join(replace(run[0], name="thun"), terms, run)
     assert encoder.features == expected.features and own.notes == run[0].notes
@@ -190,7 +190,7 @@ def test_it_is_in_the_groups_of_whose_columns_it_has_all() -> None:
         table("chur", {"age": numbers(3), "bmi": numbers(4)}),
         table("genf", {"age": numbers(5), "dose": numbers(6)}),
     ]
-    agreement, _ = negotiate(run, terms)
+    agreement, *_ = negotiate(run, terms)
     encoder, _ = join(table("thun", {"age": numbers(7), "dose": numbers(8)}), terms, run)
     assert encoder.common == {group.name: ["age"] for group in agreement.groups or () if group.columns == ("age",)}
     assert encoder.columns["age"].moments == TableEncoder("bern", agreement).fit(run[0]).columns["age"].moments
