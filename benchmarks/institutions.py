@@ -72,10 +72,10 @@ class Federation:
         for site, source in sources.items():
             shutil.copytree(own / "invitations" / site, folder / site)
             shutil.copy(own / "federation.yaml", folder / site)
+            self.fedlit("site", "keys", site)
             mine = read_yaml(folder / site / "site.yaml") | {"data": {"source": source}}
             (folder / site / "site.yaml").write_text(yaml.safe_dump(mine, sort_keys=False), encoding="utf-8")
             _own_data(folder / site / "data", site, source)
-            self.fedlit("site", "keys", site)
             self.fedlit("coordinate", "add", "coordinator", site, f"{site}/{site}.pub")
         self.hashes = {site: [self.hash(site)] for site in sources}
 

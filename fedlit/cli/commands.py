@@ -65,7 +65,7 @@ _GROUPS = {
         "coordinate start": Command("institutions:start", "FOLDER", "wait for sites and train; run it again to resume"),
         "coordinate watch": Command("institutions:watch", "FOLDER", "show rounds, participants, seconds, bytes"),
         "coordinate renew": Command("institutions:renew", "FOLDER", "renew the server certificate; sites need nothing"),
-        "site keys": Command("institutions:keys", "FOLDER", "make this site's key pair"),
+        "site keys": Command("institutions:keys", "FOLDER", "write this site's settings, and make its key pair"),
         "site check": Command("institutions:check", "--config FILE", "show what would leave this site; send nothing"),
         "site join": Command("institutions:join", "--config FILE", "take part, after somebody has consented"),
     },

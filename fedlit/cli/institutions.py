@@ -78,18 +78,27 @@ def watch(folder: Path, *, once: bool = False) -> int:
     return follow(folder, once=once)
 
 
-def keys(folder: Path) -> None:
-    """Make this site's key pair.
+def keys(folder: Path, *, again: bool = False) -> None:
+    """Write this site's site.yaml from its invitation, and make its key pair.
 
     Args:
-        folder: the folder that the coordinator sent, with site.yaml
+        folder: a copy of the folder that the coordinator sent
+        again: make another key pair for a site.yaml that is yours; move the old one away first
     """
     with needs_flower():
         from fedlit.institutions.certificates import make_site_keys
-    site = read_site(folder / "site.yaml").site
+    folders = _folders()
+    file = folder / "site.yaml"
+    key = folder / "site.key"
+    has_settings = again or (file.is_file() and key.is_file())
+    invitation = None if has_settings else folders.read_invited(folder)
+    site = read_site(file).site if invitation is None else invitation.site
     _shut(folder)
     mine = make_site_keys(folder, site)
-    made = f"Made {folder / 'site.key'} (keep it secret) and {folder / f'{site}.pub'}."
+    if invitation is not None:
+        folders.write_site(folder, invitation)
+        _tell([f"Made {file}: write there where your table is."])
+    made = f"Made {key} (keep it secret) and {folder / f'{site}.pub'}."
     _tell([made, f"Send {site}.pub to the coordinator, and tell them by telephone:", f"  {mine}"])
 
 
@@ -154,6 +163,10 @@ def _settings(config: Path) -> SiteSettings:
     settings = read_site(config.absolute())
     how = "the coordinator has one in invitations/ for each site"
     expect(settings.federation.is_file(), f"{settings.file}: federation", "a file", str(settings.federation), how)
+    if settings.trust:
+        how = "fedlit site keys makes one; without one, somebody else may have written this file"
+        expect(settings.key.is_file(), f"{settings.file}: trust", "a key of this site", str(settings.key), how)
+        say(f"Note: code of {', '.join(settings.trust)} may run here from now on, because site.yaml trusts it")
     _shut(settings.folder)
     os.chdir(settings.folder)  # its table, its runs: all paths are those of its folder
     return settings

@@ -48,6 +48,8 @@ class Terms:
         peers: maps each site to the fingerprint of its key, as this site knows it.
         masked: whether numbers are sent under masks, 8 bytes each.
         federation: the federation's identity and its sites (``id``, ``sites``), if its configuration has them.
+        trust: modules of which the federation's configuration may run any code here.
+        user: the user that the process which uses the network runs as; None for the user who starts it.
         scores: whether scores are sent.
         every: when there is a round.
         rounds: the largest number of rounds.
@@ -72,6 +74,8 @@ class Terms:
     peers: Mapping[str, str] = field(default_factory=dict)
     masked: bool = False
     federation: Mapping[str, Any] = field(default_factory=dict)
+    trust: tuple[str, ...] = ()
+    user: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as plain data for JSON."""
@@ -107,6 +111,7 @@ class Terms:
         numbers = sum(prod(form[1]) for form in self.tensors.values())
         told = [line for topic, facts in self.facts.items() for line in _told(topic, facts)]
         lines = [
+            *self._of_this_site(),
             f"Site {self.site} would join the coordinator {self.coordinator.get('address', '?')}",
             "  whose authority has the fingerprint",
             *_halves(self.coordinator.get("fingerprint", "?")),
@@ -133,13 +138,6 @@ class Terms:
             lines.append(f"  questions that are answered: {kinds}")
         if self.sends:
             lines.append(f"  what comes back: {self.sends}")
-        if self.masked and not self.peers:
-            lines.append(
-                "  THE KEYS OF OTHER SITES WERE NOT COMPARED: a dishonest coordinator could fake them (set peers)"
-            )
-        if self.peers:
-            lines.append("  keys of other sites, as this one knows them:")
-            lines += [f"    {name} {key}" for name, key in self.peers.items()]
         lines += [f"  {line}" for line in self.protection]
         lines += [
             f"  scores on validation rows: {'yes' if self.scores else 'no'}",
@@ -147,6 +145,27 @@ class Terms:
             "What stays: all rows, all other tensors, optimizers, predictions" + ("." if self.scores else ", scores."),
         ]
         return lines
+
+    def _of_this_site(self) -> list[str]:
+        """Return what the site's own file decides, and what a stranger who wrote it could have decided."""
+        trust = "no module: federation.yaml may name classes of fedlit's list alone"
+        if self.trust:
+            trust = f"ANY CODE OF {', '.join(self.trust)} MAY RUN HERE, because federation.yaml may name it"
+        peers = [
+            "  peers: the keys of other sites, as this one knows them:" if self.peers else "  peers: none compared"
+        ]
+        peers += [f"    {name} {key}" for name, key in self.peers.items()]
+        if self.masked and not self.peers:
+            peers = ["  peers: KEYS OF OTHER SITES WERE NOT COMPARED: a dishonest coordinator could fake them"]
+        user = self.user or "whoever starts it"
+        return [
+            "What this site's own file decides (site.yaml):",
+            f"  trust: {trust}",
+            f"  peers: {peers}",
+            *(f"    {name} {key}" for name, key in self.peers.items()),
+            f"  user: the process that uses the network runs as {user}",
+            "",
+        ]
 
 
 class Consent:

@@ -16,8 +16,16 @@ from fedlit.institutions.certificates import (
     read_public_key,
     write_new,
 )
-from fedlit.institutions.settings import PORT, CoordinatorSettings, read_coordinator
-from fedlit.run.config import shown
+from fedlit.institutions.settings import (
+    INVITATION,
+    PORT,
+    CoordinatorSettings,
+    Invitation,
+    read_coordinator,
+    read_invitation,
+)
+from fedlit.run.allowed import check_shared
+from fedlit.run.config import read_yaml, shown
 
 
 def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: int = PORT) -> list[str]:
@@ -59,7 +67,7 @@ def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: i
         f"  {fingerprint(folder / 'certificates' / 'ca.crt')}",
         f"Edit {shown(folder / 'federation.yaml')} and {shown(folder / 'coordinator.yaml')}. Each site needs:",
         *(f"  {site}: the folder {shown(folder / 'invitations' / site)}" for site in sorted(names)),
-        "There: fedlit site keys FOLDER, which makes a .pub file. Here, for each of these:",
+        "There: fedlit site keys FOLDER, which makes site.yaml and a .pub file. Here, for each of these:",
         f"  fedlit coordinate add {shown(folder)} {sorted(names)[0]} {sorted(names)[0]}.pub",
         f"Then: fedlit coordinate start {shown(folder)}",
     ]
@@ -109,7 +117,7 @@ def add(settings: CoordinatorSettings, site: str, public: Path) -> list[str]:
 
 
 def invite(settings: CoordinatorSettings) -> list[str]:
-    """Write the invitation of each site. An existing ``site.yaml`` stays as it is, because it may have been edited.
+    """Write the invitation of each site: data that decides nothing about the site's machine.
 
     Returns:
         The sites whose invitation is new or has changed.
@@ -123,16 +131,37 @@ def invite(settings: CoordinatorSettings) -> list[str]:
         wanted = {
             "federation.yaml": settings.federation.read_bytes(),
             "ca.crt": (settings.certificates / "ca.crt").read_bytes(),
-            "site.yaml": _filled("site.yaml", **told),
+            INVITATION: _filled(INVITATION, **told),
         }
-        if (folder / "site.yaml").is_file():
-            del wanted["site.yaml"]
         files = {name: folder / name for name in wanted}
         if any(not path.is_file() or path.read_bytes() != wanted[name] for name, path in files.items()):
             changed.append(site)
         for name, path in files.items():
             path.write_bytes(wanted[name])
     return changed
+
+
+def read_invited(folder: Path) -> Invitation:
+    """Read the invitation in a site's folder that has no settings yet.
+
+    Raises:
+        ConfigError: there is no invitation, or it has a ``site.yaml``, which would decide what runs here.
+    """
+    path = folder / "site.yaml"
+    if path.exists():
+        raise ConfigError(
+            f"{shown(path)}: expected none before this site has a key, found one. It decides what runs here, so nobody "
+            "else may write it: delete it, and fedlit site keys writes a new one. If you wrote it yourself, and need "
+            "another key: fedlit site keys --again"
+        )
+    return read_invitation(folder / INVITATION)
+
+
+def write_site(folder: Path, invitation: Invitation) -> Path:
+    """Write the ``site.yaml`` of a site that was invited; returns the file."""
+    path = folder / "site.yaml"
+    write_new(path, _filled("site.yaml", **vars(invitation)))
+    return path
 
 
 def renew(settings: CoordinatorSettings) -> str:
@@ -169,6 +198,7 @@ def check(settings: CoordinatorSettings) -> list[str]:
             f"{shown(settings.keys)}: expected the public key of each site, found none of {', '.join(missing)}; "
             f"fedlit coordinate add {folder} {missing[0]} {missing[0]}.pub"
         )
+    check_shared(read_yaml(settings.federation), shown(settings.federation))
     for site in settings.sites:
         read_public_key(settings.keys / f"{site}.pub")
     known = {path.stem for path in settings.keys.glob("*.pub")}
@@ -178,11 +208,12 @@ def check(settings: CoordinatorSettings) -> list[str]:
     ]
     for name, mend in (("ca.crt", "make a new folder"), ("server.crt", f"fedlit coordinate renew {folder}")):
         warnings.append(check_certificate(settings.certificates / name, mend))
-    where = f"{settings.address}:{settings.port}"
     for site in settings.sites:
-        mine = settings.folder / "invitations" / site / "site.yaml"
-        if mine.is_file() and where not in mine.read_text(encoding="utf-8"):
-            warnings.append(f"{shown(mine)}: names another address than {where}; tell {site}, and correct it")
+        path = settings.folder / "invitations" / site / "site.yaml"
+        if path.exists():
+            warnings.append(
+                f"{shown(path)}: {site} refuses an invitation with this file, which each site has; delete it"
+            )
     return [own for own in warnings if own]
 
 

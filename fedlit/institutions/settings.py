@@ -13,6 +13,7 @@ from jsonargparse import ArgumentParser
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.institutions.child import MOST
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
+from fedlit.run.allowed import check_trusted
 from fedlit.run.config import flatten, read_yaml, shown
 
 PORT = 8443
@@ -21,8 +22,11 @@ PORT = 8443
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_FINGERPRINT = re.compile(r"[0-9A-F]{2}(:[0-9A-F]{2}){31}")
+INVITATION = "invitation.yaml"
+"""The file of an invitation that says who invites whom."""
 
-_Settings = TypeVar("_Settings", "CoordinatorSettings", "SiteSettings")
+_Settings = TypeVar("_Settings", "CoordinatorSettings", "SiteSettings", "Invitation")
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,30 @@ class CoordinatorSettings:
 
 
 @dataclass(frozen=True)
+class Invitation:
+    """The content of ``invitation.yaml``, which a coordinator writes. It decides nothing about a site's machine.
+
+    Attributes:
+        site: the name of the site.
+        coordinator: the address of the coordinator, ``HOST:PORT``.
+        fingerprint: the SHA-256 of the certificate of the coordinator's authority.
+    """
+
+    site: str
+    coordinator: str
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        _check_names("site", [self.site])
+        _check_address(self.coordinator)
+        if not _FINGERPRINT.fullmatch(self.fingerprint):
+            raise ConfigError(
+                f"fingerprint: expected 32 bytes such as 8A:0F:…, found {self.fingerprint!r}; ask the coordinator for "
+                "a new invitation"
+            )
+
+
+@dataclass(frozen=True)
 class SiteSettings:
     """The settings of a site, ``site.yaml``. Paths are relative to its folder.
 
@@ -103,6 +131,7 @@ class SiteSettings:
         tell: which of its results this site sends: ``scores`` of validation rows, or ``nothing``.
         peers: maps each site to the fingerprint of its registered key, known by telephone; for masked sums.
         user: the user that the process which uses the network runs as; None for the user who starts it.
+        threads: the largest number of threads that ``federation`` may use here; all cores if None.
         most: the largest number of bytes of a message.
     """
 
@@ -118,18 +147,18 @@ class SiteSettings:
     trust: tuple[str, ...] = ()
     peers: dict[str, str] = field(default_factory=dict)
     user: str | None = None
+    threads: int | None = None
     most: int = MOST
 
     def __post_init__(self) -> None:
-        host, _, port = self.coordinator.rpartition(":")
-        named = bool(_HOST.fullmatch(host)) and port.isascii() and port.isdigit() and len(port) < 6
-        expect(named, "coordinator", "HOST:PORT", self.coordinator)
-        _check_numbers(int(port), self.most)
+        _check_numbers(_check_address(self.coordinator), self.most)
         _check_names("site", [self.site])
         _check_names("peers", self.peers)
         for module in self.trust:
             expect(bool(_MODULE.fullmatch(module)), "trust", "names of modules", module)
+        check_trusted(self.trust, "trust")
         expect(self.user != "", "user", "the name of a user", self.user)
+        expect(self.threads is None or self.threads > 0, "threads", "at least 1", self.threads)
         if set(self.data) != {"source"}:
             raise ConfigError(
                 f"data: expected source: …, this site's own table, and nothing else, found {sorted(self.data)}"
@@ -177,6 +206,14 @@ def _check_names(key: str, names: Iterable[str]) -> None:
         expect(bool(_SITE.fullmatch(name)), key, "names of at most 40 letters, digits, - and _", name)
 
 
+def _check_address(address: str) -> int:
+    """Return the port of an address; refuse what is none."""
+    host, _, port = address.rpartition(":")
+    named = bool(_HOST.fullmatch(host)) and port.isascii() and port.isdigit() and len(port) < 6
+    expect(named, "coordinator", "HOST:PORT", address)
+    return int(port)
+
+
 def _check_numbers(port: int, most: int) -> None:
     expect(0 < port < 65536, "port", "a number from 1 to 65535", port)
     expect(most >= 2**16, "most", f"at least {2**16} bytes", most)
@@ -200,13 +237,23 @@ def read_coordinator(folder: Path) -> CoordinatorSettings:
     return replace(found, sites=tuple(sorted(found.sites)))
 
 
+def read_invitation(path: Path) -> Invitation:
+    """Read ``invitation.yaml``, in the folder that a coordinator sent.
+
+    Raises:
+        ConfigError: the file is missing, or has other keys or values that do not fit.
+    """
+    content = _read(path, "the coordinator has one in invitations/ for each site")
+    return _checked(Invitation, content, shown(path))
+
+
 def read_site(path: Path) -> SiteSettings:
     """Read a site's configuration. It is not checked whether the files that it names exist.
 
     Raises:
         ConfigError: the file is missing, or has values that do not fit.
     """
-    content = _read(path, "the coordinator has one in invitations/ for each site")
+    content = _read(path, "fedlit site keys FOLDER writes one from an invitation")
     found = _checked(SiteSettings, content, shown(path), file=path)
     files = {key: path.parent / getattr(found, key) for key in ("certificate", "key", "federation")}
     return replace(found, **files)
@@ -248,7 +295,8 @@ def federation_of(path: Path) -> Federation:
             there is a table's source, which belongs to a site.
     """
     content, where = read_yaml(path), shown(path)
-    if "source" in (content.get("data") or {}):
+    data = content.get("data")
+    if isinstance(data, Mapping) and "source" in data:
         raise ConfigError(
             f"{where}: data.source: expected none, found one: each site has its own, in its site.yaml. Take it out, "
             "and give all sites the same file"

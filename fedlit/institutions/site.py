@@ -24,13 +24,14 @@ from fedlit.privacy.keys import fingerprint_of, public_line, registered_key
 from fedlit.privacy.ledger import Ledger
 from fedlit.privacy.site import Shield
 from fedlit.privacy.terms import lines, refuse
-from fedlit.run.allowed import check_allowed, trusting
+from fedlit.run.allowed import check_allowed, check_shared, trusted, trusting
 from fedlit.run.arguments import Asked
 from fedlit.run.config import read_yaml, shown
 from fedlit.run.keys import check_keys
 from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
+from fedlit.run.worker import cores
 from fedlit.sharing import form_of
 from fedlit.show.shown import say
 from fedlit.train.manifest import read_checkpoint
@@ -159,8 +160,10 @@ class Site:
         if own.folder.absolute() != Path.cwd():
             mine["trainer"] = {"default_root_dir": str(own.folder.absolute() / "lightning_logs")}
         with trusting(*own.trust):
-            check_allowed(read_yaml(shared), where, shared=True)
             check_keys(federation, f"{where}: ")
+            check_shared(federation, where)
+            check_allowed(read_yaml(shared), where)
+            mine |= {"model": _threads(own, federation, where)}
             layers = [Layer(federation, f"{where}: ", own=False), Layer(mine, f"{shown(own.file)}: ")]
             return parse(Asked("fit", layers, own.site, [shared], [shared, own.file.absolute()]))[0]
 
@@ -200,6 +203,8 @@ class Site:
             dict(own.peers),
             masked is not None,
             {"id": self.federation.id, "sites": list(self.federation.sites)} if self.federation.id else {},
+            trust=tuple(sorted({*trusted(), *own.trust})),
+            user=own.user,
         )
 
     def finished(self) -> Path | None:
@@ -241,12 +246,22 @@ def _refuse(run: Run) -> None:
     expect(not run.data.pool, "data.pool", "false between institutions", True, "rows stay where they are")
     advice = "a site that trains alone needs no coordinator: fedlit fit"
     expect(run.exchange.on, "exchange.federated", "something to exchange", run.exchange.federated, advice)
-    for callback in run.trainer_options.get("callbacks") or []:
-        if type(callback).__name__ == "EarlyStopping":
-            raise ConfigError(
-                "trainer.callbacks: expected no EarlyStopping between institutions: sites do not see each other's "
-                "scores and would stop at different rounds; set model.keep, by which each ends with its best epoch"
-            )
+
+
+def _threads(own: SiteSettings, federation: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the site's setting of threads, where the federation has none.
+
+    Raises:
+        ConfigError: the federation asks for more than the site allows.
+    """
+    asked = (federation.get("model") or {}).get("threads")
+    most = own.threads or cores()
+    if isinstance(asked, int) and asked > most:
+        raise ConfigError(
+            f"{where}: model.threads: expected at most {most}, as this site allows, found {asked}; ask the coordinator "
+            f"for fewer, or raise threads in {shown(own.file)}"
+        )
+    return {} if asked is not None or own.threads is None else {"threads": own.threads}
 
 
 def _say_meaning(run: Run, site: str, share: Any) -> None:

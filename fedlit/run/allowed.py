@@ -37,6 +37,25 @@ _CLASSES = tuple(f"trainer.{key}" for key in ("callbacks", "logger", "plugins", 
 _USUAL: tuple[Any, ...] = (None, "auto", [], True, False, 1)
 _PLACES = ("trainer.default_root_dir", "trainer.logger", "trainer.profiler", "model.start", "model.start.checkpoint")
 """Keys that may name places of the machine on which a run was made."""
+_MACHINE: dict[str, tuple[Any, ...]] = {
+    "ckpt_path": (None,),
+    "format": (None,),
+    "model.start": (None,),
+    "trainer.accelerator": (None, "auto", "cpu", "gpu", "cuda", "mps"),
+    "trainer.barebones": (None, False),
+    "trainer.callbacks": (None, []),
+    "trainer.default_root_dir": (None,),
+    "trainer.devices": (None, "auto", 1),
+    "trainer.fast_dev_run": (None, False),
+    "trainer.logger": (None, True, False),
+    "trainer.max_time": (None,),
+    "trainer.model_registry": (None,),
+    "trainer.num_nodes": (None, 1),
+    "trainer.plugins": (None, []),
+    "trainer.profiler": (None,),
+    "trainer.strategy": (None, "auto"),
+}
+"""Keys that use a machine's files, devices or time → the values that a federation's configuration may give them."""
 NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_out", "board.chosen")
 """Lists of names that are read as text, whatever stands there."""
 
@@ -59,24 +78,45 @@ def allowed(path: Any, group: str) -> bool:
     return trusted or any(path in _LIST[kind] for kind in _KINDS.get(group, ()))
 
 
-def check_allowed(content: Mapping[str, Any], where: str, own: Collection[str] = (), *, shared: bool = False) -> None:
+def check_allowed(content: Mapping[str, Any], where: str, own: Collection[str] = ()) -> None:
     """Refuse a configuration that names anything that is not allowed. This imports nothing.
 
     Args:
         content: the content of a file that somebody else may have written.
         where: the file, for messages.
         own: the words that the user has written; what they name may be named here, too.
-        shared: whether it is a federation's configuration, which must not name this machine's folders.
 
     Raises:
         ConfigError: something is not allowed; the message has the key and the value.
     """
-    if shared:
-        for key in _PLACES:
-            group, _, name = key.partition(".")
-            if (content.get(group) or {}).get(name) not in _USUAL:
-                raise ConfigError(f"{where}: {key}: expected nothing about this machine, found a value")
     _check(content, "", where, own)
+
+
+def check_shared(content: Mapping[str, Any], where: str) -> None:
+    """Refuse a federation's configuration that uses its sites' machines: their files, devices or time.
+
+    Args:
+        content: the content of the file.
+        where: the file, for messages.
+
+    Raises:
+        ConfigError: it sets such a key; the message has the key and the value.
+
+    Example:
+        >>> check_shared({"trainer": {"max_time": "00:01:00:00"}}, "federation.yaml")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        fedlit.errors.ConfigError: federation.yaml: trainer.max_time: expected nothing about a site's machine, ...
+    """
+    for key, usual in _MACHINE.items():
+        group, _, name = key.rpartition(".")
+        values = content.get(group) if group else content
+        value = values.get(name) if isinstance(values, Mapping) else None
+        if value not in usual:
+            raise ConfigError(
+                f"{where}: {key}: expected nothing about a site's machine, found {value!r}; take it out. Each site "
+                "decides about its files, devices and time (model.keep ends each with its best epoch)"
+            )
 
 
 def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool = True) -> None:
@@ -148,16 +188,38 @@ def trusting(*modules: str) -> Iterator[None]:
     Args:
         *modules: modules such as ``package`` or ``package.networks``; everything in them is allowed.
 
+    Raises:
+        ConfigError: a module belongs to Python itself.
+
     Example:
         >>> with trusting("my"):
         ...     allowed("my.Net", "model")
         True
     """
+    check_trusted(modules, FLAG)
     token = _trusted.set((*_trusted.get(), *modules))
     try:
         yield
     finally:
         _trusted.reset(token)
+
+
+def check_trusted(modules: Collection[str], where: str) -> None:
+    """Refuse to trust modules of the standard library, which start processes and read any file.
+
+    Args:
+        modules: the names of modules.
+        where: the flag or key, for the message.
+
+    Raises:
+        ConfigError: a module belongs to Python itself.
+    """
+    for module in modules:
+        if module.partition(".")[0] in {*sys.stdlib_module_names, "__main__"}:
+            raise ConfigError(
+                f"{where}: expected an installed module with classes for federations, found {module!r}, which belongs "
+                "to Python itself and can do anything; leave it out"
+            )
 
 
 def trusted() -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A coordinator's folder, and the certificates and keys in it: what is made, kept, and refused."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import fedlit
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.institutions.certificates import check_certificate, fingerprint, make_authority, make_server, make_site_keys
-from fedlit.institutions.folder import add, check, init, invite, renew
+from fedlit.institutions.folder import add, check, init, invite, read_invited, renew, write_site
 from fedlit.institutions.settings import federation_of, read_coordinator, read_site
 from fedlit.privacy.settings import Masked, Privacy
 
@@ -33,7 +34,10 @@ def test_what_init_writes_can_be_read_and_is_handed_out(folder: Path) -> None:
     settings = read_coordinator(folder)
     assert (settings.address, settings.port, settings.sites) == ("fl.example.org", 9443, ("north", "south"))
     assert (settings.minimum, settings.patience, settings.most) == (1.0, 600, 2**30)
-    site = read_site(folder / "invitations" / "north" / "site.yaml")
+    invitation = folder / "invitations" / "north"
+    assert {path.name for path in invitation.iterdir()} == {"invitation.yaml", "ca.crt", "federation.yaml"}
+    assert set(yaml.safe_load((invitation / "invitation.yaml").read_text())) == {"site", "coordinator", "fingerprint"}
+    site = read_site(write_site(invitation, read_invited(invitation)))
     assert (site.site, site.coordinator) == ("north", "fl.example.org:9443")
     assert site.fingerprint == fingerprint(site.certificate)
     assert site.federation.read_bytes() == settings.federation.read_bytes()
@@ -76,12 +80,44 @@ def test_sites_are_invited_again_where_what_they_must_know_has_changed(folder: P
     settings = read_coordinator(folder)
     assert invite(settings) == []
     settings.federation.write_text(settings.federation.read_text() + "# more\n")
-    edited = folder / "invitations" / "north" / "site.yaml"
-    edited.write_text(edited.read_text() + "# by its site\n")
+    north = folder / "invitations" / "north"
     (folder / "invitations" / "south" / "ca.crt").unlink()
-    assert invite(settings) == ["north", "south"] and edited.read_text().endswith("# by its site\n")
-    assert read_site(edited).federation.read_bytes() == settings.federation.read_bytes()
+    assert invite(settings) == ["north", "south"]
+    assert (north / "federation.yaml").read_bytes() == settings.federation.read_bytes()
     assert invite(settings) == []
+    assert invite(replace(settings, port=9444)) == ["north", "south"]
+    assert read_invited(north).coordinator == "fl.example.org:9444"
+
+
+@pytest.mark.parametrize("keys", [(), ("--again",)])
+def test_settings_in_an_invitation_are_refused(folder: Path, keys: tuple[str, ...]) -> None:
+    """``--again`` is a person's word that they are that person's own."""
+    north = folder / "invitations" / "north"
+    written = write_site(north, read_invited(north))
+    assert main(["site", "keys", str(north), *keys]) == (0 if keys else 2)
+    assert (north / "site.key").is_file() == bool(keys)
+    written.write_text(written.read_text() + "trust: [subprocess]\n")
+    assert main(["site", "check", "--config", str(written)]) == 2
+
+
+def test_an_invitation_has_three_values_and_no_others(folder: Path) -> None:
+    path = folder / "invitations" / "north" / "invitation.yaml"
+    good = yaml.safe_load(path.read_text())
+    for key, value in (("trust", ["os"]), ("data", {}), ("site", "a\nb"), ("coordinator", "x"), ("fingerprint", "x")):
+        path.write_text(yaml.safe_dump({**good, key: value}))
+        with pytest.raises(ConfigError, match=key):
+            read_invited(path.parent)
+
+
+def test_a_key_needs_an_invitation_or_settings(folder: Path) -> None:
+    north = folder / "invitations" / "north"
+    assert main(["site", "keys", str(north)]) == 0
+    assert read_site(north / "site.yaml").site == "north"
+    assert main(["site", "keys", str(north)]) == 2  # nothing is overwritten
+    (north / "site.key").rename(folder / "old.key")
+    (north / "north.pub").rename(folder / "old.pub")
+    assert main(["site", "keys", str(north)]) == 2
+    assert main(["site", "keys", str(north), "--again"]) == 0
 
 
 SITE = "invitations/north/site.yaml"
@@ -100,18 +136,20 @@ MISFITS = [
 @pytest.mark.parametrize(("file", "old", "new", "told"), MISFITS)
 def test_settings_that_do_not_fit_are_named(folder: Path, file: str, old: str, new: str, told: str) -> None:
     path = folder / file
+    if file == SITE:
+        write_site(path.parent, read_invited(path.parent))
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(ConfigError, match=f"{path.name}: .*{told}"):
         read_site(path) if file == SITE else read_coordinator(folder)
-    with pytest.raises(ConfigError, match=r"expected a file, found none; the coordinator has one"):
+    with pytest.raises(ConfigError, match=r"expected a file, found none; fedlit site keys"):
         read_site(path.with_name("other.yaml"))
 
 
 def test_a_key_without_a_value_has_its_default(folder: Path) -> None:
-    site = folder / SITE
+    site = write_site((folder / SITE).parent, read_invited((folder / SITE).parent))
     plain, federation = read_site(site), folder / "federation.yaml"
-    site.write_text(site.read_text() + "peers:\ntrust:\nmost:\n")
+    site.write_text(site.read_text().replace("peers: {}", "peers:") + "trust:\nthreads:\nmost:\n")
     assert read_site(site) == plain
     federation.write_text(federation.read_text() + "privacy: {masked: {least:, norm:}}\n")
     assert federation_of(federation).privacy == Privacy(Masked())
