@@ -235,11 +235,20 @@ class FederatedData(LightningDataModule):
         self.share("clients", {name: {} for name in own})
         return tables, known
 
+    def terms(self, known: bool) -> Terms:
+        """Return what clients have to agree on.
+
+        Args:
+            known: whether the kinds of some table's columns were found by fedlit; ``categories`` then are ``auto`` by
+                default.
+        """
+        categories = self.categories or ("auto" if known else "codes")
+        own = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
+        return Terms(**{**own, "categories": categories, "common": None if self.pool else self.common})
+
     def _encoders(self, tables: list[ClientTable]) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
         """Return the encoders by client, and the tables as the encoders take them."""
-        categories = self.categories or ("auto" if any(table.schema is not None for table in tables) else "codes")
-        own = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
-        terms = Terms(**{**own, "categories": categories, "common": None if self.pool else self.common})
+        terms = self.terms(known=any(table.schema is not None for table in tables))
         if not self._learnt:
             self._agreement, sent, self.statements = negotiate(tables, terms, self.share)
             self.told_before = [] if self.pool else told(sent, terms)

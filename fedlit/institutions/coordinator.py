@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedlit.exchange.named import words
 from fedlit.exchange.rule import Rule
 from fedlit.exchange.schedule import rounds
 from fedlit.exchange.server import BEGIN, Server, least
+from fedlit.institutions.facts import agreed
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import settings_of, wrong_settings
 from fedlit.institutions.progress import Progress, read_progress, with_time, write_json
@@ -99,7 +101,7 @@ def coordinate(
                 f"{federation}: expected the settings that the federation began with, found others: {wrong}; put them "
                 f"back, or move {state} away and let all sites begin anew"
             )
-        journal.tell("settings", {site: {site: settings} for site in sites})
+        journal.tell("settings", {site: {site: settings} for site in journal.told["settings"]})
         _log.info("continues with round %d of %s", journal.number + 1, ", ".join(sites))
     needed = least(minimum, len(sites))
     if privacy.masked and needed < len(sites):
@@ -112,7 +114,8 @@ def coordinate(
     limit = Patience(patience, needed, repeat)
     planned = _planned(run)
     progress = Progress(state, planned or _epochs(run))
-    own = SitesServer(server, line, journal, settings, limit, progress.write, privacy, planned)
+    meet = partial(agreed, terms=run.data.terms(known=False))
+    own = SitesServer(server, line, journal, settings, limit, progress.write, privacy, planned, meet)
     own.run()
     if journal.number < planned:
         found = max(journal.number, 0)

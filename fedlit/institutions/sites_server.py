@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -17,6 +15,7 @@ from fedlit.exchange.named import Named
 from fedlit.exchange.questions import Question
 from fedlit.exchange.server import BEGIN, Outcome, Server
 from fedlit.exchange.wire import pack, question_to
+from fedlit.institutions.facts import TOPICS, check_facts, most_common, odd_ones
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import (
     MOST,
@@ -30,13 +29,12 @@ from fedlit.institutions.messages import (
 )
 from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.settings import Privacy
-from fedlit.sharing import sharing_of
 
 _log = logging.getLogger(__name__)
 
 POLL = 0.5
-TOPICS = ("settings", "clients", "columns", "values", "steps", "federated", "model", "manifest", "meaning", "privacy")
-"""The topics of what sites send before training."""
+SAY = 60.0
+"""The seconds after which the coordinator repeats for whom it waits."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +103,7 @@ class SitesServer:
         report: called with this server, to report how far the federation is.
         privacy: what protects sites.
         rounds: the number of rounds, if it is known; otherwise 0.
+        meet: raises an error if clients cannot agree on what they send of their columns, by client.
 
     Attributes:
         refused: maps each site to why its last message was refused.
@@ -123,9 +122,11 @@ class SitesServer:
         report: Callable[[SitesServer], None] = lambda server: None,
         privacy: Privacy | None = None,
         rounds: int = 0,
+        meet: Callable[[Mapping[str, Any]], object] = lambda facts: None,
     ) -> None:
         self.server, self.line, self.journal, self.settings = server, line, journal, settings
         self.patience, self._report, self.privacy, self.rounds = patience, report, privacy or Privacy(), rounds
+        self._meet = meet
         self.sites: Sequence[str] = journal.sites
         self.waiting: dict[str, dict[str, Any]] = {}
         self._open: dict[str, str] = {}  # site → key of its request that has no reply yet
@@ -140,6 +141,7 @@ class SitesServer:
         self._asking: dict[str, _Asking] | None = None
         self._begun, self._counted = self._since, 0
         self._told_of: set[tuple[int, str]] = set()
+        self._said_at = self._since
         self.most = MOST
         if journal.begun:
             for topic, said in journal.told.items():
@@ -147,6 +149,20 @@ class SitesServer:
             if journal.memory:  # nothing is remembered before the first round
                 server.recall(journal.memory)
             self._bound()
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The sites without which training began: the others have agreed on facts, or begun, without them."""
+        agreed = [*self.journal.told.values()]
+        if began := self.journal.took.get(BEGIN):
+            agreed.append(dict.fromkeys(began))
+        return frozenset(site for site in self.sites if not all(site in sites for sites in agreed))
+
+    @property
+    def members(self) -> list[str]:
+        """The sites that take part, or may come back to do so."""
+        left_out = self.left_out
+        return [site for site in self.sites if site not in left_out]
 
     def run(self) -> None:
         """Serve until all sites are done.
@@ -187,7 +203,7 @@ class SitesServer:
 
     def _over(self) -> bool:
         here = self.line.sites()
-        left = [site for site in self.sites if site not in self.done]
+        left = [site for site in self.members if site not in self.done]
         late = time.monotonic() - self._since > self.patience.seconds
         ended = bool(self.done) or 0 < self.rounds <= self.journal.number
         return not left or (ended and late and not self.waiting and not any(site in here for site in left))
@@ -259,6 +275,8 @@ class SitesServer:
         message = read(content, self.most)
         if message.get("site") != site:
             raise RunError(f"the key of {site} was used for a message of {message.get('site')!r}")
+        if site in self.left_out:
+            raise RunError("training began without it; it can take part if all let the federation begin anew")
         key = message.get("key")
         if not isinstance(key, str) or not (
             key == "done" or key.startswith("at:") or topic_of(key) is not None or round_of(key) is not None
@@ -272,7 +290,7 @@ class SitesServer:
             facts = message.get("facts")
             if not isinstance(facts, dict) or set(facts) != {site}:
                 raise RunError(f"expected facts of {site}, found others")
-            _check_facts(topic, facts)
+            check_facts(topic, facts)
             if topic == "settings" and (wrong := wrong_settings(self.settings, facts[site])):
                 raise RunError(f"settings differ: {wrong}; give all sites the coordinator's federation.yaml")
         number = round_of(key)
@@ -293,7 +311,8 @@ class SitesServer:
         reason = f"site {site}: {reason}"
         if self.refused.get(site) != reason:
             _log.warning("%s; refused", reason)
-        self.refused[site] = reason
+        if site not in self.left_out or site not in self.refused:  # why it was left out says more
+            self.refused[site] = reason
         self.waiting.pop(site, None)
         self._open.pop(site, None)
         self._send(site, {"failed": reason})
@@ -344,58 +363,75 @@ class SitesServer:
     # ------------------------------------------------------------------ what is done when all have said it
 
     def _advance(self) -> None:
-        expected = [site for site in self.sites if site not in self.done]
-        if not self.waiting:
-            return
         keys = {site: message["key"] for site, message in self.waiting.items()}
-        missing = [site for site in expected if site not in keys]
-        first = next(iter(keys.values()))
-        if topic_of(first) is not None or self.journal.number == BEGIN:
-            if missing:
-                self._say_missing(missing)
-                return
-            if self._same(keys):
-                if (topic := topic_of(first)) is not None:
-                    self._share(topic)
-                else:
-                    self._round()
+        if not keys:
+            return
+        missing = [site for site in self.members if site not in self.done and site not in keys]
+        usual = most_common(keys) or next(iter(keys.values()))
+        before = self.journal.number == BEGIN or topic_of(usual) is not None
+        if missing and not (self._begins_without(missing) if before else self._goes_on_without(missing)):
             return
         if not self._same(keys):
             return
-        waited = time.monotonic() - self._since
-        missing = [site for site in missing if site not in self.away]
-        if missing and waited < self.patience.seconds:
-            return
-        if len(keys) < self.patience.minimum:
-            if missing:
-                self.away.update(missing)
-                _log.warning(
-                    "round %d: %s stayed away for %.0f seconds; expected at least %d sites, found %d: waiting on",
-                    self.journal.number + 1, ", ".join(missing), waited, self.patience.minimum, len(keys),
-                )  # fmt: skip
-            return
-        if missing:
-            self.away.update(missing)
-            _log.warning(
-                "round %d: %s stayed away for %.0f seconds; the others go on",
-                self.journal.number + 1, ", ".join(missing), waited,
-            )  # fmt: skip
-        self._round()
+        if (topic := topic_of(usual)) is not None:
+            self._share(topic)
+        else:
+            self._round()
 
-    def _say_missing(self, missing: Sequence[str]) -> None:
-        if time.monotonic() - self._since > self.patience.seconds and not set(missing) <= self.away:
-            self.away.update(missing)
-            _log.warning(
-                "before training: waiting for %s; training begins when all sites are there", ", ".join(missing)
-            )
+    def _begins_without(self, missing: Sequence[str]) -> bool:
+        """Return whether training may begin without sites. It waits for sites that have not come yet. A site that was
+        refused has come, and what it says cannot be used: the others wait for it as long as for one in a round, unless
+        protection needs all sites.
+        """
+        waited = time.monotonic() - self._since
+        refused = all(site in self.refused for site in missing)
+        enough = len(self.waiting) >= self.patience.minimum and not self.privacy.on
+        if not (refused and enough) or waited < self.patience.seconds:
+            self._say_waiting("before training", missing, waited)
+            return False
+        for site in missing:
+            self.away.add(site)
+            _log.warning("before training: the others begin without %s (%s)", site, self.refused[site])
+        return True
+
+    def _goes_on_without(self, missing: Sequence[str]) -> bool:
+        """Return whether the open round may be closed without sites. Those that are known to be away are not waited
+        for again.
+        """
+        waited, where = time.monotonic() - self._since, f"round {self.journal.number + 1}"
+        new = [site for site in missing if site not in self.away]
+        if len(self.waiting) < self.patience.minimum:
+            self._say_waiting(where, missing, waited)
+            return False
+        if new and waited < self.patience.seconds:
+            return False
+        if new:
+            self.away.update(new)
+            _log.warning("%s: %s stayed away for %.0f seconds; the others go on", where, ", ".join(new), waited)
+        return True
+
+    def _say_waiting(self, where: str, missing: Sequence[str], waited: float) -> None:
+        """Say for whom the others wait, and why, as soon as patience is over and then every minute."""
+        now = time.monotonic()
+        if waited < self.patience.seconds or (set(missing) <= self.away and now - self._said_at < SAY):
+            return
+        self.away.update(missing)
+        self._said_at = now
+        here = self.line.sites()
+        reasons = []
+        for site in missing:
+            why = "it has not answered" if site in here else "it is not there"
+            reasons.append(f"{site} ({self.refused.get(site, why)})")
+        _log.warning(
+            "%s: %d of at least %d sites have answered for %.0f seconds; waiting for %s",
+            where, len(self.waiting), self.patience.minimum, waited, ", ".join(reasons),
+        )  # fmt: skip
 
     def _same(self, keys: Mapping[str, str]) -> bool:
         """Return whether all sites are at the same point; refuse those that are elsewhere than most."""
         if len(set(keys.values())) == 1:
             return True
-        ranked = Counter(keys.values()).most_common()
-        # of two alike groups nobody can tell which is wrong
-        usual = ranked[0][0] if ranked[0][1] > ranked[1][1] else None
+        usual = most_common(keys)
         for site, key in keys.items():
             if key != usual:
                 others = ", ".join(sorted({own for own in keys.values() if own != key}))
@@ -408,22 +444,17 @@ class SitesServer:
 
     def _share(self, topic: str) -> None:
         said = {site: message["facts"] for site, message in sorted(self.waiting.items())}
-        if topic == "meaning":
-            first, *others = said
-            for site in others:
-                if wrong := wrong_settings(said[first][first], said[site][site]):
-                    raise RunError(
-                        f"what {first} and {site} would share does not mean the same: {wrong}; give both tables the "
-                        "same columns in the same order and the same classes, set data.align: both, or federate "
-                        "the core alone"
-                    )
+        facts = _merged(said)
+        if odd := odd_ones(topic, facts, self._meet):
+            for site, why in odd.items():
+                self._refuse(site, why)
+            return
         if topic == "settings":
             _log.info("%s are here, and have the same settings", ", ".join(said))
         self.server.tell(topic, said)
         self.journal.tell(topic, said)
         self._bound()
-        told = {"facts": _merged(said)}
-        self._reply_all(dict.fromkeys(self.sites, told))
+        self._reply_all({site: {"facts": facts} for site in said})
 
     def _bound(self) -> None:
         """Bound the bytes of a message, once it is known which tensors travel."""
@@ -438,14 +469,14 @@ class SitesServer:
         finally:
             self._asking = None
         records = {key: float(value) for key, value in outcome.records.items()}
-        replies = {site: self._reply(site, outcome, records) for site in self.sites}
+        replies = {site: self._reply(site, outcome, records) for site in self.members}
         self.journal.close(took, replies, self.server.memory())
         for name in outcome.lost:
             why = "it sits out" if present[name].get("unfit") else "its update was not finite"
             _log.warning("round %d: %s is left out: %s", number + 1, name, why)
         self.named.take(outcome.verdict, number, took)
         if number >= 0:
-            seconds, away = time.monotonic() - self._begun, [site for site in self.sites if site not in took]
+            seconds, away = time.monotonic() - self._begun, [site for site in self.members if site not in took]
             _log.info(
                 "round %d: %s%s; %.1f s, %s bytes",
                 number + 1,
@@ -541,15 +572,6 @@ class SitesServer:
         own.at, self._open[site] = 0 if asked is None else asked + 1, key
         if site in self._asking:
             self._put(site)
-
-
-def _check_facts(topic: str, facts: Mapping[str, Any]) -> None:
-    """Check that facts are plain data, and those that the coordinator itself uses; sites check what the others mean."""
-    json.dumps(facts)
-    if topic == "federated":
-        sharing_of(facts)
-    if topic == "model" and any([type(own) for own in told] != [int, int] for told in facts.values()):
-        raise RunError("expected numbers of inputs and outputs, found something else")
 
 
 def _is_answer(answer: Any, *, masked: bool) -> bool:

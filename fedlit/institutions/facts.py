@@ -1,0 +1,288 @@
+"""What sites send before training: the form that each topic must have, and which sites disagree with the others."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from fedlit.data.agree import Terms, agree
+from fedlit.errors import FedlitError, RunError, told_as
+from fedlit.tasks import TASKS
+
+Form = Callable[[Any], bool]
+"""Returns whether plain data has a form."""
+
+LARGEST = 2**30
+"""The largest number of bytes of all federated tensors of a site, and of all that it publishes."""
+MANY = 2**20
+"""The largest number of entries of a list or a mapping."""
+HUGE = 2**53
+"""Whole numbers are below it: all of them are numbers in float64, too."""
+
+
+# ---------------------------------------------------------------------- forms
+
+
+def whole(value: Any) -> bool:
+    """Return whether a value is a whole number of something, from 0.
+
+    Example:
+        >>> [whole(value) for value in (0, 7, -1, True, 1.0, 10**400)]
+        [True, True, False, False, False, False]
+    """
+    return type(value) is int and 0 <= value < HUGE
+
+
+def _positive(value: Any) -> bool:
+    return whole(value) and value > 0
+
+
+def _flag(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _number(value: Any) -> bool:
+    if type(value) is int:
+        return abs(value) < HUGE
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _scalar(value: Any) -> bool:
+    return isinstance(value, str | bool) or _number(value)
+
+
+def _optional(form: Form) -> Form:
+    return lambda value: value is None or form(value)
+
+
+def _list_of(form: Form, least: int = 0) -> Form:
+    return lambda value: isinstance(value, list) and least <= len(value) <= MANY and all(map(form, value))
+
+
+def _names_of(form: Form) -> Form:
+    """Return the form of mappings whose values have a form."""
+    return lambda value: isinstance(value, dict) and len(value) <= MANY and all(map(form, value.values()))
+
+
+def _fields(needed: Mapping[str, Form], others: Mapping[str, Form] | None = None) -> Form:
+    """Return the form of mappings that have all of the needed keys, and otherwise only some of the others."""
+    forms = {**needed, **(others or {})}
+
+    def fits(value: Any) -> bool:
+        if not isinstance(value, dict) or not needed.keys() <= value.keys() <= forms.keys():
+            return False
+        return all(forms[key](part) for key, part in value.items())
+
+    return fits
+
+
+def _plain(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------- topics
+
+
+def _bytes_of(form: Any) -> float:
+    """Return the bytes of a tensor of a form, ``[dtype, sizes]``; infinite if there is no such tensor."""
+    if not isinstance(form, list | tuple) or len(form) != 2 or not isinstance(form[0], str):
+        return math.inf
+    dtype, sizes = getattr(torch, form[0], None), form[1]
+    fits = isinstance(dtype, torch.dtype) and isinstance(sizes, list | tuple) and all(map(whole, sizes))
+    return dtype.itemsize * math.prod(sizes) if fits else math.inf  # type: ignore[union-attr]
+
+
+def _tensors(value: Any) -> bool:
+    return _names_of(lambda form: True)(value) and sum(map(_bytes_of, value.values())) <= LARGEST
+
+
+_OFFER = _fields(
+    {"tensors": _tensors, "parameters": whole, "met": _list_of(_text), "named": _list_of(_text), "chosen": _flag}
+)
+
+
+def _offer(value: Any) -> bool:
+    return _OFFER(value) and value["parameters"] <= len(value["tensors"])
+
+
+_TARGET: dict[str, Form] = {
+    "labels": _list_of(_scalar, least=1),
+    "positive": _optional(_scalar),
+    "values": _names_of(_list_of(_scalar)),
+    "length": _positive,
+    "count": _positive,
+    "mean": _number,
+    "variance": lambda value: _number(value) and value >= 0,
+    "loss": _text,
+}
+_COLUMNS = {
+    "columns": _names_of(_optional(_text)),
+    "target": _fields({"task": TASKS.__contains__, "target": _optional(_scalar), "shared": _flag}, _TARGET),
+}
+_VALUES = {
+    "categories": _names_of(_list_of(_scalar)),
+    "tails": _names_of(_text),
+    "moments": _names_of(lambda value: _list_of(_number, least=3)(value) and len(value) == 3 and value[2] >= 0),
+    "sketches": _names_of(lambda value: _list_of(_number, least=1)(value) and value[0] >= 0),
+}
+
+TOPICS: dict[str, tuple[Form, str]] = {
+    "settings": (_names_of(_plain), "settings by key"),
+    "clients": (_fields({}), "the name of a client alone"),
+    "columns": (_fields({}, _COLUMNS), "columns with their kinds, and what is known of the target"),
+    "values": (_fields({}, {**_COLUMNS, **_VALUES}), "columns, categories, moments and quantiles"),
+    "steps": (_fields({"steps": _positive, "rows": whole}), "numbers of steps and rows"),
+    "federated": (_offer, f"tensors with dtype and sizes, of at most {LARGEST:,} bytes together"),
+    "model": (lambda value: _list_of(_positive, least=2)(value) and len(value) == 2, "numbers of inputs and outputs"),
+    "manifest": (_fields({"published": _tensors}), f"tensors of at most {LARGEST:,} bytes together"),
+    "meaning": (_names_of(_text), "digests"),
+    "privacy": (_names_of(_text), "a public key with its signature"),
+}
+"""Topic → the form of what a site sends of it, and that in words."""
+
+
+def check_facts(topic: str, facts: Mapping[str, Any]) -> None:
+    """Refuse facts that have another form than their topic's.
+
+    Args:
+        topic: what the facts are about.
+        facts: maps each client to its facts.
+
+    Raises:
+        RunError: a client's facts have another form; the message names it.
+
+    Example:
+        >>> check_facts("steps", {"north": {"steps": 3, "rows": 96}})
+        >>> check_facts("steps", {"north": {"steps": "3", "rows": 96}})
+        Traceback (most recent call last):
+        ...
+        fedlit.errors.RunError: steps: expected numbers of steps and rows from 'north', found something else; do all ...
+    """
+    form, words = TOPICS[topic]
+    for client, fact in facts.items():
+        if not form(fact):
+            raise RunError(
+                f"{topic}: expected {words} from {client!r:.60}, found something else; do all sites run the same "
+                "version?"
+            )
+
+
+# ---------------------------------------------------------------------- who disagrees
+
+
+_ADVICE = {
+    "meaning": "give all tables the same columns in the same order and the same classes, set data.align: both, or "
+    "federate the core alone",
+    "federated": "federate only parts of equal shape (for Global Layers: core), give the clients a common space with "
+    "data.align: both, or share what is named alike (exchange.by_name)",
+    "columns": "give all tables columns and labels of the same kinds",
+    "values": "give all tables columns and labels of the same kinds",
+}
+
+
+def odd_ones(
+    topic: str, facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object] = lambda facts: None
+) -> dict[str, str]:
+    """Return the clients whose facts do not fit those of most others. Of two equally large groups nobody can tell which
+    is wrong: both are returned.
+
+    Args:
+        topic: what the facts are about.
+        facts: maps each client to its facts, which have the form of their topic.
+        meet: raises an error for facts of ``columns`` or ``values`` on which clients cannot agree.
+
+    Returns:
+        Maps each of these clients to what is the matter, and what to do.
+
+    Example:
+        >>> odd_ones("meaning", {"a": {"classes": "6f"}, "b": {"classes": "6f"}, "c": {"classes": "70"}})["c"][:61]
+        "meaning: classes: expected '6f', as at most sites, found '70'"
+    """
+    if topic == "meaning":
+        keys = {key for fact in facts.values() for key in fact}
+        problems = _outvoted({client: {key: fact.get(key) for key in keys} for client, fact in facts.items()})
+    elif topic == "federated":
+        problems = _outvoted({client: fact["tensors"] for client, fact in facts.items()})
+    elif topic in ("columns", "values"):
+        problems = _unfit(facts, meet)
+    else:
+        problems = {}
+    return {client: f"{topic}: {problem}; {_ADVICE[topic]}" for client, problem in problems.items()}
+
+
+def _outvoted(votes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the clients that have another value of a key than most of those that have the key."""
+    by_key: dict[str, dict[str, str]] = {}
+    for client, own in votes.items():
+        for key, value in own.items():
+            by_key.setdefault(key, {})[client] = json.dumps(value)
+    problems: dict[str, str] = {}
+    for key, ballots in by_key.items():
+        usual = most_common(ballots)
+        for client, ballot in ballots.items():
+            if ballot == usual or client in problems:
+                continue
+            whose = "most sites" if usual is not None else next(o for o, other in ballots.items() if other != ballot)
+            expected = usual if usual is not None else ballots[whose]
+            shown = f"expected {json.loads(expected)!r:.80}, as at {whose}, found {json.loads(ballot)!r:.80}"
+            problems[client] = f"{key}: {shown}"
+    return problems
+
+
+def agreed(facts: Mapping[str, Any], terms: Terms) -> None:
+    """Agree on columns and targets as each site does.
+
+    Args:
+        facts: client → what it sends of its columns, or of their values.
+        terms: the settings, the same at all sites.
+
+    Raises:
+        FedlitError: clients cannot agree.
+    """
+    agreement = agree(facts, terms)
+    for client, target in agreement.targets.items():
+        agreement.task_of(client, target)
+
+
+def most_common(ballots: Mapping[str, str]) -> str | None:
+    """Return the value that most have; None if two values are equally common.
+
+    Example:
+        >>> most_common({"a": "x", "b": "x", "c": "y"}), most_common({"a": "x", "b": "y"})
+        ('x', None)
+    """
+    first, *others = Counter(ballots.values()).most_common(2)
+    return None if others and others[0][1] == first[1] else first[0]
+
+
+def _unfit(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]) -> dict[str, str]:
+    """Return the clients without which the others can agree; all clients if no single one is at fault."""
+    problem = _problem(facts, meet)
+    if not problem:
+        return {}
+    odd = []
+    for client in facts:
+        rest = {other: fact for other, fact in facts.items() if other != client}
+        if len(rest) > 1 and not _problem(rest, meet):
+            odd.append(client)
+    return dict.fromkeys(odd or facts, problem)
+
+
+def _problem(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]) -> str:
+    try:
+        with told_as(lambda error: RunError(f"expected facts that fit together, found {type(error).__name__}")):
+            meet(facts)
+    except FedlitError as error:
+        return str(error)
+    return ""
