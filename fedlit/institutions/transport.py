@@ -9,24 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-from torch import Tensor
-
 from fedlit.errors import ConfigError, RunError, told_as
-from fedlit.exchange.guard import DONE, Verdict
 from fedlit.exchange.questions import Question, within
-from fedlit.exchange.rule import DOWN, Rule, Update
+from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.server import Outcome, Server
 from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import pack, question_from, update_to
 from fedlit.institutions.consent import Consent
-from fedlit.institutions.messages import (
-    MOST,
-    check_state,
-    forms_of,
-    read,
-    round_of,
-)
+from fedlit.institutions.messages import MOST, forms_of, round_of
+from fedlit.institutions.replies import Closed, Heard, closed, facts_of_all, heard
 from fedlit.privacy.ledger import Ledger
 from fedlit.privacy.site import Shield
 from fedlit.sharing import State, sharing_of
@@ -128,29 +119,26 @@ class SiteTransport(Transport):
         message: Mapping[str, Any],
         answer: Answer | None = None,
         seconds: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> Mapping[str, Any]:
         """Send a request, and answer the rule's questions until the coordinator has replied."""
         answers = dict[int, tuple[Any, Any]]()
         asked = {**message, "saved": self.saved}
-        heard = self._request(key, asked, _names(message), seconds)
-        while not isinstance(heard.get("reply"), dict):
-            number = heard.get("n")
-            if heard.get("again"):  # a coordinator that was started again has forgotten what it asked
-                heard = self._request(key, asked, _names(message))
+        incoming = self._request(key, asked, _names(message), seconds)
+        while incoming.reply is None:
+            number = incoming.number
+            if incoming.again:  # a coordinator that was started again has forgotten what it asked
+                incoming = self._request(key, asked, _names(message))
                 continue
-            if answer is None or type(number) is not int or not {"ask", "masked"} & set(heard):
-                raise RunError("expected a reply or a numbered question of the coordinator, found another; refused")
+            if answer is None or not incoming.question:
+                raise RunError("expected a reply of the coordinator, found a question or nothing; refused")
             if number not in answers:  # once, and with the same bytes again where that was lost
                 with told_as(_odd):
-                    answers[number] = self._found(int(round_of(key) or 0), heard, answer)
+                    answers[number] = self._found(int(round_of(key) or 0), incoming.question, answer)
             found, names = answers[number]
-            heard = self._request(f"{key}/{number}", {"answers": found}, {"question": number, **names})
-        reply: dict[str, Any] = heard["reply"]
-        return reply
+            incoming = self._request(f"{key}/{number}", {"answers": found}, {"question": number, **names})
+        return incoming.reply
 
-    def _request(
-        self, key: str, message: Mapping[str, Any], names: Any, seconds: float | None = None
-    ) -> dict[str, Any]:
+    def _request(self, key: str, message: Mapping[str, Any], names: Any, seconds: float | None = None) -> Heard:
         """Repeat a request until a reply to it comes.
 
         Args:
@@ -163,13 +151,9 @@ class SiteTransport(Transport):
         self.traffic.note(key, said, names)
         sent = self.line.answer(said)
         while True:
-            heard = read(self.line.hear(seconds if sent else None), self._most)
-            if "failed" in heard:
-                raise RunError(f"the coordinator says: {str(heard['failed'])[:2000]}")
-            if "to" not in heard:
-                raise RunError("expected a reply of a coordinator, found something else; do both run one version?")
-            if heard["to"] == key:
-                return heard
+            incoming = heard(self.line.hear(seconds if sent else None), self._most)
+            if incoming.to == key:
+                return incoming
             sent = self.line.answer(said)
 
     def _found(self, number: int, question: Mapping[str, Any], answer: Answer) -> tuple[Any, dict[str, Any]]:
@@ -225,19 +209,11 @@ class SiteTransport(Transport):
             )
         told = told_of(topic, own)
         self.consent.check(topic, told[self.site])
-        heard = self._say(f"share:{topic}", {"facts": told})
-        facts: dict[str, Any] = heard.get("facts", {})
-        if not isinstance(facts, dict):
-            raise RunError(f"expected what all said of {topic} from the coordinator, found something else; refused")
-        if facts.get(self.site) != json.loads(json.dumps(told[self.site])):
-            raise RunError(f"expected the coordinator to repeat what {self.site} said of {topic}, found something else")
+        sent = json.loads(json.dumps(told[self.site]))
+        facts = facts_of_all(self._say(f"share:{topic}", {"facts": told}), topic, self.site, sent)
         if topic == "federated":
-            self._know(facts)
+            self._forms = dict(sharing_of({self.site: sent}).forms)
         return {**facts, **own} if topic == "steps" else facts
-
-    def _know(self, facts: Mapping[str, Any]) -> None:
-        sharing = sharing_of(facts)
-        self._forms = {name: sharing.forms[name] for name in sharing.names[self.site]}
 
     def takes_part(self, number: int) -> bool:
         """Return whether the site takes part in a round; False if the others went on without it."""
@@ -245,27 +221,13 @@ class SiteTransport(Transport):
             self._go_on(number, self._say(f"at:{number}", {}))
         return number >= (self._next or 0)
 
-    def _go_on(self, number: int, heard: Mapping[str, Any]) -> None:
+    def _go_on(self, number: int, reply: Mapping[str, Any]) -> Closed:
         """Check the outcome of a round, and take it over."""
-        after = heard.get("next")
-        if type(after) is not int or not max(number, 0) <= after < 10**9:
-            raise RunError(
-                f"expected the next round behind {number + 1} from the coordinator, found {after!r}; refused"
-            )
-        received = self._received(heard.get("received", {}))
-        if received:
-            self.ledger.receive(after - 1, received, once=self.shield is not None)
-        self._newest, self._next = received, after
-
-    def _received(self, received: Any) -> State:
-        if not isinstance(received, dict):
-            raise RunError("expected named tensors from the coordinator, found something else; refused")
-        down = {name for name in received if str(name).startswith(DOWN)} if self.rule.sends else set()
-        check_state({name: value for name, value in received.items() if name not in down}, self._forms, "received")
-        for name, value in received.items():
-            if not isinstance(value, Tensor) or not bool(torch.isfinite(value).all()):
-                raise RunError(f"received: {name}: expected finite values from the coordinator, found others; refused")
-        return received
+        outcome = closed(reply, self.site, number, self._forms, beside=bool(self.rule.sends))
+        if outcome.received:
+            self.ledger.receive(outcome.next - 1, outcome.received, once=self.shield is not None)
+        self._newest, self._next = outcome.received, outcome.next
+        return outcome
 
     def exchange(
         self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
@@ -281,41 +243,23 @@ class SiteTransport(Transport):
         for update in sent.values():
             self.consent.check_update(forms_of(update["state"]), forms_of(update["published"]))
         told = {"scores": self._scores()} if self._scores is not None and number >= 0 else {}
-        heard = self._say(f"round:{number}", {"updates": sent, **unfit, **told}, answer)
-        self._go_on(number + 1, heard)
-        if self.shield is not None and self._next == max(number + 1, 0):
-            self.shield.receive(number, self._newest)
-        if self._next is not None and self._next > number + 1 and number >= 0:
+        reply = self._say(f"round:{number}", {"updates": sent, **unfit, **told}, answer)
+        outcome = self._go_on(number + 1, reply)
+        if self.shield is not None and outcome.next == max(number + 1, 0):
+            self.shield.receive(number, outcome.received)
+        if outcome.next > number + 1 and number >= 0:
             _log.warning(
                 "the others continued without this site: it continues with round %d, from the newest state",
-                self._next + 1,
+                outcome.next + 1,
             )
-            return Outcome({}, (), heard.get("records", {}))
-        return Outcome(
-            {self.site: self._newest} if self._newest else {},
-            tuple(heard.get("lost", ())),
-            heard.get("records", {}),
-            int(heard.get("bytes", 0)),
-            verdict=_verdict(heard.get("verdict"), self.site),
-        )
+            return Outcome({}, (), outcome.records)
+        mine = {self.site: outcome.received} if outcome.received else {}
+        return Outcome(mine, outcome.lost, outcome.records, outcome.bytes, verdict=outcome.verdict)
 
     def end(self, scores: Any = None) -> None:
         """Tell the coordinator that training is over."""
         with suppress(TimeoutError):  # it may have heard that and left
             self._say("done", {} if scores is None else {"scores": scores}, seconds=FAREWELL)
-
-
-def _verdict(told: Any, site: str) -> Verdict:
-    """Return what the coordinator's guard found about this site."""
-    if not isinstance(told, dict):
-        return Verdict()
-    found = {done: told.get(done) for done in DONE}
-    sizes = {
-        done: {site: float(own[site])} if isinstance(own, dict) and isinstance(own.get(site), int | float) else {}
-        for done, own in found.items()
-    }
-    grown = [site] if any(sizes.values()) and told.get("grown") else []
-    return Verdict(**sizes, doubt=[site] if sizes["watched"] and told.get("doubt") else [], grown=grown)
 
 
 def _odd(error: Exception) -> RunError:
