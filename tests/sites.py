@@ -123,7 +123,8 @@ def _keys(folder: Path, clients: tuple[str, ...]) -> dict[str, str]:
     """Site → fingerprint of the key that it has now."""
     for name in clients:
         (folder / name).mkdir(parents=True, exist_ok=True)
-        make_site_keys(folder / name, name)
+        if not (folder / name / "site.key").exists():
+            make_site_keys(folder / name, name)
     return {name: fingerprint_of((folder / name / f"{name}.pub").read_text().strip()) for name in clients}
 
 

@@ -25,7 +25,7 @@ from fedlit.exchange.server import BEGIN, Minimum, Server, is_minimum, least, un
 from fedlit.exchange.transport import Transport
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Buffers, Sharing, State, live_of, named_tensors, resolve
+from fedlit.sharing import Buffers, Sharing, State, all_finite, live_of, named_tensors, resolve
 from fedlit.spec import ClientSpec
 
 OptimizerState = Literal["keep", "reset"]
@@ -291,14 +291,18 @@ class Exchange(Callback):
         except RunError as error:
             raise RunError(f"{error}{self.named.before()}") from error
         gone = {*outcome.lost, *outcome.verdict.left_out}
+        if outcome.void:
+            finite = all_finite({name: update.state for name, update in collected.items()})
+            gone |= {name for name, sound in finite.items() if not sound}
+        rate = 1.0 if outcome.void else self.rate
         sent = {value.data_ptr() for update in collected.values() for value in update.state.values()}
         for name, client in members.clients.items():
             state = outcome.received.get(name, {})
             if name in gone:
                 recover(client, named_tensors(members.fresh(client.spec)))
                 self._write_back(client, state, 1.0)
-            elif name in collected or self.rate != 1:
-                self._write_back(client, state, self.rate)
+            elif name in collected or rate != 1:
+                self._write_back(client, state, rate)
             else:
                 self._write_back(client, self._lending.lend(client, state, sent), 1.0)
             self._tell(members, client, state, self.rounds)
@@ -307,7 +311,7 @@ class Exchange(Callback):
                 for optimizer in client._optimizers:
                     optimizer.state.clear()
         took = self.sharing.names if members.cohort is None else members.cohort
-        named = self.named.take(outcome.verdict, self.rounds, took, outcome.lost)
+        named = self.named.take(outcome.verdict, self.rounds, took, outcome.lost, outcome.void)
         self.rounds += 1
         self.bytes += outcome.bytes
         self.clustering = outcome.clustering

@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 Found = Mapping[str, Mapping[str, int]]
 """Maps each client to the number of ``exchanges`` that it took part in, and of those in which it was ``left_out``,
-``watched`` or ``not_finite``."""
+``watched``, ``not_finite`` or ``unfit``."""
 
 OUT = ("left_out", "not_finite")
 """The findings that keep a client from taking part as the others do; a client that is only watched takes part."""
@@ -34,7 +34,14 @@ class Named:
     def __init__(self) -> None:
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def take(self, verdict: Verdict, number: int, clients: Iterable[str], lost: Sequence[str] = ()) -> dict[str, float]:
+    def take(
+        self,
+        verdict: Verdict,
+        number: int,
+        clients: Iterable[str],
+        lost: Sequence[str] = (),
+        void: Sequence[str] = (),
+    ) -> dict[str, float]:
         """Count and log the findings of one exchange.
 
         Args:
@@ -42,6 +49,7 @@ class Named:
             number: the number of exchanges before this one.
             clients: the clients that took part.
             lost: the clients whose update was not finite.
+            void: the clients without whose update there was no masked sum.
 
         Returns:
             The values to log, by ``<client>/<tag>``.
@@ -53,6 +61,13 @@ class Named:
             records[f"{client}/exchange/not_finite"] = float(self._count(client, "not_finite"))
             _log.warning(
                 f"{where}: client {client!r} was left out, its state is not finite; it received the aggregate{before}"
+            )
+        for client in void:
+            records[f"{client}/exchange/unfit"] = float(self._count(client, "unfit"))
+        if void:
+            _log.warning(
+                f"{where}: there is no sum, because {', '.join(void)} called its update unfit; every client goes back "
+                "to what it received last, and the next exchange counts"
             )
         for done in DONE:
             for client, size in getattr(verdict, done).items():
@@ -111,7 +126,7 @@ def _times(size: float) -> str:
 def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the counts of clients that were left out or watched, from a checkpoint; empty without an exchange."""
     return {
-        name: {key: counts[key] for key in ("exchanges", *DONE, "not_finite") if key in counts}
+        name: {key: counts[key] for key in ("exchanges", *DONE, "not_finite", "unfit") if key in counts}
         for name, counts in sorted(state.get("named", {}).items())
         if counts.keys() != {"exchanges"}
     }
@@ -150,7 +165,11 @@ def words(found: Found) -> list[str]:
         ["north: left out of 3 of its 4 exchanges (its updates were far from the others'), watched in 1"]
     """
     lines: list[tuple[int, str]] = []
-    gone = {"left_out": "its updates were far from the others'", "not_finite": "not finite"}
+    gone = {
+        "left_out": "its updates were far from the others'",
+        "not_finite": "not finite",
+        "unfit": "there was no sum",
+    }
     for name, counts in sorted(found.items()):
         of = f"of its {counts.get('exchanges', 0)} exchanges"
         parts = [f"left out of {counts[key]} {of} ({why})" for key, why in gone.items() if counts.get(key)]

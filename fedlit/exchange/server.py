@@ -142,6 +142,8 @@ class Outcome:
     Attributes:
         received: maps each client of this process to its named tensors.
         lost: the names of the clients whose update was not finite, in all processes.
+        void: the names of the clients whose update cannot be summed under masks, in all processes. If there are any,
+            nothing was aggregated: ``received`` is what clients received last, to which they go back.
         records: the values to log, by key (``<client>/train/drift`` of the clients of this process, ``train/drift``,
             …).
         bytes: the bytes that travelled, from and to all clients.
@@ -155,6 +157,7 @@ class Outcome:
     bytes: int = 0
     clustering: Clustering | None = None
     verdict: Verdict = field(default_factory=Verdict)
+    void: tuple[str, ...] = ()
 
     def to_message(self, clients: Collection[str]) -> dict[str, Any]:
         """Return the message to some clients, in a form that :func:`fedlit.exchange.wire.pack` accepts."""

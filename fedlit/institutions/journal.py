@@ -8,8 +8,8 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.server import BEGIN
 from fedlit.store import Store
 
-FORMAT = 4
-KEPT = ("number", "memory", "told", "took", "done")
+FORMAT = 5
+KEPT = ("number", "memory", "told", "took", "void", "done")
 HEAD = "/"
 """The key of the entry that is not a reply; no site has this name."""
 
@@ -29,6 +29,7 @@ class Journal:
         memory: the state of the rule and the guard before the open round.
         told: maps each topic to the facts of each site.
         took: maps each closed round to the sites that took part in it.
+        void: maps each closed round without a masked sum to the sites that called their update unfit.
         done: the sites at which training is over.
 
     Raises:
@@ -40,6 +41,7 @@ class Journal:
         self.number, self.memory = start, dict[str, Any]()
         self.told: dict[str, dict[str, Any]] = {}
         self.took: dict[int, list[str]] = {}
+        self.void: dict[int, list[str]] = {}
         self.done: list[str] = []
         begin = f"put it back from a backup, or move the folder {folder} away and let all sites begin anew"
         self._store = Store(folder / "journal.db", begin)
@@ -96,22 +98,34 @@ class Journal:
             self.done.append(site)
             self._write()
 
-    def close(self, took: Sequence[str], replies: Mapping[str, Any], memory: Mapping[str, Any]) -> None:
+    def close(
+        self, took: Sequence[str], replies: Mapping[str, Any], memory: Mapping[str, Any], void: Sequence[str] = ()
+    ) -> None:
         """Close the open round.
 
         Args:
             took: the sites that took part.
             replies: the replies to all sites.
             memory: the state of the rule and the guard after the round.
+            void: the sites that called their update unfit, if there is no sum because of them.
         """
         number = self.number
         self.took[number] = sorted(took)
+        if void:
+            self.void[number] = sorted(void)
         self.number, self.memory = max(number + 1, 0), dict(memory)
         stayed_away = set(self.sites) - set(took) - set(self.took.get(number - 1, self.sites))
         self._write(
             {(site, number): reply for site, reply in replies.items()},
             drop=[(site, number - 1, number) for site in stayed_away],  # one who stays away needs the newest alone
         )
+
+    def void_in_a_row(self) -> list[int]:
+        """Return the rounds without a sum right before the open one."""
+        first = self.number
+        while first - 1 in self.void:
+            first -= 1
+        return list(range(first, self.number))
 
     def saved(self, site: str, number: int) -> None:
         """Delete earlier replies to a site that will not go back behind a round."""

@@ -81,6 +81,7 @@ class Closed:
         records: values to log, by key.
         bytes: the bytes that travelled.
         verdict: the findings of the guard about this site.
+        void: the sites that called their update unfit, because of which there is no sum; nothing is received then.
     """
 
     next: int
@@ -89,6 +90,7 @@ class Closed:
     records: Mapping[str, float] = field(default_factory=dict)
     bytes: int = 0
     verdict: Verdict = field(default_factory=Verdict)
+    void: tuple[str, ...] = ()
 
 
 def closed(
@@ -108,12 +110,14 @@ def closed(
     """
     after, received = reply.get("next", -1), reply.get("received", {})
     lost, records, weight = reply.get("lost", []), reply.get("records", {}), reply.get("bytes", 0)
+    void = reply.get("void", [])
     fits = {
         "next": whole(after) and max(number, 0) <= after < LATEST,
         "lost": isinstance(lost, list) and all(isinstance(name, str) and name == site for name in lost),
         "records": isinstance(records, dict) and all(map(_is_number, records.values())),
         "bytes": whole(weight),
         "received": isinstance(received, dict),
+        "void": isinstance(void, list) and all(isinstance(name, str) for name in void) and not (void and received),
     }
     if odd := [part for part, fit in fits.items() if not fit]:
         raise RunError(
@@ -121,7 +125,8 @@ def closed(
             f"{odd[0]} ({reply.get(odd[0])!r:.40}); refused"
         )
     _check_received(received, forms, beside=beside)
-    return Closed(int(after), received, tuple(lost), records, weight, _verdict(reply.get("verdict"), site))
+    verdict = _verdict(reply.get("verdict"), site)
+    return Closed(int(after), received, tuple(lost), records, weight, verdict, tuple(void))
 
 
 def _is_number(value: Any) -> bool:

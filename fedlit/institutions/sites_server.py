@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 POLL = 0.5
 SAY = 60.0
 """The seconds after which the coordinator repeats for whom it waits."""
+VOID = 3
+"""The rounds in a row without a masked sum after which a federation stops."""
 
 
 @dataclass(frozen=True)
@@ -470,11 +472,13 @@ class SitesServer:
             self._asking = None
         records = {key: float(value) for key, value in outcome.records.items()}
         replies = {site: self._reply(site, outcome, records) for site in self.members}
-        self.journal.close(took, replies, self.server.memory())
+        self.journal.close(took, replies, self.server.memory(), outcome.void)
+        if outcome.void:
+            self._check_void()
         for name in outcome.lost:
             why = "it sits out" if present[name].get("unfit") else "its update was not finite"
             _log.warning("round %d: %s is left out: %s", number + 1, name, why)
-        self.named.take(outcome.verdict, number, took)
+        self.named.take(outcome.verdict, number, took, void=outcome.void)
         if number >= 0:
             seconds, away = time.monotonic() - self._begun, [site for site in self.members if site not in took]
             _log.info(
@@ -496,13 +500,31 @@ class SitesServer:
         if self.privacy.masked is None:
             outcome = self.server.round(number, self.server.updates_of(sent), self._ask, measure=True)
             return replace(outcome, lost=tuple(sorted({*outcome.lost, *unfit}))), list(present)
-        flags = {site: (site not in unfit, own["flags"]) for site, own in present.items() if "flags" in own}
+        if unfit:
+            return Outcome({}, void=unfit), list(present)
+        flags = {site: (True, own["flags"]) for site, own in present.items() if "flags" in own}
         gathering = Gathering(
             self.privacy.masked, self.server.rule, self.server.sharing, number, flags, self._put_masked
         )
         ask = gathering.asking(self._ask)
         outcome = self.server.round(number, gathering.gather(), ask, measure=False, guarded=False)
-        return replace(outcome, lost=unfit), list(present)
+        return outcome, list(present)
+
+    def _check_void(self) -> None:
+        """Stop after several rounds without a sum, once the last one is in the journal.
+
+        Raises:
+            RunError: there were too many in a row.
+        """
+        rounds = self.journal.void_in_a_row()
+        names = sorted({site for number in rounds for site in self.journal.void[number]})
+        if BEGIN in rounds or len(rounds) >= VOID:
+            raise RunError(
+                f"masked sums: expected every site to have a fit update at least once in {VOID} rounds, found none "
+                f"summed in the last {len(rounds)} because of {', '.join(names)}, whose log says why. Mend it, and "
+                "start all again from their checkpoints; or take it off the list of sites, which are new terms that a "
+                "person at each of the others accepts"
+            )
 
     def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:
         """Return the reply to a site, without what was measured of other sites."""
@@ -511,7 +533,8 @@ class SitesServer:
         received = {key: value.detach().cpu().clone() for key, value in outcome.received.get(site, {}).items()}
         lost = [name for name in outcome.lost if name == site]
         verdict = outcome.verdict.to_dict([site])
-        return {"received": received, "lost": lost, "records": own, "bytes": outcome.bytes, "verdict": verdict}
+        reply = {"received": received, "lost": lost, "records": own, "bytes": outcome.bytes, "verdict": verdict}
+        return {**reply, "void": list(outcome.void)}
 
     def _reply_all(self, replies: Mapping[str, Mapping[str, Any]]) -> None:
         self.waiting, self._since = {}, time.monotonic()

@@ -238,6 +238,7 @@ class SiteTransport(Transport):
             if self.shield is not None:
                 self.shield.receive(number, received)
             return Outcome({self.site: received} if received else {})
+        names = [name for update in updates.values() for name in update.state]
         updates, unfit = self._shielded(number, updates)
         sent = {name: update_to(update, self.rule.needs) for name, update in updates.items()}
         for update in sent.values():
@@ -245,16 +246,37 @@ class SiteTransport(Transport):
         told = {"scores": self._scores()} if self._scores is not None and number >= 0 else {}
         reply = self._say(f"round:{number}", {"updates": sent, **unfit, **told}, answer)
         outcome = self._go_on(number + 1, reply)
+        self._check_void(number, outcome, unfit=bool(unfit.get("unfit")))
+        received = outcome.received
         if self.shield is not None and outcome.next == max(number + 1, 0):
-            self.shield.receive(number, outcome.received)
+            self.shield.receive(number, received)
+        if self.shield is not None and outcome.void:
+            before = self.shield.before(number)
+            received = {name: before[name] for name in names}
         if outcome.next > number + 1 and number >= 0:
             _log.warning(
                 "the others continued without this site: it continues with round %d, from the newest state",
                 outcome.next + 1,
             )
             return Outcome({}, (), outcome.records)
-        mine = {self.site: outcome.received} if outcome.received else {}
-        return Outcome(mine, outcome.lost, outcome.records, outcome.bytes, verdict=outcome.verdict)
+        mine = {self.site: received} if received else {}
+        return Outcome(mine, outcome.lost, outcome.records, outcome.bytes, verdict=outcome.verdict, void=outcome.void)
+
+    def _check_void(self, number: int, outcome: Closed, *, unfit: bool) -> None:
+        """Refuse a round without a sum where there are no masks, and a sum that lacks this site.
+
+        Raises:
+            RunError: the coordinator has said so.
+        """
+        masked = self.shield is not None and self.shield.privacy.masked is not None
+        answered = self.shield is not None and self.shield.answered(number)
+        if outcome.void and not masked:
+            raise RunError(f"round {number + 1}: expected a result from the coordinator, found none; refused")
+        if masked and unfit and not outcome.void and not answered:
+            raise RunError(
+                f"round {number + 1}: expected no sum, because this site called its update unfit, found one from the "
+                "coordinator; refused"
+            )
 
     def end(self, scores: Any = None) -> None:
         """Tell the coordinator that training is over."""

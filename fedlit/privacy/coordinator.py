@@ -34,17 +34,17 @@ class Gathering:
         rule: the federation's rule.
         sharing: which tensors of each site's client are federated.
         number: the number of exchanges before the round.
-        flags: the flag of each site of the round, which states whether its update is fit.
+        flags: the flag of each site of the round, which states that its update is fit: if one is not, there is no sum.
         put: asks sites. It waits for a site that is away, because there is no sum without it.
 
     Attributes:
-        sites: the sites whose update is fit; each sum is over them.
+        sites: the sites of the round; each sum is over all of them.
     """
 
     def __init__(self, masked: Masked, rule: Rule, sharing: Sharing, number: int, flags: Flags, put: Put) -> None:
         self.masked, self.rule, self.sharing = masked, rule, sharing
         self.number, self.flags, self.put = number, flags, put
-        self.sites = sorted(site for site, (fit, _) in flags.items() if fit)
+        self.sites = sorted(flags)
 
     def gather(self) -> dict[str, Update]:
         """Return what a rule gets instead of the round's updates: the mean, as that of one client of the name

@@ -219,6 +219,14 @@ class Masker:
                 first += count
         return sent
 
+    def check(self, layout: Layout, state: State, rows: int = 0) -> None:
+        """Refuse a state that whole numbers cannot hold.
+
+        Raises:
+            RunError: values that are not finite or too large, or a tensor that is missing.
+        """
+        self._shares(layout, state, rows)
+
     def _shares(self, layout: Layout, state: State, rows: int) -> dict[tuple[str, ...], tuple[int, list[str], Words]]:
         """Map each group of sites to the place of its sum, the names of its tensors, and this site's term."""
         shares = {}

@@ -14,13 +14,16 @@ from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.server import BEGIN
 from fedlit.exchange.wire import question_from
-from fedlit.privacy.client_level import difference, epsilon, length, noised
+from fedlit.privacy.client_level import clipped, difference, epsilon, length, noised
 from fedlit.privacy.keys import UNKNOWN_PEERS, Pairs, accepted, advert, mask_key
 from fedlit.privacy.ledger import MASK_KEY, Ledger
 from fedlit.privacy.masking import Layout, Masker, digest_of, layout_of
 from fedlit.privacy.received import Received
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import Sharing, State, form_of
+
+FARTHEST = 10.0
+"""The standard deviations of noise for which whole numbers leave room: no draw is farther."""
 
 
 class Shield:
@@ -104,7 +107,38 @@ class Shield:
         most = self.privacy.masked.norm if self.privacy.masked else None
         if most is not None and long > most:
             return f"its update is {long:.4g} long, the bound is {most:g} (privacy.masked.norm)"
+        return self._beyond(number, update)
+
+    def _beyond(self, number: int, update: Update) -> str:
+        """Return why the update cannot be summed in whole numbers; empty if it can."""
+        if self.privacy.masked is None or not self.rule.facts.by_mean:
+            return ""
+        layout = layout_of(self._sharing, sorted(self._cohort(number)), self.rule, self._least)
+        state = dict(update.state)
+        if (level := self.privacy.client_level) is not None and number != BEGIN:
+            before = self._received.before(number)
+            shortened = clipped(difference(state, before), level.clip)
+            margin = FARTHEST * level.noise * level.clip
+            state = {
+                name: ((before[name].cpu().double() + own).abs() + margin).to(state[name].dtype)
+                for name, own in shortened.items()
+            }
+        try:
+            self._masker.check(layout, state, update.rows)
+        except RunError as error:
+            return str(error)
         return ""
+
+    def before(self, number: int) -> dict[str, Tensor]:
+        """Return what the client received last before an exchange, or else what it started from."""
+        return self._received.before(number)
+
+    def answered(self, number: int) -> bool:
+        """Return whether the site has sent something under masks in a round."""
+        return any(
+            (entry["federation"], entry["kind"], entry["round"]) == (self.federation, "masked", number)
+            for entry in self.ledger.entries
+        )
 
     def flags(self, number: int, *, fit: bool) -> dict[str, str]:
         """Return the proofs by which the other sites know whether this one called its update fit; none without masks.
@@ -127,26 +161,31 @@ class Shield:
         Raises:
             RunError: tensors that cannot be protected, or no answers left.
         """
-        if (level := self.privacy.client_level) is not None:
-            before = self._received.before(number)
-            known = {name: own for name, own in before.items() if name in update.state}
-
-            def draw() -> State:
-                if level.answers is not None and len(self._noises) >= level.answers:
-                    raise RunError(
-                        f"exchange {number + 1}: expected at most {level.answers} noised answers of this site "
-                        "(privacy.client_level.answers), found all of them given; nothing was sent. More would cost "
-                        "more than the ε that was agreed"
-                    )
-                return noised(update.state, known, level)
-
-            # before training there is nothing to learn, and all know what clients start from
-            state = known if number == BEGIN else self.ledger.once("noised", number, None, draw, noise=level.noise)
-            update = replace(update, state={name: state[name] for name in update.state})
         if self.privacy.masked is None:
-            return update
+            return self._noised(number, update)
         self._held = number, update
         return replace(update, state={}, rows=0, published={})
+
+    def _noised(self, number: int, update: Update) -> Update:
+        """Return an update with noise, if noise is wanted. It is drawn, and counted, once a round."""
+        level = self.privacy.client_level
+        if level is None:
+            return update
+        before = self._received.before(number)
+        known = {name: own for name, own in before.items() if name in update.state}
+
+        def draw() -> State:
+            if level.answers is not None and len(self._noises) >= level.answers:
+                raise RunError(
+                    f"exchange {number + 1}: expected at most {level.answers} noised answers of this site "
+                    "(privacy.client_level.answers), found all of them given; nothing was sent. More would cost "
+                    "more than the ε that was agreed"
+                )
+            return noised(update.state, known, level)
+
+        # before training there is nothing to learn, and all know what clients start from
+        state = known if number == BEGIN else self.ledger.once("noised", number, None, draw, noise=level.noise)
+        return replace(update, state={name: state[name] for name in update.state})
 
     def answer(
         self, number: int, asked: Mapping[str, Any], answer: Callable[[Question], Any] | None = None
@@ -169,15 +208,20 @@ class Shield:
         numbered = type(place) is int and place >= 0
         if numbered != ("question" in asked) or numbered != ("n" in asked):
             raise RunError(f"masked sums, round {number + 1}: expected a question for a sum, found {sorted(asked)}")
-        sites = self._pairs.fit(number, asked.get("flags"), self._cohort(number))
-        if self._fit != (number, True) or self.site not in sites:
-            raise RunError(f"masked sums, round {number + 1}: expected no question, for this site has sent nothing fit")
+        cohort = sorted(self._cohort(number))
+        sites = self._pairs.fit(number, asked.get("flags"), cohort)
+        if self._fit != (number, True) or sites != cohort:
+            out = [site for site in cohort if site not in sites] or [self.site]
+            raise RunError(
+                f"masked sums, round {number + 1}: expected a sum over {', '.join(cohort)}, found one without "
+                f"{', '.join(out)}, whose update is unfit; nothing was sent"
+            )
         if place is not None:
             return self._answered(number, sites, place, question_from(asked["question"]), answer)
         if self._held is None or self._held[0] != number:
             raise RunError(f"masked sums, round {number + 1}: expected to be asked for an update of the round it is in")
         layout = layout_of(self._sharing, sites, self.rule, self._least)
-        update, received = self._held[1], self._received.told(number)
+        update, received = self._noised(*self._held), self._received.told(number)
         rows = update.rows if layout.by_rows else 0
         return {"state": self._masked(number, None, layout, update.state, rows, received)}
 

@@ -1,23 +1,27 @@
 """Federations under masks end as those without, to the fixed point's tolerance; under noise but for the noise."""
 
+import math
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-from federations import ASKING, METHODS, SHAPES, SLOW, trained, weights
+from federations import ASKING, METHODS, SHAPES, SLOW, Killed, StopAfter, different, trained, weights
 from scipy.stats import chisquare
 from sites import Sites, over_sites
 from torch import Tensor
 
 import fedlit
 from fedlit import FedAvgM, MixedEffects, Newton
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, RunError
+from fedlit.institutions.journal import Journal
 from fedlit.privacy.client_level import epsilon
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.run.run import Run
+from fedlit.train.callbacks import Checkpoints
+from fedlit.train.manifest import read_checkpoint
 
 MASKED = Privacy(masked=Masked(norm=100.0))
 SITES = ("ash", "birch", "cedar", "dune")  # four: of a sum over three nobody may be missing
@@ -129,3 +133,88 @@ def test_both_together(whole: Run, tmp_path: Path) -> None:
     assert 0 < furthest(weights(whole), sites.weights()) < 1e-2
     assert sites.shields["ash"].epsilon == epsilon([1e-9] * 2, 1e-5)
     assert "a coordinator that lies could put its own in their place" in sites.shields["ash"].notes[0]
+
+
+class Bursts(fedlit.FederatedClient):
+    """dune's update is too long, or not finite, in some epochs."""
+
+    epochs: ClassVar = {1: 1e6}
+
+    def on_send(self, steps: int) -> None:
+        epoch = self.trainer.current_epoch
+        if self.spec.name == "dune" and epoch in self.epochs:
+            with torch.no_grad():
+                next(iter(self.federated.values())).add_(self.epochs[epoch])
+
+
+class Unfit(Bursts):
+    """In all epochs but the first."""
+
+    epochs: ClassVar = dict.fromkeys(range(1, 9), 1e6)
+
+
+class Diverges(Bursts):
+    """Once, by a number that is beyond all bounds."""
+
+    epochs: ClassVar = {1: math.nan}
+
+
+class Twice(fedlit.Mean):
+    """In one process: in the second round clients receive what they received in the first."""
+
+    def __call__(self, round: Any) -> dict[str, dict[str, Tensor]]:
+        if round.number != 1:
+            found = {name: dict(own) for name, own in super().__call__(round).items()}
+            self.last = {name: {key: value.clone() for key, value in own.items()} for name, own in found.items()}
+        return {name: dict(own) for name, own in self.last.items()}
+
+
+VOID: dict[str, Any] = {"epochs": 3, "client": Bursts, "exchange": {"federated": ["core"], "guard": False}}
+
+
+def test_a_round_with_an_unfit_site_has_no_sum(tmp_path: Path) -> None:
+    """All sites go back to what they received before, and keep their optimizers' states; the next round counts."""
+    momentum = {"loop": {"optimizer": partial(torch.optim.SGD, lr=0.01, momentum=0.9), "engine": "plain"}}
+    options = plain(**{**VOID, **momentum})
+    once = {**options, "exchange": {**options["exchange"], "rule": Twice}}
+    whole = trained(tmp_path / "whole", **once)
+    sites = over_sites(tmp_path / "sites", privacy=MASKED, **options)
+    assert furthest(weights(whole), sites.weights()) < 2e-6
+    assert sites.journal.void == {1: ["dune"]}
+    for site in SITES:
+        masked = [message["key"] for message in sites.heard(site) if "state" in (message.get("answers") or {})]
+        assert masked == ["round:0/0", "round:2/0"]
+        assert sites.runs[site].exchange.found["dune"]["unfit"] == 1 and sites.runs[site].exchange.rounds == 3
+
+
+@pytest.mark.parametrize("step", [6, 9])
+def test_sites_killed_around_a_void_round_end_with_the_same_bits(step: int, tmp_path: Path) -> None:
+    """Killed in the void round, and in the next one; sites and coordinator go on from their files."""
+    options = plain(**VOID)
+    whole = over_sites(tmp_path / "whole", privacy=MASKED, **options)
+    stop = {"callbacks": lambda folder: [StopAfter(step, folder / "middle.ckpt", Killed)]}
+    over_sites(tmp_path / "killed", killed=True, privacy=MASKED, **stop, **options)
+    resumed = over_sites(tmp_path / "killed", "middle.ckpt", privacy=MASKED, **options)
+    assert different(whole.weights(), resumed.weights()) == []
+    assert resumed.journal.void == {1: ["dune"]}
+
+
+def test_a_site_that_diverged_once_takes_part_again(tmp_path: Path) -> None:
+    sites = over_sites(tmp_path, privacy=MASKED, **plain(**{**VOID, "client": Diverges}))
+    assert sites.journal.void == {1: ["dune"]}
+    assert all(bool(torch.isfinite(value).all()) for value in sites.weights().values())
+    core = [run.loop.federation[name].federated for name, run in sites.runs.items()]
+    assert all(torch.equal(core[0][key], own[key]) for own in core for key in core[0])
+
+
+def test_three_rounds_without_a_sum_stop_a_federation(tmp_path: Path) -> None:
+    """All checkpoints are whole: once the site is mended, all go on from them."""
+    options = plain(**{**VOID, "client": Unfit, "epochs": 6, "checkpoints": Checkpoints(best=0, seconds=0)})
+    with pytest.raises(RunError, match="dune"):
+        over_sites(tmp_path, privacy=MASKED, **options)
+    assert sorted(Journal(tmp_path / "state", sorted(SITES), 0).void) == [1, 2, 3]
+    (last,) = {path.relative_to(tmp_path / site) for site in SITES for path in (tmp_path / site).glob("**/last.ckpt")}
+    assert {read_checkpoint(tmp_path / site / last, resumable=True)["epoch"] for site in SITES} == {2}
+    mended = over_sites(tmp_path, str(last), privacy=MASKED, **{**options, "client": fedlit.FederatedClient})
+    assert sorted(mended.journal.void) == [1, 2, 3]
+    assert {run.exchange.rounds for run in mended.runs.values()} == {6}
