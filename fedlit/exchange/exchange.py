@@ -23,6 +23,7 @@ from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.server import BEGIN, Minimum, Server, is_minimum, least, unchanged
 from fedlit.exchange.transport import Transport
+from fedlit.meanings import Described, check_meanings, find_meanings
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Buffers, Sharing, State, all_finite, live_of, named_tensors, resolve
@@ -74,6 +75,8 @@ class Exchange(Callback):
         published: maps each client to what it published before training; names, types and shapes must stay the same.
         clustering: which clients belong together after the last exchange, if the rule finds clusters.
         named: counts which clients were left out or watched.
+        matched_by_shape: maps each client to its federated tensors that are matched by name and shape alone, because it
+            is not known which columns or labels they stand for (see :mod:`fedlit.meanings`).
         remark: the remark of the rule on the settings, for the plan.
         started: whether clients start from another run (``model.start``); the rule must then leave their starting state
             as it is.
@@ -121,6 +124,7 @@ class Exchange(Callback):
         self.by_name = [*(by_name or []), *more]
         self.every: Every = every
         self.remark, self.started = "", False
+        self.matched_by_shape: dict[str, list[str]] = {}
         self.rounds, self.bytes, self.seconds = 0, 0, 0.0
         self.transport = Transport()
         self.sharing = Sharing({}, {})
@@ -158,6 +162,7 @@ class Exchange(Callback):
         """
         clients = members.clients
         self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name)
+        self.matched_by_shape = self._check_meanings(members)
         if self.guard is not None:
             self.guard.steps = members.steps
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
@@ -177,6 +182,19 @@ class Exchange(Callback):
         self._take_hold(members)
         self.published = {name: planned(client, members.seed) if self.on else {} for name, client in clients.items()}
         return self.sharing
+
+    def _check_meanings(self, members: Members) -> dict[str, list[str]]:
+        """Refuse tensors that stand for different columns or labels at different clients. Return the tensors of each
+        client for which this is not known.
+        """
+        names = self.sharing.names
+        clients = {name: Described(client, client.spec, names[name]) for name, client in members.clients.items()}
+        found = find_meanings(clients, members.fresh)
+        sent = {}
+        for client, meanings in found.meanings.items():
+            sent[client] = {tensor: self.transport.disguise(meaning) for tensor, meaning in meanings.items()}
+        check_meanings(self.transport.share("meaning", sent))
+        return found.unknown
 
     def _take_hold(self, members: Members) -> None:
         """Give each client references to its federated tensors as they are on this device."""

@@ -21,6 +21,8 @@ class Network(nn.Module):
 
     Attributes:
         no_decay: patterns of parameters without weight decay (see :func:`fedlit.sharing.select`).
+        reads_codes: whether categories enter as numbers, by their codes. Parameters of such a column may then only be
+            averaged between clients where each code stands for the same category.
 
     Shape:
         - input: (rows, num_features), float32
@@ -31,6 +33,7 @@ class Network(nn.Module):
     core: nn.Module
     head: nn.Module
     no_decay: tuple[str, ...] = ()
+    reads_codes: bool = True
 
     def __init__(self, encoder: nn.Module, core: nn.Module, head: nn.Module) -> None:
         super().__init__()

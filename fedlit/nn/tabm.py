@@ -393,6 +393,7 @@ class TabM(Network):
     """
 
     no_decay = ("*.scale", "*.input_scale", "*.bias", "*.offset", "encoder.categories")
+    reads_codes = False  # each value of a category has an embedding, under its own name
 
     def __init__(
         self,
