@@ -1,5 +1,5 @@
-"""What the places of federated tensors stand for. Only tensors of one meaning may be averaged: of the same columns, with
-the same codes for their categories, and of the same labels, in the same order.
+"""What the places of federated tensors stand for. Only tensors of one meaning may be averaged: of the same columns,
+with the same codes for their categories, and of the same labels, in the same order.
 
 Shapes alone do not tell: with two clients of two columns each, north's age and south's creatinine may have the same
 place. A tensor whose network names its places (``axes``) means these names. For any other tensor, the network is built
@@ -87,12 +87,14 @@ def input_meanings(spec: ClientSpec, codes: bool = True) -> dict[str, str]:
     return meanings
 
 
-def find_meanings(clients: Mapping[str, Described], build: Build) -> Found:
+def find_meanings(clients: Mapping[str, Described], build: Build, agreed: bool = False) -> Found:
     """Return what the federated tensors of each client stand for.
 
     Args:
         clients: maps each client's name to it.
         build: builds an untrained client, to find the tensors that run along inputs or labels.
+        agreed: whether all clients have agreed on the codes of categories, as with ``data.align: features``. A client
+            that lacks a column then does not know the codes.
     """
     found = Found()
     probes: dict[Any, _Probe] = {}
@@ -103,7 +105,7 @@ def find_meanings(clients: Mapping[str, Described], build: Build) -> Found:
         if kind not in probes:
             probes[kind] = _probe(client, build)
         probe = probes[kind]
-        found.meanings[name] = _meanings_of(client, probe)
+        found.meanings[name] = _meanings_of(client, probe, agreed)
         if probe.failed:
             axes = named_axes(client.module)
             found.unknown[name] = [tensor for tensor in client.federated if tensor.partition("[")[0] not in axes]
@@ -150,9 +152,9 @@ def _wider(spec: ClientSpec) -> dict[str, ClientSpec]:
     return descriptions
 
 
-def _meanings_of(client: Described, probe: _Probe) -> dict[str, Meaning]:
+def _meanings_of(client: Described, probe: _Probe, agreed: bool) -> dict[str, Meaning]:
     axes = named_axes(client.module)
-    inputs = input_meanings(client.spec, _reads_codes(client.module))
+    inputs = input_meanings(client.spec, codes=not agreed and _reads_codes(client.module))
     output_labels = client.spec.output_labels
     every = {INPUTS: list(inputs.values()), LABELS: list(output_labels)}
     slices = _slices_with_codes(axes, inputs)
@@ -233,6 +235,28 @@ def _shown(names: Any) -> str:
     return shorten([str(name) for name in names])
 
 
+def check_form(meanings: Any) -> None:
+    """Refuse what another process has sent unless it maps each client to the meanings of its tensors.
+
+    Args:
+        meanings: what it has sent.
+
+    Raises:
+        ConfigError: it has another form; the message names the client.
+    """
+    if not isinstance(meanings, Mapping):
+        raise ConfigError(f"meaning: expected the meanings of each client's tensors, found {type(meanings).__name__}")
+    for client, tensors in meanings.items():
+        if not isinstance(tensors, Mapping) or not all(_is_meaning(meaning) for meaning in tensors.values()):
+            raise ConfigError(f"meaning of client {client!r}: expected names or digests of inputs and labels")
+
+
+def _is_meaning(meaning: Any) -> bool:
+    if not isinstance(meaning, Mapping) or not set(meaning) <= {INPUTS, LABELS}:
+        return False
+    return all(isinstance(names, str | list | tuple) for names in meaning.values())
+
+
 def check_meanings(meanings: Mapping[str, Mapping[str, Meaning]]) -> None:
     """Refuse a federation that would average tensors of different meanings.
 
@@ -240,8 +264,10 @@ def check_meanings(meanings: Mapping[str, Mapping[str, Meaning]]) -> None:
         meanings: client → tensor → its meaning.
 
     Raises:
-        ConfigError: a tensor means different things at two clients; one message lists all problems.
+        ConfigError: a tensor means different things at two clients; one message lists all problems. Or another process
+            has sent something else.
     """
+    check_form(meanings)
     problems = unlike(meanings)
     if problems:
         raise ConfigError(

@@ -33,7 +33,8 @@ from fedlit.sharing import form_of
 ID = "0123456789abcdef" * 2
 
 
-ANYTHING: Any = SimpleNamespace(**dict.fromkeys(("check", "check_update", "check_question"), lambda *_, **__: None))
+_CHECKS = dict.fromkeys(("check", "check_update", "check_question"), lambda *_, **__: None)
+ANYTHING: Any = SimpleNamespace(**_CHECKS, terms=SimpleNamespace(federation={}))
 """Somebody who agrees to all that leaves."""
 
 

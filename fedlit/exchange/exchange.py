@@ -189,7 +189,7 @@ class Exchange(Callback):
         """
         names = self.sharing.names
         clients = {name: Described(client, client.spec, names[name]) for name, client in members.clients.items()}
-        found = find_meanings(clients, members.fresh)
+        found = find_meanings(clients, members.fresh, agreed=members.data.align in ("features", "both"))
         sent = {}
         for client, meanings in found.meanings.items():
             sent[client] = {tensor: self.transport.disguise(meaning) for tensor, meaning in meanings.items()}

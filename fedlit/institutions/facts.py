@@ -10,6 +10,7 @@ import torch
 
 from fedlit.data.agree import Terms, agree
 from fedlit.errors import FedlitError, RunError, told_as
+from fedlit.meanings import INPUTS, LABELS
 from fedlit.tasks import TASKS
 
 Form = Callable[[Any], bool]
@@ -146,7 +147,7 @@ TOPICS: dict[str, tuple[Form, str]] = {
     "federated": (_offer, f"tensors with dtype and sizes, of at most {LARGEST:,} bytes together"),
     "model": (lambda value: _list_of(_positive, least=2)(value) and len(value) == 2, "numbers of inputs and outputs"),
     "manifest": (_fields({"published": _tensors}), f"tensors of at most {LARGEST:,} bytes together"),
-    "meaning": (_names_of(_text), "digests"),
+    "meaning": (_names_of(_fields({}, {INPUTS: _text, LABELS: _text})), "digests of inputs and labels"),
     "privacy": (_names_of(_text), "a public key with its signature"),
 }
 """Topic → the form of what a site sends of it, and that in words."""
@@ -182,8 +183,8 @@ def check_facts(topic: str, facts: Mapping[str, Any]) -> None:
 
 
 _ADVICE = {
-    "meaning": "give all tables the same columns in the same order and the same classes, set data.align: both, or "
-    "federate the core alone",
+    "meaning": "give all tables the same columns in the same order, with the same categories, and the same classes, set "
+    "data.align: both, or federate the core alone",
     "federated": "federate only parts of equal shape (for Global Layers: core), give the clients a common space with "
     "data.align: both, or share what is named alike (exchange.by_name)",
     "columns": "give all tables columns and labels of the same kinds",
@@ -206,12 +207,13 @@ def odd_ones(
         Maps each of these clients to what is the matter, and what to do.
 
     Example:
-        >>> odd_ones("meaning", {"a": {"classes": "6f"}, "b": {"classes": "6f"}, "c": {"classes": "70"}})["c"][:61]
-        "meaning: classes: expected '6f', as at most sites, found '70'"
+        >>> digests = {"a": "6f", "b": "6f", "c": "70"}
+        >>> facts = {client: {"head": {"labels": digest}} for client, digest in digests.items()}
+        >>> odd_ones("meaning", facts)["c"].partition("; ")[0]
+        "meaning: head: expected {'labels': '6f'}, as at most sites, found {'labels': '70'}"
     """
     if topic == "meaning":
-        keys = {key for fact in facts.values() for key in fact}
-        problems = _outvoted({client: {key: fact.get(key) for key in keys} for client, fact in facts.items()})
+        problems = _outvoted(facts)
     elif topic == "federated":
         problems = _outvoted({client: fact["tensors"] for client, fact in facts.items()})
     elif topic in ("columns", "values"):

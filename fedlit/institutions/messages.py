@@ -10,13 +10,11 @@ that was killed can continue.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,8 +23,7 @@ from torch import Tensor
 from fedlit.errors import RunError
 from fedlit.exchange.wire import unpack
 from fedlit.institutions.settings import Federation
-from fedlit.sharing import Sharing, form_of, offer
-from fedlit.spec import ClientSpec
+from fedlit.sharing import Sharing, form_of
 
 if TYPE_CHECKING:
     from fedlit.run.run import Run
@@ -212,47 +209,3 @@ def check_update(
         check_state(update["published"], {key: (form[0], tuple(form[1])) for key, form in own.items()}, "published")
         if any(type(update[key]) is not int or update[key] < 0 for key in ("rows", "steps")):
             raise RunError("expected the numbers of rows and steps, found something else")
-
-
-def meaning_of(run: Run, name: str) -> dict[str, str]:
-    """Return digests of a client's inputs and outputs, where federated tensors depend on them: two tables with equally
-    many columns need not have the same ones. Slices that are sent by name mean what their name says.
-
-    Args:
-        run: whose clients are built.
-        name: of the client.
-
-    Returns:
-        Maps ``features`` and ``classes`` to the SHA-256 of names (and categories), as far as they matter.
-    """
-    client, exchange, align = run.loop.federation[name], run.exchange, run.data.align
-    spec = client.spec
-    told = {}
-    forms = offer(client, exchange.federated, exchange.buffers, exchange.by_name)["tensors"]
-    wider: dict[str, ClientSpec | None] = {}
-    if align not in ("features", "both"):  # there all have agreed on them
-        wider["features"] = replace(spec, features=(*spec.features, "another feature"), inputs=())
-    if align not in ("classes", "both"):
-        wider["classes"] = _another_class(spec)
-    what: dict[str, Any] = {
-        "features": [list(spec.features), [[own.column, list(own.values)] for own in spec.inputs]],
-        "classes": [list(map(str, spec.output_labels)), list(map(str, spec.classes))],
-    }
-    for key, other in wider.items():
-        try:
-            built = run.loop.federation.fresh(other) if other is not None else None
-            others = offer(built, exchange.federated, exchange.buffers, exchange.by_name)["tensors"] if built else {}
-            depends = any(name in others and others[name] != form for name, form in forms.items())
-        except Exception:  # whatever a network makes of such a description: then it is better to compare
-            depends = not exchange.by_name
-        if depends and forms:
-            content = json.dumps(what[key], sort_keys=True, default=str).encode()
-            told[key] = hashlib.sha256(content).hexdigest()
-    return told
-
-
-def _another_class(spec: ClientSpec) -> ClientSpec | None:
-    if spec.task.name != "classification":
-        return None
-    classes = (*spec.classes, "another class", "and another")
-    return ClientSpec(spec.name, spec.features, classes, spec.rows, spec.sites, common=spec.common)

@@ -17,9 +17,10 @@ from fedlit.exchange.server import BEGIN
 from fedlit.exchange.transport import Transport
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms
-from fedlit.institutions.messages import meaning_of, settings_of
+from fedlit.institutions.messages import settings_of
 from fedlit.institutions.settings import Federation, SiteSettings, federation_of, plain_federation
 from fedlit.institutions.transport import LOCAL, Answering, SiteTransport, Traffic, told_of
+from fedlit.meanings import Meaning, digests_of
 from fedlit.privacy.keys import fingerprint_of, public_line, registered_key
 from fedlit.privacy.ledger import Ledger
 from fedlit.privacy.site import Shield
@@ -49,6 +50,7 @@ class DryRun(Transport):
         named: columns that the settings name; sites that lack some have others to meet.
         patterns: of what is federated.
         twins: how many other sites are pretended.
+        identity: the federation's identity, or an empty text.
 
     Attributes:
         told: topic → facts of the site.
@@ -63,10 +65,16 @@ class DryRun(Transport):
         named: Iterable[str] = (),
         patterns: Iterable[str] = (),
         twins: int = 1,
+        identity: str = "",
     ) -> None:
         self.site, self._local = site, (*LOCAL, *local)
         self._named, self._patterns, self._twins = list(named), list(patterns), twins
+        self.identity = identity
         self.told: dict[str, Any] = {}
+
+    def disguise(self, meaning: Meaning) -> Meaning:
+        """Return digests, as the site would send them."""
+        return digests_of(meaning, self.identity)
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Record the facts, and reply as if the other sites had sent the same."""
@@ -171,7 +179,7 @@ class Site:
         """Return what would leave the site. Reads the table and builds the network, but sends nothing."""
         run, masked = self._make(), self.privacy.masked
         twins = masked.least - 1 if masked is not None else 1
-        alone = DryRun(self.settings.site, self.local, _named(run), run.exchange.federated, twins)
+        alone = DryRun(self.settings.site, self.local, _named(run), run.exchange.federated, twins, self.federation.id)
         alone.share("settings", {self.settings.site: settings_of(run, self.federation)})
         run.exchange.transport = alone
         run.describe()
@@ -179,7 +187,7 @@ class Site:
         own, exchange = self.settings, run.exchange
         name = own.site
         published = {key: form_of(value) for key, value in exchange.published[name].items()}
-        _say_meaning(run, name, alone.share)
+        _say_manifest(run, name, alone.share)
         sharing, rule = exchange.sharing, exchange.rule
         refuse(self.privacy, rule, sharing, len(sharing.names), exchange.published[name])
         values = sum(prod(sharing.forms[key][1]) for key in sharing.names[name])
@@ -264,11 +272,10 @@ def _threads(own: SiteSettings, federation: Mapping[str, Any], where: str) -> di
     return {} if asked is not None or own.threads is None else {"threads": own.threads}
 
 
-def _say_meaning(run: Run, site: str, share: Any) -> None:
+def _say_manifest(run: Run, site: str, share: Any) -> None:
     published = {name: form_of(value) for name, value in run.exchange.published[site].items()}
     if published:
         share("manifest", {site: {"published": published}})
-    share("meaning", {site: meaning_of(run, site)})
 
 
 def join(
@@ -310,7 +317,7 @@ def join(
         transport.saved = _rounds_of(newest)
     transport.share("settings", {own.site: settings_of(run, site.federation)})
     run.describe()
-    _say_meaning(run, own.site, transport.share)
+    _say_manifest(run, own.site, transport.share)
     if site.privacy.on:
         transport.shield = shielded(site.federation, own, run, transport)
     callbacks = list(run.trainer_options.get("callbacks") or [])

@@ -18,6 +18,7 @@ from fedlit.exchange.wire import pack, question_from, update_to
 from fedlit.institutions.consent import Consent
 from fedlit.institutions.messages import MOST, forms_of, round_of
 from fedlit.institutions.replies import Closed, Heard, closed, facts_of_all, heard
+from fedlit.meanings import Meaning, digests_of
 from fedlit.privacy.ledger import Ledger
 from fedlit.privacy.site import Shield
 from fedlit.sharing import State, sharing_of
@@ -214,6 +215,10 @@ class SiteTransport(Transport):
         if topic == "federated":
             self._forms = dict(sharing_of({self.site: sent}).forms)
         return {**facts, **own} if topic == "steps" else facts
+
+    def disguise(self, meaning: Meaning) -> Meaning:
+        """Return digests of names of inputs and labels, which need not leave the site."""
+        return digests_of(meaning, str(self.consent.terms.federation.get("id", "")))
 
     def takes_part(self, number: int) -> bool:
         """Return whether the site takes part in a round; False if the others went on without it."""

@@ -159,6 +159,7 @@ def make_plan(federation: Federation) -> Plan:
         *federation.personal.told,
         *(f"{shorten(names)}: {remark}" for remark, names in remarks.items()),
         *_inputs_that_differ(federation, facts),
+        *_matched_by_shape(exchange),
         *(note for one in told for note in one[2]),
         *federation.data.notes,
     )
@@ -243,9 +244,8 @@ def _outputs_that_differ(facts: Facts, exchange: Exchange) -> Iterator[str]:
     if classes := next((own for own in met.values() if len(own) > 1), None):
         found = ", ".join(f"{shorten(list(own))} at {name}" for own, name in classes.items())
         yield (
-            f"heads are federated between clients with different classes or targets ({found}), so an output means "
-            "different things at different clients; keep heads private (!*head), or set data.align: classes (for "
-            "numbers, the task's targets: pooled)"
+            f"heads are federated between clients with different targets ({found}), so an output means different "
+            "things at different clients; keep heads private (!*head), or set the task's targets: pooled"
         )
     if len(targets) > 1:
         found = "; ".join(f"{target} at {shorten(names)}" for target, names in targets.items())
@@ -253,6 +253,17 @@ def _outputs_that_differ(facts: Facts, exchange: Exchange) -> Iterator[str]:
             f"targets have different names ({found}), but outputs for labels of the same spelling are shared; make "
             "sure that they mean the same, or keep outputs private"
         )
+
+
+def _matched_by_shape(exchange: Exchange) -> Iterator[str]:
+    """Yield a note on each client of this process whose tensors may stand for anything."""
+    for name, tensors in exchange.matched_by_shape.items():
+        if tensors:
+            yield (
+                f"{name}: its network cannot be built for another number of columns, so these tensors are matched by "
+                f"name and shape alone: {shorten(tensors)}; make sure that their columns and labels are the same at "
+                "all clients, or name them (axes)"
+            )
 
 
 def _inputs_that_differ(federation: Federation, facts: Facts) -> Iterator[str]:

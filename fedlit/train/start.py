@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedlit.client import FederatedClient, call_hook
 from fedlit.errors import ConfigError
+from fedlit.meanings import Described, find_meanings, unlike
 from fedlit.sharing import Buffers, Live, live_of, named_axes, named_tensors, offer, slice_name
 from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
@@ -108,6 +109,7 @@ class Begun:
             )
         own = live_of(client, named_tensors(client), names)
         _check_shapes(name, own, taken)
+        self._check_meanings(federation, client, list(taken))
         with torch.no_grad():
             for key, value in taken.items():
                 own[key].copy_(value)
@@ -134,6 +136,24 @@ class Begun:
             )
         return notes
 
+    def _check_meanings(self, federation: Federation, newcomer: FederatedClient, taken: list[str]) -> None:
+        """Refuse tensors that stand for other columns or labels in the run than at the newcomer."""
+        clients = {newcomer.spec.name: Described(newcomer, newcomer.spec, taken)}
+        known = {_inputs_and_labels(newcomer.spec)}
+        for name, described in sorted(self.header["fedlit"].get("specs", {}).items()):
+            spec = ClientSpec.from_state(described)
+            if name not in self.saved.data or _inputs_and_labels(spec) in known:
+                continue
+            known.add(_inputs_and_labels(spec))
+            clients[name] = Described(federation.fresh(spec), spec, taken)
+        if len(clients) > 1:
+            agreed = federation.data.align in ("features", "both")
+            problems = unlike(find_meanings(clients, federation.fresh, agreed).meanings)
+            if problems:
+                raise ConfigError(
+                    "model.start: the run's tensors do not mean the same at the new client:\n  " + "\n  ".join(problems)
+                )
+
     def _saved(self, federation: Federation, by_name: list[str]) -> dict[str, Tensor]:
         """Map ``clients.<client>.<tensor>`` to its value; for a tensor whose slices have names, map its slices too."""
         state = dict(self.header["state_dict"])
@@ -147,6 +167,10 @@ class Begun:
                 for place, label in enumerate(labels):
                     state[f"clients.{name}.{slice_name(tensor, label)}"] = whole.select(axis, place)
         return state
+
+
+def _inputs_and_labels(spec: ClientSpec) -> tuple[Hashable, ...]:
+    return (spec.features, spec.inputs, spec.output_labels)
 
 
 def core_of(
