@@ -183,8 +183,8 @@ def check_facts(topic: str, facts: Mapping[str, Any]) -> None:
 
 
 _ADVICE = {
-    "meaning": "give all tables the same columns in the same order, with the same categories, and the same classes, set "
-    "data.align: both, or federate the core alone",
+    "meaning": "give all tables the same columns in the same order, with the same categories, and the same classes, "
+    "set data.align: both, or federate the core alone",
     "federated": "federate only parts of equal shape (for Global Layers: core), give the clients a common space with "
     "data.align: both, or share what is named alike (exchange.by_name)",
     "columns": "give all tables columns and labels of the same kinds",

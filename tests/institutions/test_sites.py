@@ -302,3 +302,22 @@ def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_p
     assert len({number for number, _ in entries}) == len(entries)  # once a round
     states = [sites[name].run.loop.federation[name].federated for name in SITES]
     assert all(torch.equal(states[0][key], own[key]) for own in states for key in states[0])
+
+
+def test_a_site_whose_columns_have_another_order_is_left_out(tmp_path: Path) -> None:
+    """Shapes fit; the digests of the columns do not. No name of a column leaves a site."""
+    columns = {"east": ["age", "crea"], "north": ["age", "crea"], "south": ["crea", "age"]}
+    sources = {}
+    for name, order in columns.items():
+        (tmp_path / f"{name}.csv").write_text(
+            "\n".join([",".join([*order, "ill"]), *(f"{row},{row * 7 % 11},{row % 2}" for row in range(60))])
+        )
+        files = {name: str(tmp_path / f"{name}.csv")}
+        sources[name] = {"class_path": "fedlit.Tables", "init_args": {"files": files, "target": "ill"}}
+    line = MemoryLine(list(columns))
+    federation = written(tmp_path, exchange={"federated": ["*"]})
+    result, _, errors = federate(tmp_path, federation, sources, line=line, patience=1.5, minimum=2, repeat=3)
+    assert set(errors) == {"south"} and "meaning" in str(errors["south"])
+    assert result["took"] == {"east": ROUNDS, "north": ROUNDS, "south": 0}
+    meanings = [content for way, _, content in line.messages if b"share:meaning" in content]
+    assert meanings and not any(b"crea" in content for content in meanings)
