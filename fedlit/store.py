@@ -56,12 +56,16 @@ class Store:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Run one transaction."""
+        """Run one transaction. In a block, whatever fails is the file's fault: a flipped bit can make a text that is no
+        text, or a number where bytes were.
+        """
         try:
             with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=rw", uri=True)) as database, database:
                 database.execute("PRAGMA synchronous = EXTRA")
                 yield database
-        except sqlite3.Error as error:
+        except OSError:
+            raise
+        except Exception as error:
             if getattr(error, "sqlite_errorname", "").startswith(_FAILED):
                 raise OSError(errno.EIO, str(error), str(self.path)) from error
             raise ConfigError(
@@ -89,12 +93,14 @@ class Store:
         """
         import torch
 
+        rows = []
+        for key, value in values.items():
+            torch.save(value, file := io.BytesIO())
+            content = file.getvalue()
+            rows.append([*key, content, crc32(content)])
         with self._open() as database:
             database.executemany("DELETE FROM kept WHERE name = ? AND number >= ? AND number < ?", drop)
-            for key, value in values.items():
-                torch.save(value, file := io.BytesIO())
-                content = file.getvalue()
-                database.execute("REPLACE INTO kept VALUES (?, ?, ?, ?)", [*key, content, crc32(content)])
+            database.executemany("REPLACE INTO kept VALUES (?, ?, ?, ?)", rows)
 
     def values(self, name: str) -> dict[int, Any]:
         """Return all values under a name, by number, sorted."""

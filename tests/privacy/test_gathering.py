@@ -153,6 +153,20 @@ def test_files_that_were_made_together_are_refused_apart(gone: str | tuple[str, 
     assert not any((tmp_path / "ash" / name).exists() for name in names)
 
 
+def test_a_flipped_bit_in_the_ledger_is_refused_by_name(tmp_path: Path) -> None:
+    """The highest bits of the table's description: none of these texts is one any more."""
+    Ledger(tmp_path / "ash", ID).charge(0, 0, "curvature", "a", 5, times=2, most=5)
+    path = tmp_path / "ash" / "memory.db"
+    whole = path.read_bytes()
+    first = whole.index(b"CREATE TABLE")
+    for place in range(first - 20, first + 92):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 128]) + whole[place + 1 :])
+        try:
+            assert Ledger(tmp_path / "ash", ID).count("curvature") == 1  # a byte that means nothing
+        except ConfigError as error:
+            assert "memory.db" in str(error)
+
+
 def test_a_question_is_counted_once_also_by_a_site_that_begins_again(tmp_path: Path) -> None:
     def ask(place: int, number: int = 0, form: str = "a", elements: int = 5) -> None:
         account = Ledger(tmp_path / "ash", ID)  # as after a restart
