@@ -59,9 +59,10 @@ class Terms:
             (``agreed``), or nowhere (``none``).
         num_bins: the largest number of bins of a column.
         facts_from: the least number of training rows that stand behind each value that a client sends. A category of
-            fewer rows is not sent by name: its rows are encoded as those of an unseen category (``auto``: as the
-            others), unless other clients send it. Of numbers in fewer rows nothing is sent; a sketch has means of
-            groups of so many rows or more.
+            fewer rows has no name, neither in facts nor among inputs: its rows are encoded as those of an unseen
+            category (``auto``: as the others), unless other clients send it. Categories that a source declares say
+            nothing about rows. Of numbers in fewer rows nothing is sent; a sketch has means of groups of so many rows
+            or more.
         common: which columns clients have in common (see :func:`fedlit.data.common.find_groups`). These are coded
             alike, and ``scaling: pooled`` then pools these alone, unless ``align`` makes all columns common.
 

@@ -62,10 +62,30 @@ def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
         >>> categories_of(pd.Series(["C", "A"], dtype=pd.CategoricalDtype(["A", "C", "G", "T"])), "categorical")
         ['A', 'C', 'G', 'T']
     """
-    if isinstance(values.dtype, pd.CategoricalDtype) and kind == "categorical":
-        return sorted(map(str, values.dtype.categories))
+    if is_declared(values, kind):
+        return sorted(map(str, values.cat.categories))
     own = plain_values(values, kind, str(values.name))
     return sorted(set(own[~pd.isna(own)].tolist()))
+
+
+def named_categories(values: pd.Series, kind: Kind, least: int = 1) -> list[Any]:
+    """Return the sorted categories of a column (n,) that may have a name outside the client: those that ``least`` rows
+    have, and all that are declared, which say nothing about rows.
+
+    Example:
+        >>> named_categories(pd.Series(["Bonn", "Bonn", "Ulm"]), "categorical", 2)
+        ['Bonn']
+    """
+    if least == 1 or is_declared(values, kind):
+        return categories_of(values, kind)
+    return [label for label, rows in category_rows(values, kind).items() if rows >= least]
+
+
+def is_declared(values: pd.Series, kind: Kind) -> bool:
+    """Return whether a column comes with a list of its categories. Only a source that knows them without looking at
+    rows gives it one.
+    """
+    return isinstance(values.dtype, pd.CategoricalDtype) and kind == "categorical"
 
 
 def category_rows(values: pd.Series, kind: Kind) -> dict[Any, int]:

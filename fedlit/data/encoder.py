@@ -19,6 +19,7 @@ from fedlit.data.columns import (
     categories_of,
     frequent,
     input_names,
+    named_categories,
     plain_values,
 )
 from fedlit.data.encoding import EncodedClient, Rows
@@ -26,6 +27,7 @@ from fedlit.data.moments import Moments, own_edges
 from fedlit.data.note import Note, client_note
 from fedlit.data.schema.column import kind_of
 from fedlit.data.schema.schema import Schema
+from fedlit.data.statement import Statement, state
 from fedlit.data.table import SPLITS, ClientTable, target_facts
 from fedlit.errors import DataError, Told, expect
 from fedlit.inputs import Input
@@ -115,10 +117,26 @@ class TableEncoder(RowEncoder):
             unnamed = agreed.tail == "other" or (terms.facts_from > 1 and not agreed.tail)
             own = set(categories_of(train, kind)) if unnamed else set()
             return replace(agreed.encoder(name, terms), rare=tuple(sorted(own - set(agreed.categories))))
+        # names of categories become names of inputs and of slices of tensors, which may be sent
+        least = terms.facts_from
         if self.categories == "auto":
             gaps = int(train.isna().sum())
-            return ColumnEncoder(name, kind, None, *frequent(train, kind), gap=0 < gaps < len(train))
-        return ColumnEncoder(name, kind, None, tuple(categories_of(train, kind)))
+            return ColumnEncoder(name, kind, None, *frequent(train, kind, least), gap=0 < gaps < len(train))
+        named = tuple(named_categories(train, kind, least))
+        rare = sorted({*categories_of(train, kind)}.difference(named)) if least > 1 else []
+        return ColumnEncoder(name, kind, None, named, rare=tuple(rare))
+
+    def statements(self, table: ClientTable) -> dict[str, Statement]:
+        """Return what the client would say about each column of categories, without those that other clients name."""
+        terms, made = self._agreement.terms, dict[str, Statement]()
+        for name, column in self.columns.items():
+            if column.kind == NUMBERS:
+                continue
+            train = table.features[name].iloc[table.splits["train"]]
+            statement = state("categories", train, column.kind, terms.categories, terms.facts_from)
+            withheld = {label: rows for label, rows in statement.withheld.items() if label not in column.categories}
+            made[name] = replace(statement, withheld=withheld)
+        return made
 
     def _edges(self, x: np.ndarray) -> dict[str, tuple[float, ...]]:
         """Map each numeric input to the edges of its bins; ``x`` holds the encoded training rows."""

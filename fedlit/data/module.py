@@ -252,9 +252,11 @@ class FederatedData(LightningDataModule):
         if not self._learnt:
             self._agreement, sent, self.statements = negotiate(tables, terms, self.share)
             self.told_before = [] if self.pool else told(sent, terms)
-            tables = [self._with_notes(table) for table in tables]
-            return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}, tables
-        encoders: dict[str, TableEncoder] = {}
+            encoders = {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}
+            if self.facts_from > 1:
+                tables = [self._with_notes(table, encoders[table.name]) for table in tables]
+            return encoders, tables
+        encoders = {}
         for place, table in enumerate(tables):
             if table.name in self._learnt:
                 encoders[table.name] = TableEncoder(table.name)
@@ -265,10 +267,12 @@ class FederatedData(LightningDataModule):
                 check_client("the trained run", table.name, list(self._learnt))
         return encoders, tables
 
-    def _with_notes(self, table: ClientTable) -> ClientTable:
-        """Add notes on what the client withheld."""
-        notes = notes_on_withheld(table.name, self.statements.get(table.name, {}), self.facts_from)
-        return replace(table, notes=(*table.notes, *notes)) if notes else table
+    def _with_notes(self, table: ClientTable, encoder: TableEncoder) -> ClientTable:
+        """Add notes on what the client withholds."""
+        stated = self.statements.get(table.name, {})
+        numbers = [own for topic in ("moments", "sketches") for own in stated.get(topic, {}).items()]
+        notes = notes_on_withheld(table.name, [*encoder.statements(table).items(), *numbers], self.facts_from)
+        return replace(table, notes=(*table.notes, *notes))
 
     def tables(self) -> list[ClientTable]:
         """Return the source's tables with the selected columns and the injected faults."""

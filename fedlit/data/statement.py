@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedlit.data.columns import category_rows, frequent, plain_values
+from fedlit.data.columns import category_rows, frequent, named_categories, plain_values
 from fedlit.data.moments import Moments, sketch
 from fedlit.data.note import Note, client_note
 from fedlit.show.text import counted, shorten
@@ -83,35 +83,33 @@ def state(topic: str, train: pd.Series, kind: Kind, categories: str, least: int)
 def _categories(train: pd.Series, kind: Kind, coding: str, least: int) -> Statement:
     rows = category_rows(train, kind)
     if coding == "auto":
-        named = frequent(train, kind, least)[0]
-        candidates = named if least == 1 else frequent(train, kind)[0]
+        named = list(frequent(train, kind, least)[0])
+        candidates = frequent(train, kind)[0]
     else:
-        # at 1 a declared category needs no row: the type of the column says it
-        named = tuple(label for label, count in rows.items() if count >= least or least == 1)
+        named = named_categories(train, kind, least)
         candidates = tuple(rows)
-    withheld = {label: rows[label] for label in candidates if label not in named and rows[label]}
-    return Statement(list(named), [rows[label] for label in named], withheld)
+    withheld = {label: rows[label] for label in candidates if label not in named}
+    return Statement(named, [rows[label] for label in named], withheld)
 
 
-def notes_on_withheld(client: str, statements: Statements, least: int) -> list[Note]:
+def notes_on_withheld(client: str, stated: Iterable[tuple[str, Statement]], least: int) -> list[Note]:
     """Return a note on each column of which a client withholds something.
 
     Args:
         client: the client's name.
-        statements: what it says.
+        stated: columns, and what the client says about them.
         least: the number of rows that must stand behind each value.
     """
     notes = dict[str, Note]()
-    for columns in statements.values():
-        for column, statement in columns.items():
-            if statement.withheld:
-                names = shorten([f"{label} ({rows})" for label, rows in statement.withheld.items()])
-                text = f"not sent by name, because fewer than {least} training rows have it: {names}; such rows count "
-                text += "as another category, unless other clients send it (data.facts_from)"
-            elif statement.few:
-                values = counted(statement.few, "value")
-                text = f"{values} in training rows, fewer than {least}: nothing is sent about them (data.facts_from)"
-            else:
-                continue
-            notes.setdefault(column, client_note(client, "withheld", text, columns=[column]))
+    for column, statement in stated:
+        if statement.withheld:
+            names = shorten([f"{label} ({rows})" for label, rows in statement.withheld.items()])
+            text = f"fewer than {least} training rows have {names}: the name is not sent, and these rows count as "
+            text += "another category, unless other clients send it (data.facts_from)"
+        elif statement.few:
+            values = counted(statement.few, "value")
+            text = f"{values} in training rows, fewer than {least}: nothing is sent about them (data.facts_from)"
+        else:
+            continue
+        notes.setdefault(column, client_note(client, "withheld", text, columns=[column]))
     return list(notes.values())
