@@ -50,6 +50,10 @@ class Terms:
         federation: the federation's identity and its sites (``id``, ``sites``), if its configuration has them.
         trust: modules of which the federation's configuration may run any code here.
         user: the user that the process which uses the network runs as; None for the user who starts it.
+        facts_from: the least number of training rows behind each value that is sent once.
+        behind: the number of training rows behind these values (see :func:`fedlit.institutions.behind.rows_behind`).
+            It is not sent.
+        rare_classes: the classes of fewer rows whose names are sent.
         scores: whether scores are sent.
         every: when there is a round.
         rounds: the largest number of rounds.
@@ -76,6 +80,9 @@ class Terms:
     federation: Mapping[str, Any] = field(default_factory=dict)
     trust: tuple[str, ...] = ()
     user: str | None = None
+    facts_from: int = 1
+    behind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rare_classes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as plain data for JSON."""
@@ -109,7 +116,7 @@ class Terms:
     def lines(self) -> list[str]:
         """Return the terms as lines for the person who decides."""
         numbers = sum(prod(form[1]) for form in self.tensors.values())
-        told = [line for topic, facts in self.facts.items() for line in _told(topic, facts)]
+        told = [line for topic, facts in self.facts.items() for line in _told(topic, facts, self.behind)]
         lines = [
             *self._of_this_site(),
             f"Site {self.site} would join the coordinator {self.coordinator.get('address', '?')}",
@@ -119,6 +126,7 @@ class Terms:
             "",
             "What leaves this site once:",
             *(told or ["  nothing"]),
+            *self._of_rows(),
             "",
             f"What leaves this site in each of at most {self.rounds:,} rounds (every {_when(self.every)}):",
             f"  {len(self.tensors)} tensors, {numbers:,} numbers, {self.bytes_a_round:,} bytes"
@@ -144,6 +152,19 @@ class Terms:
             "",
             "What stays: all rows, all other tensors, optimizers, predictions" + ("." if self.scores else ", scores."),
         ]
+        return lines
+
+    def _of_rows(self) -> list[str]:
+        """Return how many rows stand behind what is sent once, and what is said of fewer."""
+        lines = [f"  behind each of these values are at least {self.facts_from} training rows (data.facts_from)"]
+        classes = self.behind.get("target", {}).get("labels", {})
+        if classes:
+            lines.append(f"    rows of each class whose name is sent: {_counted(classes)}")
+        for column, rows in self.behind.get("names", {}).items():
+            lines.append(f"    rows of each category that names a slice of a tensor: {column}: {_counted(rows)}")
+        rare = {name: rows for name, rows in classes.items() if name in self.rare_classes and rows < self.facts_from}
+        if rare:
+            lines.append(f"  EXCEPT, as site.yaml allows (rare_classes), the names of classes: {_counted(rare)}")
         return lines
 
     def _of_this_site(self) -> list[str]:
@@ -320,8 +341,12 @@ def _when(every: Any) -> str:
     return every if isinstance(every, str) else " ".join(f"{count} {unit}" for unit, count in every.items())
 
 
-def _told(topic: str, facts: Any) -> list[str]:
-    """Return a line for each fact, with its values."""
+def _counted(rows: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count:,})" for name, count in rows.items())
+
+
+def _told(topic: str, facts: Any, behind: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a line for each fact, with its values and the number of rows behind them."""
     what = _TOPICS.get(topic, topic)
     if topic in ("settings", "clients", "federated", "manifest") or not isinstance(facts, Mapping):
         return [f"  {what}"]
@@ -330,8 +355,10 @@ def _told(topic: str, facts: Any) -> list[str]:
         if own in (None, "", {}, [], 0) or (topic == "values" and key in ("columns", "target")):
             continue  # said with the columns
         if isinstance(own, Mapping):
+            rows = behind.get(key, {}) if topic == "values" else {}
             lines += [
                 f"    {key}: {name}: {json.dumps(value, default=str, ensure_ascii=False)}"
+                + (f" (rows behind each: {rows[name]})" if name in rows else "")
                 for name, value in own.items()
             ]
         else:

@@ -14,6 +14,7 @@ from fedlit.exchange.named import words
 from fedlit.exchange.rule import Rule
 from fedlit.exchange.schedule import rounds
 from fedlit.exchange.server import BEGIN, Server, least
+from fedlit.institutions.behind import JOINED
 from fedlit.institutions.facts import agreed
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import settings_of, wrong_settings
@@ -45,7 +46,7 @@ def run_of(federation: Path) -> Run:
     """Return the run of a federation's configuration, without tables: its rule, its seed and its settings."""
     content, where = plain_federation(federation), shown(federation)
     check_keys(content, f"{where}: ")
-    layers = [Layer(content, f"{where}: "), Layer({"data.source": "fedlit.institutions.coordinator.NoTables"})]
+    layers = [JOINED, Layer(content, f"{where}: "), Layer({"data.source": "fedlit.institutions.coordinator.NoTables"})]
     return parse(Asked("fit", layers, federation.stem, [federation]))[0]
 
 

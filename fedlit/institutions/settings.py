@@ -129,6 +129,7 @@ class SiteSettings:
         trust: installed modules whose classes ``federation`` may name, in addition to the modules that are always
             allowed.
         tell: which of its results this site sends: ``scores`` of validation rows, or ``nothing``.
+        rare_classes: classes that fewer than ``data.facts_from`` training rows have, and whose names this site sends.
         peers: maps each site to the fingerprint of its registered key, known by telephone; for masked sums.
         user: the user that the process which uses the network runs as; None for the user who starts it.
         threads: the largest number of threads that ``federation`` may use here; all cores if None.
@@ -145,6 +146,7 @@ class SiteSettings:
     federation: Path = Path("federation.yaml")
     tell: Literal["nothing", "scores"] = "nothing"
     trust: tuple[str, ...] = ()
+    rare_classes: tuple[str, ...] = ()
     peers: dict[str, str] = field(default_factory=dict)
     user: str | None = None
     threads: int | None = None

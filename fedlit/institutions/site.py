@@ -15,6 +15,7 @@ from fedlit.errors import ConfigError, expect
 from fedlit.exchange.schedule import cohort, cohort_size, rounds
 from fedlit.exchange.server import BEGIN
 from fedlit.exchange.transport import Transport
+from fedlit.institutions.behind import JOINED, check_classes, rows_behind
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.messages import settings_of
@@ -172,7 +173,7 @@ class Site:
             check_shared(federation, where)
             check_allowed(read_yaml(shared), where)
             mine |= {"model": _threads(own, federation, where)}
-            layers = [Layer(federation, f"{where}: ", own=False), Layer(mine, f"{shown(own.file)}: ")]
+            layers = [JOINED, Layer(federation, f"{where}: ", own=False), Layer(mine, f"{shown(own.file)}: ")]
             return parse(Asked("fit", layers, own.site, [shared], [shared, own.file.absolute()]))[0]
 
     def terms(self) -> Terms:
@@ -192,6 +193,8 @@ class Site:
         refuse(self.privacy, rule, sharing, len(sharing.names), exchange.published[name])
         values = sum(prod(sharing.forms[key][1]) for key in sharing.names[name])
         planned = rounds(exchange.every, int(run.trainer_options.get("max_epochs") or 0), run.data.aligned_steps)
+        behind = rows_behind(run, name, alone.told)
+        check_classes(run, name, behind, own.rare_classes)
         protection = lines(self.privacy, rule, planned, masked.least if masked is not None else 1, values)
         return Terms(
             name,
@@ -213,6 +216,9 @@ class Site:
             {"id": self.federation.id, "sites": list(self.federation.sites)} if self.federation.id else {},
             trust=tuple(sorted({*trusted(), *own.trust})),
             user=own.user,
+            facts_from=run.data.facts_from,
+            behind=behind,
+            rare_classes=own.rare_classes,
         )
 
     def finished(self) -> Path | None:

@@ -163,6 +163,12 @@ class Task(ABC):
         have = tuple(torch.bincount(y[y >= 0], minlength=len(self.classes)).tolist())
         return replace(self, class_rows=have)  # type: ignore[type-var]  # tasks are dataclasses
 
+    def label_rows(self, y: Tensor) -> dict[str, int]:
+        """Map each label in an encoded target to the number of rows that have it; empty if a number is predicted."""
+        rows = y.reshape(len(y), -1)
+        counts = {str(label): int((rows == place).any(1).sum()) for place, label in enumerate(self.classes)}
+        return {label: count for label, count in counts.items() if count}
+
     def known(self, y: Tensor) -> Tensor:
         """Return which rows have a target that can be predicted, (n,) bool."""
         return y == y

@@ -133,6 +133,14 @@ class MultiLabel(Task):
         have, known = y.nan_to_num(0).sum(0).long().tolist(), (y == y).sum(0).tolist()
         return replace(self, class_rows=tuple(have), known_rows=tuple(known))
 
+    def label_rows(self, y: Tensor) -> dict[str, int]:
+        """Map each value of each label, as ``label=value``, to the number of rows that have it."""
+        counts = dict[str, int]()
+        for place, label in enumerate(self.classes):
+            for value, code in ((self.negatives[place], 0), (self.positives[place], 1)):
+                counts[f"{label}={value}"] = int((y[:, place] == code).sum())
+        return {label: count for label, count in counts.items() if count}
+
     def unknown(self, rows: int) -> Tensor:
         """Return a target in which no label is known."""
         return torch.full((rows, len(self.classes)), math.nan)

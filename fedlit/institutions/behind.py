@@ -1,0 +1,104 @@
+"""How many training rows of a site stand behind what it says before training, and the classes that are too rare."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedlit.data.schema.cells import plain_text
+from fedlit.data.statement import Statement
+from fedlit.errors import DataError, Told, expect
+from fedlit.run.layers import Layer
+from fedlit.run.run import Run
+
+JOINED = Layer({"data": {"facts_from": 5}}, "where a site joins: ", own=False)
+"""What lies below a federation's configuration at its sites and its coordinator."""
+
+Behind = Mapping[str, Mapping[str, Any]]
+"""Kind of fact → column, or part of the target → the number of training rows behind each value, or behind all."""
+
+
+def rows_behind(run: Run, site: str, facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Count the training rows behind what a site says.
+
+    Args:
+        run: the site's, with its table read and its network built.
+        site: its name.
+        facts: topic → what it says.
+    """
+    counted: dict[str, dict[str, Any]] = {
+        topic: {column: statement.rows for column, statement in columns.items()}
+        for topic, columns in run.data.statements.get(site, {}).items()
+    }
+    target = facts.get("columns", {}).get("target", {})
+    if "labels" in target or _names_classes(run, site):
+        counted["target"] = {"labels": class_rows(run, site)}
+    elif "count" in target:
+        counted["target"] = {key: target["count"] for key in ("mean", "variance") if key in target}
+    coded = _coded_in_slices(run, site, counted.get("categories", {}))
+    if coded:
+        (table,) = run.data.tables()
+        stated = run.data.encoders[site].statements(table)
+        counted["names"] = {column: _by_name(stated[column]) for column in coded}
+    return counted
+
+
+def _by_name(statement: Statement) -> dict[str, int]:
+    assert isinstance(statement.rows, list)
+    return dict(zip(map(plain_text, statement.value), statement.rows, strict=True))
+
+
+def class_rows(run: Run, site: str) -> dict[str, int]:
+    """Map each class of a site's training rows to the number of rows that have it."""
+    (client,) = [own for own in run.data.clients if own.spec.name == site]
+    return client.spec.task.label_rows(client.train.y)
+
+
+def _names_classes(run: Run, site: str) -> bool:
+    """Return whether the names of tensors that are sent have classes in them."""
+    return not _names_of_slices(run, site).isdisjoint(run.loop.federation[site].spec.output_labels)
+
+
+def check_classes(run: Run, site: str, behind: Behind, allowed: tuple[str, ...]) -> None:
+    """Refuse to name a class that too few training rows have.
+
+    Args:
+        run: the site's, with its table read and its network built.
+        site: its name.
+        behind: the number of rows behind what it says (see :func:`rows_behind`).
+        allowed: the classes that a person allows (``rare_classes``).
+
+    Raises:
+        DataError: a class of few rows that nobody allowed, a mean over few rows, or an allowed class that is none.
+    """
+    known, least = class_rows(run, site), run.data.facts_from
+    for name in allowed:
+        wanted = f"a class of this site's training rows ({', '.join(known) or 'none'})"
+        expect(name in known, f"site {site}: rare_classes", wanted, name, known=list(known))
+    target = behind.get("target", {})
+    where = f"site {site}: data.facts_from"
+    for name, rows in target.get("labels", {}).items():
+        if rows >= least or name in allowed:
+            continue
+        wanted = f"at least {least} training rows of each class, because its name is sent"
+        advice = "leave these rows out, put the class together with another, or, if its name may be known, write "
+        advice += f'rare_classes: ["{name}"] into site.yaml'
+        expect(False, where, wanted, Told(f"{rows} of class {name!r}"), advice, DataError)
+    rows = target.get("mean", least)
+    wanted = f"at least {least} training rows, because the target's mean is sent"
+    expect(rows >= least, where, wanted, rows, "do not take part with so few rows", DataError)
+
+
+def _names_of_slices(run: Run, site: str) -> set[str]:
+    """Return the names of columns, categories and classes in the names of the tensors that are sent."""
+    tensors = run.exchange.sharing.names[site]
+    return {name.partition("[")[2].removesuffix("]") for name in tensors if name.endswith("]")}
+
+
+def _coded_in_slices(run: Run, site: str, known: Iterable[str]) -> list[str]:
+    """Return the further columns of which tensors that are sent name categories."""
+    names = _names_of_slices(run, site)
+    columns = run.data.encoders[site].columns
+    return [
+        column
+        for column, encoder in columns.items()
+        if column not in known and names.intersection(f"{column}={plain_text(label)}" for label in encoder.categories)
+    ]
