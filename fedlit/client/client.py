@@ -60,6 +60,9 @@ class FederatedClient(LightningModule):
             then does not warn that its steps change nothing.
         compares_inputs: set it to True in a class whose exchange compares single inputs between clients: the plan then
             warns if ``data.scaling`` makes these mean different things.
+        adapts: whether ``on_receive`` may change the client's own federated tensors, so that clients differ right after
+            an exchange. It is true for each class that overrides ``on_receive``. Set it to False beside an override
+            that leaves these tensors alone: clients that sit out a round may then share memory.
         requires: the settings without which the class does not work: maps each key (``data.align``, …, or
             ``exchange.rule``, by the name of its class) to the values that are accepted, the first of which a message
             recommends.
@@ -81,6 +84,7 @@ class FederatedClient(LightningModule):
     private: tuple[str, ...] = ()
     takes_steps = True
     compares_inputs = False
+    adapts = False
     requires: Mapping[str, tuple[str, ...]] = {}
     side_by_side = True
     stackable = True
@@ -90,6 +94,8 @@ class FederatedClient(LightningModule):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         warn_of_misspelt(cls, FederatedClient, ModelHooks, CheckpointHooks)
+        if "on_receive" in vars(cls) and "adapts" not in vars(cls):
+            cls.adapts = True
         own = vars(cls).get("__init__")
         if own is not None and "network" in inspect.signature(own).parameters:
             own.__annotations__.setdefault("network", NetworkFactory)  # so that a configuration makes a class of it

@@ -324,6 +324,7 @@ class Exchange(Callback):
             else:
                 self._write_back(client, self._lending.lend(client, state, sent), 1.0)
             self._tell(members, client, state, self.rounds)
+            self._lending.check(name)
             client.steps_taken = 0
             if self.optimizer_state == "reset":
                 for optimizer in client._optimizers:

@@ -143,10 +143,15 @@ def recover(client: FederatedClient, initial: State) -> None:
 
 
 class Lending:
-    """Lets idle clients share the memory of what they received: a thousand of them then hold one federated part."""
+    """Lets idle clients share the memory of what they received: a thousand of them then hold one federated part.
+
+    A client whose class may write to its tensors (``adapts``) gets copies. Any other client that writes to lent tensors
+    would change those of all, so this is an error.
+    """
 
     def __init__(self) -> None:
         self._lent: dict[str, dict[str, Tensor]] = {}
+        self._versions: dict[str, dict[str, int]] = {}
 
     def lend(self, client: FederatedClient, received: State, sent: set[int]) -> State:
         """Let the tensors of an idle client use the memory of what it received, without a copy.
@@ -159,6 +164,8 @@ class Lending:
         Returns:
             The tensors that must be copied after all.
         """
+        if client.adapts:
+            return received
         kept = {}
         for name, value in received.items():
             tensor = None if client._federated.is_slice(name) else client._federated.get(name)
@@ -167,11 +174,29 @@ class Lending:
             else:
                 tensor.data = value.detach()
                 self._lent.setdefault(client.spec.name, {})[name] = tensor
+                self._versions.setdefault(client.spec.name, {})[name] = tensor._version
         return kept
+
+    def check(self, client: str) -> None:
+        """Refuse what a client has written to lent tensors.
+
+        Raises:
+            RunError: a lent tensor was changed; the message names it.
+        """
+        versions = self._versions.get(client, {})
+        for name, tensor in self._lent.get(client, {}).items():
+            if tensor._version != versions[name]:
+                raise RunError(
+                    f"client {client!r}: expected {name} to stay as it was received while the client sits out a round, "
+                    "found that it was changed, and with it the same tensor of other clients; set adapts = True in the "
+                    "client's class"
+                )
 
     def return_to(self, clients: Iterable[str]) -> None:
         """Copy the shared tensors of some clients into separate memory."""
         for name in clients:
+            self.check(name)
+            self._versions.pop(name, None)
             for tensor in self._lent.pop(name, {}).values():
                 tensor.data = tensor.data.clone()
 

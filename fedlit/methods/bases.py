@@ -25,6 +25,7 @@ class Anchored(FederatedClient):
         received: w_t, a buffer for each parameter, because it is not known before training which of them are federated.
     """
 
+    adapts = False
     private: tuple[str, ...] = ("received",)
     received: nn.Module
 

@@ -40,6 +40,8 @@ class FedDyn(Anchored):
         0.5
     """
 
+    adapts = False
+
     # NOTE[DIFF]: the paper minimises the sum exactly; here a client takes the steps of the configuration.
     private = ("received", "gradient")
     requires: Mapping[str, tuple[str, ...]] = {"exchange.rule": ("FedDynMean",)}

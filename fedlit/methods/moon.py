@@ -47,6 +47,7 @@ class MOON(Anchored):
         0.1
     """
 
+    adapts = False
     private = ("received", "previous")
 
     def __init__(

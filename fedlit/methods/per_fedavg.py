@@ -58,6 +58,8 @@ class PerFedAvg(TwoCopies):
         (3, torch.Size([4, 1]))
     """
 
+    adapts = False
+
     def __init__(
         self,
         spec: ClientSpec,

@@ -44,6 +44,7 @@ class Scaffold(FederatedClient):
         torch.Size([4, 1])
     """
 
+    adapts = False
     private = ("correction",)
     requires: Mapping[str, tuple[str, ...]] = {"exchange.rule": ("ScaffoldMean",)}
     stackable = True

@@ -52,10 +52,12 @@ class Watch(Callback):
             return
         self.exchanges += 1
         for name in exchange.sharing.all_names:
-            first, *others = (
-                own[name] for client in pl_module.federation.values() if name in (own := client.federated)
-            )
-            self.equal &= all(torch.equal(first, other) for other in others)
+            received = [
+                client.federated[name]
+                for client in pl_module.federation.values()
+                if name in client.federated and not client.adapts
+            ]
+            self.equal &= all(torch.equal(received[0], other) for other in received[1:])
 
     def on_validation_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         if self.behind and not pl_module.federation.personal.wanted:  # averages and best epochs are scored

@@ -1,6 +1,7 @@
 """Partial participation: idle clients cost memory only. Who takes part: train/test_loop.py, methods/test_by_hand.py."""
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,34 @@ def test_a_failure_gives_idle_clients_their_memory_back(tmp_path: Path) -> None:
         run.fit(quiet=True)
     places = [own.data_ptr() for client in run.loop.federation.values() for own in client.core.parameters()]
     assert len(set(places)) == len(places) == 7 * 3
+
+
+class Adds(FederatedClient):
+    """Adds 1 to each federated weight when it receives."""
+
+    @torch.no_grad()
+    def on_receive(self, received: Any) -> None:
+        for tensor in self.federated.values():
+            tensor.add_(1.0)
+
+
+class AddsUndeclared(Adds):
+    adapts = False
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.4])
+def test_what_an_idle_client_changes_is_its_own(participation: float, tmp_path: Path) -> None:
+    """Without learning, each client has one more than all had before: at the start, and after each exchange."""
+    options = {**OPTIONS, "exchange": {**OPTIONS["exchange"], "participation": participation, "guard": False}}
+    still = {"optimizer": partial(torch.optim.SGD, lr=0.0)}
+    run = alike(tmp_path, client=Adds, loop=still, **options)
+    run.describe()
+    start = {name: own.core[0].weight.detach().clone() for name, own in run.loop.federation.items()}  # type: ignore[index]
+    run.fit(quiet=True)
+    for name, client in run.loop.federation.items():
+        torch.testing.assert_close(client.core[0].weight, start[name] + 1 + options["epochs"])  # type: ignore[index]
+
+
+def test_a_class_that_wrongly_says_that_it_adapts_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="adapts"):
+        alike(tmp_path, client=AddsUndeclared, **OPTIONS).fit(quiet=True)
