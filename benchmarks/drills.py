@@ -25,6 +25,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 DRILLS = {
     "kills": ("kills", 200),
     "hostile": ("hostile", 1),
+    "beside": ("beside", 1),
+    "invitation": ("beside", 1),
     "clock": ("clock", 6),
     "torn": ("files", 200),
     "disk_full": ("files", 20),

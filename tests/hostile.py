@@ -2,9 +2,11 @@
 
 import os
 import pickle
+import sys
 import zipfile
 from collections.abc import Callable
 from copy import deepcopy
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,33 @@ def plant(folder: Path, canary: Path) -> None:
     """What lies beside a hostile configuration."""
     (folder / "sideeffect.py").write_text(MODULE.replace("CANARY", str(canary)))
     (folder / "more.yaml").write_text(yaml.safe_dump(SYSTEM).replace("CANARY", str(canary)))
+
+
+OPTIONAL = ("bottleneck", "jax", "numexpr", "polars", "pynvml", "ray", "sitecustomize", "tensorflow", "usercustomize")
+"""Modules that other packages import if they are there."""
+
+
+def plant_modules(folder: Path, canary: Path) -> None:
+    """Modules with the names of all that Python, fedlit and the packages that are installed here import, and a package
+    ``fedlit``. Each writes its name into the canary.
+    """
+    content = f"open({str(canary)!r}, 'a').write(__name__ + '\\n')\nraise SystemExit(99)\n"
+    optional = {
+        "bottleneck",
+        "jax",
+        "numexpr",
+        "polars",
+        "pynvml",
+        "ray",
+        "sitecustomize",
+        "tensorflow",
+        "usercustomize",
+    }
+    for name in {*sys.stdlib_module_names, *packages_distributions(), *optional} - {"fedlit"}:
+        if name.isidentifier():
+            (folder / f"{name}.py").write_text(content)
+    (folder / "fedlit").mkdir()
+    (folder / "fedlit" / "__init__.py").write_text(content)
 
 
 OF_CLIENTS = ("clients that are no clients",)

@@ -15,9 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedlit.errors import ConfigError
-from fedlit.run.allowed import trusted
+from fedlit.run.allowed import ALL, trusted
 from fedlit.run.arguments import Asked
 
+_INSTALLED = {path.partition(".")[0] for path in ALL}
+"""Packages of classes that every configuration may name: a folder of the same name is never meant."""
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
@@ -37,7 +39,7 @@ def find_modules(asked: Asked) -> None:
     for folder in folders:
         if folder in closed or folder in {Path(place or ".").resolve() for place in sys.path}:
             continue
-        named = {word.partition(".")[0] for word in words if not (folder / word).is_file()}
+        named = {word.partition(".")[0] for word in words if not (folder / word).is_file()} - _INSTALLED
         beside = _used(folder, named)
         for name, file in beside.items():
             _check_single(name, file)
@@ -89,7 +91,7 @@ def _check_single(name: str, file: Path) -> None:
         other = find_spec(name)
     except (ImportError, ValueError):
         return
-    if other is None or not other.origin:
+    if other is None or not other.origin or file.is_dir():
         return
     if Path(other.origin).resolve() != file.resolve():
         place = "Python itself" if other.origin in ("built-in", "frozen") else other.origin
