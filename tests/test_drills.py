@@ -11,7 +11,9 @@ DRILLS = Path(__file__).parents[1] / "benchmarks" / "drills.py"
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("words", [("kills", "--kills", "9"), ("hostile",), ("clock",)], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [("kills", "--kills", "9"), ("hostile",), ("invitation",), ("clock",)], ids=lambda words: words[0]
+)
 def test_nothing_fails(words: tuple[str, ...], tmp_path: Path) -> None:
     command = [sys.executable, str(DRILLS), "--only", *words, "--folder", str(tmp_path)]
     known = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -65,7 +65,7 @@ def invitation(folder: Path, tries: int) -> Rows:
 
     def trusting(place: Path) -> None:
         (place / "site.yaml").write_text(settings + "\ntrust: [subprocess]\n", encoding="utf-8")
-        _change(place, content, "exchange.rule", CALLED, canary)
+        _change(place, content, "model.client.init_args.network", CALLED, canary)
 
     checks = ["site", "check", "--config", "site.yaml"]
     sent = {
