@@ -31,6 +31,7 @@ class ClientSpec:
         concept: the concept that its labels follow, if an experiment knows it; used only for evaluation.
         task: what is predicted; classification into ``classes`` if None is given.
         inputs: what is known of each input, in the order of ``features``; empty where nothing is.
+        facts_from: the least number of training rows that stand behind each value that the client sends of its table.
 
     Example:
         >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ())
@@ -49,6 +50,7 @@ class ClientSpec:
     concept: str | None = None
     task: Task = None  # type: ignore[assignment]  # never None once made
     inputs: tuple[Input, ...] = ()
+    facts_from: int = 1
 
     def __post_init__(self) -> None:
         if self.task is None:

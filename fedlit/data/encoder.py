@@ -185,6 +185,7 @@ class TableEncoder(RowEncoder):
                 replace(own[name], edges=self.edges.get(name, ())) if name in own else Input(name, name)
                 for name in self.features
             ),
+            facts_from=self._agreement.terms.facts_from,
         )
         notes = (*table.notes, *_notes(table), *_notes_of_target(table, task, splits["validation"].y))
         coded = tuple(name for name, column in self.columns.items() if column.kind != NUMBERS)
