@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import FedlitError, RunError
+from fedlit.institutions.accepted import keep
 from fedlit.institutions.certificates import make_site_keys
-from fedlit.institutions.consent import keep
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, join

@@ -17,10 +17,11 @@ from fedlit.client.build import build_client
 from fedlit.exchange.rule import Rule
 from fedlit.exchange.server import BEGIN, Server
 from fedlit.exchange.wire import unpack
+from fedlit.institutions.accepted import PRIVATE
 from fedlit.institutions.certificates import make_site_keys
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.settings import Federation, SiteSettings
-from fedlit.institutions.site import PRIVATE, shielded
+from fedlit.institutions.site import shielded
 from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
 from fedlit.privacy.keys import fingerprint_of

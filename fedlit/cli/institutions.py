@@ -109,7 +109,9 @@ def check(*, config: Path) -> None:
         config: the site's file, site.yaml
     """
     settings = _settings(config)
-    from fedlit.institutions.consent import accepted, write
+    from fedlit.institutions.accepted import accepted
+    from fedlit.institutions.consent import write
+    from fedlit.institutions.joining import give_up
     from fedlit.institutions.site import Site
 
     _compare(settings)
@@ -119,28 +121,35 @@ def check(*, config: Path) -> None:
     terms = site.terms()
     write(settings.folder, terms)
     _tell([*terms.lines(), ""])
+    give_up(settings.folder, terms, _tell)
     known = "accepted before" if accepted(settings.folder, terms) else "not accepted yet"
     _tell([f"Hash of all this: {terms.hash} ({known}). Nothing was sent."])
 
 
-def join(*, config: Path, accept: tuple[str, ...] = ()) -> None:
+def join(*, config: Path, accept: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> None:
     """Take part, once somebody has agreed to what would be sent.
 
     Args:
         config: the site's own file, site.yaml
         accept: accept the terms with this hash without asking a person; may be repeated
+        without: accept that these terms lack protection that those before had (masks, noise, norm or least); may be
+            repeated
     """
     settings = _settings(config)
     for path, what in ((settings.certificate, "certificate"), (settings.key, "key")):
         how = "make one by fedlit site keys" if what == "key" else "the coordinator has one in invitations/"
         expect(path.is_file(), f"{settings.file}: {what}", "a file", str(path), how)
     from fedlit.exchange.named import check_left_out
+    from fedlit.privacy.settings import WITHOUT
+
+    for word in without:
+        expect(word in WITHOUT, "--without", ", ".join(WITHOUT), word)
     from fedlit.institutions.joining import take_part
     from fedlit.institutions.progress import with_time
 
     with_time()
     _compare(settings)
-    site, results = take_part(settings, accept, _tell)
+    site, results = take_part(settings, accept, _tell, without=without)
     print(for_terminal(results))
     if site.spent is not None and site.privacy.client_level is not None:
         delta = site.privacy.client_level.delta

@@ -2,17 +2,15 @@
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import RunError
 from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.wire import question_to
-from fedlit.files import write_text
 from fedlit.institutions.messages import bytes_of_forms
 from fedlit.show.text import shorten
 
@@ -54,6 +52,8 @@ class Terms:
         behind: the number of training rows behind these values (see :func:`fedlit.institutions.behind.rows_behind`).
             It is not sent.
         rare_classes: the classes of fewer rows whose names are sent.
+        privacy: the settings of what protects an update, by mechanism (see
+            :class:`~fedlit.privacy.settings.Privacy`).
         scores: whether scores are sent.
         every: when there is a round.
         rounds: the largest number of rounds.
@@ -83,6 +83,7 @@ class Terms:
     facts_from: int = 1
     behind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rare_classes: tuple[str, ...] = ()
+    privacy: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as plain data for JSON."""
@@ -284,49 +285,10 @@ def write(folder: Path, terms: Terms) -> None:
     path.write_text(json.dumps(terms.to_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def accepted(folder: Path, terms: Terms) -> bool:
-    """Return whether exactly these terms were accepted before, in the site's folder."""
-    return any(own["hash"] == terms.hash and own["terms"] == terms.to_dict() for own in _kept(folder))
-
-
-def at_stake(folder: Path, terms: Terms) -> list[str]:
-    """Return what the user should know if a folder joins under another identity, or with other sites, than before."""
-    before = [own["terms"].get("federation") or {} for own in _kept(folder)]
-    other = next((own for own in reversed(before) if own.get("id") and own != terms.federation), None)
-    if other is None:
-        return []
-    return [
-        f"This site took part before in the federation {other['id']} of {', '.join(other['sites'])}.",
-        "What it sent there is known. The difference between two sums over different sites is the update of one site,",
-        "and the mean of several noisy answers has less noise than each: whoever has both learns more than was agreed.",
-        "Accept only if you know why the federation changed. epsilon goes on being counted from where it was.",
-        "",
-    ]
-
-
 def _which(federation: Mapping[str, Any]) -> list[str]:
     if not federation:
         return []
     return [f"  the federation {federation['id']}", f"  of the sites {', '.join(federation['sites'])}"]
-
-
-def keep(folder: Path, terms: Terms) -> None:
-    """Record that terms were accepted, and when."""
-    known = [*_kept(folder), {"hash": terms.hash, "at": time.strftime("%Y-%m-%d %H:%M:%S%z"), "terms": terms.to_dict()}]
-    write_text(json.dumps(known, indent=1), folder / "accepted.json")
-
-
-def _kept(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "accepted.json"
-    if not path.is_file():
-        return []
-    try:
-        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(
-            f"{path}: expected what was accepted before, found no JSON; delete the file to be asked again"
-        ) from error
-    return found
 
 
 def _halves(text: str) -> list[str]:

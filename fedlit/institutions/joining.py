@@ -5,13 +5,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.files import exclusive
+from fedlit.institutions.accepted import PRIVATE, accepted, at_stake, differences, given_up, keep, refuse_lost
 from fedlit.institutions.child import Child, Gone
-from fedlit.institutions.consent import Terms, accepted, at_stake, keep, write
+from fedlit.institutions.consent import Terms, write
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, join
+from fedlit.privacy.ledger import prepare
 from fedlit.train.results import Results
 
 QUIET = 120.0
@@ -86,7 +89,13 @@ class Speaking:
 
 
 def consent(
-    site: Site, terms: Terms, hashes: Sequence[str], show: Callable[[list[str]], None], *, again: bool = False
+    site: Site,
+    terms: Terms,
+    hashes: Sequence[str],
+    show: Callable[[list[str]], None],
+    *,
+    without: Sequence[str] = (),
+    again: bool = False,
 ) -> None:
     """Ask a person to accept the terms, unless exactly these were accepted before.
 
@@ -95,6 +104,7 @@ def consent(
         terms: what would leave.
         hashes: of terms that are accepted without being asked.
         show: prints lines.
+        without: protection that is given up with these hashes (see :data:`~fedlit.privacy.settings.WITHOUT`).
         again: whether the first terms were agreed to, and facts told.
 
     Raises:
@@ -110,24 +120,71 @@ def consent(
         show([f"Accepted before (hash {terms.hash})."])
         return
     show(at_stake(folder, terms))
-    if terms.hash not in hashes:
-        if not sys.stdin.isatty():
-            raise ConfigError(
-                f"expected somebody to accept the terms above, found no terminal and no --accept {terms.hash}; {sent}. "
-                f"Read it, then: fedlit site join --config {site.settings.file} "
-                + " ".join(f"--accept {own}" for own in [*hashes, terms.hash])
-            )
-        try:
-            word = input(f"Take part on these terms (hash {terms.hash})? [yes/no] ").strip()
-        except EOFError:
-            word = ""
-        if word != "yes":
-            raise ConfigError(f"expected yes, found {word!r}; {sent}")
+    show(differences(folder, terms))
+    gone = given_up(folder, terms)
+    if terms.hash in hashes and set(gone) <= set(without):
+        keep(folder, terms, gone)
+        return
+    command = [f"--accept {own}" for own in dict.fromkeys([*hashes, terms.hash])]
+    command += [f"--without {word}" for word in gone]
+    if gone:
+        raise ConfigError(
+            f"expected the protection that was accepted before, found terms without {' and '.join(gone)}; {sent}. If "
+            f"you agree to that, run fedlit site check --config {site.settings.file} at a terminal, or fedlit site "
+            f"join --config {site.settings.file} {' '.join(command)}"
+        )
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"expected somebody to accept the terms above, found no terminal and no --accept {terms.hash}; {sent}. "
+            f"Read it, then: fedlit site join --config {site.settings.file} {' '.join(command)}"
+        )
+    if (word := _typed(f"Take part on these terms (hash {terms.hash})? [yes/no] ")) != "yes":
+        raise ConfigError(f"expected yes, found {word!r}; {sent}")
     keep(folder, terms)
 
 
+def give_up(folder: Path, terms: Terms, show: Callable[[list[str]], None]) -> None:
+    """Show what differs from the terms that were accepted last, and let a person at a terminal type the protection that
+    these terms give up.
+
+    Args:
+        folder: the site's.
+        terms: the terms, which were shown.
+        show: prints lines.
+
+    Raises:
+        ConfigError: something else was typed; the terms are not accepted.
+    """
+    if accepted(folder, terms):
+        return
+    show(differences(folder, terms))
+    gone = given_up(folder, terms)
+    if not gone:
+        return
+    words = f"without {' '.join(gone)}"
+    show([f"THESE TERMS PROTECT THE SITE LESS THAN THOSE BEFORE: {words}"])
+    if not sys.stdin.isatty():
+        return
+    word = _typed(f"To take part all the same, type: {words}\n")
+    if word != words:
+        raise ConfigError(f"expected {words!r}, found {word!r}; these terms are not accepted")
+    keep(folder, terms, gone)
+
+
+def _typed(question: str) -> str:
+    try:
+        return input(question).strip()
+    except EOFError:
+        return ""
+
+
 def take_part(
-    settings: SiteSettings, hashes: Sequence[str], show: Callable[[list[str]], None], *, quiet: bool = False
+    settings: SiteSettings,
+    hashes: Sequence[str],
+    show: Callable[[list[str]], None],
+    *,
+    without: Sequence[str] = (),
+    quiet: bool = False,
 ) -> tuple[Site, Results]:
     """Show what would leave, ask the user, and take part until training is over.
 
@@ -135,6 +192,7 @@ def take_part(
         settings: the settings of the site.
         hashes: the hashes of terms that are accepted without asking.
         show: prints lines.
+        without: protection that is given up with these hashes.
         quiet: whether to print nothing of training.
 
     Raises:
@@ -150,10 +208,12 @@ def take_part(
                 f"--config {folder / 'config.yaml'}, or move the folder away to begin anew"
             )
         terms = site.terms()
-        consent(site, terms, hashes, show)
+        refuse_lost(settings.folder, terms)
+        prepare(settings.folder / PRIVATE)
+        consent(site, terms, hashes, show, without=without)
         line = Speaking(settings)
         try:
-            renew = partial(consent, site, hashes=hashes, show=show, again=True)
+            renew = partial(consent, site, hashes=hashes, show=show, without=without, again=True)
             return site, join(site, line, terms, renew=renew, quiet=quiet)
         finally:
             line.end()

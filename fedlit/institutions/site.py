@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fedlit.errors import ConfigError, expect
 from fedlit.exchange.schedule import cohort, cohort_size, rounds
 from fedlit.exchange.server import BEGIN
 from fedlit.exchange.transport import Transport
+from fedlit.institutions.accepted import PRIVATE, without
 from fedlit.institutions.behind import JOINED, check_classes, rows_behind
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms
@@ -91,10 +93,6 @@ class DryRun(Transport):
         # at least two where columns are named, so that those which the site lacks are common to some
         twins = [f"another-site-{place}" for place in range(max(self._twins, 2 if self._named else 1))]
         return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))
-
-
-PRIVATE = "privacy"
-"""The folder, in a site's, of its ledger, its key for masks and what it received."""
 
 
 def shielded(federation: Federation, settings: SiteSettings, run: Run, transport: SiteTransport) -> Shield:
@@ -219,6 +217,7 @@ class Site:
             facts_from=run.data.facts_from,
             behind=behind,
             rare_classes=own.rare_classes,
+            privacy=asdict(self.privacy),
         )
 
     def finished(self) -> Path | None:
@@ -307,13 +306,15 @@ def join(
     own, run = site.settings, site.run
     told = own.tell == "scores"
     scores = (lambda: _scores(run)) if told else None
+    ledger = Ledger(own.folder / PRIVATE, terms.identity)
+    ledger.open(terms.privacy, terms.federation.get("sites", []), without(own.folder, terms))
     transport = SiteTransport(
         own.site,
         line,
         run.exchange.rule,
         Consent(terms, renew),
         Traffic(own.folder / "traffic.jsonl"),
-        Ledger(own.folder / PRIVATE, terms.identity),
+        ledger,
         scores,
         site.local,
     )

@@ -11,6 +11,7 @@ from fedlit.errors import RunError
 from fedlit.files import sync, write_whole
 from fedlit.privacy.keys import new_mask_key
 from fedlit.privacy.masking import digest_of
+from fedlit.privacy.settings import weaker
 from fedlit.sharing import State
 from fedlit.store import Store
 
@@ -116,8 +117,22 @@ class Ledger:
         """
         return self._store.get(self._named("account")) or {}
 
-    def open(self, protection: Mapping[str, Any], sites: Iterable[str]) -> None:
-        """Record what was agreed to, before anything is sent."""
+    def open(self, protection: Mapping[str, Any], sites: Iterable[str], without: Iterable[str] = ()) -> None:
+        """Record what was agreed to, before anything is sent.
+
+        Args:
+            protection: the settings of :class:`~fedlit.privacy.settings.Privacy`, as plain data.
+            sites: all sites of the federation, if its terms name them.
+            without: the protection that a person has given up, in words of :data:`~fedlit.privacy.settings.WITHOUT`.
+
+        Raises:
+            RunError: it is weaker than before, and nobody gave that up.
+        """
+        if gone := [word for word in weaker(self.account.get("protection", {}), protection) if word not in without]:
+            raise RunError(
+                f"expected the protection under which this site took part before, found terms without "
+                f"{' and '.join(gone)}; nothing was sent. Look at them: fedlit site check"
+            )
         account = {"protection": dict(protection), "sites": list(sites)}
         if account != self.account:
             self._store.put({(self._named("account"), 0): account})

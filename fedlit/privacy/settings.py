@@ -1,7 +1,9 @@
 """The privacy settings of a configuration."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fedlit.errors import expect
 
@@ -92,3 +94,44 @@ class Privacy:
     def on(self) -> bool:
         """Whether there is any protection."""
         return self.masked is not None or self.client_level is not None
+
+
+WITHOUT = ("masks", "noise", "norm", "least")
+"""The words for protection that a person can give up."""
+
+
+def weaker(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the protection that settings had and others lack, in words of :data:`WITHOUT`.
+
+    Args:
+        before: settings of :class:`Privacy` as plain data; empty for none.
+        now: the settings that would follow.
+
+    Example:
+        >>> weaker({"masked": {"least": 4, "norm": 10.0}}, {"masked": {"least": 3, "norm": None}})
+        ('norm', 'least')
+        >>> weaker({"masked": {"least": 4, "norm": 10.0}}, {})
+        ('masks',)
+    """
+    masks: Mapping[str, Any] = before.get("masked") or {}
+    still: Mapping[str, Any] = now.get("masked") or {}
+    level: Mapping[str, Any] = before.get("client_level") or {}
+    then: Mapping[str, Any] = now.get("client_level") or {}
+    both = bool(masks) and bool(still)
+    gone = {
+        "masks": bool(masks) and not still,
+        "noise": bool(level) and (not then or _noisier(level, then)),
+        "norm": both and _bound(still["norm"]) > _bound(masks["norm"]),
+        "least": both and still["least"] < masks["least"],
+    }
+    return tuple(word for word in WITHOUT if gone[word])
+
+
+def _noisier(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether some noise promised more than other noise does."""
+    less = now["noise"] < before["noise"]
+    return less or now["delta"] > before["delta"] or _bound(now["answers"]) > _bound(before["answers"])
+
+
+def _bound(value: float | None) -> float:
+    return math.inf if value is None else value

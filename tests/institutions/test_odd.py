@@ -4,6 +4,7 @@ import asyncio
 import struct
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ import torch
 from lines import MemoryLine, SiteEnd
 
 from fedlit import GrowForest, Mean
-from fedlit.errors import RunError
+from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.questions import InputRange, Losses, Own, within
 from fedlit.exchange.rule import Update
 from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
-from fedlit.institutions.consent import Consent, Terms, accepted, keep
+from fedlit.institutions.accepted import accepted, given_up, keep, refuse_lost
+from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.gate import Gate
+from fedlit.institutions.joining import consent
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
@@ -42,6 +45,72 @@ def test_any_change_of_terms_is_asked_about_again(tmp_path: Path) -> None:
     ]  # fmt: skip
     changed = [replace(first, **own) for own in changes]
     assert not any(accepted(tmp_path, own) for own in changed) and len({own.hash for own in (first, *changed)}) == 6
+
+
+MASKS: dict[str, Any] = {"bits": 32, "norm": 10.0, "least": 4}
+NOISE: dict[str, Any] = {"clip": 1.0, "noise": 2.0, "delta": 1e-5, "answers": 9}
+BOTH = {"masked": MASKS, "client_level": NOISE}
+KNOWN = {"id": "0123456789abcdef" * 2, "sites": SITES}
+STRONG = replace(TERMS, federation=KNOWN, protection=("masked sums",), privacy=BOTH)
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({}, ("masks", "noise")),
+        ({"client_level": NOISE}, ("masks",)),
+        ({"masked": MASKS}, ("noise",)),
+        ({**BOTH, "client_level": {**NOISE, "noise": 1.0}}, ("noise",)),
+        ({**BOTH, "client_level": {**NOISE, "answers": None}}, ("noise",)),
+        ({**BOTH, "masked": {**MASKS, "norm": None}}, ("norm",)),
+        ({**BOTH, "masked": {**MASKS, "least": 3}}, ("least",)),
+    ],
+)
+def test_weaker_protection_needs_more_than_a_hash(now: Any, words: tuple[str, ...], tmp_path: Path) -> None:
+    site: Any = SimpleNamespace(settings=SimpleNamespace(folder=tmp_path, file=tmp_path / "site.yaml"))
+    lines: list[str] = []
+    consent(site, STRONG, [STRONG.hash], lines.extend)
+    weak = replace(STRONG, protection=(), privacy=now)
+    for without in ((), words[1:], ("peers",)):
+        with pytest.raises(ConfigError, match=" ".join(f"--without {word}" for word in words)):
+            consent(site, weak, [weak.hash], lines.extend, without=without)
+    assert not accepted(tmp_path, weak)
+    consent(site, weak, [weak.hash], lines.extend, without=words)
+    assert accepted(tmp_path, weak) and "-   masked sums" in lines
+    consent(site, weak, [], lines.extend)  # once
+    assert accepted(tmp_path, STRONG)
+
+
+def test_weaker_terms_that_were_accepted_before_stronger_ones_are_asked_about_again(tmp_path: Path) -> None:
+    """Also those that name no federation, or another one, of the same coordinator."""
+    plain = replace(STRONG, privacy={})
+    keep(tmp_path, plain)
+    assert accepted(tmp_path, plain)
+    keep(tmp_path, STRONG)
+    for own in (plain, replace(plain, federation={}), replace(plain, federation={**KNOWN, "id": "f" * 32})):
+        assert not accepted(tmp_path, own) and given_up(tmp_path, own) == ("masks", "noise")
+
+
+def test_the_ledger_refuses_weaker_protection_by_itself(tmp_path: Path) -> None:
+    """As where somebody has deleted what was accepted."""
+    Ledger(tmp_path / "privacy", STRONG.identity).open(BOTH, SITES)
+    ledger = Ledger(tmp_path / "privacy", STRONG.identity)
+    assert given_up(tmp_path, replace(STRONG, privacy={"masked": MASKS})) == ("noise",)
+    with pytest.raises(RunError, match="without noise"):
+        ledger.open({"masked": MASKS}, SITES)
+    assert ledger.account["protection"] == BOTH
+    ledger.open({"masked": MASKS}, SITES, without=["noise"])
+    Ledger(tmp_path / "privacy", "f" * 32).open({}, SITES)
+
+
+@pytest.mark.parametrize("terms", [TERMS, STRONG])
+def test_an_accepted_federation_without_its_ledger_is_refused(terms: Terms, tmp_path: Path) -> None:
+    refuse_lost(tmp_path, terms)
+    keep(tmp_path, terms)
+    with pytest.raises(RunError, match=r"memory\.db"):
+        refuse_lost(tmp_path, terms)
+    Ledger(tmp_path / "privacy", terms.identity)
+    refuse_lost(tmp_path, terms)
 
 
 def test_nothing_is_told_or_answered_that_was_not_agreed_to() -> None:
