@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Hashable
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -91,11 +92,15 @@ class _StrictLoader(yaml.SafeLoader):
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for position, key in enumerate(keys):
-            if key in keys[:position]:
-                line = node.value[position][0].start_mark.line + 1
+        seen = set()
+        for written, _ in node.value:
+            key = self.construct_object(written, deep=True)
+            if not isinstance(key, Hashable):
+                break  # which the parser itself refuses
+            if key in seen:
+                line = written.start_mark.line + 1
                 raise yaml.YAMLError(f"key {key!r} stands twice, the second time in line {line}; keep one of them")
+            seen.add(key)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 

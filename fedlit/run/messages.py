@@ -19,7 +19,7 @@ from fedlit.run.config import shown
 from fedlit.run.layers import Given, Layer, find_class, given_in, parameters_of
 
 _NOISE = re.compile(
-    r"^[ -]*|Type .* callable class: |\.? ?(Got|Given) value: .*|Does not validate .*|Subtypes:.*|Errors:.*"
+    r"^[ -]*|Type .{,300} callable class: |\.? ?(Got|Given) value: .*|Does not validate .*|Subtypes:.*|Errors:.*"
     r"|Given value type:.*|Problem with given .*|Expected a path but .*|Parser key .*|(?<=path string): .*",
     re.MULTILINE,
 )
@@ -116,6 +116,26 @@ def _shown(key: str, given: Given) -> str:
     """Return a key as it was given last, by itself or with other keys below it. jsonargparse leaves out parts of some
     keys.
     """
-    like = re.compile(r"\.(?:.+?\.)??".join(map(re.escape, key.split("."))) + r"(?![^.+])")
-    found = [given[own][1].removesuffix(own) + match[0] for own in given if key and (match := like.match(own))]
+    found = [given[own][1].removesuffix(own) + whole for own in given if (whole := _whole_key(key, own))]
     return found[-1] if found else key or "configuration"
+
+
+def _whole_key(key: str, given: str) -> str:
+    """Return the beginning of a key that was given which has all parts of another key, in their order; else nothing.
+
+    Example:
+        >>> _whole_key("model.rank", "model.init_args.core.rank+"), _whole_key("model.rank", "model.ranks")
+        ('model.init_args.core.rank', '')
+    """
+    wanted, parts = key.split("."), given.split(".")
+    if not key or parts[0].partition("+")[0] != wanted[0]:
+        return ""
+    place = 0
+    for number, part in enumerate(parts):
+        last = place == len(wanted) - 1
+        if wanted[place] != (part.partition("+")[0] if last else part):
+            continue
+        if last:
+            return ".".join([*parts[:number], wanted[-1]])
+        place += 1
+    return ""

@@ -165,7 +165,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
 def _lines(cell: str, most: int | None) -> list[str]:
     if most is None or isinstance(cell, Verbatim):
         return [cell]
-    return textwrap.wrap(cell, most, subsequent_indent="  ", break_on_hyphens=False) or [""]
+    return textwrap.wrap(cell, most, subsequent_indent="  ", break_on_hyphens=False, expand_tabs=False) or [""]
 
 
 def _aligned(row: Sequence[tuple[list[str], int, bool]]) -> str:

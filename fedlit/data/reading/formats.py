@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PIECE_ROWS = 4096
-NOT_COMPUTED = re.compile(rb"<f(?:[^>]*/>|[^>]*>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
+NOT_COMPUTED = re.compile(rb"<f(?:[^<>]*/>|[^<>]*>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
 VARIABLE = re.compile(r"\$\{(\w+)\}")
-PASSWORD = re.compile(r"(?<=://)[^:/?#]*:(?P<value>[^@]*)@")
-SECRET = re.compile(r"(?i)\w*(?:password|passwd|pwd|token|secret|api_?key)\w*\s*=\s*(?P<value>[^;&]*)")
+PASSWORD = re.compile(r"[^:/?#]*://[^:/?#]*:(?P<value>[^@]*)@")
+SECRET = re.compile(
+    r"(?i)(?<!\w)(?=\w*?(?:password|passwd|pwd|token|secret|api_?key))\w++\s*+=\s*(?P<value>[^;&]*)"
+)
+_BETWEEN = re.compile(r"[=&;]")
 
 
 # ---------------------------------------------------------------------- Excel
@@ -180,7 +183,9 @@ def check_url(url: str) -> None:
         ...
         fedlit.errors.ConfigError: database postgresql://…: the URL holds a password. ...
     """
-    found = [*PASSWORD.finditer(url), *SECRET.finditer(unquote_plus(url.partition("?")[2]))]
+    query = unquote_plus(url.partition("?")[2])
+    addresses = [PASSWORD.match(part) for part in (url, *_BETWEEN.split(query))]
+    found = [*filter(None, addresses), *SECRET.finditer(query)]
     if any((value := own["value"].strip()) and not VARIABLE.fullmatch(value) for own in found):
         raise ConfigError(
             f"database {url.partition('://')[0][:40]}://…: the URL holds a password. Write ${{NAME}} in its place, and "

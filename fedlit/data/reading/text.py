@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SNIFFED = 2**18
 MOST_IN_LINE = 2**23
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-NUMBER = re.compile(r"[-+−]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?")
+NUMBER = re.compile(r"[-+−]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?")
 _SIGN = rb"[\x80\x85\x91-\x97\xa0\xa7\xab\xb0\xb2\xb3\xb5\xbb\xc0-\xd6\xd8-\xf6\xf8-\xff]"
 WESTERN = re.compile(rb"(?:[\x00-\x7f]|" + _SIGN + rb"(?![\x80-\xff]))*")  # letters and a few signs of cp1252
 
@@ -164,7 +164,7 @@ def _as_utf8(content: bytes, options: ReadOptions, add: Add) -> bytes:
         if found != "utf-8":
             content = text.encode()
             if not declared:
-                word = re.search(r"\w*[^\x00-\x7f\ufeff]+\w*", text)
+                word = re.search(r"(?<!\w)\w*[^\x00-\x7f\ufeff]+\w*", text)
                 such = f", such as {word.group()!r}" if word else ""
                 add(f"is not UTF-8 and is read as {found}{such}. Else write encoding", encoding=found)
     return content.removeprefix(codecs.BOM_UTF8)

@@ -19,6 +19,7 @@ _SHAPE = re.compile(
     r"\d{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{1,2}:\d{2}(:\d{2})?$|\d{4}-\d{2}(?!\d)"
 )
 ZONE = re.compile(r":\d\d(\.\d+)? ?[-+](?!00(:?00)?$)\d\d(:?\d\d)?$")
+_LONGEST = 60  # characters of a date; pandas takes seconds to guess the format of a long text
 _OTHERS = ("%H:%M", "%H:%M:%S", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%b-%y")  # which pandas does not guess
 _NO_DAYS = pd.to_datetime([
     "1800-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01",
@@ -65,7 +66,8 @@ def _guessed(texts: Sequence[str]) -> list[str]:
     """Return formats in which single texts may be dates. With points between its parts, a date begins with the day."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a date can be read in one order only
-        forms = [guess_datetime_format(text, dayfirst=day) for day in (False, True) for text in texts]
+        short = [text for text in texts if len(text) <= _LONGEST]
+        forms = [guess_datetime_format(text, dayfirst=day) for day in (False, True) for text in short]
     return [form for form in forms if form and not form.startswith(("%m.", "%Y-%d", "%Y/%d"))]
 
 
