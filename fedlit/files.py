@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import shlex
 import socket
 import sys
@@ -127,27 +128,75 @@ def write_text(text: str, path: Path, before: Path | None = None) -> None:
     write_whole({path: lambda file: file.write(text.encode())}, before)
 
 
-def write_frames(frames: Mapping[Path, pd.DataFrame]) -> None:
+def write_frames(frames: Mapping[Path, pd.DataFrame], raw: bool = False) -> None:
     """Write frames without their index, in the same way as :func:`write_whole`. Maps each path (``.parquet``, otherwise
-    CSV) to its frame.
+    CSV, see :func:`csv_of`) to its frame.
     """
 
     def writer(path: Path, frame: pd.DataFrame) -> Callable[[IO[bytes]], Any]:
         if path.suffix.lower() == ".parquet":
             return lambda file: frame.to_parquet(file, index=False)
-        return lambda file: frame.to_csv(file, index=False)
+        return lambda file: file.write(csv_of(frame, raw=raw).encode())
 
     write_whole({path: writer(path, frame) for path, frame in frames.items()})
 
 
+# A spreadsheet computes cells that begin so. To be undone, one apostrophe is also put before those that have some.
+_FORMULA = re.compile(r"'*[=+\-@\x00-\x1f\x7f]")
+_APOSTROPHE = re.compile(r"'('*[=+\-@\x00-\x1f\x7f])")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+|inf|nan)(?:e[-+]?\d+)?", re.I)
+
+
+def csv_of(frame: pd.DataFrame, *, index: bool = False, header: bool = True, raw: bool = False) -> str:
+    """Return a frame as CSV. Texts that a spreadsheet would compute get an apostrophe before them: those that are no
+    number and begin with ``=``, ``+``, ``-``, ``@`` or a control character. :func:`read_named` takes it off.
+
+    Args:
+        frame: the rows.
+        index: whether to write the index, too.
+        header: whether to write the names of columns.
+        raw: whether to write texts as they are.
+
+    Example:
+        >>> import pandas as pd
+        >>> print(csv_of(pd.DataFrame({"label": ["=1+1", "-1", "a"]})), end="")
+        label
+        '=1+1
+        -1
+        a
+    """
+    plain = frame if raw else _of_texts(frame, _guarded)
+    return str(plain.to_csv(index=index, header=header))
+
+
+def _of_texts(frame: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
+    """Return a frame whose texts and names of columns are changed by a function."""
+    changed = {}
+    for place, (_, column) in enumerate(frame.items()):
+        texts = column.dtype.kind not in "biufmM"
+        changed[place] = column.astype(object).map(change) if texts else column
+    made = type(frame)(changed, index=frame.index)
+    made.columns = frame.columns.map(change)
+    return made
+
+
+def _guarded(cell: Any) -> Any:
+    plain = not isinstance(cell, str) or _FORMULA.match(cell) is None or _NUMBER.fullmatch(cell) is not None
+    return cell if plain else f"'{cell}"
+
+
+def _unguarded(cell: Any) -> Any:
+    return _APOSTROPHE.sub(r"\1", cell, count=1) if isinstance(cell, str) and _APOSTROPHE.match(cell) else cell
+
+
 def read_named(path: Path) -> pd.DataFrame:
-    """Read a CSV file of named numbers: scores, corrections, clusters. Names stay text even if they look like a number
-    or a missing value (a client called NA).
+    """Read a CSV file of named numbers that fedlit wrote: scores, corrections, clusters. Names stay text even if they
+    look like a number or a missing value (a client called NA).
     """
     import pandas as pd
 
     names, missing = dict.fromkeys(_NAMES, str), {key: ["", "nan"] for key in _VALUES}
-    return pd.read_csv(path, dtype=names, keep_default_na=False, na_values=missing)
+    return _of_texts(pd.read_csv(path, dtype=names, keep_default_na=False, na_values=missing), _unguarded)
 
 
 def partial_of(path: Path) -> Path:

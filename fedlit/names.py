@@ -1,10 +1,50 @@
-"""Clusters of clients, and the function by which clients exchange facts."""
+"""Names of clients and sites, clusters of clients, and the function by which clients exchange facts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from fedlit.errors import expect
+
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_DEVICES = ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10)))
+_LONGEST_SITE = 40
+
+
+def names_a_folder(name: object, longest: int) -> bool:
+    r"""Return whether a name can be that of a file or folder on any system: ASCII letters, digits, ``_`` and ``-``, the
+    first a letter or digit, and none of the devices of Windows.
+
+    Example:
+        >>> [names_a_folder(name, 40) for name in ("north-2", "../..", "CON", "a\nb", "")]
+        [True, False, False, False, False]
+    """
+    fits = isinstance(name, str) and len(name) <= longest and _FOLDER.fullmatch(name) is not None
+    return fits and str(name).casefold() not in _DEVICES
+
+
+def check_sites(key: str, names: Iterable[object]) -> None:
+    """Refuse a name of a site that cannot be a file's name, or two that differ in upper and lower case alone, which
+    are one file on some systems.
+
+    Args:
+        key: where the names stand, for messages.
+        names: the names.
+
+    Raises:
+        ConfigError: a name does not fit.
+    """
+    known: set[str] = set()
+    for name in names:
+        expected = f"names of at most {_LONGEST_SITE} letters, digits, - and _ (but no device such as CON)"
+        expect(names_a_folder(name, _LONGEST_SITE), key, expected, name)
+        again = str(name).casefold()
+        expect(again not in known, key, "names, none of them twice", name)
+        known.add(again)
+
 
 Share = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 """Tells facts: (topic, {client: JSON facts of the clients here}) → {client: those of all clients}, ordered by name."""

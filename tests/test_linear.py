@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import pyarrow.compute as pc
 import pytest
 from linear import SIZE, Use, adverse, text, uses
 
-from fedlit.data.reading.options import DEFAULTS
 from fedlit.data.reading.formats import check_url
+from fedlit.data.reading.options import DEFAULTS
 from fedlit.data.reading.text import read_text
 from fedlit.data.schema.cells import Cells
 from fedlit.data.schema.dates import find_format
@@ -32,7 +33,7 @@ BUILT = {
     "b'(?:[^\\\\r\\\\n]*(?:\\\\r\\\\n|\\\\r|\\\\n)){%d}(?:[ \\\\t]*(?:\\\\r\\\\n|\\\\r|\\\\n))*' % options.skiprows": [
         rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}(?:[ \t]*(?:\r\n|\r|\n))*" % number for number in (0, 3)
     ],
-    "re.escape(sep.encode()) + b' +\"(?!\")'": [re.escape(sep) + rb' +"(?!")' for sep in (b",", b"|", b" ")],
+    "first + b' ++\"(?!\")'": [first + rb' ++"(?!")' for first in (b",", rb"\|", b"(?<! ) ")],
     "f'^{begin}'": [f"^{begin}" for begin in _COLOURS],
 }
 """Patterns that are built while fedlit runs, as its source writes them, and some that are built so."""
@@ -64,12 +65,15 @@ def _slow(use: Use, pattern: str | bytes) -> list[Any]:
 
     took = {}
     for kind in adverse(pattern, use.flags):
-        for size in (20, 200, 2_000):
+        for size in (20, 2_000):
             took[kind] = of(kind, size)
             if took[kind] > SECOND / 20:
                 return [kind, size]
-    worst = sorted(took, key=lambda kind: -took[kind])[:5]
-    return [kind for kind in worst for size in (SIZE // 10, SIZE) if of(kind, size) > SECOND]
+    for kind in sorted(took, key=lambda kind: -took[kind])[:4]:
+        for size, most in ((SIZE // 10, SECOND / 5), (SIZE, SECOND)):
+            if of(kind, size) > most:
+                return [kind, size]
+    return []
 
 
 def test_every_pattern_is_linear() -> None:
@@ -113,10 +117,8 @@ SCANS: dict[str, Callable[[str], object]] = {
 @pytest.mark.parametrize("scan", SCANS)
 def test_every_scan_is_linear(scan: str) -> None:
     def read(own: str) -> None:
-        try:
+        with suppress(FedlitError):  # which is an answer, too
             SCANS[scan](own)
-        except FedlitError:  # is an answer, too
-            pass
 
     texts = {piece: text(("", piece, ""), SIZE) for piece in PIECES}
     texts["a date"] = "01/02/2024" + " 0" * (SIZE // 2)

@@ -23,6 +23,7 @@ def predict(
     ckpt_path: str = "last",
     out: Path | None = None,
     keys: list[str] | None = None,
+    raw: bool = False,
 ) -> None:
     """Score the rows of a file with one client of a trained run.
 
@@ -35,6 +36,7 @@ def predict(
         ckpt_path: last, best, or the file of a checkpoint
         out: the .csv or .parquet file for the scores (default: NAME.scores, beside the rows and typed as they are)
         keys: the columns of the rows with which the scores begin
+        raw: write texts as they are into a .csv file, also those that a spreadsheet would compute, such as =1+1
     """
     check_input(data)
     out = out or scores_beside(data)
@@ -49,7 +51,7 @@ def predict(
     scores = scorer.predict(rows, given)
     if not keys and not scorer.keys:
         scores.insert(0, "row", range(len(scores)))
-    replaced = write_scores(scores, out)
+    replaced = write_scores(scores, out, raw)
     lines = [
         f"Scored {counted(len(rows), 'row')} of {data} as client {client}",
         *(f"Note: {note}" for note in (*raw.notes, *scorer.notes)),

@@ -12,6 +12,7 @@ from jsonargparse import ArgumentParser
 
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.institutions.child import MOST
+from fedlit.names import check_sites
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.run.allowed import check_trusted
 from fedlit.run.config import flatten, read_yaml, shown
@@ -19,7 +20,6 @@ from fedlit.run.config import flatten, read_yaml, shown
 PORT = 8443
 """The coordinator's port, unless another is set."""
 
-_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _FINGERPRINT = re.compile(r"[0-9A-F]{2}(:[0-9A-F]{2}){31}")
@@ -54,8 +54,8 @@ class CoordinatorSettings:
     most: int = MOST
 
     def __post_init__(self) -> None:
-        _check_names("sites", self.sites)
-        expect(len(set(self.sites)) == len(self.sites) > 0, "sites", "names, none of them twice", list(self.sites))
+        check_sites("sites", self.sites)
+        expect(len(self.sites) > 0, "sites", "names", list(self.sites))
         for key in ("address", "listen"):
             expect(bool(_HOST.fullmatch(getattr(self, key))), key, "a name or an IP address", getattr(self, key))
         _check_numbers(self.port, self.most)
@@ -104,7 +104,7 @@ class Invitation:
     fingerprint: str
 
     def __post_init__(self) -> None:
-        _check_names("site", [self.site])
+        check_sites("site", [self.site])
         _check_address(self.coordinator)
         if not _FINGERPRINT.fullmatch(self.fingerprint):
             raise ConfigError(
@@ -154,8 +154,8 @@ class SiteSettings:
 
     def __post_init__(self) -> None:
         _check_numbers(_check_address(self.coordinator), self.most)
-        _check_names("site", [self.site])
-        _check_names("peers", self.peers)
+        check_sites("site", [self.site])
+        check_sites("peers", self.peers)
         for module in self.trust:
             expect(bool(_MODULE.fullmatch(module)), "trust", "names of modules", module)
         check_trusted(self.trust, "trust")
@@ -200,12 +200,6 @@ def _mapping(told: Any, known: Iterable[str], where: str) -> Mapping[str, Any]:
         if key not in known:
             raise ConfigError(f"{where}: expected {', '.join(known)}, found {key!r}.{did_you_mean(str(key), known)}")
     return told
-
-
-def _check_names(key: str, names: Iterable[str]) -> None:
-    """Check names that become those of files."""
-    for name in names:
-        expect(bool(_SITE.fullmatch(name)), key, "names of at most 40 letters, digits, - and _", name)
 
 
 def _check_address(address: str) -> int:
@@ -314,8 +308,9 @@ def federation_of(path: Path) -> Federation:
             f"{where}: federation.id: expected 32 hexadecimal digits, drawn once for this federation, such as "
             f"{secrets.token_hex(16)}, found {own!r}"
         )
-    if not isinstance(sites, list) or not sites or not all(isinstance(site, str) for site in sites):
+    if not isinstance(sites, list) or not sites:
         raise ConfigError(f"{where}: federation.sites: expected the names of all sites, found {sites!r}")
+    check_sites(f"{where}: federation.sites", sites)
     return Federation(own, tuple(sorted(set(sites))), privacy)
 
 

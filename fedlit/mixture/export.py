@@ -27,7 +27,7 @@ from fedlit.run.run import Run
 from fedlit.score.folder import MAIN, columns_of, load, write
 from fedlit.score.scorer import MixedScorer, Scorer
 from fedlit.show.shown import Shown
-from fedlit.show.text import Verbatim
+from fedlit.show.text import Verbatim, in_markdown
 from fedlit.tasks import SCORES
 
 MOST_ROWS = 1000  # that are compared
@@ -217,7 +217,7 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = 
     environment = Environment(
         loader=PackageLoader("fedlit.score", "."), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    environment.filters["cell"] = lambda text: " ".join(str(text).replace("|", "\\|").split())
+    environment.filters["text"] = in_markdown
     made = {"on": f"{datetime.now(UTC):%Y-%m-%d}", "python": platform.python_version()}
     return environment.get_template("card.md.j2").render(
         scorer=scorer,

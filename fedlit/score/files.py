@@ -104,13 +104,14 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
         return read_table(path, ReadOptions.from_dict({**told, "names": without}, f"client {client!r}"), client)
 
 
-def write_scores(scores: pd.DataFrame, path: Path) -> bool:
-    """Write scores in the format of the file's ending. Return whether the file existed before.
+def write_scores(scores: pd.DataFrame, path: Path, raw: bool = False) -> bool:
+    """Write scores in the format of the file's ending, see :func:`fedlit.files.write_frames`. Return whether the file
+    existed before.
 
     Raises:
         DataError: nothing can be written there.
     """
     replaced = path.exists()
     with told_as(lambda error: DataError(f"--out {path}: expected a file that can be written, found: {error}")):
-        write_frames({path.resolve(): scores})
+        write_frames({path.resolve(): scores}, raw)
     return replaced

@@ -33,6 +33,20 @@ def printable(text: str) -> str:
     return "".join(own if own.isprintable() or own == "\n" else "?" for own in text)
 
 
+_OF_MARKDOWN = re.compile(r"([\\`*{}\[\]<>|~&$#@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.)", re.I)  # the last two begin links
+
+
+def in_markdown(text: object) -> str:
+    r"""Write text from elsewhere into Markdown, so that it is shown as it is: on one line, without characters that are
+    not printable, and with a backslash before each character that Markdown or HTML would interpret.
+
+    Example:
+        >>> print(in_markdown("<script>a|b</script>\n# [x](y)"))
+        \<script\>a\|b\</script\> \# \[x\](y)
+    """
+    return _OF_MARKDOWN.sub(r"\\\1", " ".join(printable(" ".join(str(text).split())).split()))
+
+
 def more(listed: Sequence[Any], what: str) -> list[str]:
     """Return a line that counts the rest of a list, which is cut at :data:`MOST_ROWS`."""
     return [f"… and {len(listed) - MOST_ROWS} more {what}"] if len(listed) > MOST_ROWS else []

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from fedlit.files import read_named
+from fedlit.files import read_named, write_frames
 from fedlit.study.study import Study
 from fedlit.tasks import Task
 from fedlit.tasks.base import of_people
@@ -93,7 +93,7 @@ class Frames:
     def write(self, folder: Path) -> None:
         """Write predictions and scores to a folder."""
         self.predictions.to_parquet(folder / PREDICTIONS, index=False)
-        self.scores.to_csv(folder / SCORE_FILE, index=False)
+        write_frames({folder / SCORE_FILE: self.scores})
 
     @classmethod
     def read(cls, folder: Path) -> Frames:

@@ -22,7 +22,7 @@ from fedlit.data.table import Split
 from fedlit.engine.base import Evaluation
 from fedlit.exchange.members import Members
 from fedlit.exchange.named import Found, words
-from fedlit.files import write_whole
+from fedlit.files import csv_of, write_whole
 from fedlit.names import Share
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.shown import Grid, Shown
@@ -353,7 +353,7 @@ class Results(Shown):
         a run.
         """
         csv, plain = folder / f"{self.split}.csv", folder / f"{self.split}.json"
-        table, told = self.to_frame().to_csv().encode(), json.dumps(self.to_dict(), indent=2).encode()
+        table, told = csv_of(self.to_frame(), index=True).encode(), json.dumps(self.to_dict(), indent=2).encode()
         write_whole({csv: lambda file: file.write(table), plain: lambda file: file.write(told + b"\n")})
         return csv, plain
 

@@ -208,3 +208,11 @@ def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(folder: 
         assert path.stat().st_mode & 0o777 == 0o600
         with pytest.raises(ConfigError, match=r"is there already, and is not overwritten"):
             make(path.parent, "north")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["../..", "CON", "a\nHash of all this: 000 (accepted)", "x" * 41, "", "\x1b[2J", 7])
+def test_a_site_has_one_kind_of_name_everywhere(tmp_path: Path, name: object) -> None:
+    federation = {"id": 32 * "a", "sites": ["north", name, "south"]}
+    (tmp_path / "federation.yaml").write_text(yaml.safe_dump({"federation": federation}), encoding="utf-8")
+    with pytest.raises(ConfigError, match="sites"):
+        federation_of(tmp_path / "federation.yaml")

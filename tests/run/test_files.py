@@ -1,5 +1,6 @@
 """Files of runs: two writers, damage, disks without room, folders that are read-only or gone."""
 
+import csv
 import os
 import shutil
 import socket
@@ -8,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from disks import files_of_at_most
@@ -19,7 +21,7 @@ from fedlit import MLP, FedAvgM, Median
 from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
-from fedlit.files import exclusive, partial_of
+from fedlit.files import exclusive, partial_of, read_named, write_frames
 from fedlit.run.folders import check_name, say_once, to_score
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
@@ -242,3 +244,21 @@ def test_a_second_fit_begins_with_new_clients(tmp_path: Path) -> None:
     run.fit(quiet=True)
     assert different(first, weights(run)) == [] and run.exchange.rounds == 2
     assert run.folder is not None and run.folder.name == "version_1"
+
+
+TEXTS = ["=1+1", "+a", "-b", "@c", "\td", "\re", "'=f", "''=g", "'h", "-1", "+2e3", "1", "plain", "\x1b[2J", "<script>"]
+
+
+def test_a_csv_file_has_no_formula_and_is_read_back(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"label": TEXTS, "value": range(len(TEXTS))})
+    write_frames({tmp_path / "a.csv": frame, tmp_path / "a.parquet": frame})
+    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+        cells = [row[0] for row in csv.reader(file)][1:]
+    assert {cell for cell in cells if cell[0] in "=+-@\t\r\x1b"} == {"-1", "+2e3"}
+    assert read_named(tmp_path / "a.csv")["label"].tolist() == TEXTS
+    assert pd.read_parquet(tmp_path / "a.parquet")["label"].tolist() == TEXTS
+
+
+def test_raw_csv_has_texts_as_they_are(tmp_path: Path) -> None:
+    write_frames({tmp_path / "a.csv": pd.DataFrame({"=a": ["=1+1"]})}, raw=True)
+    assert (tmp_path / "a.csv").read_text(encoding="utf-8") == "=a\n=1+1\n"

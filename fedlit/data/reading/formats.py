@@ -26,9 +26,7 @@ PIECE_ROWS = 4096
 NOT_COMPUTED = re.compile(rb"<f(?:[^<>]*/>|[^<>]*>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 PASSWORD = re.compile(r"[^:/?#]*://[^:/?#]*:(?P<value>[^@]*)@")
-SECRET = re.compile(
-    r"(?i)(?<!\w)(?=\w*?(?:password|passwd|pwd|token|secret|api_?key))\w++\s*+=\s*(?P<value>[^;&]*)"
-)
+SECRET = re.compile(r"(?i)(?<!\w)(?=\w*?(?:password|passwd|pwd|token|secret|api_?key))\w++\s*+=\s*(?P<value>[^;&]*)")
 _BETWEEN = re.compile(r"[=&;]")
 
 

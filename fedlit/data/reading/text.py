@@ -140,7 +140,8 @@ def _check(content: bytes, sep: str, line: int, width: int, add: Add) -> None:
             )
     if longest > 1:
         add(f"quoted cells hold line ends; the longest row takes {longest:,} lines. Were lines swallowed by a quote?")
-    if re.search(re.escape(sep.encode()) + rb' +"(?!")', content):
+    first = rb"(?<! ) " if sep == " " else re.escape(sep.encode())  # a search from each of many blanks takes long
+    if re.search(first + rb' ++"(?!")', content):
         add("blanks stand before quotes, which are then read as a part of the cell. Remove the blanks")
 
 

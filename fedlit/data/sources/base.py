@@ -18,14 +18,12 @@ import numpy as np
 from fedlit.data.files import RemoteFile
 from fedlit.data.table import SPLITS, ClientTable, check_client, own_task
 from fedlit.errors import DataError, Told, expect, told_as
+from fedlit.names import Share, names_a_folder
 from fedlit.show.text import counted, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedlit.names import Share
-
-_CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 RESERVED = ("federation", "all", "train", "val", "test", "exchange", "epoch", "plan", "checkpoints", "predictions")
 """Names that no client can have, in lower case: those of pooled rows, of tags in logs and of a run's folders."""
 _LONGEST_NAME = 64
@@ -71,7 +69,7 @@ class Source(ABC):
             One table for each client, in the order in which clients were asked for, checked by :func:`check_tables`.
         """
 
-    def some(self, clients: Sequence[str], seed: int, share: "Share | None" = None) -> list[ClientTable]:
+    def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
         """Return the tables of some clients. A source that can do so reads no others.
 
         Args:
@@ -98,9 +96,12 @@ def check_client_name(name: object) -> None:
     Raises:
         ConfigError: the name contains other characters than letters, digits, ``_`` and ``-``, or is one that logs use.
     """
-    fits = isinstance(name, str) and _CLIENT_NAME.fullmatch(name) and len(name) <= _LONGEST_NAME
-    plain = f"a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-', not '-' or '_' first"
-    expect(bool(fits), f"client {name!r}", plain, name, "it becomes a folder's name: rename the client")
+    fits = names_a_folder(name, _LONGEST_NAME)
+    plain = (
+        f"a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-', not '-' or '_' first, and no "
+        "device such as CON"
+    )
+    expect(fits, f"client {name!r}", plain, name, "it becomes a folder's name: rename the client")
     free = str(name).casefold() not in RESERVED
     expect(free, f"client {name!r}: this name is taken by fedlit itself", "another", name, "rename the client")
 

@@ -13,7 +13,7 @@ from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.explain.clusters import CLUSTERS, PAIRS
 from fedlit.explain.effects import effects_frame
 from fedlit.explain.judge import corrections_frame, judge
-from fedlit.files import read_named, write_text
+from fedlit.files import csv_of, read_named, write_text
 from fedlit.show.clusters import membership_figure
 from fedlit.show.heatmap import heatmap_figure
 from fedlit.train.logger import boards
@@ -50,9 +50,9 @@ class Tables(Callback):
             return
         for name in (CLUSTERS, PAIRS):
             if (self.folder / name).is_file():
-                rows = pd.read_csv(self.folder / name, dtype=str, keep_default_na=False)
+                rows = pd.read_csv(self.folder / name, dtype=str, keep_default_na=False)  # and keep its apostrophes
                 rows = rows[rows["round"].astype(int) <= self.exchange.rounds]
-                self._write(name, rows.to_csv(index=False))
+                self._write(name, csv_of(rows, raw=True))
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
         """Record the clusters of an exchange, before the next checkpoint."""
@@ -77,7 +77,7 @@ class Tables(Callback):
         self._append(PAIRS, pd.DataFrame(pairs, columns=["round", "first", "second", "measure", "value"]))
         if paths:
             columns = ["round", "first", "second", "path", "u", "loss"]
-            self._write(PATHS, pd.DataFrame(paths, columns=columns).to_csv(index=False))
+            self._write(PATHS, csv_of(pd.DataFrame(paths, columns=columns)))
 
     def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Write corrections and effects, and draw."""
@@ -90,7 +90,7 @@ class Tables(Callback):
             corrections.insert(0, "epoch", trainer.current_epoch)
         for name, rows in ((CORRECTIONS, corrections), (EFFECTS, effects)):
             if len(rows):
-                self._write(name, rows.to_csv(index=False))
+                self._write(name, csv_of(rows))
         if self.pictures and len(corrections):
             epoch = trainer.current_epoch
             _draw(trainer, f"corrections of epoch {epoch}", lambda: _correction_figures(corrections, epoch))
@@ -110,7 +110,9 @@ class Tables(Callback):
         path = self.folder / name
         if len(rows):
             with spared(path, name):
-                rows.to_csv(path, mode="a", header=not path.is_file(), index=False)
+                text = csv_of(rows, header=not path.is_file())
+                with path.open("a", encoding="utf-8", newline="") as file:
+                    file.write(text)
 
     def _write(self, name: str, text: str) -> None:
         with spared(self.folder / name, name):
