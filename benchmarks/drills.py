@@ -33,6 +33,8 @@ DRILLS = {
     "signals": ("files", 50),
     "two_writers": ("files", 5),
     "bomb": ("bomb", 1),
+    "workbook": ("files", 1),
+    "pages": ("pages", 1),
     "guard": ("guard", 1),
 }
 """Drill → its module in ``drill/``, and how often it tries. The last one trains in this process: none forks then."""

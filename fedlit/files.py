@@ -7,6 +7,7 @@ torch writes but does not check. A lock allows only one process at a time to wri
 
 from __future__ import annotations
 
+import csv
 import errno
 import io
 import os
@@ -166,7 +167,10 @@ def csv_of(frame: pd.DataFrame, *, index: bool = False, header: bool = True, raw
         a
     """
     plain = frame if raw else _of_texts(frame, _guarded)
-    return str(plain.to_csv(index=index, header=header))
+    text = str(plain.to_csv(index=index, header=header))
+    if "\r" in text:  # which pandas does not put in quotes, and readers take for the end of a line
+        text = str(plain.to_csv(index=index, header=header, quoting=csv.QUOTE_NONNUMERIC))
+    return text
 
 
 def _of_texts(frame: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:

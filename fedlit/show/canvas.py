@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedlit.show.text import printable
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -96,7 +98,7 @@ def svg_text(figure: Figure, title: str) -> str:
     target = io.StringIO()
     with matplotlib.rc_context(_STYLE):
         figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = target.getvalue()
+    text = printable(target.getvalue())  # XML has no control characters
     text = re.sub(r'style="[^"]*"', _themed, text[text.index("<svg") :])
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)
 

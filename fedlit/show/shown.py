@@ -41,7 +41,8 @@ class Grid:
         import pandas as pd
 
         with pd.option_context("display.max_colwidth", None):
-            return str(pd.DataFrame(self.rows, columns=list(self.header)).to_html(index=False, border=0))
+            rows = [list(map(printable, row)) for row in self.rows]
+            return str(pd.DataFrame(rows, columns=list(map(printable, self.header))).to_html(index=False, border=0))
 
 
 class Shown(ABC):
@@ -71,7 +72,7 @@ class Shown(ABC):
 
     def _repr_html_(self) -> str:
         return "".join(
-            part.html() if isinstance(part, Grid) else f"<div>{html.escape(part)}</div>" if part else "<br>"
+            part.html() if isinstance(part, Grid) else f"<div>{html.escape(printable(part))}</div>" if part else "<br>"
             for part in self.parts()
         )
 

@@ -33,7 +33,8 @@ def printable(text: str) -> str:
     return "".join(own if own.isprintable() or own == "\n" else "?" for own in text)
 
 
-_OF_MARKDOWN = re.compile(r"([\\`*{}\[\]<>|~&$#@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.)", re.I)  # the last two begin links
+# The last two would begin links.
+_OF_MARKDOWN = re.compile(r"([\\`*{}\[\]<>|~&$#@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.)", re.I)
 
 
 def in_markdown(text: object) -> str:

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from fedlit.show.canvas import THEME
 from fedlit.show.shown import Grid
+from fedlit.show.text import in_markdown, printable
 from fedlit.study.findings import Answer
 
 
@@ -63,14 +64,14 @@ def terminal(sections: Sequence[Section]) -> Iterator[str | Grid]:
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
     """Return the report as Markdown, without pictures."""
-    parts = [f"# {title}"]
+    parts = [f"# {_plain(title)}"]
     for own in sections:
         told = [
             _rows(own.table) if own.table is not None else "",
-            "\n".join(f"- **{answer.client}**: {answer.headline}. {answer.text}." for answer in own.answers),
-            "\n".join(f"- {item}" for item in own.items),
+            "\n".join(_plain(f"- **{answer.client}**: {answer.headline}. {answer.text}.") for answer in own.answers),
+            "\n".join(_plain(f"- {item}") for item in own.items),
         ]
-        parts += [f"{'###' if own.below else '##'} {own.title}", *own.lines, *told]
+        parts += [f"{'###' if own.below else '##'} {_plain(own.title)}", *map(_plain, own.lines), *told]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -85,7 +86,14 @@ def html(title: str, sections: Sequence[Section]) -> str:
 
 def _rows(table: pd.DataFrame) -> str:
     lines = [["", *table.columns], ["---"] * (len(table.columns) + 1), *table.itertuples()]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    first, rule, *rest = lines
+    shown = [list(map(in_markdown, first)), rule, *(list(map(in_markdown, line)) for line in rest)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in shown)
+
+
+def _plain(text: str) -> str:
+    """Return a sentence without HTML; its own bold text and code stay Markdown."""
+    return printable(text).replace("<", "\\<").replace("\n", " ")
 
 
 def _cell(text: str) -> Markup:

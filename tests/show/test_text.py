@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from federations import make_run
@@ -23,7 +25,9 @@ from hypothesis import strategies as st
 from fedlit.run.plan import Plan
 from fedlit.show.heatmap import confusion_figure
 from fedlit.show.shown import Grid, for_terminal
-from fedlit.show.text import Verbatim, definitions, terminal_width, text_table, wrap
+from fedlit.show.text import Verbatim, definitions, in_markdown, terminal_width, text_table, wrap
+from fedlit.study.sections import Section
+from fedlit.study.sections import html as report_of
 from fedlit.tasks import Classification
 from fedlit.tasks.base import LOSS, Score
 from fedlit.train.results import Results
@@ -146,3 +150,37 @@ def test_a_confusion_matrix_has_a_row_of_unknown_labels_and_numbers_if_few(class
     shares = axes.images[0].get_array()
     assert shares is not None and shares.shape == (classes + 1, classes) and len(axes.texts) == numbers
     assert np.allclose(np.asarray(shares).sum(1), 1)
+
+
+NAMES = ["<img src=x onerror=a()>", "</title></script><script>a()</script>", "\"'><svg onload=a()>", "\x1b[2J\u202e"]
+
+
+class Tags(HTMLParser):
+    """The elements and attributes of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found |= {tag, *(name for name, _ in attrs)}
+
+
+def test_names_are_no_elements_of_pages() -> None:
+    sections = [Section(name, [name], [name], pd.DataFrame([NAMES], ["row"], NAMES)) for name in NAMES]
+    notebook = Grid(NAMES, [NAMES]).html()
+    report = Tags(report_of(NAMES[1], sections)).found
+    assert not {"img", "script", "svg", "onerror", "onload"} & (report | Tags(notebook).found)
+    assert "\x1b" not in notebook and "\u202e" not in notebook
+
+
+@pytest.mark.parametrize(
+    "name", [*NAMES, "[a](javascript:a)", "a\n# b\n- c", "a|b", "`a` **b** _c_", "www.a.de", "&lt;"]
+)
+def test_a_label_is_plain_text_in_markdown(name: str) -> None:
+    markdown_it = pytest.importorskip("markdown_it")
+    reader = markdown_it.MarkdownIt("commonmark", {"html": True}).enable("table")
+    inside = {token.type for own in reader.parse(f"# {in_markdown(name)}") for token in own.children or []}
+    assert inside <= {"text", "text_special"} and "\x1b" not in in_markdown(name)
+    assert len(reader.parse(f"|a|\n|-|\n|{in_markdown(name)}|\n")) == len(reader.parse("|a|\n|-|\n|b|\n"))

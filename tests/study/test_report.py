@@ -36,6 +36,7 @@ def test_it_is_one_file_that_asks_for_nothing(compared: Comparison) -> None:
 def test_terminal_markdown_and_page_tell_the_same(compared: Comparison) -> None:
     told, text, written = sections(compared), str(compared), (compared.folder / "tables.md").read_text("utf-8")
     assert markdown("Title", told).split("\n", 1)[1] == written.split("\n", 1)[1]
+    written = written.replace("\\", "")
     for answer in compared.answers:
         assert f"{answer.text}." in text and f"{answer.text}." in written
     first = summary(compared.answers)
