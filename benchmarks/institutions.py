@@ -82,7 +82,7 @@ class Federation:
     def fedlit(self, *words: str) -> str:
         """A command that ends by itself; its output."""
         done = subprocess.run(
-            [sys.executable, "-m", "fedlit", *words],
+            [sys.executable, "-P", "-m", "fedlit", *words],
             cwd=self.folder,
             env=self.environment,
             capture_output=True,
@@ -108,7 +108,7 @@ class Federation:
         environment = {**self.environment, **({"FEDLIT_DATA": str(data)} if data.is_dir() else {})}
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "fedlit", *words],
+                [sys.executable, "-P", "-m", "fedlit", *words],
                 cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip

@@ -52,7 +52,7 @@ def main() -> None:
             path = Path(folder) / f"{name}.yaml"
             path.write_text(yaml.safe_dump(config), encoding="utf-8")
             began = time.monotonic()
-            fit = [sys.executable, "-m", "fedlit", "fit", "--config", str(path)]
+            fit = [sys.executable, "-P", "-m", "fedlit", "fit", "--config", str(path)]
             subprocess.run(
                 fit, cwd=folder, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"}
             )
