@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading.options import DEFAULTS, LABEL_MISSING, MISSING, ReadOptions
-from fedlit.data.schema.cells import FALSE, TRUE, Cells, true_or_false
+from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, true_or_false
 from fedlit.data.schema.column import Column
 from fedlit.data.schema.find import find, missing_notes, spellings, unsupported
 from fedlit.data.schema.numbers import find_notation, is_code, plain_numbers
@@ -133,12 +133,24 @@ def _labelled(client: str, name: str, target: pd.Series, unlabelled: str) -> tup
 
 
 def _meant(where: str, positive: Any, labels: list[Any]) -> Any:
-    """Return the label that a configuration means. YAML reads ``yes`` as true."""
+    """Return the label that a configuration means: one of that spelling, or else one that means the same (``1e3`` is
+    1000, and ``yes`` may be a column's true).
+    """
     alike = [label for label in labels if str(label).casefold() == str(positive).casefold()]
-    if isinstance(positive, bool):
-        alike += [label for label in labels if true_or_false(label) is positive]
+    number = _number(positive)
+    alike += [label for label in labels if number is not None and number == label]
+    meaning = true_or_false(positive)
+    if meaning is not None and str(positive) not in ONE_AND_ZERO:
+        alike += [label for label in labels if true_or_false(label) is meaning]
     expect(bool(alike), f"{where}: positive", f"one of {shorten([*map(repr, labels)])}", positive, kind=DataError)
     return alike[0]
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[Note]:

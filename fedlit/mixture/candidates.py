@@ -8,8 +8,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from fedlit import yaml_text
 from fedlit.data.agree import Terms, agree, facts
 from fedlit.errors import Told, expect
 from fedlit.run.run import Run
@@ -157,5 +156,5 @@ def configuration(name: str, raw: Mapping[str, Any], large: bool = False, few: C
 
 def templates() -> dict[str, dict[str, Any]]:
     """Return the content of ``candidates.yaml``."""
-    found: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "candidates.yaml").read_text("utf-8"))
+    found: dict[str, dict[str, Any]] = yaml_text.load((Path(__file__).parent / "candidates.yaml").read_text("utf-8"))
     return found

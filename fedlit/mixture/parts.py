@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import yaml
 from lightning.pytorch.callbacks import Callback
 
+from fedlit import yaml_text
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable, Split
 from fedlit.errors import ConfigError, FedlitError
@@ -166,7 +166,7 @@ class Part:
         kept = self.folder / CONFIG
         if not kept.is_file():
             return False
-        before = dict(flatten(yaml.safe_load(kept.read_text(encoding="utf-8"))))
+        before = dict(flatten(yaml_text.load(kept.read_text(encoding="utf-8"))))
         now = replace(self, folder=self.folder / "none")._base.settings or {}
         return any(before.get(key) != now.get(key) for key in (*before, *now) if not key.startswith(_FREE))
 

@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from fedlit import yaml_text
 from fedlit.errors import Told, expect
 from fedlit.files import naming, write_text
 from fedlit.mixture.advice import Advice, advise
@@ -249,7 +248,7 @@ def _best(settings: MixtureSettings, used: Collection[str], folder: Path, name: 
         own: replace(part, config=Path(part.config.name)) if part.config.parent == folder else part
         for own, part in parts.items()
     }
-    content: dict[str, Any] = yaml.safe_load(replace(settings, parts=parts, name=name).text())
+    content: dict[str, Any] = yaml_text.load(replace(settings, parts=parts, name=name).text())
     del content["trainer"]
     return content
 
@@ -264,7 +263,7 @@ def _write(folder: Path, origin: Path, name: str, content: Mapping[str, Any], ab
     """Write a configuration that is derived from another one to a folder."""
     path = folder / f"{origin.stem}_{name}.yaml"
     head = f"{made_from([origin])}\n# {about}\n"
-    write_text(head + yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True), path)
+    write_text(head + yaml_text.dump(dict(content)), path)
     return path
 
 

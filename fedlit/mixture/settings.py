@@ -13,8 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
+from fedlit import yaml_text
 from fedlit.errors import ConfigError, DataError, Told, did_you_mean, expect, must_be_known
 from fedlit.run.allowed import check_no_links, is_of_run
 from fedlit.run.arguments import ROOT, origins, pairs_of
@@ -142,7 +141,7 @@ class MixtureSettings:
             "trainer": {"default_root_dir": str(self.root)},
         }  # fmt: skip
         head = f"# made from {self.origin}\n" if self.origin is not None else ""
-        return head + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        return head + yaml_text.dump(content)
 
 
 def is_mixture(config: Path) -> bool:
@@ -211,7 +210,7 @@ def settings_from(
     raw, top = {str(name): dict(own or {}) for name, own in parts.items()}, dict(content)
     mixing = {key: value for key, value in mixture.items() if key != "parts"}
     for key, value in sorted((typed or {}).items(), key=lambda own: not own[0].endswith(".go_alone")):  # parts first
-        _type(key, parse_yaml(value, f"--{key}"), top, mixing, raw)
+        _type(key, parse_yaml(value, f"--{key}", key), top, mixing, raw)
     trainer = top.get("trainer") or {}
     _known(trainer, ("default_root_dir",), f"{where}: trainer (a part's own is set in its configuration)")
     name = str(top.get("name") or (origin.stem if origin is not None else "mixture"))

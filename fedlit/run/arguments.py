@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedlit.errors import ConfigError, Told, did_you_mean, expect
-from fedlit.run.allowed import check_allowed, check_no_links, is_of_run
+from fedlit.run.allowed import NAMES, check_allowed, check_no_links, is_of_run
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN
 from fedlit.run.config import METHODS, find_config, flatten, known_configs, parse_yaml, read_yaml, shown
@@ -20,6 +20,7 @@ from fedlit.run.folders import CONFIG, check_name, to_resume, to_score
 from fedlit.run.keys import KEYS, check_keys
 from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
+from fedlit.yaml_text import as_text, is_text
 
 Command = Literal["fit", "validate", "test", "predict", "describe"]
 
@@ -173,9 +174,17 @@ def layers_of(typed: Sequence[str]) -> list[Layer]:
 
 
 def _layer(flag: str, value: Any) -> Layer:
-    """Return a layer with one key. Brackets are parsed here; the type of the key determines what plain text means."""
-    brackets = isinstance(value, str) and value.startswith(("{", "["))
-    return Layer({flag.removeprefix("--"): parse_yaml(value, flag) if brackets else value})
+    """Return a layer with one key. Brackets are parsed here. Names are taken as they are, and one name is a list of
+    one; the type of the key determines what other plain text means.
+    """
+    key = flag.removeprefix("--")
+    if isinstance(value, str) and value.startswith(("{", "[")):
+        value = parse_yaml(value, flag, key)
+    elif isinstance(value, str) and is_text(key):
+        value = None if value == "null" else as_text(value)
+    if isinstance(value, str) and key.removesuffix("+") in NAMES:
+        value = [value]
+    return Layer({key: value})
 
 
 def _method_layers(methods: Sequence[Path]) -> list[Layer]:

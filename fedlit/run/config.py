@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Hashable
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from fedlit import yaml_text
 from fedlit.errors import ConfigError, Told, did_you_mean, expect
 
 STUDIES, METHODS = "studies", "methods"
@@ -86,45 +85,19 @@ def shown(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that occurs twice in one mapping, of which YAML would silently keep the second. Numbers are those
-    of YAML 1.2: in YAML 1.1, ``8:28`` is 508 (in base 60) and ``1e-3`` is text.
-    """
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for written, _ in node.value:
-            key = self.construct_object(written, deep=True)
-            if not isinstance(key, Hashable):
-                break  # which the parser itself refuses
-            if key in seen:
-                line = written.start_mark.line + 1
-                raise yaml.YAMLError(f"key {key!r} stands twice, the second time in line {line}; keep one of them")
-            seen.add(key)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
-
-
-_StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in own if not tag.endswith((":int", ":float"))]
-    for first, own in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
-    list("-+.0123456789"),
-)
-
-
-def parse_yaml(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str, key: str = "") -> Any:
     """Parse a text, and refuse text that is not YAML or has a key twice.
+
+    Args:
+        text: YAML.
+        where: the beginning of messages.
+        key: the key whose value the text is, if it is not a whole file (see :mod:`fedlit.yaml_text`).
 
     Raises:
         ConfigError: the text is not YAML; the message begins with ``where``.
     """
     try:
-        content = yaml.load(text, _StrictLoader)
+        content = yaml_text.load(text, key)
         if _values(content, {}) > MOST_VALUES:
             raise yaml.YAMLError(f"more than {MOST_VALUES:,} keys and values, or one that holds itself")
         return content

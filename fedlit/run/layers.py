@@ -13,11 +13,14 @@ from typing import Any, NamedTuple
 
 from fedlit.errors import expect
 from fedlit.run.config import flatten, listed
+from fedlit.yaml_text import OF_CLASSES, TEXT
 
 Given = Mapping[str, tuple[Any, str]]
 """Full key → its value, and the key as a message shows it: with two dashes, or with its file."""
 
 _CLASS = re.compile(r"([A-Za-z_]\w*\.)*[A-Z]\w*")
+_BY_CLIENT = TEXT | {"files", "missing", "steps", "task"}
+"""Keys with a value for all clients, or one by client. None of them takes a class."""
 _SPEC = ("class_path", "init_args")
 _RESET = ("model.optimizer", "model.scheduler")
 """Of another class, these start from that class's own defaults: SGD would inherit the weight decay of AdamW."""
@@ -80,7 +83,7 @@ def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
     name, *rest = path
     if isinstance(tree, list) and tree:  # of several callbacks the last
         return [*tree[:-1], _put(tree[-1], path, value, key)]
-    if isinstance(tree, str) and _CLASS.fullmatch(tree):
+    if isinstance(tree, str) and _named(tree, key):
         tree = {"class_path": tree}
     tree = dict(tree) if isinstance(tree, Mapping) else {}
     if name == "class_path" and key:
@@ -96,14 +99,15 @@ def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
 
 def _over(base: Any, over: Any, key: str) -> Any:
     """Lay a value over another: classes are merged argument by argument, all other values are replaced."""
-    if not (_named(base) and isinstance(over, Mapping | str)) and not (_named(over) and isinstance(base, Mapping)):
+    old = _named(base, key)
+    new = _named(over, key)
+    if not (old and isinstance(over, Mapping | str)) and not (new and isinstance(base, Mapping)):
         return over
-    if isinstance(over, str) and not _named(over):
+    if isinstance(over, str) and not new:
         return over
     for name, kind, told in (("class_path", str, "a class"), ("init_args", Mapping, "keys and values")):
         value = over.get(name) if isinstance(over, Mapping) else None
         expect(value is None or isinstance(value, kind), f"{key}.{name}", told, value)
-    old, new = _named(base), _named(over)
     same = not new or new.rpartition(".")[2] == old.rpartition(".")[2]
     args = dict(_args(base) if same else _still_taken(_args(base), new, key))
     for name, value in _args(over).items():
@@ -115,10 +119,17 @@ def _over(base: Any, over: Any, key: str) -> Any:
     return {"class_path": new or old, "init_args": args, **more, **wrong}  # which the parser refuses
 
 
-def _named(value: Any) -> str:
-    """Return the class that a value names, or an empty text if it names none."""
-    found = value.get("class_path") if isinstance(value, Mapping) else value
-    return found if isinstance(found, str) and (_CLASS.fullmatch(found) or isinstance(value, Mapping)) else ""
+def _named(value: Any, key: str) -> str:
+    """Return the class that the value of a key names, or an empty text if it names none. ``Yes`` may be a label, and
+    ``Churn`` a column, where the key says so.
+    """
+    if isinstance(value, Mapping):
+        named = value.get("class_path")
+        return named if isinstance(named, str) else ""
+    group, *names = key.split(".")
+    named = isinstance(value, str) and _CLASS.fullmatch(value) is not None
+    of_tables = group not in OF_CLASSES and _BY_CLIENT & set(names)
+    return value if named and not of_tables else ""
 
 
 def _args(value: Any) -> Mapping[str, Any]:
@@ -138,7 +149,7 @@ def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) ->
     """Keep the given learning rate if a method asks for an optimizer that is already configured."""
     before = (made.get(group) or {}).get(name)
     given = f"{group}.{name}" in _RESET and "lr" in _args(before)
-    if not given or _named(before).rpartition(".")[2] != _named(value).rpartition(".")[2]:
+    if not given or _named(before, name).rpartition(".")[2] != _named(value, name).rpartition(".")[2]:
         return value
     return {**value, "init_args": {key: own for key, own in _args(value).items() if key != "lr"}}
 

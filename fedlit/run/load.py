@@ -8,8 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+from jsonargparse import set_dumper, set_loader
+from jsonargparse.typing import register_type
 from lightning.pytorch.cli import LightningArgumentParser
 
+from fedlit import yaml_text
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
@@ -25,13 +29,21 @@ from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 
+_YAML = "fedlit"
+"""What jsonargparse knows fedlit's YAML by."""
+
 
 @cache
 def _parser() -> LightningArgumentParser:
     """Return the parser, with one flat set of keys for all commands, so that a run's saved ``config.yaml`` is valid for
     all of them. There is no ``seed_everything``, because no global generator is used.
     """
-    parser = LightningArgumentParser(prog="fedlit", description="", exit_on_error=False, allow_abbrev=False)
+    register_type(yaml_text.Word, serializer=lambda word: word, type_check=isinstance)
+    set_loader(_YAML, yaml_text.load_dumped, exceptions=(yaml.YAMLError,))
+    set_dumper(_YAML, yaml_text.dump)
+    parser = LightningArgumentParser(
+        prog="fedlit", description="", parser_mode=_YAML, exit_on_error=False, allow_abbrev=False
+    )
     for key, kind, default, about in (
         ("name", str | None, None, "Folder of the runs (default: the config's name)."),
         ("seed", int, 0, "Seed of splits, initial values, the order of rows and dropout."),

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
+from fedlit import yaml_text
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.errors import RunError, Told, expect
@@ -41,8 +41,6 @@ from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS, forget, spared
 if TYPE_CHECKING:
     from fedlit.run.predictions import Predictions
     from fedlit.score.scorer import Scorer
-
-_Loader, _Dumper = (getattr(yaml, f"C{name}", getattr(yaml, name)) for name in ("SafeLoader", "SafeDumper"))
 
 
 class Run:
@@ -96,7 +94,7 @@ class Run:
         expect(loop.seed == data.seed, "seed", "one for loop and data", (loop.seed, data.seed))
         check_name(name, "name")
         self.loop, self.data, self.config_text = loop, data, config_text
-        self.settings = None if config_text is None else dict(flatten(yaml.load(config_text, _Loader)))
+        self.settings = None if config_text is None else dict(flatten(yaml_text.plain(yaml_text.load(config_text))))
         exchange = exchange if exchange is not None else Exchange()
         self._untouched_exchange = deepcopy(exchange)
         self._take(exchange, transport or _everywhere())
@@ -141,8 +139,8 @@ class Run:
         """
         text = self.config_text
         if text is not None:
-            layers = [Layer(yaml.load(text, _Loader)), Layer({"data.fold": fold, "name": name})]
-            text = yaml.dump(laid(layers), Dumper=_Dumper, sort_keys=False)
+            layers = [Layer(yaml_text.load(text)), Layer({"data.fold": fold, "name": name})]
+            text = yaml_text.dump(laid(layers))
         options = self.trainer_options | {"callbacks": deepcopy(self.trainer_options.get("callbacks"))}  # they remember
         return Run(
             FederatedLoop(**copy(self.loop.arguments)),

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-import yaml
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedlit import yaml_text
 from fedlit.errors import FedlitError
 from fedlit.files import write_text
 from fedlit.run.config import flatten
@@ -193,7 +193,7 @@ def best_checkpoint(checkpoint: str, choose: str | Mapping[str, str]) -> dict[st
 def _same(folder: Path, run: Run, best: Mapping[str, Any]) -> bool:
     """Return whether an interrupted run had this configuration, and kept the checkpoints that are required."""
     saved = folder / "config.yaml"
-    before = dict(flatten(yaml.safe_load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}
+    before = dict(flatten(yaml_text.load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}
 
     def relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
         chosen = ("checkpoint.",) if best else ()

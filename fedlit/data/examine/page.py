@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from fedlit import yaml_text
 from fedlit.data.examine.checks import CHECKS, COMPARISONS, MOST_PAIRS
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name, facts_of
 from fedlit.data.note import Note
@@ -122,13 +123,11 @@ def _rank(note: Note) -> int:
 
 def _fixes(note: Note, clients: Sequence[str]) -> Iterable[str]:
     """Yield what settles a note, as YAML: keys of Tables, or of a file's entry."""
-    import yaml
-
     for client in clients[:_FEW]:
         for key, value in note.fix.items():
             own = {"files": {client: {key: value}}} if key in _OF_FILES else {key: {client: value}}
             plain = json.loads(json.dumps(own, default=str))
-            text = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=10**9)
+            text = yaml_text.dump(plain, default_flow_style=True, width=10**9)
             yield Verbatim(f"  Write: {text.strip()[1:-1]}")
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from jinja2 import Template
 
+from fedlit import yaml_text
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.sources.places import Place, places_of
@@ -176,7 +176,7 @@ def written(proposal: Proposal, file: str) -> str:
         proposal: the content of the configuration.
         file: the name of the configuration, for the commands in it.
     """
-    settings = yaml.safe_dump(proposal.settings, allow_unicode=True, sort_keys=False, width=72)
+    settings = yaml_text.dump(proposal.settings, width=72)
     template = Path(__file__).with_name("init.yaml.j2").read_text(encoding="utf-8")
     text: str = Template(template, keep_trailing_newline=True).render(
         file=file,

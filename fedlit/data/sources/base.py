@@ -20,6 +20,7 @@ from fedlit.data.table import SPLITS, ClientTable, check_client, own_task
 from fedlit.errors import DataError, Told, expect, told_as
 from fedlit.names import Share, names_a_folder
 from fedlit.show.text import counted, shorten
+from fedlit.yaml_text import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +56,8 @@ class Source(ABC):
         """
         check_fractions(getattr(self, "test", 0.5), getattr(self, "validation", 0.5))
         own: Any = self
+        for key, value in vars(self).items():
+            setattr(self, key, plain(value))
         if self.known:
             own.clients = choose_clients(own.clients, self.known, self.name)
 

@@ -1,0 +1,210 @@
+"""Reads and writes the YAML of configurations, so that what is written is read back as it was.
+
+Names are text. A key of a mapping is what stands there: ``101``, ``1e3``, ``no`` and ``null`` are names of clients, not
+numbers, false and nothing. So are the values of the keys that name something in the user's tables (:data:`TEXT`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import yaml
+
+TEXT = frozenset({
+    "by_name", "chosen", "client", "client_column", "columns", "drop", "federated", "leave_out", "name", "names",
+    "path", "positive", "rename", "site", "split", "target", "types",
+})  # fmt: skip
+"""The last parts of keys whose values are names, labels and words of the user: never numbers, never classes."""
+_LISTS = frozenset({"clients", "common", "sites"})
+"""Keys whose lists are names. Their other values may be numbers: ``board.clients`` says how many."""
+_WORDS = frozenset({"missing"})
+"""Keys whose values are words or numbers, but never true, false or nothing."""
+OF_CLASSES = frozenset({"model", "trainer"})
+"""Groups with arguments of classes, which may have any name and any type."""
+_TAG = "tag:yaml.org,2002:"
+_NUMBERS = {
+    f"{_TAG}int": (re.compile(r"[-+]?(0|[1-9][0-9]*)$"), "-+0123456789"),
+    f"{_TAG}float": (
+        re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
+        "-+.0123456789",
+    ),
+}
+"""Those of YAML 1.2: in YAML 1.1, ``8:28`` is 508 (in base 60) and ``1e-3`` is text."""
+
+
+class Word(str):
+    """Text that would be a number, true, false or nothing if it stood there bare, such as ``'101'``.
+
+    jsonargparse reads a plain str again where it knows no type. It leaves this one alone.
+    """
+
+    __slots__ = ()
+
+
+def is_text(key: str) -> bool:
+    """Return whether the values of a key are text, whatever stands there.
+
+    Example:
+        >>> is_text("data.source.positive"), is_text("data.leave_out+"), is_text("trainer.max_epochs")
+        (True, True, False)
+    """
+    return _rule(tuple(key.removesuffix("+").split("."))) == "text"
+
+
+def as_text(text: str) -> str:
+    """Return text that is read as text from here on, also where its type is not known.
+
+    Example:
+        >>> type(as_text("1e3")).__name__, type(as_text("north")).__name__
+        ('Word', 'str')
+    """
+    return text if _resolved(text) == f"{_TAG}str" else Word(text)
+
+
+def plain(tree: Any) -> Any:
+    """Return the same values with each :class:`Word` as a plain str."""
+    if isinstance(tree, dict):
+        return {key: plain(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(plain(value) for value in tree)
+    return str(tree) if isinstance(tree, Word) else tree
+
+
+def load(text: str, key: str = "") -> Any:
+    """Return the content of a text.
+
+    Args:
+        text: YAML.
+        key: the key whose value the text is, if it is not a whole file.
+
+    Raises:
+        yaml.YAMLError: it is not YAML, or a key stands twice in one mapping.
+
+    Example:
+        >>> load("data: {steps: {101: 5, no: 3}, leave_out: [1e3], batches: 8}")
+        {'data': {'steps': {'101': 5, 'no': 3}, 'leave_out': ['1e3'], 'batches': 8}}
+    """
+    return _constructed(text, tuple(key.removesuffix("+").split(".")) if key else ())
+
+
+def load_dumped(text: str) -> Any:
+    """Return the content of a text that :func:`dump` wrote, in which all text is quoted that needs it."""
+    return _constructed(text, tuple(OF_CLASSES))
+
+
+def _constructed(text: str, path: tuple[str, ...]) -> Any:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _name(node, path, set())
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def dump(content: Any, **options: Any) -> str:
+    r"""Return a content as YAML, in the order of its keys. ``options`` are those of :func:`yaml.dump`.
+
+    Example:
+        >>> dump({"files": {"1e3": "a.csv", "north": "b.csv"}})
+        "files:\n  '1e3': a.csv\n  north: b.csv\n"
+    """
+    text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **options)
+    return text
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that occurs twice in one mapping, of which YAML would silently keep the second."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for written, _ in node.value:
+            key = self.construct_object(written, deep=True)
+            if not isinstance(key, Hashable):
+                break  # which the parser itself refuses
+            if key in seen:
+                line = written.start_mark.line + 1
+                raise yaml.YAMLError(f"key {key!r} stands twice, the second time in line {line}; keep one of them")
+            seen.add(key)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return {plain(key): value for key, value in mapping.items()}
+
+    def construct_text(self, node: yaml.ScalarNode) -> str:
+        """Return the text of a value."""
+        return as_text(self.construct_scalar(node))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes whatever a reader of YAML 1.1 or of YAML 1.2 would take for something other than text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rules if tag not in _NUMBERS]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, (_pattern, _first) in _NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, _pattern, list(_first))
+    _Dumper.add_implicit_resolver(_tag, _pattern, list(_first))
+_Loader.add_constructor(f"{_TAG}str", _Loader.construct_text)
+_Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(str.__str__(text)))
+
+
+def _resolved(text: str) -> str:
+    """Return the kind of value that a text is where it stands bare."""
+    rules = _Loader.yaml_implicit_resolvers
+    for tag, pattern in [*rules.get(text[:1], ()), *rules.get(None, ())]:
+        if pattern.match(text):
+            return str(tag)
+    return f"{_TAG}str"
+
+
+def _rule(path: tuple[str, ...]) -> str:
+    """Return how the scalars of a key are read: as ``text``, as text in ``lists``, as ``words``, or by what they look
+    like.
+    """
+    if not path or set(path) & OF_CLASSES:
+        return ""
+    for rule, names in (("text", TEXT), ("lists", _LISTS), ("words", _WORDS)):
+        if path[-1] in names:
+            return rule
+    return ""
+
+
+def _name(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, str]], rule: str = "") -> None:
+    """Make keys text, and the values whose key says so. ``rule`` is that of the keys above a node."""
+    rule = rule or _rule(path)
+    if (id(node), rule) in seen:  # an anchor
+        return
+    seen.add((id(node), rule))
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
+                key.tag = f"{_TAG}str"
+            _name(value, (*path, *_parts(key)), seen, rule)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            if isinstance(value, yaml.ScalarNode):
+                _take(value, rule, nothing=bool(rule))
+            else:
+                _name(value, path, seen, rule)
+    elif isinstance(node, yaml.ScalarNode):
+        _take(node, rule)
+
+
+def _parts(key: yaml.Node) -> Iterator[str]:
+    """Yield the parts of a key, which a study writes with points."""
+    if isinstance(key, yaml.ScalarNode):
+        yield from (part for part in key.value.removesuffix("+").split(".") if part != "init_args")
+
+
+def _take(node: yaml.ScalarNode, rule: str, nothing: bool = False) -> None:
+    """Make a scalar text if the rule of its key says so; ``nothing`` also makes ``null`` text."""
+    kept = [f"{_TAG}str"] if nothing else [f"{_TAG}str", f"{_TAG}null"]
+    if rule == "words":
+        kept += _NUMBERS
+    if rule and node.tag.startswith(_TAG) and node.tag not in kept and (rule != "lists" or nothing):
+        node.tag = f"{_TAG}str"
