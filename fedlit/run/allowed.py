@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from fedlit.errors import ConfigError
@@ -29,7 +29,7 @@ _KINDS = {
     "data": ("source",),
     "exchange": ("rule",),
     "model": ("model", "optimizer", "scheduler"),
-    "trainer": ("callbacks",),
+    "trainer": ("callbacks", "logger"),
 }
 """Group of keys → kinds of classes that its keys take."""
 _CLASSES = tuple(f"trainer.{key}" for key in ("callbacks", "logger", "plugins", "profiler", "strategy"))
@@ -56,6 +56,8 @@ _MACHINE: dict[str, tuple[Any, ...]] = {
     "trainer.strategy": (None, "auto"),
 }
 """Keys that use a machine's files, devices or time → the values that a federation's configuration may give them."""
+_WRITTEN_TO = frozenset({"artifact_location", "dir", "dirpath", "log_dir", "root_dir", "save_dir", "tracking_uri"})
+"""Arguments of callbacks and loggers that say where they write."""
 NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_out", "board.chosen")
 """Lists of names that are read as text, whatever stands there."""
 
@@ -119,10 +121,26 @@ def check_shared(content: Mapping[str, Any], where: str) -> None:
             )
 
 
+def without_training(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without the callbacks, loggers, plugins and the like of a training. Scores and predictions
+    need none, so that what is not installed or not allowed here is in nobody's way.
+
+    Example:
+        >>> without_training({"seed": 8, "trainer": {"max_epochs": 3, "logger": "CSVLogger", "profiler": None}})
+        {'seed': 8, 'trainer': {'max_epochs': 3, 'profiler': None}}
+    """
+    trainer = content.get("trainer")
+    if not isinstance(trainer, Mapping):
+        return dict(content)
+    kept = {key: value for key, value in trainer.items() if f"trainer.{key}" not in _CLASSES or value in _USUAL}
+    return {**content, "trainer": kept}
+
+
 def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool = True) -> None:
     group = key.partition(".")[0]
     named = isinstance(tree, Mapping) and "class_path" in tree
-    if key in _CLASSES and not (plain or named or isinstance(tree, list)) and tree not in _USUAL:
+    text = not (plain or named or isinstance(tree, list))
+    if key in _CLASSES and text and tree not in _USUAL and not allowed(tree, group) and tree not in own:
         _refuse(key, tree, where)
     if isinstance(tree, Mapping):
         if plain or named:
@@ -156,6 +174,15 @@ def _check_text(text: str, key: str, where: str) -> None:
         _refuse(key, text[:60], where, "settings in their place, not written as text")
     if group in ("model", "exchange", "trainer") and key not in _PLACES and os.path.isfile(text):
         _refuse(key, text, where, "no name of a file")
+    if group == "trainer" and key.count(".") > 1 and _leads_elsewhere(key, text) and "lightning" not in _trusted.get():
+        _refuse(key, text, where, "what is written below the run's folder", f"who writes there: {FLAG} lightning")
+
+
+def _leads_elsewhere(key: str, text: str) -> bool:
+    """Return whether an argument of a callback or a logger may name a place outside of the run's folder."""
+    path = PurePath(text)
+    placed = path.is_absolute() or ".." in path.parts or text.startswith("~") or "://" in text or "\\" in text
+    return placed or key.rpartition(".")[2] in _WRITTEN_TO
 
 
 def _importable(module: str) -> bool:
@@ -170,8 +197,10 @@ def _refuse(
     found: Any,
     where: str,
     what: str = "a class of fedlit, torch.nn or torch.optim",
-    trust: str = f"its module: {FLAG} MODULE",
+    trust: str = "",
 ) -> None:
+    module = str(found).rpartition(".")[0] or "MODULE"
+    trust = trust or f"its module: {FLAG} {module if module.replace('.', '').isidentifier() else 'MODULE'}"
     raise ConfigError(
         f"{where}: {key}: expected {what}, found {found!r}. The file may have come from somebody else, and what it "
         f"names would run here. If it is yours, or you know who wrote it, name {trust}"
@@ -237,6 +266,10 @@ def is_of_run(path: Path) -> bool:
     return path.name.startswith("config") and in_place
 
 
+_LINKING = ("wandb",)
+"""Folders of loggers that link to files elsewhere: W&B to its cache. fedlit writes nothing there."""
+
+
 def check_no_links(folder: Path) -> None:
     """Refuse a run's folder with links that lead out of it, because files could be written elsewhere through them.
 
@@ -245,6 +278,9 @@ def check_no_links(folder: Path) -> None:
     """
     whole = folder.resolve()
     for place, folders, files in os.walk(folder):
+        if Path(place).parent == folder and Path(place).name in _LINKING:
+            folders.clear()
+            continue
         for name in (*folders, *files):
             path = Path(place, name)
             if path.is_symlink() and not path.resolve().is_relative_to(whole):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedlit.errors import ConfigError, Told, did_you_mean, expect
-from fedlit.run.allowed import NAMES, check_allowed, check_no_links, is_of_run
+from fedlit.run.allowed import NAMES, check_allowed, check_no_links, is_of_run, without_training
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN
 from fedlit.run.config import METHODS, find_config, flatten, known_configs, parse_yaml, read_yaml, shown
@@ -137,7 +137,7 @@ def read(
     foreign = [path for path in configs if of_run or is_of_run(path)]
     written = {path: Layer(read_yaml(path), f"{shown(path)}: ") for path in configs if path not in foreign}
     words = _words([*written.values(), *keys, *(Layer(read_yaml(path)) for path in trusted)])
-    files = [written[path] if path in written else _foreign(path, words) for path in configs]
+    files = [written[path] if path in written else _foreign(path, words, command) for path in configs]
     for layer in written.values():
         check_keys(layer.values, layer.where)
     also = [key.replace(".init_args", "") for layer in files for key, _ in flatten(dict(layer.values))]
@@ -155,14 +155,17 @@ def read(
     saved = _own_config(command, [*configs, *methods], root, name, checkpoint)
     if saved is not None:
         say(f"Using the run's own configuration {shown(saved)}")
-        foreign, layers = [*foreign, saved], [_foreign(saved, words), *keys]
+        foreign, layers = [*foreign, saved], [_foreign(saved, words, command), *keys]
     return Asked(command, layers, name, [*configs, *methods], foreign, frozenset(words))
 
 
-def _foreign(path: Path, words: Collection[str]) -> Layer:
-    """Return the layer of a file that somebody else may have written; ``words`` are those of the user."""
+def _foreign(path: Path, words: Collection[str], command: Command) -> Layer:
+    """Return the layer of a file that somebody else may have written, as far as the command reads it; ``words`` are
+    those of the user.
+    """
     check_no_links(path.parent)
-    layer = Layer(read_yaml(path), f"{shown(path)}: ", own=False)
+    content = read_yaml(path)
+    layer = Layer(content if command == "fit" else without_training(content), f"{shown(path)}: ", own=False)
     check_allowed(layer.values, shown(path), words)
     check_keys(layer.values, layer.where)
     return layer

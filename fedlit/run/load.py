@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cache
@@ -133,7 +134,9 @@ def parse(asked: Asked) -> tuple[Run, Any]:
         settings.name = settings.name or asked.name
         for key in ("ckpt_path", "format"):
             settings.pop(key, None)
-        text = parser.dump(settings, skip_link_targets=True, skip_unset=False, skip_validation=True)
+        with warnings.catch_warnings():  # a default of a class of Lightning's may be no plain value
+            warnings.filterwarnings("ignore", r"\s*Unable to serialize instance")
+            text = parser.dump(settings, skip_link_targets=True, skip_unset=False, skip_validation=True)
         ready = parser.instantiate(config)
     if asked.configs:
         text = f"{made_from(asked.configs)}\n{text}"

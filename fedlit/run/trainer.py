@@ -16,7 +16,18 @@ import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import Checkpoint, ProgressBar
+from lightning.pytorch.callbacks import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    Checkpoint,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ModelPruning,
+    ProgressBar,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
+from lightning.pytorch.callbacks.spike import SpikeDetection
 from lightning.pytorch.loggers import Logger
 
 from fedlit.errors import ConfigError, expect, told_as
@@ -46,6 +57,17 @@ _REFUSED = {
     "accumulate_grad_batches": "does not reach the clients; set model.accumulate",
 }
 """Option of the Trainer of which a federation of several optimizers takes only Lightning's default or ours → why."""
+_CALLBACKS = {
+    StochasticWeightAveraging: "does not reach the clients; set model.average, which averages each client's weights",
+    WeightAveraging: "does not reach the clients; set model.average, which averages each client's weights",
+    GradientAccumulationScheduler: "does not reach the clients; set model.accumulate",
+    BatchSizeFinder: "sets no client's batch size; set data.batches or data.batch_size",
+    LearningRateFinder: "sets no client's learning rate; set model.optimizer.lr, or search it with fedlit compare",
+    BaseFinetuning: "does not reach the clients; write what is frozen into the client's class",
+    SpikeDetection: "does not see the clients' losses; leave it out",
+    ModelPruning: "does not reach the clients; leave it out",
+}
+"""Lightning's callbacks that change how one module is trained → why a federation refuses them, and what it has."""
 _ONE_SCALE = (
     "16-mixed scales all clients' losses by one factor, so that one client's overflow would halve everyone's; use "
     "bf16-mixed or 32-true"
@@ -66,6 +88,12 @@ def check_options(options: Mapping[str, Any], ranks: int = 1) -> None:
         problems["precision"] = _ONE_SCALE
     if ranks > 1 and options.get("max_time"):
         problems["max_time"] = "each rank has a clock of its own; set trainer.max_epochs or max_steps"
+    for callback in listed(options.get("callbacks")):
+        problems |= {
+            f"callbacks: {type(callback).__name__}": why
+            for kind, why in _CALLBACKS.items()
+            if isinstance(callback, kind)
+        }
     if problems:
         raise ConfigError("\n".join(f"trainer.{key}: {why}" for key, why in problems.items()))
 
@@ -225,11 +253,16 @@ def make_loggers(
 
 
 def _made(choice: LoggerOf | Logger, folder: Path) -> Logger:
-    def refused(error: Exception) -> ConfigError:
-        return ConfigError(f"trainer.logger: {choice} cannot be made ({type(error).__name__}: {error})")
+    kinds = [part for part in (choice, *getattr(choice, "args", ())) if isinstance(part, type)]
+    name = (kinds or [type(choice)])[0].__name__
 
-    with told_as(refused):  # it is not installed, say
+    def refused(error: Exception) -> ConfigError:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return ConfigError(f"trainer.logger: {name}: expected a logger that can be made, found {reason}")
+
+    with told_as(refused):  # it is not installed, say, or cannot write
         given = {"save_dir": folder, **getattr(choice, "keywords", {})}
         logger = choice if isinstance(choice, Logger) else choice(**given)
+        getattr(logger, "experiment", None)  # which opens its files, or reaches its server
     expect(isinstance(logger, Logger), "trainer.logger", "a logger of Lightning, a class of one, or a list", choice)
     return logger

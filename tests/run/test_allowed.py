@@ -31,6 +31,13 @@ ROOMS = {
 }
 
 
+CALLBACKS = (
+    "DeviceStatsMonitor", "EarlyStopping", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary",
+    "RichModelSummary", "RichProgressBar", "TQDMProgressBar", "Timer",
+)  # fmt: skip
+LOGGERS = ("CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger")
+
+
 def classes_of(module: Any, base: type) -> dict[str, Any]:
     found = {name: own for name, own in vars(module).items() if inspect.isclass(own) and issubclass(own, base)}
     return {name: own for name, own in found.items() if not name.startswith("_")}
@@ -48,7 +55,7 @@ def generated() -> dict[str, list[str]]:
     from torch import nn
     from torch.optim import lr_scheduler
 
-    found: dict[str, set[str]] = {kind: set() for kind in (*ROOMS, "optimizer", "scheduler")}
+    found: dict[str, set[str]] = {kind: set() for kind in (*ROOMS, "optimizer", "scheduler", "logger")}
     for kind, rooms in ROOMS.items():
         homes = {(room, name) for room in rooms for name in offered(room)}
         for name in dir(fedlit):
@@ -75,6 +82,13 @@ def generated() -> dict[str, list[str]]:
         and not {"lr_lambda", "schedulers"} & {*inspect.signature(own).parameters}
     }
     found["scheduler"] |= {"lightning.pytorch.cli.ReduceLROnPlateau"}
+    for kind, home, names in (
+        ("callbacks", "lightning.pytorch.callbacks", CALLBACKS),
+        ("logger", "lightning.pytorch.loggers", LOGGERS),
+    ):
+        for name in names:
+            made = getattr(importlib.import_module(home), name)
+            found[kind] |= {f"{home}.{name}", f"{made.__module__}.{name}"}
     for path in CONFIGS.rglob("*.yaml"):
         for callback in (read_yaml(path).get("trainer") or {}).get("callbacks") or []:
             home, _, name = callback["class_path"].rpartition(".")
@@ -131,7 +145,7 @@ def test_what_could_run_or_is_no_configuration_is_refused_by_name(run: Path, can
     for change in hostile.REFUSED.values():
         config.write_text(good)
         with pytest.raises(ConfigError, match=rf"config\.yaml: {change[0].partition('.')[0]}.*expected .*--trust"):
-            read("describe", ["--config", str(written(run, change, canary))])
+            read("fit", ["--config", str(written(run, change, canary))])
     for text in hostile.TEXTS.values():
         config.write_bytes(text(good))
         with pytest.raises(ConfigError, match=r"config\.yaml"):
@@ -147,7 +161,7 @@ def test_the_parser_itself_imports_nothing_else(run: Path, canary: Path, monkeyp
         (run / "config.yaml").write_bytes(find_config("quickstart").read_bytes())
         if "writes" in name:
             continue  # Lightning's own callbacks and loggers, which the first barrier refuses
-        asked = read("describe", ["--config", str(written(run, change, canary))])
+        asked = read("fit", ["--config", str(written(run, change, canary))])
         try:
             made, _ = parse(asked)
             made.describe()

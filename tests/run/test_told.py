@@ -98,7 +98,7 @@ def test_the_command_line_takes_a_class_and_says_where_it_writes(
     assert f"Logged by CSVLogger: '{folder / BELOW}'\n" in told
     assert f"Curves: tensorboard --logdir '{folder}'\n" in told  # of this run alone; a space must be typed again
     before = (folder / BELOW / "metrics.csv").read_text(encoding="utf-8")
-    assert main(["test", *fast, "--trust", "lightning.pytorch.loggers"]) == 0  # keeps what is there
+    assert main(["test", *fast, "--trainer.logger=CSVLogger"]) == 0  # keeps what is there
     assert (folder / BELOW / "metrics.csv").read_text(encoding="utf-8") == before
     tested = pd.read_csv(folder / BELOW.parent / "version_1" / "metrics.csv")
     scores = pd.read_csv(folder / "test.csv", index_col="client")
