@@ -58,15 +58,18 @@ def test_a_run_with_a_logger_can_be_used(
     used(*more)
 
 
-def test_a_callback_of_ones_own_is_needed_for_training_alone(wine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine.py").write_text("from lightning.pytorch import Callback\nclass Mine(Callback): ...\n")
-    try:
-        assert main(["fit", *FIT, *QUICK, "--trainer.callbacks+", "mine.Mine", "--trainer.max_epochs", "1"]) == 0
-        assert main(["fit", *RESUMED, "--ckpt_path", "last"]) == 2
-        assert "mine.Mine" in (told := capsys.readouterr().err) and "--trust mine" in told
-        used("--trust", "mine")
-    finally:
-        sys.modules.pop("mine", None)
+def test_a_callback_of_ones_own_is_needed_for_training_alone(
+    wine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("logged_own.py").write_text("from lightning.pytorch import Callback\nclass Mine(Callback): ...\n")
+    own = ["--trainer.callbacks+", "logged_own.Mine"]
+    assert main(["fit", *FIT, *QUICK, *own, "--trainer.max_epochs", "1"]) == 0
+    assert main(["fit", *RESUMED, "--ckpt_path", "last"]) == 2
+    told = capsys.readouterr().err
+    assert "logged_own.Mine" in told and "--trust logged_own" in told
+    used("--trust", "logged_own")
+    sys.modules.pop("logged_own", None)
 
 
 def test_a_copied_run_writes_nowhere_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
