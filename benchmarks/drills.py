@@ -35,9 +35,11 @@ DRILLS = {
     "bomb": ("bomb", 1),
     "workbook": ("files", 1),
     "pages": ("pages", 1),
+    "weaker": ("account", 1),
     "guard": ("guard", 1),
+    "exclude": ("account", 2),
 }
-"""Drill → its module in ``drill/``, and how often it tries. The last one trains in this process: none forks then."""
+"""Drill → its module in ``drill/``, and how often it tries. The last two train in this process: none forks then."""
 
 
 def run(name: str, folder: Path, tries: int) -> list[tuple[str, int, int, str]]:
