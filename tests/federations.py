@@ -29,6 +29,7 @@ from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.personal import FineTune, Then
+from fedlit.train.stop import Stop
 
 SEVEN = tuple(f"site{number}" for number in range(7))
 # features, classes, rows
@@ -218,6 +219,7 @@ UNEVEN = {**PACE, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}}
 POOLED = {"scaling": "pooled"}
 MOMENTUM, PLAIN = {"optimizer": SLOW}, {"optimizer": SGD}
 TUNED = Then(FineTune(epochs=2, patience=1, lr=0.005, average=0.3))
+EARLY = Stop(patience=1, min_delta=99, min_epochs=2)  # behind the second epoch, whatever is scored
 BOTH: dict[str, Any] = {"federated": "*", "align": "both"}
 NAMED = partial(FederatedClient, network=Named)
 SMALL_TABM = partial(TabM, k=2, width=8, embedding=3, num_bins=4)
@@ -240,6 +242,8 @@ METHODS: dict[str, dict[str, Any]] = {
         attacks=[Attack("noise", share=0.3, by=0.1)], **BOTH,
     ),
     "averages, then fine-tuned": of(loop={"average": 0.5, "keep": "auroc", "then": TUNED}),
+    "stopped early": of(loop={"stop": EARLY}, buffers="average", **BOTH),
+    "stopped early, averages, then fine-tuned": of(loop={"average": 0.5, "stop": EARLY, "then": TUNED}),
     "two optimizers": of(TwoOptimizers),
     "ifedavg": of(m.IFedAvg, data=POOLED, loop=MOMENTUM, **BOTH),
     "ifedavg around global layers": of(small(m.IFedAvg, lr_factor=3.0), loop=MOMENTUM),

@@ -95,8 +95,6 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
         run.fit(checkpoint, brief=brief)
         print(f"\nNext: fedlit test {again}")
         return
-    from lightning.pytorch.callbacks import EarlyStopping
-
     from fedlit.exchange.named import check_left_out
     from fedlit.explain.clusters import CLUSTERS, judged
     from fedlit.files import read_named
@@ -108,7 +106,7 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
         belong = " | ".join(map(", ".join, judged(read_named(run.folder / CLUSTERS))))
         print(for_terminal(f"Clusters, by the majority of the last five exchanges: {belong}"))
     if run.last_checkpoint is not None and run.trainer is not None:
-        stops = any(isinstance(own, EarlyStopping) for own in run.trainer.callbacks)  # type: ignore[attr-defined]
+        stops = run.loop.federation.ending.stop is not None
         best = " --ckpt_path best" if stops and list(run.last_checkpoint.parent.glob("best-*.ckpt")) else ""
         print(f"Next: fedlit test {again}{best}")
     for logger in run.trainer.loggers if run.trainer is not None else ():

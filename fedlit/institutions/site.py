@@ -259,6 +259,11 @@ def _refuse(run: Run) -> None:
     expect(not run.data.pool, "data.pool", "false between institutions", True, "rows stay where they are")
     advice = "a site that trains alone needs no coordinator: fedlit fit"
     expect(run.exchange.on, "exchange.federated", "something to exchange", run.exchange.federated, advice)
+    if run.loop.federation.ending.stop is not None:
+        raise ConfigError(
+            "model.stop: expected none between institutions: sites do not see each other's scores and would stop at "
+            "different rounds; set model.keep, by which each ends with its best epoch"
+        )
 
 
 def _threads(own: SiteSettings, federation: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.allowed import only_allowed
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
+from fedlit.run.early_stopping import with_stop
 from fedlit.run.folders import CONFIG
 from fedlit.run.layers import given_in
 from fedlit.run.messages import why_refused
@@ -129,7 +130,7 @@ def parse(asked: Asked) -> tuple[Run, Any]:
         told_as(lambda error: why_refused(error, given)),
     ):
         parser = _parser()
-        config = parser.parse_object(asked.content)
+        config = parser.parse_object(with_stop(asked.content))
         settings = config.clone()
         settings.name = settings.name or asked.name
         for key in ("ckpt_path", "format"):

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedlit.data.note import similar
+from fedlit.errors import ConfigError
 from fedlit.exchange.questions import bytes_of
+from fedlit.run.length import Length
 from fedlit.sharing import form_of
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more, shorten
@@ -90,6 +92,7 @@ class Plan(Shown):
             f"Exchange {when(exchange['every'])}{who}: {what}; rule {exchange['rule']}, update rate "
             f"{exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state {exchange['optimizer_state']}."
         )
+        yield from _exchanges(exchange["length"])
         for key, text in (("promise", ""), ("asks", "asks each client for "), ("sends", "sends each client ")):
             if exchange.get(key):
                 yield f"The rule {text}{exchange[key]}."
@@ -120,6 +123,20 @@ class Plan(Shown):
         return [*parts, *(f"Note: {note}" for note in notes[:MOST_ROWS]), *more(notes, "notes")]
 
 
+def _exchanges(length: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence with the number of exchanges, and what follows the last one."""
+    count = length["exchanges"]
+    if count is None:
+        return
+    noun = "exchange" if count == 1 else "exchanges"
+    sentence = f"At most {count:,} {noun}" if length["at_most"] else f"{count:,} {noun}"
+    if length["steps_after"]:
+        sentence += f"; {length['steps_after']:,} aligned steps follow the last one"
+    if length["fine_tuning"]:
+        sentence += "; then each client trains on by itself"
+    yield f"{sentence}."
+
+
 def when(every: Any) -> str:
     """Describe when an exchange is due.
 
@@ -140,8 +157,16 @@ def _predicted(client: Mapping[str, Any]) -> str:
     return shorten(list(map(str, client["classes"])))
 
 
-def make_plan(federation: Federation) -> Plan:
-    """Return the plan of a federation whose clients are built."""
+def make_plan(federation: Federation, length: Length) -> Plan:
+    """Return the plan of a federation whose clients are built.
+
+    Args:
+        federation: the federation.
+        length: how long it is planned to train.
+
+    Raises:
+        ConfigError: something is federated, and no exchange is planned.
+    """
     exchange = federation.exchange
     own = {name: _described(federation, exchange, name) for name in federation.clients}
     told = federation.group.gather("the plan", [own, _facts(federation), federation.notes])
@@ -156,6 +181,7 @@ def make_plan(federation: Federation) -> Plan:
         *exchange.attackers.told,
         *_outputs_that_differ(facts, exchange),
         *([_UNGUARDED] if exchange.on and not exchange.federated and len(clients) > 1 else []),
+        *federation.ending.told,
         *federation.personal.told,
         *(f"{shorten(names)}: {remark}" for remark, names in remarks.items()),
         *_inputs_that_differ(federation, facts),
@@ -176,8 +202,31 @@ def make_plan(federation: Federation) -> Plan:
         **{key: value for key, value in more.items() if value},
         **{key: getattr(exchange, key) for key in _SETTINGS},
         "guard": guard,
+        "length": _length(federation, length),
     }
     return Plan(clients, settings, notes, tuple(federation.data.told_before), _optimizer(federation.training.optimizer))
+
+
+def _length(federation: Federation, length: Length) -> dict[str, Any]:
+    """Return how many exchanges there will be, and what follows the last one.
+
+    Raises:
+        ConfigError: something is federated, and no exchange is planned.
+    """
+    exchange = federation.exchange
+    count = length.rounds(exchange.every)
+    if exchange.on and count == 0 and length.total:
+        raise ConfigError(
+            f"exchange.every: expected an exchange within the {length.total:,} aligned steps of the training "
+            f"({length.steps:,} in an epoch), found {when(exchange.every)}, which gives none; exchange more often, "
+            "train for longer, or set exchange.federated: [] for clients that train alone"
+        )
+    return {
+        "exchanges": count,
+        "at_most": federation.ending.stop is not None,
+        "steps_after": length.left(exchange.every),
+        "fine_tuning": federation.personal.tune is not None,
+    }
 
 
 def _described(federation: Federation, exchange: Exchange, name: str) -> dict[str, Any]:

@@ -26,15 +26,17 @@ from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.config import flatten, listed, shown
 from fedlit.run.folders import begin, check_name, new_folder, to_resume, to_score, writing
 from fedlit.run.layers import Layer, laid
+from fedlit.run.length import Length
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorers_of, use_encoders
 from fedlit.run.trainer import check_options, make_trainer, opening, without_hints
 from fedlit.show.shown import for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
-from fedlit.train.callbacks.checkpoint import check_monitors
+from fedlit.train.limits import check_least
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import Manifest, check_rule, read_checkpoint
+from fedlit.train.monitor import check_monitors
 from fedlit.train.results import Results
 from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS, forget, spared
 
@@ -99,6 +101,8 @@ class Run:
         self._untouched_exchange = deepcopy(exchange)
         self._take(exchange, transport or _everywhere())
         check_options(trainer, ranks=self.group.size)
+        if loop.federation.ending.stop is not None:
+            check_least(trainer)
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.board = board if board is not None else BoardSettings()
@@ -162,7 +166,7 @@ class Run:
 
     def _plan(self) -> Plan:
         self.loop.build(self.data)
-        return make_plan(self.loop.federation)
+        return make_plan(self.loop.federation, Length.of(self.trainer_options, self.data.aligned_steps))
 
     def fit(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
         """Train the clients. If the run was trained or scored before, it begins with new clients.
@@ -228,12 +232,30 @@ class Run:
                 trainer.validate(
                     self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True
                 )
-                return self._results("validation", self._found_in(header), quiet)
+                return self._ended(self._results("validation", self._found_in(header), quiet))
             self._train(trainer, checkpoint)
+            self._check_exchanged(trainer)
             scored = self.loop.results.get("validation")
             if scored is None or scored.step != trainer.global_step or self.loop.federation.personal.done:
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
-        return self._results("validation", self.exchange.found, quiet)
+        return self._ended(self._results("validation", self.exchange.found, quiet))
+
+    def _check_exchanged(self, trainer: Trainer) -> None:
+        """Refuse a federation whose clients have never exchanged anything: it has no result."""
+        if self.exchange.on and not self.exchange.rounds and trainer.global_step:
+            raise RunError(
+                f"expected a federation, found that training ended after {trainer.global_step:,} aligned steps, before "
+                "the first exchange: each client was trained alone. Set exchange.every to less, or train for longer"
+            )
+
+    def _ended(self, results: Results) -> Results:
+        """Return the last scores of a training with how it ended, and its best epoch's scores if they are others."""
+        federation = self.loop.federation
+        ending = federation.ending
+        ended = ending.ended(federation.scores_of)
+        if federation.personal.wanted or ending.best_epoch in (0, ending.epochs):
+            return replace(results, ended=ended)
+        return replace(results, ended=ended, best_epoch=ending.best_epoch, best_means=ending.best_means)
 
     def _results(self, split: Split, guarded: Mapping[str, Mapping[str, int]], quiet: bool = False) -> Results:
         """Return the scores of a split with what is to be said of them. Nothing is compared with the simplest models if

@@ -25,6 +25,7 @@ from lightning.pytorch.callbacks import (
     ModelPruning,
     ProgressBar,
     StochasticWeightAveraging,
+    Timer,
     WeightAveraging,
 )
 from lightning.pytorch.callbacks.spike import SpikeDetection
@@ -144,6 +145,7 @@ def make_trainer(
     loop, group = run.loop, run.group
     given = {key: value for key, value in run.trainer_options.items() if value is not None and value != "auto"}
     callbacks = [run.exchange, *callbacks, *listed(given.pop("callbacks", None))]
+    longest = given.pop("max_time", None)
     plugins = [*listed(given.pop("plugins", None))]
     bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
     if len(bars) > 1:  # the user's own takes the place of ours
@@ -168,6 +170,8 @@ def make_trainer(
     }
     with without_hints():
         try:
+            if longest is not None:  # Lightning's own timer would end an epoch in its middle
+                callbacks.append(Timer(longest, interval="epoch"))
             return Trainer(**{**DEFAULTS, **given, **decided})
         except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
             raise ConfigError(f"trainer: expected options that Lightning's Trainer accepts, found: {error}") from error
@@ -189,9 +193,11 @@ def opening(
     lines = [f"\nRun folder: {folder}{source}"]
     if ranks > 1:
         lines.append(f"{ranks} ranks, each with a block of clients")
-    done = header.get("fedlit", {}).get("personal", {}).get("done")
+    saved = header.get("fedlit", {})
+    ending = saved.get("ending", {})
+    done = saved.get("personal", {}).get("done") or (ending.get("asked") and ending.get("reason"))
     if done or (checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0):
-        lines.append("Nothing is left to train: the run has reached its end (trainer.max_epochs, model.keep)")
+        lines.append("Nothing is left to train: the run has reached its end (trainer.max_epochs, model.stop or keep)")
     if 0 in (trainer.max_epochs, trainer.max_steps):
         lines.append("Nothing is trained: trainer.max_epochs or max_steps is 0; the scores are of untrained clients")
     return lines

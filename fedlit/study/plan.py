@@ -42,10 +42,10 @@ from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.go_alone import TREES_AND_LINEAR, is_any_model
 
-_TRAINING = tuple(
-    f"trainer.{key}"
-    for key in ("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "callbacks")
-)  # keys that say how long is trained
+_TRAINER = ("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "callbacks")
+_STOP = ("monitor", "patience", "min_delta", "min_epochs")
+_TRAINING = (*(f"trainer.{key}" for key in _TRAINER), *(f"model.stop.{key}" for key in _STOP))
+"""Keys that say how long is trained."""
 KEPT = "plan.json"
 """In a study's folder: what its configurations say."""
 _OURS = ("fedlit", "torch", "lightning")

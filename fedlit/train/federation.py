@@ -33,6 +33,7 @@ from fedlit.tasks.base import Score
 from fedlit.train.lightning import parse_optimizers
 from fedlit.train.personal import FineTune, Personal
 from fedlit.train.results import Evaluations, Results
+from fedlit.train.stop import Ending, Stop
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Training:
     average: float = 0.0
     keep: str | None = None
     tune: FineTune | None = None
+    stop: Stop | None = None
 
     def __post_init__(self) -> None:
         expect(self.accumulate >= 1, "model.accumulate", "at least 1 batch per optimizer step", self.accumulate)
@@ -98,6 +100,7 @@ class Federation(Mapping[str, FederatedClient]):
         remarks: maps each client to its remarks on the settings (see
             :meth:`~fedlit.client.client.FederatedClient.on_plan`).
         personal: the averages, best epochs and fine-tuning of the clients.
+        ending: decides after each epoch whether the next phase begins, or the run ends.
         frozen: maps each newcomer to the tensors of a run that it keeps as they are.
         step: the number of aligned steps that are done.
         device: the device of the clients.
@@ -124,6 +127,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.scope_of_scoring: Scope = nullcontext
         self.evaluations = Evaluations(self)
         self.personal = Personal(training.average, training.keep, training.tune)
+        self.ending = Ending(self.personal, training.stop)
         self._recorded: dict[str, Tensor | float] = {}
         self._diverged: set[str] = set()
         # clients that had a batch, whose optimizers have stepped, and whose first epoch was looked at
@@ -180,6 +184,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.clients = made
         self._know_all(made)
         self.personal.check(made)
+        self.ending.check(self.scores_of)
         self.exchange.plan(self)
         for name, client in made.items():
             with hook_of(client, "on_plan"):

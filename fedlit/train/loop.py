@@ -24,11 +24,13 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.nn.native import ROWS_WORTH_COMPILING, Kernels, use_kernels
 from fedlit.train.federation import Federation, Moment, Training
 from fedlit.train.lightning import count_aligned_step
+from fedlit.train.limits import check_stops, limit_of, time_is_up
 from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest, check_optimizers, check_state, check_tensors, optimizers_of
 from fedlit.train.personal import Then, then_of
 from fedlit.train.results import Results
 from fedlit.train.start import Begun, Start
+from fedlit.train.stop import Epoch, Stop
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +66,9 @@ class FederatedLoop(LightningModule):
             None for the last epoch. It is ``loss`` where there is an average or fine-tuning.
         then: what follows the federation: ``fine_tune``, or with settings ``{fine_tune: {epochs: 25, lr: 0.001}}``
             (see :class:`fedlit.train.personal.FineTune`).
+        stop: ends the federation early, when a score has not improved for some epochs (see
+            :class:`fedlit.train.stop.Stop`); only ``trainer`` ends it if None. What follows, such as fine-tuning,
+            begins then.
 
     Raises:
         ConfigError: values out of range.
@@ -86,6 +91,7 @@ class FederatedLoop(LightningModule):
         average: float = 0.0,
         keep: str | None = None,
         then: Then | Literal["fine_tune"] | None = None,
+        stop: Stop | None = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
@@ -94,7 +100,7 @@ class FederatedLoop(LightningModule):
         self.automatic_optimization = False
         training = Training(
             client, optimizer, scheduler, scheduler_interval, gradient_clip_val, accumulate, seed, overrides or {},
-            average, keep, then_of(then),
+            average, keep, then_of(then), stop,
         )  # fmt: skip
         self.threads, self.seed, self.start = threads, seed, start
         self.engine_name: EngineName = engine
@@ -104,6 +110,7 @@ class FederatedLoop(LightningModule):
         self._engine: Engine | None = None
         self._threads_before: int  # known while there is an engine
         self._kernels_told = False
+        self._scored = False  # whether validation rows were scored in this epoch
         self._resumed_stacks: dict[str, list[Any]] | None = None
         self._resumed_optimizers: dict[str, dict[str, list[str]]] | None = None
 
@@ -250,11 +257,15 @@ class FederatedLoop(LightningModule):
         if split == "validation" and self.trainer.state.fn == "fit":
             federation.step_plateaus(self.trainer.callback_metrics)
             federation.personal.judge(federation, federation.results[split], self.current_epoch + 1)
+            self._scored = True
 
     # ------------------------------------------------------------------ hooks
 
     def on_fit_start(self) -> None:
-        """Choose kernels, fix the number of threads, and move what clients remember to the device."""
+        """Choose kernels, fix the number of threads, and move what clients remember to the device. A run that was to
+        stop when its checkpoint was written takes no further step.
+        """
+        check_stops(self.trainer, self.federation.ending)
         self._choose_kernels()
         self._use_kernels()
         torch.set_num_threads(self.engine.intra_op)
@@ -262,6 +273,8 @@ class FederatedLoop(LightningModule):
         for client in self.federation.clients.values():
             client.state = move_data_to_device(client.state, self.federation.device)
         self.federation.forward_hook("on_fit_start")
+        if self.federation.ending.asked or self.federation.personal.done:
+            self.trainer.should_stop = True
 
     def on_train_epoch_start(self) -> None:
         """Set the epoch of the loaders, which determines the order of rows."""
@@ -270,13 +283,13 @@ class FederatedLoop(LightningModule):
         self.federation.forward_hook("on_train_epoch_start")
 
     def on_train_epoch_end(self) -> None:
-        """Log what was recorded during the epoch."""
-        epochs, limits = self.current_epoch + 1, (self.trainer.max_epochs, self.trainer.max_steps)
-        last = self.trainer.should_stop or epochs == limits[0] or self.trainer.global_step == limits[1]
+        """Log what was recorded during the epoch, and decide what follows it."""
         self.federation.forward_hook("on_train_epoch_end")
-        over = self.federation.personal.end_epoch(self.federation, epochs, last)
         self._log(self.federation.end_epoch(self.current_epoch))
-        if over:
+        number = self.current_epoch + 1
+        epoch = Epoch(number, self._scored, self.trainer.callback_metrics, limit_of(self.trainer, number))
+        self._scored = False
+        if self.federation.ending.end_epoch(self.federation, epoch):
             self.trainer.should_stop = True
 
     def on_validation_epoch_start(self) -> None:
@@ -324,6 +337,7 @@ class FederatedLoop(LightningModule):
             "specs": specs,
             "personal": personal.state_dict(),
             "records": personal.records,
+            "ending": self.federation.ending.state_dict(self.trainer.should_stop and not time_is_up(self.trainer)),
             "agreement": self.federation.data.agreement_state(),
             "optimizers": optimizers_of(self.federation),
             **asdict(self.manifest),
@@ -339,6 +353,7 @@ class FederatedLoop(LightningModule):
             self._resumed_stacks = checkpoint["fedlit"]["stacks"]
             self._resumed_optimizers = checkpoint["fedlit"]["optimizers"]
             self.federation.personal.load_state_dict(checkpoint["fedlit"]["personal"], checkpoint["fedlit"]["records"])
+        self.federation.ending.load_state_dict(checkpoint["fedlit"]["ending"])
         self.kernels = saved.kernels
         self._use_kernels()
         self.federation.step = checkpoint["global_step"]
@@ -368,11 +383,13 @@ class FederatedLoop(LightningModule):
                 "clients take one step in all: one batch in one epoch; set trainer.max_epochs and data.batches, which "
                 "may be of a method that takes no steps"
             )
-        federation.personal.start(federation, epochs)
-        if federation.personal.wanted and federation.personal.ended < self.trainer.current_epoch:
+        federation.ending.start(federation, epochs)
+        federation.personal.start(federation)
+        counts = federation.personal.wanted or federation.ending.stop is not None
+        if counts and federation.ending.epochs < self.trainer.current_epoch:
             raise ConfigError(
-                "--ckpt_path: expected a checkpoint of the end of an epoch (last.ckpt), for model.average, keep and "
-                "then need each epoch's scores, found one that was written before its validation; take another one"
+                "--ckpt_path: expected a checkpoint of the end of an epoch (last.ckpt), for model.average, keep, then "
+                "and stop need each epoch's scores, found one that was written before its validation; take another one"
             )
         self.federation.forward_hook("on_train_start")
 

@@ -121,7 +121,7 @@ def save(checkpoint: Mapping[str, Any], group: Transport, write: Callable[[Mappi
     )
 
 
-FORMAT = 7
+FORMAT = 8
 """The format of checkpoints; checkpoints of other formats are refused."""
 
 _FREE = ("data.eval_batch_size", "data.predict")  # keys that a resumed run may change

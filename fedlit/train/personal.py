@@ -33,7 +33,8 @@ class FineTune:
     """Each client trains all its tensors further on its own rows, from the best of its epochs; nothing is exchanged.
 
     Attributes:
-        epochs: the largest number of epochs; they follow the ``trainer.max_epochs`` epochs of the federation.
+        epochs: the largest number of epochs; they follow those of the federation, which ends after
+            ``trainer.max_epochs`` epochs or by ``model.stop``.
         patience: the number of scored epochs without an improvement on its validation rows after which a client stops.
         lr: the learning rate; that of ``model.optimizer`` if None. Schedules do not change it.
         average: the share of the average over epochs that is kept in each epoch (see ``model.average``).
@@ -81,7 +82,7 @@ def check_share(key: str, value: float) -> None:
 
 _log = logging.getLogger(__name__)
 
-_STATE = ("after", "ended", "tuning", "done", "_epochs")
+_STATE = ("tuning", "done", "_epochs")
 """The attributes that a checkpoint holds, in addition to the record of each client."""
 
 
@@ -117,7 +118,6 @@ class Personal:
         tune: what follows the federation.
 
     Attributes:
-        ended: the number of epochs that :meth:`end_epoch` has seen.
         tuning: whether fine-tuning has begun.
         done: whether clients have the best of their epochs.
 
@@ -129,7 +129,8 @@ class Personal:
         check_share("model.average", average)
         self.average, self.tune = average, tune
         self.keep = keep if keep is not None else LOSS.name if average or tune is not None else None
-        self.after, self.ended, self.tuning, self.done = 0, 0, False, False
+        self.tuning = False
+        self.done = False
         self._records: dict[str, _Record] = {}
         self._shown: dict[str, dict[str, Tensor]] = {}
         self._epochs = 0
@@ -171,13 +172,8 @@ class Personal:
 
     # ------------------------------------------------------------------ epochs
 
-    def start(self, federation: Members, max_epochs: int | None) -> None:
-        """Prepare for the first epoch, or for the next one of a resumed run.
-
-        Args:
-            federation: the federation of the clients.
-            max_epochs: the number of epochs of both phases; nothing is fine-tuned if None.
-        """
+    def start(self, federation: Members) -> None:
+        """Prepare for the first epoch, or for the next one of a resumed run."""
         if not self.wanted:
             return
         self._records = {name: self._records.get(name, _Record()) for name in federation.clients}
@@ -193,16 +189,9 @@ class Personal:
                     name,
                     "" if self.tune is None else f", and is fine-tuned for all {self.tune.epochs} epochs",
                 )
-        if self.tune is not None and not self.after and max_epochs is not None:
-            if max_epochs <= self.tune.epochs:
-                raise ConfigError(
-                    f"model.then.fine_tune: expected trainer.max_epochs above its {self.tune.epochs} epochs, found "
-                    f"{max_epochs}; a Trainer's max_epochs counts both phases"
-                )
-            self.after = max_epochs - self.tune.epochs
-        self._draw(federation)
+        self.draw(federation)
 
-    def _draw(self, federation: Members) -> None:
+    def draw(self, federation: Members) -> None:
         """Step only the clients that have not stopped."""
         if self.tuning:
             federation.cohort = frozenset(federation.names) - self.stopped
@@ -266,38 +255,9 @@ class Personal:
         if self.tuning and self.tune is not None:
             record.stopped = record.waited >= self.tune.patience
 
-    def end_epoch(self, federation: Members, epochs: int, last: bool) -> bool:
-        """Begin fine-tuning, or end training, if it is time.
-
-        Args:
-            federation: the federation of the clients.
-            epochs: the number of epochs that are done.
-            last: whether the Trainer ends after this epoch.
-
-        Returns:
-            Whether training is over.
-        """
-        self.ended = epochs
-        if not self.wanted:
-            return False
-        if self.tune is not None and not self.tuning:
-            if 0 < self.after <= epochs:
-                self._begin_tuning(federation)
-            elif last and self.after:
-                _log.warning(
-                    "nothing was fine-tuned: training ended after epoch %d, and fine-tuning starts after epoch %d",
-                    epochs,
-                    self.after,
-                )
-        self._draw(federation)
-        told = federation.share("fine-tuned", {name: record.stopped for name, record in self._records.items()})
-        over = last or (self.tuning and all(told.values()))
-        if over:
-            self._finish(federation)
-        return over
-
     @torch.no_grad()
-    def _begin_tuning(self, federation: Members) -> None:
+    def begin_tuning(self, federation: Members) -> None:
+        """Let each client go on by itself from its best epoch."""
         self.tuning, self._epochs = True, 0
         for name, client in federation.clients.items():
             record = self._records[name]
@@ -324,7 +284,10 @@ class Personal:
                     group["lr"] = rate if self.tune.lr is None else self.tune.lr * rate / max(rates)
 
     @torch.no_grad()
-    def _finish(self, federation: Members) -> None:
+    def finish(self, federation: Members) -> None:
+        """Put each client's best epoch back, if any is kept."""
+        if not self.wanted:
+            return
         for name, client in federation.clients.items():
             _put(client, self._records[name].best)
         self.done = True

@@ -214,6 +214,9 @@ class Results(Shown):
         weak: descriptions of clients whose networks are no better than the simplest models.
         apart: scores whose units differ between clients, so that neither their mean nor their worst value is shown.
         shown: the scores to show; all if it is empty. Files have all scores.
+        ended: how the training ended of which these are the last scores.
+        best_epoch: the epoch whose mean score was best, if the training watched one; 0 if it was the last epoch.
+        best_means: the means over clients in that epoch.
     """
 
     split: Split
@@ -229,6 +232,9 @@ class Results(Shown):
     weak: tuple[str, ...] = field(default=(), kw_only=True)
     apart: frozenset[str] = field(default=frozenset(), kw_only=True)
     shown: tuple[str, ...] = field(default=(), kw_only=True)
+    ended: str = field(default="", kw_only=True)
+    best_epoch: int = field(default=0, kw_only=True)
+    best_means: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     def brief(self) -> Results:
         """Return results that show only the main score, loss and accuracy; all, if a client lacks the main score."""
@@ -292,6 +298,7 @@ class Results(Shown):
             **({"planted": list(self.planted)} if self.planted else {}),
             "unseen": self.unseen,
             **({"weak": list(self.weak)} if self.weak else {}),
+            **({"ended": self.ended} if self.ended else {}),
             **({"guarded": {name: dict(own) for name, own in self.guarded.items()}} if self.guarded else {}),
             **{key: _plain(values) for key, values in self.summary.items()},
         }
@@ -312,6 +319,12 @@ class Results(Shown):
             values = {metric: value for metric, value in self.summary[label].items() if not self._context(metric)}
             values |= dict.fromkeys(self.apart & values.keys(), math.nan)
             lines.append([label, "", *(self._cell(metric, values.get(metric)) for metric in metrics)])
+        if self.best_epoch:
+            values = dict.fromkeys(self.apart, math.nan)
+            best = {**self.best_means, **values}
+            lines.append(
+                [f"mean, epoch {self.best_epoch}", "", *(self._cell(metric, best.get(metric)) for metric in metrics)]
+            )
         lost = lost_sites(self.scores, self.known)
         notes = [f"Note: {line}; mean and worst count all clients" for line in self.planted]
         if shown := sorted(self.apart.intersection(metrics)):
@@ -328,7 +341,8 @@ class Results(Shown):
             order = "least" if self.main.higher_is_better else "largest"
             notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]
         more = [f"{len(known) - len(metrics)} more scores with --all"] if len(metrics) < len(known) else []
-        return [Grid([f"{self.split}:", "rows", *metrics], lines), *more, *notes]
+        ended = [self.ended] if self.ended else []
+        return [Grid([f"{self.split}:", "rows", *metrics], lines), *more, *notes, *ended]
 
     def _printed(self) -> dict[str, dict[str, float]]:
         """Return the clients to print: if they are too many, the worst by the main score, undefined ones first."""

@@ -79,8 +79,8 @@ def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
             message = capsys.readouterr().err
             assert re.search(f"expected a score .*found {wrong}. Did you mean '{meant}'", message), message
     assert not list(here.glob("lightning_logs/*/version_*"))
-    assert main([*Q, *stopping, "train/losss"]) == 1  # what is logged in training is known when it is logged
-    assert "`train/losss` which is not available" in capsys.readouterr().err
+    assert main([*Q, *stopping, "train/losss"]) == 2  # of which it is not known whether more is better
+    assert "found train/losss" in capsys.readouterr().err
 
 
 def test_all_help_fits_80_columns_and_colour_comes_with_a_terminal(

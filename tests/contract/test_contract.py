@@ -11,6 +11,7 @@ import torch
 from contracts import ALL, ENGINES, HONEST, covering, one_in, options_of
 from federations import (
     CLUSTERED,
+    EARLY,
     FEDERATED,
     Explodes,
     Faulty,
@@ -154,17 +155,31 @@ CLIENTS = [
 ]  # fmt: skip
 
 
+class Before(Callback):
+    """Remembers all tensors as they are after some epochs, before the first exchange."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+        self.weights: dict[str, Tensor] = {}
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        if trainer.current_epoch + 1 == self.epochs:
+            assert pl_module.federation.exchange.rounds == 0
+            self.weights = {name: value.clone() for name, value in pl_module.state_dict().items()}
+
+
 @pytest.mark.parametrize(("method", "pace"), covering(CLIENTS, range(len(PACES))))
 def test_2_without_exchange_another_client_changes_no_weight(method: str, pace: int, tmp_path: Path) -> None:
     options = {key: value for key, value in options_of(method, "plain").items() if key in ("client", "loop")}
-    exchange = {"every": {"epochs": 99}, "federated": ["common", "!common.*.head"] if method == "chfl" else ["core"]}
+    exchange = {"every": {"epochs": 3}, "federated": ["common", "!common.*.head"] if method == "chfl" else ["core"]}
     options["exchange"] = {**exchange, "rule": ALL[method].get("exchange", {}).get("rule", Mean)}
     data = {**({"common": ["x0", "x1"]} if method == "chfl" else {}), **PACES[pace]}
     few = {**data, "steps": 3} if "steps" in data else data
-    alone = weights(trained(tmp_path / "a", clients=("birch", "cedar"), epochs=2, data=few, **options))
+    alone, among = Before(2), Before(2)
+    trained(tmp_path / "a", clients=("birch", "cedar"), data=few, callbacks=[alone], **options)
     # ash has the most steps, and the others wait for it
-    among = weights(trained(tmp_path / "b", clients=("ash", "birch", "cedar"), epochs=2, data=data, **options))
-    assert {name.split(".")[1] for name in different(alone, among)} == {"ash"}
+    trained(tmp_path / "b", clients=("ash", "birch", "cedar"), data=data, callbacks=[among], **options)
+    assert {name.split(".")[1] for name in different(alone.weights, among.weights)} == {"ash"}
 
 
 def test_6_a_private_name_is_refused_even_if_the_exchange_is_tampered_with(tmp_path: Path) -> None:
@@ -194,6 +209,24 @@ def test_8_a_client_that_is_not_finite_is_left_out_and_comes_back(tmp_path: Path
     # its optimizer started anew behind the second of four exchanges: 4 batches each remain
     steps = {int(state["step"]) for state in run.loop.federation["birch"]._optimizers[0].state.values()}
     assert steps == {8}
+
+
+@pytest.mark.parametrize("method", one_in(5, ALL))
+def test_3_early_stops_of_killed_runs_are_the_same(method: str, tmp_path: Path) -> None:
+    options = options_of(method, "plain")
+    options |= {"loop": {**options["loop"], "stop": EARLY}, "epochs": 9}
+    whole = trained(tmp_path / "whole", **options)
+    assert whole.trainer is not None and whole.loop.federation.ending.best_epoch == 1
+    assert whole.loop.federation.ending.epochs == 2 + 2 * whole.loop.federation.tuning - ("fedbabu" in method)
+    for step, resumed in ((4, None), (6, "last")):
+        stop = StopAfter(step, Path("checkpoints", "last.ckpt"))
+        with pytest.raises(KeyboardInterrupt):
+            make_run(tmp_path / "again", callbacks=[stop], **options).fit(resumed, quiet=True)
+    for _ in range(2):  # the second time nothing is left
+        again = trained(tmp_path / "again", "last", **options)
+        assert different(weights(whole), weights(again)) == []
+        assert again.trainer is not None and again.trainer.global_step in (whole.trainer.global_step, 0)
+        assert again.exchange.rounds in (whole.exchange.rounds, 0)
 
 
 @pytest.mark.parametrize("method", one_in(4, [*FEDERATED, *CLUSTERED]))

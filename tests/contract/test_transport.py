@@ -16,8 +16,10 @@ from sites import Sites, history, over_sites
 import fedlit
 from fedlit.errors import RunError
 
-SITES = [name for name in ALL if name not in ("centralized", "local")]
-"""All but what needs all rows in one place, and what exchanges nothing."""
+SITES = [
+    name for name, own in ALL.items() if name not in ("centralized", "local") and "stop" not in own.get("loop", {})
+]
+"""All but what needs all rows or all scores in one place, and what exchanges nothing."""
 
 
 def plain(method: str, **more: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,18 +13,15 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
 from fedlit.client.client import main_score
-from fedlit.errors import ConfigError, RunError, did_you_mean, expect
+from fedlit.errors import RunError, expect
 from fedlit.exchange.transport import Transport
 from fedlit.files import advice, reason, write_archive
-from fedlit.tasks import SCORES
-from fedlit.tasks.base import LOSS, Score, by_name
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import load, save
+from fedlit.train.monitor import ScoresOf, check_monitor, score_of
 from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS
 
 _log = logging.getLogger(__name__)
-
-ScoresOf = Mapping[str, tuple[Score, ...]]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -136,9 +133,7 @@ class Checkpoints:
             _log.warning("clients have different tasks: the best checkpoint is that of least val/loss, their mean loss")
         monitor = self.monitor or f"val/{main.name}"
         check_monitor("checkpoint.monitor", monitor, scores_of, others)
-        scores = by_name(score for scores in scores_of.values() for score in scores)
-        name = monitor.rpartition("/")[2]
-        known = scores.get(name)
+        known = score_of(monitor, scores_of)
         mode: Literal["min", "max"] = "max" if known is None or known.higher_is_better else "min"
         return monitor, self.mode or mode
 
@@ -159,52 +154,3 @@ class Checkpoints:
             enable_version_counter=False,  # an epoch that is trained again after a kill writes the same file
         )
         return [best, last]
-
-
-def check_monitor(key: str, monitor: str, scores_of: ScoresOf, others: bool = False) -> None:
-    """Refuse, before the first step, a score that will not be logged.
-
-    Args:
-        key: the configuration key, for the message.
-        monitor: the score: a mean over clients (``val/auroc``), the worst client's (``val/worst/auroc``) or one
-            client's (``wine/val/auroc``). Names that are logged in training (``train/loss``) are not known beforehand,
-            so they are accepted.
-        scores_of: maps each client to its scores, the main one first.
-        others: whether the user's callbacks may log further scores, of any name.
-
-    Raises:
-        ConfigError: no client has the score.
-    """
-    scores = [
-        name
-        for name, score in by_name(score for scores in scores_of.values() for score in scores).items()
-        if not score.test_only and not score.context
-    ]
-    places = ["val", "val/worst", *(f"{client}/val" for client in scores_of)]
-    where, _, name = monitor.rpartition("/")
-    first, *inner = where.split("/")
-    in_training = first in ("train", "exchange") or (first in scores_of and "val" not in inner)
-    strange = others and name not in SCORES and "val" not in where.split("/") and not did_you_mean(name, scores)
-    if (where in places and name in scores) or strange or (in_training and name not in set(scores) - {LOSS.name}):
-        return
-    known = [f"{place}/{score}" for place in places for score in scores]
-    hint = did_you_mean(monitor, [other for other in known if other.endswith(f"/{name}")] or known)
-    raise ConfigError(
-        f"{key}: expected a score of these clients' tasks ({', '.join(f'val/{score}' for score in scores)}; of the "
-        f"worst client val/worst/{scores[0]}, of one {places[-1]}/{scores[0]}), found {monitor}.{hint}"
-    )
-
-
-def check_monitors(callbacks: Iterable[Any], scores_of: ScoresOf) -> bool:
-    """Refuse callbacks that wait for a score that is never logged. Return whether one may log further scores itself.
-
-    Raises:
-        ConfigError: see :func:`check_monitor`.
-    """
-    own = list(callbacks)
-    others = any(type(callback).__module__.partition(".")[0] not in ("fedlit", "lightning") for callback in own)
-    for callback in own:
-        monitor = getattr(callback, "monitor", None)
-        if isinstance(monitor, str) and getattr(callback, "strict", True):
-            check_monitor(f"trainer.callbacks: {type(callback).__name__}", monitor, scores_of, others)
-    return others
