@@ -23,7 +23,7 @@ class Job:
     """A federation that processes train together.
 
     Attributes:
-        transport: how its clients meet.
+        transport: how its clients meet; ``early`` for one process that stops before its last epoch.
         method: one of the contract tests'; empty for sites.
         engine: in one process.
     """
@@ -43,7 +43,7 @@ class Job:
 
         if self.transport == "sites":
             return [(lambda: _sites(folder), {})]
-        if self.transport == "one":
+        if self.transport in ("one", "early"):
             return [(lambda: _train(self, folder, 0), {})]
         meet = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         ranks = [{**meet, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
@@ -57,12 +57,13 @@ class Job:
 
 
 def jobs() -> dict[str, list[Job]]:
-    """Transport → federations: all methods under each engine, over ranks, and sites."""
+    """Transport → federations: all methods under each engine, all that stop early in one process, over ranks, sites."""
     from contracts import ALL
 
     asks_all = {"centralized"}  # one client: nothing to deal to ranks
     return {
         "one": [Job("one", method, engine) for method in ALL for engine in ENGINES],
+        "early": [Job("early", method) for method in ALL],
         "ranks": [Job("ranks", method) for method in ALL if method not in asks_all],
         "sites": [Job("sites")],
     }
@@ -71,10 +72,13 @@ def jobs() -> dict[str, list[Job]]:
 def options_of(job: Job) -> dict[str, Any]:
     """What :func:`federations.make_run` is given."""
     import contracts
+    from federations import EARLY
 
     from fedlit.train.callbacks import Checkpoints
 
     own = contracts.options_of(job.method, job.engine)
+    if job.transport == "early":
+        own = own | {"loop": {**own["loop"], "stop": EARLY}}
     return {**own, "epochs": EPOCHS, "checkpoints": Checkpoints(best=0, seconds=0)}
 
 

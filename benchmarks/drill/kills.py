@@ -15,7 +15,7 @@ from drill.forks import alive, ended, kill, start, told
 
 Rows = list[tuple[str, int, int, str]]
 PATIENCE = 300
-SHARES = {"one": 0.6, "ranks": 0.2, "sites": 0.15}
+SHARES = {"one": 0.35, "early": 0.25, "ranks": 0.2, "sites": 0.15}
 """Of all kills; the rest are of real coordinators, sites and their Flower processes, where there are enough."""
 
 

@@ -403,8 +403,8 @@ def _combined(study: Study, trained: Sequence[Job]) -> list[Job]:
 
 
 def training_notes(study: Study, basis: Basis) -> list[str]:
-    """Return notes on differences in training between methods: different lengths, or different callbacks such as early
-    stopping. Whether the last or the best state is scored is a setting of the study and the same for all methods.
+    """Return notes on differences in training between methods: different lengths, or different rules for an early
+    stop. Whether the last or the best state is scored is a setting of the study and the same for all methods.
 
     Args:
         study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
