@@ -36,6 +36,7 @@ DRILLS = {
     "workbook": ("files", 1),
     "pages": ("pages", 1),
     "weaker": ("account", 1),
+    "rare": ("rare", 1),
     "guard": ("guard", 1),
     "exclude": ("account", 2),
 }

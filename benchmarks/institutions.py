@@ -273,30 +273,35 @@ def demo(folder: Path) -> int:
     return 0
 
 
-def equal(folder: Path, only: Sequence[str], rounds: int) -> int:
-    """The table of equality."""
+def equal(folder: Path, only: Sequence[str], rounds: int, facts_from: Sequence[int]) -> int:
+    """The table of equality, with so many rows behind each value that is sent before training."""
     failed = 0
     for name, (config, sites, changes) in ROWS.items():
-        if only and name not in only:
-            continue
-        limit = {"trainer": {"max_epochs": changes.get("trainer", {}).get("max_epochs", rounds)}}
-        settings, sources, whole = prepared(config, sites, deep(json.loads(json.dumps(changes)), limit))
-        federation = Federation(folder / name.replace(" ", "_"), settings, sources)
-        begun = time.monotonic()
-        codes = federation.run()
-        seconds = time.monotonic() - begun
-        if any(code != 0 for code in codes.values()):
-            wrong = f"exit status {codes}\n{federation.said()}"
-        else:
-            tolerance = 2e-6 if whole.pop("privacy", None) else 0.0
-            whole.pop("federation", None)
-            differ = federation.differing(in_one_process(federation.folder, whole), tolerance)
-            wrong = f"{len(differ)} tensors differ: {differ[:3]}" if differ else ""
-        failed += bool(wrong)
-        took = "" if wrong else f"{federation.report()['rounds']:>3} rounds  {federation.report()['bytes']:>13,} bytes"
-        same = "same bits" if name != "masked sums" else "within 2e-6"
-        print(f"{name:<28} {wrong or same}  {took}  {seconds:5.0f} s", flush=True)
+        for rows in facts_from if not only or name in only else ():
+            limit = {"trainer": {"max_epochs": changes.get("trainer", {}).get("max_epochs", rounds)}}
+            limit["data"] = {"facts_from": rows}
+            settings, sources, whole = prepared(config, sites, deep(json.loads(json.dumps(changes)), limit))
+            federation = Federation(folder / f"{name.replace(' ', '_')}_{rows}", settings, sources)
+            failed += _row(f"{name}, facts from {rows}", federation, whole)
     return int(failed > 0)
+
+
+def _row(name: str, federation: Federation, whole: dict[str, Any]) -> bool:
+    """Run a federation and the same in one process, and print whether they are equal; True if not."""
+    begun = time.monotonic()
+    codes = federation.run()
+    seconds = time.monotonic() - begun
+    tolerance = 2e-6 if whole.pop("privacy", None) else 0.0
+    whole.pop("federation", None)
+    if any(code != 0 for code in codes.values()):
+        wrong = f"exit status {codes}\n{federation.said()}"
+    else:
+        differ = federation.differing(in_one_process(federation.folder, whole), tolerance)
+        wrong = f"{len(differ)} tensors differ: {differ[:3]}" if differ else ""
+    took = "" if wrong else f"{federation.report()['rounds']:>3} rounds  {federation.report()['bytes']:>13,} bytes"
+    same = "within 2e-6" if tolerance else "same bits"
+    print(f"{name:<28} {wrong or same}  {took}  {seconds:5.0f} s", flush=True)
+    return bool(wrong)
 
 
 def children(process: int) -> dict[str, list[int]]:
@@ -402,6 +407,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where to work (default: a new temporary folder)")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--facts-from", type=int, nargs="+", default=[1, 5], help="values of data.facts_from (equal)")
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
@@ -409,7 +415,7 @@ def main() -> int:
     if asked.what == "demo":
         return demo(asked.folder / "demo")
     if asked.what == "equal":
-        return equal(asked.folder / "equal", asked.only, asked.rounds)
+        return equal(asked.folder / "equal", asked.only, asked.rounds, asked.facts_from)
     return kills(asked.folder / "kills", asked.times, asked.seed)
 
 
