@@ -204,7 +204,7 @@ def prepared(
     config: str, sites: Sequence[str], changes: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """(settings, source by site, settings of one process) of a configuration that came with fedlit."""
-    settings = read_yaml(find_config(config))
+    settings = json.loads(json.dumps(read_yaml(find_config(config))))  # without the marks of quoted text
     source = settings["data"].pop("source")
     source = {"class_path": source} if isinstance(source, str) else source
     arguments = dict(source.get("init_args") or {})
