@@ -39,8 +39,10 @@ DRILLS = {
     "rare": ("rare", 1),
     "guard": ("guard", 1),
     "exclude": ("account", 2),
+    "site_lies": ("liars", 1000),
+    "coordinator_lies": ("liars", 1000),
 }
-"""Drill → its module in ``drill/``, and how often it tries. The last two train in this process: none forks then."""
+"""Drill → its module in ``drill/``, and how often it tries. The last four train in this process: none forks then."""
 
 
 def run(name: str, folder: Path, tries: int) -> list[tuple[str, int, int, str]]:
@@ -61,6 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=tuple(DRILLS), help="these alone")
     parser.add_argument("--kills", type=int, default=DRILLS["kills"][1], help="how many kills (default: 200)")
+    parser.add_argument("--lies", type=int, default=1000, help="how many lies of each side (default: 1000)")
     parser.add_argument("--folder", type=Path, help="where to work; what failed stays there (default: a new one)")
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="fedlit-drills-"))
@@ -70,7 +73,8 @@ def main() -> int:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         begun = time.perf_counter()
-        own = run(name, place, asked.kills if name == "kills" else DRILLS[name][1])
+        tries = {"kills": asked.kills, "site_lies": asked.lies, "coordinator_lies": asked.lies}
+        own = run(name, place, tries.get(name, DRILLS[name][1]))
         print(f"{name}: {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
         rows += own
         if all(tries == passed for _, tries, passed, _ in own):

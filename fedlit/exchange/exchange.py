@@ -23,7 +23,7 @@ from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.server import BEGIN, Minimum, Server, is_minimum, least, unchanged
 from fedlit.exchange.transport import Transport
-from fedlit.meanings import Described, check_meanings, find_meanings
+from fedlit.meanings import Described, Meaning, check_meanings, find_meanings
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Buffers, Sharing, State, all_finite, live_of, named_tensors, resolve
@@ -190,7 +190,7 @@ class Exchange(Callback):
         names = self.sharing.names
         clients = {name: Described(client, client.spec, names[name]) for name, client in members.clients.items()}
         found = find_meanings(clients, members.fresh, agreed=members.data.align in ("features", "both"))
-        sent = {}
+        sent: dict[str, dict[str, Meaning]] = {name: {} for name in clients}  # also of one that federates nothing
         for client, meanings in found.meanings.items():
             sent[client] = {tensor: self.transport.disguise(meaning) for tensor, meaning in meanings.items()}
         check_meanings(self.transport.share("meaning", sent))

@@ -196,6 +196,25 @@ def within(question: Question, values: Mapping[str, Mapping[str, float]]) -> boo
     return all(name in tensors and float(tensors[name]) == float(value) for name, value in wanted.items())
 
 
+def wrong_answer(question: Question, answer: Any) -> str:
+    """Return the form that an answer should have, in words, if it has another one; otherwise an empty text. Answers to
+    :class:`Own` are known to the rule and its clients alone: any named tensors of finite numbers may be one.
+
+    Example:
+        >>> wrong_answer(Losses([{}, {}]), torch.zeros(2)), wrong_answer(Losses([{}, {}]), torch.zeros(3))
+        ('', 'float32 of shape (2,)')
+    """
+    if isinstance(question, Losses):
+        shape = (len(question.states),)
+        fits = isinstance(answer, Tensor) and answer.dtype == torch.float32 and answer.shape == shape
+        return "" if fits else f"float32 of shape {shape}"
+    if isinstance(question, InputRange):
+        fits = isinstance(answer, Tensor) and answer.dtype == torch.float32 and answer.shape[:1] == (2,)
+        return "" if fits else "float32 of shape (2, …)"
+    named = isinstance(answer, dict) and all(isinstance(value, Tensor) for value in answer.values())
+    return "" if named and all(bool(value.isfinite().all()) for value in answer.values()) else "finite named tensors"
+
+
 @dataclass
 class Blueprint:
     """The structure of clients' networks, which is known without asking them. It holds nothing that was learnt.

@@ -179,6 +179,19 @@ def check_facts(topic: str, facts: Mapping[str, Any]) -> None:
             )
 
 
+_SCORES = _optional(_names_of(_names_of(lambda value: value is None or isinstance(value, float) or whole(value))))
+
+
+def are_scores(value: Any) -> bool:
+    """Return whether a value is scores of a site: client → name → number.
+
+    Example:
+        >>> are_scores({"north": {"auroc": 0.8}}), are_scores({"north": [0.8]})
+        (True, False)
+    """
+    return _SCORES(value)
+
+
 # ---------------------------------------------------------------------- who disagrees
 
 

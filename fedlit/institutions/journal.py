@@ -70,13 +70,20 @@ class Journal:
             self.told, self.number = {}, min(self.number, 0)
             self._write()
             return
-        for topic, said in self.told.items():
-            if topic not in ("columns", "values"):
-                self.told[topic] = {site: facts for site, facts in said.items() if site not in gone}
+        self.leave_out(gone)
         nothing = {"received": {}, "lost": [], "records": {}, "bytes": 0, "verdict": None}
         # the guard's history is of clients side by side, and begins anew
         memory = {part: own for part, own in self.memory.items() if part != "guard"}
         self.close([], dict.fromkeys(self.sites, nothing), memory)
+
+    def leave_out(self, sites: Collection[str]) -> None:
+        """Forget what sites have sent, except what the others have agreed on from all columns: networks are as wide as
+        that says.
+        """
+        for topic, said in self.told.items():
+            if topic not in ("columns", "values"):
+                self.told[topic] = {site: facts for site, facts in said.items() if site not in sites}
+        self._write()
 
     def _write(self, replies: Mapping[tuple[str, int], Any] | None = None, drop: Iterable[Any] = ()) -> None:
         journal = {key: getattr(self, key) for key in (*KEPT, "sites")} | {"format": FORMAT}

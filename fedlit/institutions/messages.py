@@ -207,5 +207,5 @@ def check_update(
             raise RunError(f"update: expected {len(names)} federated tensors, found that {missing[0]!r} is missing")
         own = manifest.get("published", {}) if isinstance(manifest, Mapping) else {}
         check_state(update["published"], {key: (form[0], tuple(form[1])) for key, form in own.items()}, "published")
-        if any(type(update[key]) is not int or update[key] < 0 for key in ("rows", "steps")):
+        if any(type(update[key]) is not int or not 0 <= update[key] < 2**53 for key in ("rows", "steps")):
             raise RunError("expected the numbers of rows and steps, found something else")

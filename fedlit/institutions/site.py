@@ -12,7 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.data.columns import NUMBERS
-from fedlit.errors import ConfigError, expect
+from fedlit.errors import ConfigError, RunError, described, expect, told_as
 from fedlit.exchange.schedule import cohort, cohort_size, rounds
 from fedlit.exchange.server import BEGIN
 from fedlit.exchange.transport import Transport
@@ -328,10 +328,11 @@ def join(
     if newest is not None:
         transport.saved = _rounds_of(newest)
     transport.share("settings", {own.site: settings_of(run, site.federation)})
-    run.describe()
-    _say_manifest(run, own.site, transport.share)
-    if site.privacy.on:
-        transport.shield = shielded(site.federation, own, run, transport)
+    with told_as(_unusable):  # the dry run has built the same from this site's own facts
+        run.describe()
+        _say_manifest(run, own.site, transport.share)
+        if site.privacy.on:
+            transport.shield = shielded(site.federation, own, run, transport)
     callbacks = list(run.trainer_options.get("callbacks") or [])
     run.trainer_options["callbacks"] = [*callbacks, _remember(run, transport)]
     results = run.fit("last" if newest is not None else None, quiet=quiet)
@@ -343,6 +344,14 @@ def join(
         told_of = {"epsilon": spent, **site.federation.settings}
         (run.folder / "privacy.json").write_text(json.dumps(told_of, indent=1), encoding="utf-8")
     return results
+
+
+def _unusable(error: Exception) -> RunError:
+    """Turn an error that facts of other sites caused into a refusal."""
+    return RunError(
+        f"expected facts of the other sites that fit this site's table, found some at which it failed "
+        f"({described(error)}); ask the coordinator which site has sent them"
+    )
 
 
 def _scores(run: Run) -> Any:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from fedlit.errors import FedlitError, RunError
+from fedlit.errors import FedlitError, RunError, told_as
 from fedlit.exchange.named import Named
-from fedlit.exchange.questions import Question
+from fedlit.exchange.questions import Question, wrong_answer
 from fedlit.exchange.server import BEGIN, Outcome, Server
-from fedlit.exchange.wire import pack, question_to
-from fedlit.institutions.facts import TOPICS, check_facts, most_common, odd_ones
+from fedlit.exchange.wire import pack, question_from, question_to
+from fedlit.institutions.facts import TOPICS, are_scores, check_facts, most_common, odd_ones
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import (
     MOST,
@@ -36,7 +37,8 @@ POLL = 0.5
 SAY = 60.0
 """The seconds after which the coordinator repeats for whom it waits."""
 VOID = 3
-"""The rounds in a row without a masked sum after which a federation stops."""
+"""The rounds in a row without a masked sum, or without answers that a rule can use, after which a federation stops; and
+the rounds that a site may leave without its answer."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,14 @@ class _Asking:
     questions: list[dict[str, Any]] = field(default_factory=list)
     at: int = 0
     answers: dict[int, Any] = field(default_factory=dict)
+
+
+class _UnansweredError(FedlitError):
+    """Some sites have not answered what a rule asked, and the others can go on without them."""
+
+    def __init__(self, sites: Sequence[str]) -> None:
+        super().__init__(f"expected answers of {', '.join(sites)}, found none")
+        self.sites = sites
 
 
 class Line(Protocol):
@@ -144,6 +154,7 @@ class SitesServer:
         self._begun, self._counted = self._since, 0
         self._told_of: set[tuple[int, str]] = set()
         self._said_at = self._since
+        self._unanswered, self._unused = Counter[str](), 0
         self.most = MOST
         if journal.begun:
             for topic, said in journal.told.items():
@@ -225,16 +236,14 @@ class SitesServer:
             return
         self.bytes += len(content)
         try:
-            message = self._checked(site, content)
+            with told_as(_odd):
+                message = self._checked(site, content)
         except FedlitError as error:
             self._refuse(site, str(error))
             return
-        except Exception as error:  # whatever a message that nobody would send makes of code that believes it
-            self._refuse(site, f"expected a message of a site, found one that cannot be one ({type(error).__name__})")
-            return
         self.away.discard(site)
         self.refused.pop(site, None)
-        if "scores" in message:
+        if "scores" in message and are_scores(message["scores"]):
             self.scores[site] = message["scores"]
         key = message["key"]
         if round_of(key) is not None and isinstance(message.get("saved"), int):
@@ -247,7 +256,8 @@ class SitesServer:
             self._send(site, {"reply": {}}, key)
             return
         try:
-            self._serve(site, key, message)
+            with told_as(_odd):
+                self._serve(site, key, message)
         except FedlitError as error:
             self._refuse(site, str(error))
 
@@ -279,6 +289,11 @@ class SitesServer:
             raise RunError(f"the key of {site} was used for a message of {message.get('site')!r}")
         if site in self.left_out:
             raise RunError("training began without it; it can take part if all let the federation begin anew")
+        if self._unanswered[site] >= VOID:
+            raise RunError(
+                f"{VOID} rounds were lost because it did not answer the rule; the others go on without it until the "
+                "coordinator is started again"
+            )
         key = message.get("key")
         if not isinstance(key, str) or not (
             key == "done" or key.startswith("at:") or topic_of(key) is not None or round_of(key) is not None
@@ -381,20 +396,26 @@ class SitesServer:
             self._round()
 
     def _begins_without(self, missing: Sequence[str]) -> bool:
-        """Return whether training may begin without sites. It waits for sites that have not come yet. A site that was
-        refused has come, and what it says cannot be used: the others wait for it as long as for one in a round, unless
-        protection needs all sites.
+        """Return whether training may begin without sites. It waits for those that have never come. A site that was
+        refused, or has come and says no more, is waited for as long as one in a round, unless protection needs all.
         """
         waited = time.monotonic() - self._since
-        refused = all(site in self.refused for site in missing)
+        come = self.refused.keys() | self.journal.told.get("settings", {}).keys()
         enough = len(self.waiting) >= self.patience.minimum and not self.privacy.on
-        if not (refused and enough) or waited < self.patience.seconds:
+        if waited < self.patience.seconds or not enough or not come.issuperset(missing):
             self._say_waiting("before training", missing, waited)
             return False
         for site in missing:
-            self.away.add(site)
-            _log.warning("before training: the others begin without %s (%s)", site, self.refused[site])
+            _log.warning("before training: the others begin without %s (%s)", site, self._why(site))
+        self._leave_out(missing)
         return True
+
+    def _leave_out(self, sites: Sequence[str]) -> None:
+        """Begin training without sites, as if they had never said anything."""
+        self.away.update(sites)
+        self.journal.leave_out(sites)
+        for topic, said in self.journal.told.items():
+            self.server.tell(topic, said)
 
     def _goes_on_without(self, missing: Sequence[str]) -> bool:
         """Return whether the open round may be closed without sites. Those that are known to be away are not waited
@@ -419,15 +440,16 @@ class SitesServer:
             return
         self.away.update(missing)
         self._said_at = now
-        here = self.line.sites()
-        reasons = []
-        for site in missing:
-            why = "it has not answered" if site in here else "it is not there"
-            reasons.append(f"{site} ({self.refused.get(site, why)})")
+        reasons = ", ".join(f"{site} ({self._why(site)})" for site in missing)
         _log.warning(
             "%s: %d of at least %d sites have answered for %.0f seconds; waiting for %s",
-            where, len(self.waiting), self.patience.minimum, waited, ", ".join(reasons),
+            where, len(self.waiting), self.patience.minimum, waited, reasons,
         )  # fmt: skip
+
+    def _why(self, site: str) -> str:
+        """Return why there is no answer of a site."""
+        silent = "it has not answered" if site in self.line.sites() else "it is not there"
+        return self.refused.get(site, silent)
 
     def _same(self, keys: Mapping[str, str]) -> bool:
         """Return whether all sites are at the same point; refuse those that are elsewhere than most."""
@@ -465,9 +487,13 @@ class SitesServer:
 
     def _round(self) -> None:
         number, present = self.journal.number, dict(sorted(self.waiting.items()))
+        before = self.journal.memory or self.server.memory()
         self._asking = {}
         try:
             outcome, took = self._aggregate(number, present)
+            self._unused = 0
+        except FedlitError as error:
+            outcome, took = self._without_answers(error, present, before)
         finally:
             self._asking = None
         records = {key: float(value) for key, value in outcome.records.items()}
@@ -509,6 +535,36 @@ class SitesServer:
         ask = gathering.asking(self._ask)
         outcome = self.server.round(number, gathering.gather(), ask, measure=False, guarded=False)
         return outcome, list(present)
+
+    def _without_answers(
+        self, error: FedlitError, present: Mapping[str, Mapping[str, Any]], before: Mapping[str, Any]
+    ) -> tuple[Outcome, list[str]]:
+        """Close a round in which the rule got no answers that it can use: nobody receives anything, and the next round
+        counts. What clients start from cannot be left open: that is asked again, of the others.
+
+        Args:
+            error: why the round has no result.
+            present: maps the sites that took part to their messages.
+            before: the state of the rule and the guard before the round.
+
+        Raises:
+            FedlitError: the error has another reason, or there were several such rounds in a row.
+        """
+        missing = list(error.sites) if isinstance(error, _UnansweredError) else []
+        others = {site: message for site, message in present.items() if site not in missing}
+        begin = self.journal.number == BEGIN
+        self._unused += 1
+        if not missing and (begin or not self._asking or self.privacy.on or self._unused >= VOID):
+            raise error
+        self._unanswered.update(missing)
+        self.server.recall(before)
+        if begin:
+            _log.warning("before training: the others begin without %s, which did not answer", ", ".join(missing))
+            self._leave_out(missing)
+            return self._aggregate(BEGIN, others)
+        self.away.update(missing)
+        _log.warning("round %d has no result, and the next one counts: %s", self.journal.number + 1, error)
+        return Outcome({}), list(others)
 
     def _check_void(self) -> None:
         """Stop after several rounds without a sum, once the last one is in the journal.
@@ -558,18 +614,16 @@ class SitesServer:
             own.questions.append(dict(question))
             numbers[site] = len(own.questions) - 1
             self._put(site)
-        since, said = time.monotonic(), False
+        since = time.monotonic()
         while left := [site for site, n in numbers.items() if n not in self._asking[site].answers]:
             for site, content in self.line.requests(POLL):
                 self._take(site, content)
             self._repeat()
-            if not said and time.monotonic() - since > self.patience.seconds:
-                said = True
-                _log.warning(
-                    "round %d: waiting for the answer of %s, without which the round cannot go on",
-                    self.journal.number + 1,
-                    ", ".join(left),
-                )
+            waited = time.monotonic() - since
+            enough = len(self.waiting.keys() - set(left)) >= self.patience.minimum and not self.privacy.on
+            if waited > self.patience.seconds and enough:
+                raise _UnansweredError(left)
+            self._say_waiting(f"round {self.journal.number + 1}, a question of the rule", left, waited)
             self._report(self)
         return {site: self._asking[site].answers.pop(n) for site, n in numbers.items()}
 
@@ -589,12 +643,27 @@ class SitesServer:
         if asked is not None and asked + 1 < own.at:
             return  # it came twice
         if asked is not None and asked < len(own.questions):
-            if not _is_answer(message.get("answers"), masked="masked" in own.questions[asked]):
-                raise RunError("expected a tensor or named tensors as answer, found something else")
+            self._check_answer(own.questions[asked], message.get("answers"))
             own.answers[asked] = message["answers"]
         own.at, self._open[site] = 0 if asked is None else asked + 1, key
         if site in self._asking:
             self._put(site)
+
+    def _check_answer(self, question: Mapping[str, Any], answer: Any) -> None:
+        """Refuse an answer that the rule cannot use.
+
+        Raises:
+            RunError: it has another form than the question asks for.
+        """
+        if not _is_answer(answer, masked="masked" in question):
+            raise RunError("expected a tensor or named tensors as answer, found something else")
+        if "ask" in question and (wrong := wrong_answer(question_from(question["ask"]), answer)):
+            raise RunError(f"expected {wrong} as answer, found something else")
+
+
+def _odd(error: Exception) -> RunError:
+    """Turn an error that a message which nobody would send caused into a refusal."""
+    return RunError(f"expected a message of a site, found one that cannot be one ({type(error).__name__})")
 
 
 def _is_answer(answer: Any, *, masked: bool) -> bool:

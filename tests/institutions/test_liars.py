@@ -1,0 +1,116 @@
+"""One of four sites lies, or the coordinator does: it is refused by name, and the others train."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lines import MemoryLine
+
+from fedlit import Mean
+from fedlit.exchange.server import Server
+from fedlit.exchange.wire import pack, unpack
+from fedlit.institutions.journal import Journal
+from fedlit.institutions.sites_server import Patience, SitesServer
+from fedlit.privacy.settings import Masked, Privacy
+
+SITES = ["east", "north", "south", "west"]
+OFFER = {"tensors": {"w": ["float32", [2]]}, "parameters": 1, "met": ["w"], "named": [], "chosen": True}
+
+
+@pytest.fixture(scope="module")
+def liars() -> Any:
+    sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+    from drill import liars
+
+    return liars
+
+
+@pytest.mark.parametrize("way", ["from", "to"])
+def test_lies_end_no_federation_and_no_process(way: str, liars: Any, tmp_path: Path) -> None:
+    passed, note = liars.lies_of(tmp_path, 60, way, ["ifca"])
+    assert passed == 60, note
+    assert "0 refused" not in note.split(", ")
+
+
+def before_training(folder: Path, **options: Any) -> tuple[SitesServer, MemoryLine, Callable[..., None]]:
+    """A coordinator with no patience, and a function by which sites tell it facts of a topic."""
+    line, journal = MemoryLine(SITES), Journal(folder, SITES, 0)
+    minimum = options.pop("minimum", 3)
+    hub = SitesServer(Server(Mean(), 0), line, journal, {}, Patience(0.0, minimum), **options)
+
+    def tell(topic: str, facts: Any, **others: Any) -> None:
+        for site in SITES:
+            if site not in hub.left_out:
+                message = {"key": f"share:{topic}", "site": site, "facts": {site: others.get(site, facts)}}
+                hub._take(site, pack(message))
+        hub._advance()
+        hub._advance()
+
+    return hub, line, tell
+
+
+def offer(dtype: Any = "float32", shape: Any = (2,)) -> dict[str, Any]:
+    return {**OFFER, "tensors": {"w": [dtype, shape]}}
+
+
+LIES: list[Any] = [
+    ("federated", OFFER, offer(dtype=7)),
+    ("federated", OFFER, offer(shape=[[2]])),
+    ("federated", OFFER, offer(shape=[-1])),
+    ("federated", OFFER, offer(shape=[2**30, 2**30])),
+    ("federated", OFFER, offer(dtype="no_such")),
+    ("federated", OFFER, {**OFFER, "parameters": 10**400}),
+    ("federated", OFFER, offer(shape=[3])),
+    ("federated", OFFER, offer(dtype="float64")),
+    ("meaning", {"w": {"labels": "6f"}}, {"w": {"labels": "70"}}),
+    ("steps", {"steps": 3, "rows": 0}, {"steps": float("nan"), "rows": 0}),
+]
+
+
+@pytest.mark.parametrize(("topic", "facts", "lie"), LIES)
+@pytest.mark.parametrize("liar", SITES)
+def test_the_odd_one_is_named_and_the_others_begin(topic: str, facts: Any, lie: Any, liar: str, tmp_path: Path) -> None:
+    hub, line, tell = before_training(tmp_path)
+    tell("settings", {})
+    tell(topic, facts, **{liar: lie})
+    assert hub.left_out == {liar} == set(hub.refused)
+    for site in SITES:
+        reply = unpack(line.last[site])
+        assert ("failed" in reply) == (site == liar)
+        assert site == liar or set(reply["reply"]["facts"]) == set(SITES) - {liar}
+    again = Journal(tmp_path, SITES, 0)
+    assert SitesServer(Server(Mean(), 0), line, again, {}, Patience(0.0, 3)).left_out == {liar}
+    hub._take(liar, pack({"key": "share:settings", "site": liar, "facts": {liar: {}}}))  # it comes too late
+    assert "failed" in unpack(line.last[liar])
+
+
+def test_two_that_contradict_each_other_are_both_named(tmp_path: Path) -> None:
+    hub, _, tell = before_training(tmp_path, minimum=2)
+    tell("settings", {})
+    private = {**OFFER, "tensors": {**OFFER["tensors"], "v": ["float32", [2]]}}  # type: ignore[dict-item]
+    lie = {**OFFER, "tensors": {**OFFER["tensors"], "v": ["float32", [3]]}}  # type: ignore[dict-item]
+    tell("federated", OFFER, north=private, south=lie)
+    assert set(hub.refused) == {"north", "south"}
+
+
+@pytest.mark.parametrize("options", [{"minimum": 4}, {"privacy": Privacy(masked=Masked())}], ids=["minimum", "masked"])
+def test_all_wait_for_a_liar_where_none_may_be_missing(
+    options: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub, _, tell = before_training(tmp_path, **options)
+    tell("settings", {})
+    caplog.clear()
+    tell("federated", OFFER, south=offer(dtype=7))
+    waits = [record for record in caplog.records if "waiting for south (site south: federated" in record.getMessage()]
+    assert len(waits) == 1 and hub.left_out == set() and len(hub.waiting) == 3
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 61)  # a minute later it is said again
+    caplog.clear()
+    hub._advance()
+    assert "waiting for south (site south: federated" in caplog.text
+    monkeypatch.undo()
+    tell("federated", OFFER)  # it comes to its senses
+    assert hub.journal.told.keys() == {"settings", "federated"} and hub.refused == {}
