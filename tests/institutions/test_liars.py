@@ -3,11 +3,13 @@
 import sys
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lines import MemoryLine
+import torch
+from lines import MemoryLine, federate
 
 from fedlit import Mean
 from fedlit.exchange.server import Server
@@ -114,3 +116,29 @@ def test_all_wait_for_a_liar_where_none_may_be_missing(
     monkeypatch.undo()
     tell("federated", OFFER)  # it comes to its senses
     assert hub.journal.told.keys() == {"settings", "federated"} and hub.refused == {}
+
+
+def test_a_forest_grows_on_without_a_site_that_answers_falsely(liars: Any, tmp_path: Path) -> None:
+    """Its answer ends a round without a tree; the next one has those of the other sites, and is the same at all."""
+    from test_sites import written
+
+    changes = deepcopy(liars.FEDERATIONS["forest"])
+    changes["exchange"]["rule"]["init_args"]["minimum"] = 1  # no site continues the common trees by itself
+    federation = written(tmp_path, **changes)
+    line = MemoryLine(SITES)
+
+    def meddle(way: str, site: str, content: bytes) -> list[bytes]:
+        message = unpack(content)
+        if (way, site, message.get("key")) != ("from", "south", "round:0/1"):
+            return [content]
+        answers = {name: value.float() / 0 for name, value in message["answers"].items()}
+        return [pack({**message, "answers": answers})]
+
+    line.meddle = meddle
+    sources = {site: liars.table(tmp_path, site) for site in SITES}
+    result, sites, errors = federate(tmp_path, federation, sources, line=line, patience=2.0, minimum=3)
+    assert set(errors) == {"south"} and "site south" in str(errors["south"])
+    assert result["took"] == {"east": 3, "north": 3, "south": 0, "west": 3}
+    trees = [sites[site].run.loop.federation[site].state["trees"] for site in ("east", "north", "west")]
+    assert len(trees[0]["roots"]) == 2 * 2  # two in each of two rounds
+    assert all(torch.equal(trees[0][name], own[name]) for own in trees for name in ("feature", "threshold"))
