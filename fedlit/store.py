@@ -74,14 +74,12 @@ class Store:
 
     def get(self, name: str, number: int = 0) -> Any:
         """Return the value of a name and number, or None if there is none."""
-        import torch
-
         with self._open() as database:
             query = "SELECT value, crc FROM kept WHERE name = ? AND number = ?"
             value, crc = database.execute(query, [name, number]).fetchone() or (None, None)
-            if value is not None and crc32(value) != crc:
-                raise sqlite3.DatabaseError(f"the checksum of {name} {number} differs")
-        return None if value is None else torch.load(io.BytesIO(value), map_location="cpu", weights_only=True)
+            if value is not None:
+                _check(name, number, value, crc)
+        return None if value is None else _loaded(value)
 
     def put(self, values: Mapping[tuple[str, int], Any], drop: Iterable[tuple[str, int, int]] = ()) -> None:
         """Write some values and delete others, in one transaction.
@@ -104,9 +102,24 @@ class Store:
 
     def values(self, name: str) -> dict[int, Any]:
         """Return all values under a name, by number, sorted."""
-        return {number: self.get(name, number) for number in self.numbers(name)}
+        with self._open() as database:
+            rows = database.execute("SELECT number, value, crc FROM kept WHERE name = ? ORDER BY 1", [name]).fetchall()
+            for number, value, crc in rows:
+                _check(name, number, value, crc)
+        return {number: _loaded(value) for number, value, _ in rows}
 
     def numbers(self, name: str) -> list[int]:
         """Return the numbers under a name, sorted."""
         with self._open() as database:
             return [own for (own,) in database.execute("SELECT number FROM kept WHERE name = ? ORDER BY 1", [name])]
+
+
+def _check(name: str, number: int, value: bytes, crc: int | None) -> None:
+    if crc32(value) != crc:
+        raise sqlite3.DatabaseError(f"the checksum of {name} {number} differs")
+
+
+def _loaded(value: bytes) -> Any:
+    import torch
+
+    return torch.load(io.BytesIO(value), map_location="cpu", weights_only=True)

@@ -1,6 +1,7 @@
 """The account of what a site has answered: one ledger for each site folder, over the file ``memory.db``."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,14 @@ class Ledger:
         self.folder, self.federation = folder, federation
         self._store = Store(folder / MEMORY, MEND)
         self.entries: list[dict[str, Any]] = list(self._store.values("entry").values())
-        self._asked: dict[tuple[int, int, str, str], int] = {
-            (own["round"], own["place"], own["kind"], own["form"]): own["elements"]
-            for own in self._store.values(self._named("asked")).values()
-        }
+        self._asked = set[tuple[int, int, str, str]]()
+        self._counts = Counter[tuple[str, int]]()
+        for own in self._store.values(self._named("asked")).values():
+            self._note(own["round"], own["place"], own["kind"], own["form"])
+
+    def _note(self, number: int, place: int, kind: str, form: str) -> None:
+        self._asked.add((number, place, kind, form))
+        self._counts[kind, number] += 1
 
     def _named(self, what: str) -> str:
         return f"{what}/{self.federation}"
@@ -155,8 +160,7 @@ class Ledger:
         Raises:
             RunError: it is beyond the budget; it was not counted, and must not be answered.
         """
-        key = number, place, kind, form
-        if key in self._asked:
+        if (number, place, kind, form) in self._asked:
             return
         if elements > most:
             raise RunError(
@@ -170,11 +174,13 @@ class Ledger:
             )
         content = {"round": number, "place": place, "kind": kind, "form": form, "elements": elements}
         self._store.put({(self._named("asked"), len(self._asked)): content})
-        self._asked[key] = elements
+        self._note(number, place, kind, form)
 
     def count(self, kind: str, number: int | None = None) -> int:
         """Return how many questions of a kind were counted, in a round or in all (None)."""
-        return sum(own[2] == kind and number in (None, own[0]) for own in self._asked)
+        if number is not None:
+            return self._counts[kind, number]
+        return sum(count for (own, _), count in self._counts.items() if own == kind)
 
     # ------------------------------------------------------------------ what came back
 
