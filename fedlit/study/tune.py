@@ -101,6 +101,21 @@ def _judge(study: Study, jobs: Sequence[Job]) -> Judged:
     return gain, what if math.isnan(gain) else ""
 
 
+def _at_ends(best: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Map each key whose best value is the smallest or the largest of three or more numbers to that value.
+
+    Example:
+        >>> _at_ends({"lr": 0.1, "width": 8}, [{"lr": lr, "width": 8} for lr in (0.001, 0.01, 0.1)])
+        {'lr': 0.1}
+    """
+    ends = {}
+    for key, value in best.items():
+        values = {own[key] for own in tried if isinstance(own.get(key), int | float)}
+        if len(values) > 2 and value in (min(values), max(values)):
+            ends[key] = value
+    return ends
+
+
 def tune(
     study: Study, folder: Path, basis: Basis, slots: int, say: Callable[[str], None] = nothing
 ) -> tuple[Study, pd.DataFrame]:
@@ -136,6 +151,8 @@ def tune(
         known = [(own, gain) for own, (gain, error) in tried if not error]
         best = max(known, key=lambda own: own[1])[0] if known else method.combinations[0]
         methods[name] = replace(method, set={**method.set, **best}, tune={})
+        for key, value in _at_ends(best, [own for own, _ in known]).items():
+            say(f"{name}: the best {key} is {value:g}, the end of what was tried: a value beyond it may be better")
         if tried and not known:
             say(f"{name}: no combination of settings came to its end, so it has its first ones: {tried[0][1][1]}")
         for own, (gain, error) in tried:

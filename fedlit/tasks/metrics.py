@@ -95,6 +95,13 @@ class SiteMetrics(Metric):
         """Return the number of rows with a target that no training row has."""
         return int((~self.task.known(torch.cat(self.target))).sum())
 
+    def absent(self) -> tuple[str, ...]:
+        """Return the classes, of more than two, that no row has: AUROC and AUPRC are means over the others."""
+        if not isinstance(self.task, Classification) or len(self.task.classes) < 3:
+            return ()
+        present = set(torch.cat(self.target).unique().tolist())
+        return tuple(str(label) for place, label in enumerate(self.task.classes) if place not in present)
+
     def confusion(self) -> Tensor | None:
         """Return counts of true classes by predicted classes, over all batches; None if there are no classes."""
         return self.task.confusion(*self._collected())

@@ -129,6 +129,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.personal = Personal(training.average, training.keep, training.tune)
         self.ending = Ending(self.personal, training.stop)
         self._recorded: dict[str, Tensor | float] = {}
+        self._rates: dict[str, float] = {}  # of the last step
         self._diverged: set[str] = set()
         # clients that had a batch, whose optimizers have stepped, and whose first epoch was looked at
         self._trained, self._stepped, self._judged = set[str](), set[str](), set[str]()
@@ -343,14 +344,26 @@ class Federation(Mapping[str, FederatedClient]):
                     self._stepped.add(name)
             updated = own is not None and self._updates(name, moment)
             client.steps_taken += updated and not client.skipped
-            for config in () if self.tuning else client._scheduler_configs:
-                if not config.reduce_on_plateau and (updated if config.interval == "step" else moment.last):
-                    count = moment.step if config.interval == "step" else moment.epoch + 1
-                    if count % config.frequency == 0:
-                        with settings_of(name, "model.scheduler"):
-                            config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
+            self._end_rates(name, client, moment, updated)
             if own is not None:
                 self.call(client, "on_train_batch_end", None, own, moment.batch)
+        if moment.last:  # an epoch ends for those that sat it out, too
+            for name in self.clients.keys() - self.active.keys():
+                self._end_rates(name, self.clients[name], moment, updated=False)
+
+    def _end_rates(self, name: str, client: FederatedClient, moment: Moment, updated: bool) -> None:
+        """Note a client's learning rate, and advance its schedules."""
+        for optimizer in client._optimizers[:1]:
+            self._rates[name] = optimizer.param_groups[0]["lr"]
+        for config in () if self.tuning else client._scheduler_configs:
+            by_step = config.interval == "step"
+            count = moment.step if by_step else moment.epoch + 1
+            due = updated if by_step else moment.last
+            if config.reduce_on_plateau or not due or count % config.frequency:
+                continue
+            config.scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]  # else torch warns of an idle client
+            with settings_of(name, "model.scheduler"):
+                config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
 
     # ------------------------------------------------------------------ an epoch
 
@@ -381,7 +394,8 @@ class Federation(Mapping[str, FederatedClient]):
                 self._diverged.add(name)
                 _log.warning("client %r: its training loss is not finite since epoch %d", name, epoch + 1)
             values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
-            values |= {f"{name}/train/lr": optimizer.param_groups[0]["lr"] for optimizer in client._optimizers[:1]}
+            if name in self._rates:
+                values[f"{name}/train/lr"] = self._rates.pop(name)
         for problem, names in idle.items():
             _log.warning("client %s: in epoch %d %s", shorten(names, 3), epoch + 1, problem)
         told = self.group.gather(f"the end of epoch {epoch + 1}", values)

@@ -102,6 +102,7 @@ class Scoring:
         for metric in {metric for values in scores.values() for metric in values} - self.scores.keys():
             _say_unlisted(metric)
         unseen = {name: metrics.unseen() for name, metrics in own.items()}
+        absent = {name: metrics.absent() for name, metrics in own.items()}
         return Results(
             self.split,
             step,
@@ -111,6 +112,7 @@ class Scoring:
             {name: count for name, count in unseen.items() if count},
             self.scores,
             self.main,
+            absent={name: labels for name, labels in absent.items() if labels},
         )
 
     def _of_all(
@@ -206,6 +208,8 @@ class Results(Shown):
         summary: the mean over clients, the worst client, and the number of clients that were counted, per metric.
         unseen: maps each client that has such rows to the number of rows whose label occurs in none of its training
             rows.
+        absent: maps each client to those of its classes that no row of the split has, if AUROC is a mean over more than
+            two classes.
         planted: descriptions of the attacks that were planted in these clients; mean and worst count attackers like the
             others.
         known: the scores that are known to be better the larger, or the smaller, they are.
@@ -225,6 +229,7 @@ class Results(Shown):
     rows: dict[str, int]
     summary: dict[str, dict[str, Any]]
     unseen: dict[str, int]
+    absent: dict[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
     planted: tuple[str, ...] = field(default=(), kw_only=True)
     known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
     main: Score = Classification.scores[0]
@@ -244,16 +249,16 @@ class Results(Shown):
 
     def of_clients(self) -> dict[str, Any]:
         """Return the results of each client as plain data."""
-        return {"scores": self.scores, "rows": self.rows, "unseen": self.unseen}
+        return {"scores": self.scores, "rows": self.rows, "unseen": self.unseen, "absent": self.absent}
 
     def joined(self, told: Sequence[Mapping[str, Any]]) -> Results:
         """Return results that include the clients of other processes, given what :meth:`of_clients` returned there."""
         if len(told) == 1:
             return self
-        scores, rows, unseen = (
-            {name: value for own in told for name, value in own[key].items()} for key in ("scores", "rows", "unseen")
-        )
-        return replace(self, scores=scores, rows=rows, unseen=unseen)
+        of_all = dict[str, dict[str, Any]]()
+        for key in self.of_clients():
+            of_all[key] = {name: value for own in told for name, value in own[key].items()}
+        return replace(self, **of_all)
 
     def scalars(self) -> dict[str, float]:
         """Return the values to log: ``<client>/<tag>/<metric>``, and for the federation ``<tag>/<metric>`` (mean) and
@@ -297,6 +302,7 @@ class Results(Shown):
             "clients": clients,
             **({"planted": list(self.planted)} if self.planted else {}),
             "unseen": self.unseen,
+            **({"absent": {name: list(labels) for name, labels in self.absent.items()}} if self.absent else {}),
             **({"weak": list(self.weak)} if self.weak else {}),
             **({"ended": self.ended} if self.ended else {}),
             **({"guarded": {name: dict(own) for name, own in self.guarded.items()}} if self.guarded else {}),
@@ -336,6 +342,13 @@ class Results(Shown):
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
             for name, count in self.unseen.items()
         ]
+        for name, labels in self.absent.items():
+            score = self.scores[name]
+            if not math.isnan(score.get("auroc", math.nan)) and "classes" in score:
+                notes.append(
+                    f"Note: {name}: AUROC and AUPRC are means over {score['classes']:.0f} of its classes, so they are "
+                    f"not those of clients with all; no row has {' or '.join(labels)}"
+                )
         notes = [*(f"Note: {line}" for line in (*self.weak, *words(self.guarded))), *notes]
         if len(self.scores) > MOST_ROWS:
             order = "least" if self.main.higher_is_better else "largest"

@@ -105,6 +105,27 @@ def test_the_command_line_takes_a_class_and_says_where_it_writes(
     assert tested["wine/test/auroc"].item() == pytest.approx(scores.loc["wine", "auroc"])
 
 
+def test_a_score_over_fewer_classes_is_marked(here: Path) -> None:
+    """At the client whose last days have no benign row, and at no other."""
+    rng = np.random.default_rng(0)
+    for name, labels in (("one", "ABC"), ("two", "AB")):
+        kinds = np.array([*rng.choice(list("ABC"), 70), *rng.choice(list(labels), 30)])
+        table = pd.DataFrame({"day": range(100), "x": rng.normal(size=100) + (kinds == "A"), "kind": kinds})
+        table.to_csv(f"{name}.csv", index=False)
+    Path("mine.yaml").write_text(
+        "data: {source: {class_path: fedlit.Tables, init_args: {files: {one: one.csv, two: two.csv}, target: kind, "
+        "split: {time: day}}}, batches: 4}\n"
+        "model: {client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}}\n"
+    )
+    run = fedlit.load("mine.yaml", overrides={"trainer.max_epochs": 1})
+    run.fit(quiet=True)
+    results = run.test(quiet=True)
+    assert results.absent == {"two": ("C",)} and results.scores["two"]["classes"] == 2
+    assert results.to_dict()["absent"] == {"two": ["C"]}
+    noted = [line for line in str(results).splitlines() if "two: AUROC" in line]
+    assert len(noted) == 1 and "one: AUROC" not in str(results)
+
+
 def load(folder: Path, *more: str) -> Run:
     words = ("--data.source.init_args.clients=[breast_cancer]", f"--trainer.default_root_dir={folder}", *more)
     return fedlit.load("quickstart.yaml", *words)

@@ -26,7 +26,7 @@ from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, plan_jobs
 from fedlit.study.ranks import Ranks
 from fedlit.study.study import BEST_FEDERATED
-from fedlit.study.tune import TUNED, TUNING
+from fedlit.study.tune import TUNED, TUNING, _at_ends
 from fedlit.tasks import SCORES
 
 RATE = "exchange.rate"
@@ -225,6 +225,14 @@ def test_what_is_best_on_average_on_tune_seeds_is_trained_with_the_others(comman
     # the other scenario has a grid of its own, and one value is no choice
     longer = pd.read_csv(command[0] / "longer" / TUNED)
     assert set(longer["method"]) == {"mine"} and {json.loads(own)[LR] for own in longer["settings"]} == {0.01}
+
+
+def test_a_best_value_at_the_end_of_its_grid_is_said(command: tuple[Path, str]) -> None:
+    """Where there are three or more."""
+    said = [line for line in command[1].splitlines() if "the end of what was tried" in line]
+    assert said == []
+    tried = [{LR: lr, RATE: rate} for lr in (0.1, 0.2, 0.3) for rate in (0.5, 1.0)]
+    assert [_at_ends({LR: lr, RATE: 1.0}, tried) for lr in (0.1, 0.2, 0.3)] == [{LR: 0.1}, {}, {LR: 0.3}]
 
 
 def test_scenarios_are_ranked_together(command: tuple[Path, str]) -> None:

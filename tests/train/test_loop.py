@@ -198,6 +198,28 @@ def test_schedules_of_steps_count_their_clients_own(
     assert rates == [0.01 * 0.5**number for number in steps]
 
 
+@pytest.mark.parametrize("interval", ["epoch", "step"])
+def test_the_logged_rate_is_the_one_that_was_used(interval: str, tmp_path: Path) -> None:
+    scheduler = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
+    settings = {"scheduler": scheduler, "scheduler_interval": interval}
+    run = trained(tmp_path, epochs=3, loop=settings)
+    rates = [values["ash/train/lr"] for values in run.loop.history if "ash/train/lr" in values]
+    each = 1 if interval == "epoch" else run.data.aligned_steps
+    assert rates == [0.01 * 0.5 ** (each * epoch + each - 1) for epoch in range(3)]
+
+
+def test_schedules_of_epochs_advance_for_clients_that_sit_out(tmp_path: Path) -> None:
+    scheduler = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
+    settings = {"federated": ["core"], "participation": 0.34}
+    run = trained(tmp_path, epochs=4, loop={"scheduler": scheduler}, exchange=settings)
+    clients = run.loop.federation.clients
+    assert min(client.steps_taken for client in clients.values()) < 4 * run.data.aligned_steps, "some sat out"
+    for name, client in clients.items():
+        rates = [values[f"{name}/train/lr"] for values in run.loop.history if f"{name}/train/lr" in values]
+        assert rates == [0.01, 0.005, 0.0025, 0.00125], name
+        assert client._optimizers[0].param_groups[0]["lr"] == 0.000625
+
+
 class Draws(FederatedClient):
     """Draws a number at the start of each epoch, and noise where it predicts."""
 
