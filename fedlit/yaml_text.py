@@ -13,16 +13,18 @@ from typing import Any
 import yaml
 
 TEXT = frozenset({
-    "by_name", "chosen", "client", "client_column", "columns", "drop", "federated", "leave_out", "name", "names",
-    "path", "positive", "rename", "site", "split", "target", "types",
+    "chosen", "client", "client_column", "columns", "drop", "leave_out", "name", "names", "path", "positive", "rename",
+    "site", "split", "target", "types",
 })  # fmt: skip
 """The last parts of keys whose values are names, labels and words of the user: never numbers, never classes."""
 _LISTS = frozenset({"clients", "common", "sites"})
 """Keys whose lists are names. Their other values may be numbers: ``board.clients`` says how many."""
 _WORDS = frozenset({"missing"})
 """Keys whose values are words or numbers, but never true, false or nothing."""
-OF_CLASSES = frozenset({"model", "trainer"})
-"""Groups with arguments of classes, which may have any name and any type."""
+TABLES = frozenset({"board", "data"})
+"""The groups in which these keys are; at the top of a file, ``name`` and ``site`` are text, too. Elsewhere, among
+arguments of classes or names of models, a key of the same name may mean anything.
+"""
 _TAG = "tag:yaml.org,2002:"
 _NUMBERS = {
     f"{_TAG}int": (re.compile(r"[-+]?(0|[1-9][0-9]*)$"), "-+0123456789"),
@@ -91,7 +93,7 @@ def load(text: str, key: str = "") -> Any:
 
 def load_dumped(text: str) -> Any:
     """Return the content of a text that :func:`dump` wrote, in which all text is quoted that needs it."""
-    return _constructed(text, tuple(OF_CLASSES))
+    return _constructed(text, ("as written",))
 
 
 def _constructed(text: str, path: tuple[str, ...]) -> Any:
@@ -166,7 +168,7 @@ def _rule(path: tuple[str, ...]) -> str:
     """Return how the scalars of a key are read: as ``text``, as text in ``lists``, as ``words``, or by what they look
     like.
     """
-    if not path or set(path) & OF_CLASSES:
+    if len(path) != 1 and not TABLES & set(path):
         return ""
     for rule, names in (("text", TEXT), ("lists", _LISTS), ("words", _WORDS)):
         if path[-1] in names:
@@ -174,12 +176,13 @@ def _rule(path: tuple[str, ...]) -> str:
     return ""
 
 
-def _name(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, str]], rule: str = "") -> None:
+def _name(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, str, bool]], rule: str = "") -> None:
     """Make keys text, and the values whose key says so. ``rule`` is that of the keys above a node."""
     rule = rule or _rule(path)
-    if (id(node), rule) in seen:  # an anchor
+    place = (id(node), rule, bool(TABLES & set(path)))
+    if place in seen:  # an anchor
         return
-    seen.add((id(node), rule))
+    seen.add(place)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":

@@ -185,7 +185,7 @@ def _layer(flag: str, value: Any) -> Layer:
         value = parse_yaml(value, flag, key)
     elif isinstance(value, str) and is_text(key):
         value = None if value == "null" else as_text(value)
-    if isinstance(value, str) and key.removesuffix("+") in NAMES:
+    if isinstance(value, str) and value != "null" and key.removesuffix("+") in NAMES:
         value = [value]
     return Layer({key: value})
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fedlit.errors import expect
 from fedlit.run.config import flatten, listed
-from fedlit.yaml_text import OF_CLASSES, TEXT
+from fedlit.yaml_text import TABLES, TEXT
 
 Given = Mapping[str, tuple[Any, str]]
 """Full key → its value, and the key as a message shows it: with two dashes, or with its file."""
@@ -126,9 +126,9 @@ def _named(value: Any, key: str) -> str:
     if isinstance(value, Mapping):
         named = value.get("class_path")
         return named if isinstance(named, str) else ""
-    group, *names = key.split(".")
+    names = set(key.split("."))
     named = isinstance(value, str) and _CLASS.fullmatch(value) is not None
-    of_tables = group not in OF_CLASSES and _BY_CLIENT & set(names)
+    of_tables = TABLES & names and _BY_CLIENT & names
     return value if named and not of_tables else ""
 
 

@@ -255,10 +255,10 @@ class Results(Shown):
         """Return results that include the clients of other processes, given what :meth:`of_clients` returned there."""
         if len(told) == 1:
             return self
-        of_all = dict[str, dict[str, Any]]()
-        for key in self.of_clients():
-            of_all[key] = {name: value for own in told for name, value in own[key].items()}
-        return replace(self, **of_all)
+        scores, rows, unseen, absent = (
+            {name: value for own in told for name, value in own[key].items()} for key in self.of_clients()
+        )
+        return replace(self, scores=scores, rows=rows, unseen=unseen, absent=absent)
 
     def scalars(self) -> dict[str, float]:
         """Return the values to log: ``<client>/<tag>/<metric>``, and for the federation ``<tag>/<metric>`` (mean) and

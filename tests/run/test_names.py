@@ -139,3 +139,9 @@ def test_a_class_by_its_short_name_keeps_its_arguments() -> None:
     below = Layer({"model": {"client": {"class_path": "fedlit.FedProx", "init_args": {"network": "MLP"}}}})
     network = laid([below, Layer({"model.client.network.width": 3})])["model"]["client"]["init_args"]["network"]
     assert network == {"class_path": "MLP", "init_args": {"width": 3}}
+
+
+def test_a_key_of_the_same_name_elsewhere_keeps_its_numbers() -> None:
+    """The weights of models, and the arguments of classes."""
+    content = {"weights": {"federated": 1, "target": 2, "name": 3}, "model": {"client": {"init_args": {"split": 0.5}}}}
+    assert yaml_text.load(yaml.safe_dump(content)) == content
