@@ -45,8 +45,8 @@ def predict(
     from fedlit.mixture.mixture import load_run
 
     scorer = load_run(folder, client, ckpt_path)
-    raw = read_rows(data, scorer.encoder)
-    rows = raw.frame
+    table = read_rows(data, scorer.encoder)
+    rows = table.frame
     given = ["name"] if keys is None and has_reads(data) else keys
     scores = scorer.predict(rows, given)
     if not keys and not scorer.keys:
@@ -54,7 +54,7 @@ def predict(
     replaced = write_scores(scores, out, raw)
     lines = [
         f"Scored {counted(len(rows), 'row')} of {data} as client {client}",
-        *(f"Note: {note}" for note in (*raw.notes, *scorer.notes)),
+        *(f"Note: {note}" for note in (*table.notes, *scorer.notes)),
         f"{'Replaced' if replaced else 'Wrote'} {out}",
     ]
     for line in lines:

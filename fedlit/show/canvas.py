@@ -51,7 +51,7 @@ _VARIABLES = {light: f"var(--{name})" for name, (light, _) in THEME.items()}
 @contextmanager
 def canvas(width: float, height: float) -> Iterator[Figure]:
     """Yield a figure. Inside the block, names are plain text even if they contain dollar signs, and colours are those
-    of the palette.
+    of the palette. After it, no text has control characters, for which no font has a glyph.
 
     Args:
         width: in inches.
@@ -65,6 +65,19 @@ def canvas(width: float, height: float) -> Iterator[Figure]:
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure
+        _make_printable(figure)
+
+
+def _make_printable(figure: Figure) -> None:
+    from matplotlib.text import Text
+    from matplotlib.ticker import FixedLocator
+
+    for text in figure.findobj(Text):
+        text.set_text(printable(text.get_text()))
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_locator(), FixedLocator):  # its labels are set again at each drawing
+                axis.set_ticklabels([printable(label.get_text()) for label in axis.get_ticklabels()])
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:

@@ -94,7 +94,7 @@ def _svg(rows: int, plot: Callable[..., Axes]) -> str:
         axes = plot(axes=figure.subplots())
         axes.set_yticks(axes.get_yticks(), [textwrap.fill(name.get_text(), 20) for name in axes.get_yticklabels()])
         axes.locator_params(axis="x", nbins=4)
-        return svg_text(figure, axes.get_xlabel())
+    return svg_text(figure, axes.get_xlabel())
 
 
 def _scores(found: Findings) -> Iterator[Section]:
