@@ -28,6 +28,7 @@ DRILLS = {
     "beside": ("beside", 1),
     "invitation": ("beside", 1),
     "clock": ("clock", 6),
+    "overask": ("overask", 1),
     "torn": ("files", 200),
     "disk_full": ("files", 20),
     "signals": ("files", 50),

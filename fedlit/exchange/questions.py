@@ -189,13 +189,6 @@ QUESTIONS: dict[str, type[Any]] = {"losses": Losses, "input_range": InputRange, 
 """Maps the name of each question in messages to its class."""
 
 
-def within(question: Question, values: Mapping[str, Mapping[str, float]]) -> bool:
-    """Return whether a question has the values that its rule declares (see ``Facts.questions``)."""
-    wanted = values.get(question.topic, {}) if isinstance(question, Own) else {}
-    tensors = question.tensors if isinstance(question, Own) else {}
-    return all(name in tensors and float(tensors[name]) == float(value) for name, value in wanted.items())
-
-
 def wrong_answer(question: Question, answer: Any) -> str:
     """Return the form that an answer should have, in words, if it has another one; otherwise an empty text. Answers to
     :class:`Own` are known to the rule and its clients alone: any named tensors of finite numbers may be one.

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from fedlit.client.hooks import warn_of_misspelt
 from fedlit.errors import ConfigError
+from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
 
@@ -75,8 +76,8 @@ class Facts:
             ``exchange.federated`` is empty.
         requires: the name of the client class that it works with, such as ``Scaffold``; empty for any.
         questions: maps each kind of question that it asks (``losses``, ``input_range``, or a topic of
-            :class:`~fedlit.exchange.questions.Own`) to the values that tensors of the question must have, by name. A
-            site answers no other question. A rule that ``needs`` answers but names no kind may ask anything.
+            :class:`~fedlit.exchange.questions.Own`) to its bounds. A site answers no other question, and none beyond
+            them. A rule that ``needs`` answers but names no kind may ask anything.
         adds_answers: the topics on which it asks all clients the same question and only adds their answers, so that it
             would do the same if one client's answer were the sum and the others' were zeros. Masked sums then reveal
             nothing else.
@@ -90,7 +91,7 @@ class Facts:
     by_mean: bool = False
     by_questions: bool = False
     requires: str = ""
-    questions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    questions: Mapping[str, QuestionTerms] = field(default_factory=dict)
     adds_answers: frozenset[str] = frozenset()
     whole_rate: bool = False
     private: tuple[str, ...] = ()

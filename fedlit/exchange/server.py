@@ -135,6 +135,16 @@ BEGIN = -1
 """The number of the round before training, in which a rule determines what clients start from."""
 
 
+def round_seed(seed: int, number: int) -> int:
+    """Return the seed of a round.
+
+    Args:
+        seed: the run's seed.
+        number: the number of exchanges before the round, or :data:`BEGIN`.
+    """
+    return derive_seed(seed, "exchange", "begin" if number == BEGIN else number)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The outcome of a round.
@@ -401,7 +411,7 @@ class Server:
         return Outcome(received, lost, records, weight, getattr(self.rule, "clustering", None), verdict)
 
     def _seed(self, number: int) -> int:
-        return derive_seed(self.seed, "exchange", "begin" if number == BEGIN else number)
+        return round_seed(self.seed, number)
 
     def _drift(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> dict[str, Tensor]:
         drift = {}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import RunError
-from fedlit.exchange.questions import Own, Question
-from fedlit.exchange.wire import question_to
+from fedlit.exchange.question_terms import QuestionTerms, kind_of
+from fedlit.exchange.questions import Question
 from fedlit.institutions.messages import bytes_of_forms
 from fedlit.show.text import shorten
 
@@ -41,7 +41,7 @@ class Terms:
         published: the same for the tensors that are published in addition.
         rows: the number of training rows, if the rule needs it.
         asks: what the rule asks in a round, in words.
-        questions: the kinds and topics of questions that are answered.
+        questions: maps each kind of question that is answered to its bounds; ``*`` stands for any kind.
         sends: what comes back in addition to tensors, in words.
         peers: maps each site to the fingerprint of its key, as this site knows it.
         masked: whether numbers are sent under masks, 8 bytes each.
@@ -68,7 +68,7 @@ class Terms:
     published: Forms = field(default_factory=dict)
     rows: int = 0
     asks: str = ""
-    questions: tuple[str, ...] = ()
+    questions: Mapping[str, QuestionTerms] = field(default_factory=dict)
     scores: bool = False
     every: Any = "epoch"
     rounds: int = 0
@@ -143,8 +143,8 @@ class Terms:
         if self.asks:
             lines.append(f"  answers to what the rule asks: {self.asks}")
         if self.questions:
-            kinds = "whatever the rule asks" if "*" in self.questions else ", ".join(self.questions)
-            lines.append(f"  questions that are answered: {kinds}")
+            lines.append("  questions that are answered:")
+            lines += [f"    {_bounds(kind, terms)}" for kind, terms in self.questions.items()]
         if self.sends:
             lines.append(f"  what comes back: {self.sends}")
         lines += [f"  {line}" for line in self.protection]
@@ -250,18 +250,30 @@ class Consent:
         planned = self.terms.tensors.get(name)
         return planned is not None and _alike(form, ("int64" if masked else planned[0], planned[1]))
 
-    def check_question(self, question: Question) -> None:
-        """Refuse a question of a kind that was not agreed to.
+    def check_question(self, question: Question, others: int | None = None, seed: int | None = None) -> QuestionTerms:
+        """Refuse a question that was not agreed to, and return the bounds of its kind.
+
+        Args:
+            question: what the coordinator asks.
+            others: the number of the other sites; None if it is not known.
+            seed: the seed of the round; None if it is not known.
 
         Raises:
             RunError: the question was not agreed to; the message names its kind.
         """
-        kind = question.topic if isinstance(question, Own) else question_to(question)["question"]
-        if kind not in self.terms.questions and "*" not in self.terms.questions:
+        kind = kind_of(question)
+        terms = self.terms.questions.get(kind) or self.terms.questions.get("*")
+        if terms is None:
             raise RunError(
                 f"expected only questions that were agreed to ({', '.join(self.terms.questions) or 'none'}), found "
                 f"{kind!r} from the coordinator; nothing was answered"
             )
+        terms.check(question, others, seed)
+        return terms
+
+
+def _bounds(kind: str, terms: QuestionTerms) -> str:
+    return "whatever the rule asks, any number of times" if kind == "*" else f"{kind}: {terms}"
 
 
 _OF_TENSORS = ("model", "manifest", "meaning", "steps")

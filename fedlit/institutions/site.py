@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.data.columns import NUMBERS
 from fedlit.errors import ConfigError, RunError, described, expect, told_as
+from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.schedule import cohort, cohort_size, rounds
 from fedlit.exchange.server import BEGIN
 from fedlit.exchange.transport import Transport
@@ -202,7 +203,7 @@ class Site:
             published,
             run.loop.federation[name].spec.rows["train"] if "rows" in rule.needs else 0,
             rule.asks,
-            tuple(sorted(rule.facts.questions)) or (("*",) if "answers" in rule.needs else ()),
+            dict(sorted(rule.facts.questions.items())) or ({"*": QuestionTerms()} if "answers" in rule.needs else {}),
             own.tell == "scores",
             exchange.every,
             planned,
@@ -322,6 +323,7 @@ def join(
         ledger,
         scores,
         site.local,
+        run.seed,
     )
     run.exchange.transport = transport
     newest = _newest(own)

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedlit.errors import ConfigError, RunError, told_as
-from fedlit.exchange.questions import Question, within
+from fedlit.exchange.question_terms import elements_of
+from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Rule, Update
-from fedlit.exchange.server import Outcome, Server
+from fedlit.exchange.server import Outcome, Server, round_seed
 from fedlit.exchange.transport import Answer, Transport
-from fedlit.exchange.wire import pack, question_from, update_to
+from fedlit.exchange.wire import pack, question_from, question_to, update_to
 from fedlit.institutions.consent import Consent
 from fedlit.institutions.messages import MOST, forms_of, round_of
 from fedlit.institutions.replies import Closed, Heard, closed, facts_of_all, heard
@@ -84,6 +85,7 @@ class SiteTransport(Transport):
         ledger: the site's account with this federation.
         scores: the site's newest scores, where it agreed to tell them.
         local: topics that stay at the site beside :data:`LOCAL`.
+        seed: the run's seed, from which seeds in questions must be derived; None if it is not known.
 
     Attributes:
         shield: what stands between the client and the coordinator, where privacy is asked for.
@@ -102,9 +104,11 @@ class SiteTransport(Transport):
         ledger: Ledger,
         scores: Callable[[], Any] | None = None,
         local: Sequence[str] = (),
+        seed: int | None = None,
     ) -> None:
         self.site, self.line, self.rule, self.consent, self.traffic = site, line, rule, consent, traffic
-        self.ledger = ledger
+        self.ledger, self._seed = ledger, seed
+        self._others: int | None = None
         self.shield: Shield | None = None
         self.saved, self._scores, self._local = -1, scores, (*LOCAL, *local)
         self._next: int | None = None
@@ -134,7 +138,7 @@ class SiteTransport(Transport):
                 raise RunError("expected a reply of the coordinator, found a question or nothing; refused")
             if number not in answers:  # once, and with the same bytes again where that was lost
                 with told_as(_odd):
-                    answers[number] = self._found(int(round_of(key) or 0), incoming.question, answer)
+                    answers[number] = self._found(int(round_of(key) or 0), number, incoming.question, answer)
             found, names = answers[number]
             incoming = self._request(f"{key}/{number}", {"answers": found}, {"question": number, **names})
         return incoming.reply
@@ -157,27 +161,33 @@ class SiteTransport(Transport):
                 return incoming
             sent = self.line.answer(said)
 
-    def _found(self, number: int, question: Mapping[str, Any], answer: Answer) -> tuple[Any, dict[str, Any]]:
+    def _found(
+        self, number: int, place: int, question: Mapping[str, Any], answer: Answer
+    ) -> tuple[Any, dict[str, Any]]:
         """Return an answer, and what is recorded about it."""
         if "masked" in question:
             if self.shield is None:
                 raise RunError("the coordinator asks for a part of a masked sum, expected no such question: refused")
-            found = self.shield.answer(number, question["masked"], lambda asked: self._single(asked, answer))
+            found = self.shield.answer(
+                number, question["masked"], lambda asked: self._single(number, place, asked, answer)
+            )
             if "question" not in question["masked"]:
                 self.consent.check_update(forms_of(found.get("state", {})), {}, masked=True)
             return found, {"masked": sorted(found.get("state", {})) or sorted(found)}
         asked = question_from(question["ask"])
         if self.shield is not None:
             self.shield.refuse_single(asked)
-        return self._single(asked, answer), {"kind": question["ask"]["question"]}
+        return self._single(number, place, asked, answer), {"kind": question["ask"]["question"]}
 
-    def _single(self, asked: Question, answer: Answer) -> Any:
-        self.consent.check_question(asked)
-        if not within(asked, self.rule.facts.questions):
-            raise RunError(
-                f"expected a question that {type(self.rule).__name__} asks with this site's federation.yaml, found "
-                "other limits than those agreed to; nothing was answered"
-            )
+    def _single(self, number: int, place: int, asked: Question, answer: Answer) -> Any:
+        """Answer a question from the site's rows if it is within its bounds, and count it before."""
+        seed = None if self._seed is None else round_seed(self._seed, number)
+        terms = self.consent.check_question(asked, self._others, seed)
+        if terms.times is not None:
+            form = hashlib.sha256(pack(question_to(asked))).hexdigest()
+            most = elements_of(asked) if terms.elements is None else terms.elements
+            kind = terms.counted_as(asked)
+            self.ledger.charge(number, place, kind, form, elements_of(asked), times=terms.times, most=most)
         return answer(self.site, asked)
 
     def _shielded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, Any]]:
@@ -214,6 +224,7 @@ class SiteTransport(Transport):
         facts = facts_of_all(self._say(f"share:{topic}", {"facts": told}), topic, self.site, sent)
         if topic == "federated":
             self._forms = dict(sharing_of({self.site: sent}).forms)
+            self._others = len(facts) - 1
         return {**facts, **own} if topic == "steps" else facts
 
     def disguise(self, meaning: Meaning) -> Meaning:

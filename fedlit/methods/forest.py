@@ -16,7 +16,8 @@ from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression
-from fedlit.trees.grow import Way, finished
+from fedlit.trees.draws import Way
+from fedlit.trees.grow import finished
 from fedlit.trees.nodes import Grown, find_leaves, root_keys
 from fedlit.trees.party import Party
 
@@ -93,17 +94,24 @@ class Forest(Fitted):
         return super().answer(topic, tensors, rows)
 
     def _start(self, told: Mapping[str, np.ndarray], rows: Rows) -> dict[str, Any]:
-        minimum, summed = int(told["minimum"]), bool(told["summed"])
+        columns = self.spec.num_features
+        way = Way(
+            self._classes,
+            columns,
+            tried=max(1, round(float(told["max_features"]) * columns)),
+            thresholds=int(told["thresholds"]),
+            minimum=int(told["minimum"]),
+            levels=int(told["levels"]),
+            summed=bool(told["summed"]),
+        )
         x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
         try:
-            party = Party(x, y, self._classes, self._lacks, minimum, summed)
+            party = Party(x, y, way, self._lacks, self.spec.facts_from)
         except DataError as error:
             raise DataError(f"client {self.spec.name!r}: {error}") from error
-        tried = max(1, round(float(told["max_features"]) * self.spec.num_features))
-        way = Way(self._classes, self.spec.num_features, tried)
-        self._growing = party, way, rows, minimum > 1
+        self._growing = party, way, rows, way.minimum > 1
         begun = dict(party.start(root_keys(int(told["seed"]), int(told["trees"]))))
-        if summed:
+        if way.summed:
             self._totals = begun.pop("totals").astype(np.int64)
         task = self.spec.task
         target = (*task.classes, *task.meaning, getattr(task, "mean", 0.0), getattr(task, "scale", 1.0))

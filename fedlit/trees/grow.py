@@ -14,60 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlit.trees.nodes import FEATURE, SIDE, THRESHOLD, Grown, Keys, Nodes, children, find_leaves, keys_of, uniform
+from fedlit.trees.draws import NOTHING_LEFT, NOTHING_RIGHT, TRIES, Frontier, Totals, Way
+from fedlit.trees.nodes import SIDE, Grown, Keys, Nodes, find_leaves, keys_of, uniform
 from fedlit.trees.party import SCALE, Arrays, Party
-
-TRIES = 12
-"""How often thresholds are drawn for a node before it becomes a leaf."""
 
 Ask = Callable[[str, Sequence["dict[str, NDArray] | None"]], Sequence[Arrays]]
 """Asks all parties at once: (topic, the message to each; None for a party that is not asked) → answers."""
 
-Totals = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Way:
-    """How trees are grown.
-
-    Attributes:
-        classes: how many there are; 0 for numbers.
-        columns: d.
-        tried: columns of a node that are tried.
-        thresholds: drawn for each column; the first that leaves rows on both sides counts. One if ``exact``.
-        exact: whether thresholds are drawn between least and largest value of the node's rows, which are asked for;
-            else in the box that the node's ancestors leave, which shrinks where it has no rows.
-        summed: whether the one party that is asked stands for all, and what it tells is their sum.
-    """
-
-    classes: int
-    columns: int
-    tried: int
-    thresholds: int = 2
-    exact: bool = False
-    summed: bool = False
-
-    def done(self, totals: Totals) -> NDArray[np.bool_]:
-        """Whether nodes are leaves: of one class, or one number, or one row."""
-        if self.classes:
-            rows, pure = totals.sum(1), (totals > 0).sum(1) <= 1
-        else:
-            rows, own = totals[:, 0], totals[:, 1:].astype(np.float64)
-            pure = rows * own[:, 1] - own[:, 0] ** 2 <= 1e-12 * rows * own[:, 1]
-        least: NDArray[np.bool_] = pure | (rows < 2)
-        return least
-
 
 @dataclass
 class _Level:
-    """The open nodes of a level: their numbers, keys, sums, boxes (columns, nodes), and how often each was tried."""
+    """The open nodes of a level: their numbers, their sums, and what is drawn for them."""
 
     number: NDArray[np.int64]
-    keys: Keys
     totals: Totals
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    tried: NDArray[np.int64]
+    frontier: Frontier
 
     def __len__(self) -> int:
         return len(self.number)
@@ -75,12 +36,16 @@ class _Level:
 
 @dataclass
 class _Split:
-    """The decision on open nodes: column (−1 if none), threshold, sums on the left, and which children stay open."""
+    """The decision on open nodes: column (−1 if none), which threshold of the column, its value, sums on the left,
+    which children stay open, and which thresholds have no row on a side.
+    """
 
     feature: NDArray[np.int64]
+    number: NDArray[np.int64]
     threshold: NDArray[np.float32]
     left: Totals
     keep: NDArray[np.bool_]
+    empty: NDArray[np.uint8]
 
 
 class _Side:
@@ -92,28 +57,34 @@ class _Side:
     """
 
     def __init__(self, start: Arrays, way: Way) -> None:
-        self.everywhere, self.totals = way.summed, start["totals"]
-        told = self.totals.any(0) | self.everywhere | (not way.classes)
+        self.way, self.totals = way, start["totals"]
+        told = self.totals.any(0) | way.summed | (not way.classes)
         self.sums: Any = slice(None) if told.all() else np.flatnonzero(told)
         self.nodes = np.arange(len(self.totals))
-        self._keep(self.totals, self.nodes, np.ones(len(self.totals), bool))
 
     def _keep(self, totals: Totals, nodes: NDArray[np.int64], kept: NDArray[np.bool_]) -> None:
-        if not self.everywhere:
+        if not self.way.summed:
             kept = kept & totals.any(1)
         self.totals, self.nodes = totals[kept], nodes[kept]
 
+    def begin(self, open_: NDArray[np.bool_], low: NDArray, high: NDArray) -> dict[str, NDArray]:
+        """Return what the party is sent at first."""
+        self._keep(self.totals, np.cumsum(open_) - 1, open_)
+        return {"low": low, "high": high, "open": open_}
+
     def go_on(self, split: _Split, left: Totals) -> dict[str, NDArray]:
         """Return what the party is sent about a level that has been decided; ``left`` holds the party's sums there."""
-        own = self.nodes
-        feature, keep = split.feature[own], split.keep[own]
+        nodes = self.nodes
+        feature, keep = split.feature[nodes], split.keep[nodes]
         told: dict[str, NDArray] = {
             "feature": feature.astype(np.int16),
-            "threshold": split.threshold[own],
+            "number": split.number[nodes].astype(np.uint8),
             "keep": keep,
         }
+        if not self.way.exact:
+            told["empty"] = split.empty[:, :, nodes]
         left = np.where((feature >= 0)[:, None], left, self.totals)
-        place = (np.cumsum(split.keep) - 1).reshape(-1, 2)[own]
+        place = (np.cumsum(split.keep) - 1).reshape(-1, 2)[nodes]
         both = np.stack([left, self.totals - left], 1).reshape(-1, left.shape[1])
         self._keep(both, place.ravel(), keep.ravel())
         return told
@@ -140,28 +111,27 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, way: Way) -> Grown:
 
     Example:
         >>> from fedlit.trees.nodes import root_keys
-        >>> x = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
-        >>> party, keys = Party(x, np.array([0, 0, 1, 1]), classes=2), root_keys(8, 1)
-        >>> grown = grow(asking([party]), [party.start(keys)], keys, Way(classes=2, columns=1, tried=1))
+        >>> x, way = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32), Way(classes=2, columns=1, tried=1)
+        >>> party, keys = Party(x, np.array([0, 0, 1, 1]), way), root_keys(8, 1)
+        >>> grown = grow(asking([party]), [party.start(keys)], keys, way)
         >>> int(grown.feature[0]), grown.totals[grown.feature < 0].tolist()
         (0, [[0, 1], [2, 0], [0, 1]])
     """
-    totals: Totals = np.sum([own["totals"] for own in starts], 0)
-    box = [np.min([own["low"] for own in starts], 0), np.max([own["high"] for own in starts], 0)]
-    low, high = (np.repeat(own.astype(np.float64)[:, None], len(keys), 1) for own in box)
-    count = len(keys)
-    level = _Level(np.arange(count), keys, totals, low, high, np.zeros(count, np.int64))
-    sides = [_Side(own, way) for own in starts]
+    totals: Totals = np.sum([start["totals"] for start in starts], 0)
+    low = np.min([start["low"] for start in starts], 0)
+    high = np.max([start["high"] for start in starts], 0)
+    open_ = ~way.done(totals)
+    level = _Level(np.flatnonzero(open_), totals[open_], Frontier.begin(keys[open_], low, high))
+    sides = [_Side(start, way) for start in starts]
+    told = [side.begin(open_, low, high) for side in sides]
     nodes = Nodes(totals)
-    keep = np.stack([~way.done(totals), np.zeros(count, bool)], 1)
-    split = _Split(np.full(count, -1), np.zeros(count, np.float32), totals, keep)
-    lefts = [own.totals for own in sides]
-    while True:
-        told = [own.go_on(split, left) for own, left in zip(sides, lefts, strict=True)]
-        level = _next(level, split, nodes, first=len(nodes) == count)
-        if not len(level):
-            return nodes.grown()
+    levels = 0
+    while len(level) and (way.levels is None or levels < way.levels):
         split, lefts = _decide(ask, level, sides, told, way)
+        told = [side.go_on(split, left) for side, left in zip(sides, lefts, strict=True)]
+        level = _next(level, split, nodes)
+        levels += 1
+    return nodes.grown()
 
 
 def _asked(ask: Ask, topic: str, told: Sequence[dict[str, NDArray]], sides: Sequence[_Side]) -> list[Arrays]:
@@ -174,89 +144,76 @@ def _decide(
     ask: Ask, level: _Level, sides: Sequence[_Side], told: list[dict[str, NDArray]], way: Way
 ) -> tuple[_Split, list[Totals]]:
     """Return how each node of a level is split, and the sums of each party on the left."""
+    frontier = level.frontier
     if way.exact:
-        level.low, level.high = np.full_like(level.low, np.inf), np.full_like(level.high, -np.inf)
-        for side, own in zip(sides, _asked(ask, "ranges", told, sides), strict=True):
-            if own:
-                level.low[:, side.nodes] = np.minimum(level.low[:, side.nodes], own["low"])
-                level.high[:, side.nodes] = np.maximum(level.high[:, side.nodes], own["high"])
+        _narrow(ask, frontier, sides, told)
         told = [{} for _ in sides]
-    thresholds, line = _thresholds(level, way)
-    told = [own | {"thresholds": thresholds[:, :, side.nodes]} for own, side in zip(told, sides, strict=True)]
-    answers = [own.get("left") for own in _asked(ask, "counts", told, sides)]
+    ranks = frontier.ranks(way)
+    thresholds = frontier.draw(way, ranks)
+    if way.exact:  # nobody else knows the ranges
+        told = [{"thresholds": thresholds[:, :, side.nodes]} for side in sides]
+    answers = [answer.get("left") for answer in _asked(ask, "counts", told, sides)]
     left = np.zeros((level.totals.shape[1], *thresholds.shape), np.int32 if way.classes else np.int64)
     for side, answer in zip(sides, answers, strict=True):
         if answer is not None:
             _add(left, answer, side)
-    split, number = _best(level, left, thresholds, line, way)
+    split = _best(level, left, thresholds, ranks, way)
     lefts = []
     for side, answer in zip(sides, answers, strict=True):
         mine = np.zeros_like(side.totals)
         if answer is not None:
             at = np.arange(len(side.nodes))
-            mine[:, side.sums] = answer[:, np.maximum(split.feature, 0)[side.nodes], number[side.nodes], at].T
+            chosen = np.maximum(split.feature, 0)[side.nodes], split.number[side.nodes], at
+            mine[:, side.sums] = answer[:, *chosen].T
         lefts.append(mine)
     return split, lefts
 
 
-def _add(left: Totals, own: NDArray, side: _Side) -> None:
+def _narrow(ask: Ask, frontier: Frontier, sides: Sequence[_Side], told: list[dict[str, NDArray]]) -> None:
+    """Ask for the range of each column in each node."""
+    frontier.low = np.full_like(frontier.low, np.inf)
+    frontier.high = np.full_like(frontier.high, -np.inf)
+    for side, answer in zip(sides, _asked(ask, "ranges", told, sides), strict=True):
+        if answer:
+            frontier.low[:, side.nodes] = np.minimum(frontier.low[:, side.nodes], answer["low"])
+            frontier.high[:, side.nodes] = np.maximum(frontier.high[:, side.nodes], answer["high"])
+
+
+def _add(left: Totals, answer: Totals, side: _Side) -> None:
     everywhere = len(side.nodes) == left.shape[-1]
     for place, number in enumerate(np.arange(len(left))[side.sums]):
         if everywhere:
-            left[number] += own[place]
+            left[number] += answer[place]
         else:
-            left[number][..., side.nodes] += own[place]
+            left[number][..., side.nodes] += answer[place]
 
 
-def _thresholds(level: _Level, way: Way) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Return the thresholds drawn for each column and node (columns, thresholds, nodes), NaN if a column is not tried;
-    and a random number for each column and node, which decides between equal splits.
-    """
-    line = uniform(level.keys, FEATURE, way.columns, attempts=level.tried)
-    used = level.high > level.low
-    if way.tried < way.columns:
-        place = np.argsort(np.argsort(np.where(used, -line, 1.0), 0), 0)
-        used &= place < way.tried
-    width = np.where(used, level.high - level.low, np.nan)
-    low = np.where(used, level.low, 0.0)
-    count = 1 if way.exact else way.thresholds
-    drawn = [uniform(level.keys, THRESHOLD, way.columns, number, level.tried) * width + low for number in range(count)]
-    thresholds = np.stack(drawn, 1).astype(np.float32)
-    if way.exact:  # rounded to the largest value, a threshold would leave nothing on the right
-        thresholds = np.where(thresholds >= level.high[:, None], level.low[:, None], thresholds).astype(np.float32)
-        thresholds[~used[:, None]] = np.nan
-    return thresholds, line
-
-
-def _best(
-    level: _Level, left: Totals, thresholds: NDArray[np.float32], line: NDArray[np.float64], way: Way
-) -> tuple[_Split, NDArray[np.int64]]:
-    """Return the best split of each node, and the number of the column's threshold that it uses."""
+def _best(level: _Level, left: Totals, thresholds: NDArray[np.float32], ranks: NDArray[np.float64], way: Way) -> _Split:
+    """Return the best split of each node, and shrink the ranges of columns to where there are rows."""
+    frontier = level.frontier
     rows = left.sum(0, dtype=left.dtype) if way.classes else left[0]
     total = level.totals.sum(-1) if way.classes else level.totals[:, 0]
     used = ~np.isnan(thresholds)
     valid = used & (rows > 0) & (rows < total)
+    empty = np.zeros(rows.shape, np.uint8)
     if not way.exact:
-        for number in range(thresholds.shape[1]):
-            own = thresholds[:, number].astype(np.float64)
-            nothing = used[:, number] & (rows[:, number] <= 0)
-            level.low = np.where(nothing, np.maximum(level.low, own), level.low)
-            nothing = used[:, number] & (rows[:, number] >= total)
-            level.high = np.where(nothing, np.minimum(level.high, own), level.high)
+        empty[used & (rows <= 0)] = NOTHING_LEFT
+        empty[used & (rows >= total)] = NOTHING_RIGHT
+        frontier.shrink(thresholds, empty)
     number = valid.argmax(1)
-    at = np.arange(len(line))[:, None], number, np.arange(len(level))[None]
+    at = np.arange(way.columns)[:, None], number, np.arange(len(level))[None]
     ours = left[:, *at]
     score = np.where(valid[at], _score(ours, rows[at], level.totals.T, total, way), -np.inf)
-    feature = np.where(score >= score.max(0), line, -1.0).argmax(0)
+    feature = np.where(score >= score.max(0), ranks, -1.0).argmax(0)
     nodes = np.arange(len(level))
     good = np.isfinite(score[feature, nodes])
     number = number[feature, nodes]
     mine = ours[:, feature, nodes].T.astype(np.int64)
-    again = ~good & (not way.exact) & (level.tried + 1 < TRIES) & (level.high > level.low).any(0)
+    again = ~good & (not way.exact) & (frontier.tried + 1 < TRIES) & (frontier.high > frontier.low).any(0)
     keep = ~np.stack([way.done(mine), way.done(level.totals - mine)], 1) & good[:, None]
     keep[again, 0] = True
     threshold = np.where(good, thresholds[feature, number, nodes], np.float32(0))
-    return _Split(np.where(good, feature, -1), threshold, mine, keep), number
+    return _Split(np.where(good, feature, -1), number, threshold, mine, keep, empty)
 
 
 def _score(left: Totals, rows: Totals, totals: Totals, total: Totals, way: Way) -> NDArray[np.float64]:
@@ -273,30 +230,21 @@ def _score(left: Totals, rows: Totals, totals: Totals, total: Totals, way: Way) 
     return found
 
 
-def _next(level: _Level, split: _Split, nodes: Nodes, *, first: bool) -> _Level:
+def _next(level: _Level, split: _Split, nodes: Nodes) -> _Level:
     """Return the open nodes of the next level, and record the finished ones."""
     good = np.flatnonzero(split.feature >= 0)
     feature, threshold, left = split.feature[good], split.threshold[good], split.left[good]
     child = np.full((len(level), 2), -1)
     child[good] = nodes.split(level.number[good], feature, threshold, left, level.totals[good] - left)
-    again = (split.feature < 0) & split.keep[:, 0]
+    again = split.feature < 0
     child[again, 0] = level.number[again]
+    ours = np.where(again[:, None], level.totals, split.left)
+    totals = np.stack([ours, level.totals - split.left], 1)
     kept = split.keep.ravel()
-    totals = np.stack([np.where((split.feature < 0)[:, None], level.totals, split.left), level.totals - split.left], 1)
-    keys = children(level.keys)
-    keys[again, 0] = level.keys[again]
-    low, high = (np.repeat(own, 2, 1) for own in (level.low, level.high))
-    high[feature, 2 * good] = np.minimum(high[feature, 2 * good], threshold)
-    low[feature, 2 * good + 1] = np.maximum(low[feature, 2 * good + 1], threshold)
-    tried = np.zeros((len(level), 2), np.int64)
-    tried[again, 0] = 0 if first else level.tried[again] + 1
     return _Level(
         child.ravel()[kept],
-        keys.reshape(-1)[kept],
         totals.reshape(-1, totals.shape[-1])[kept],
-        low[:, kept],
-        high[:, kept],
-        tried.ravel()[kept],
+        level.frontier.following(split.feature, split.threshold, split.keep),
     )
 
 
@@ -358,12 +306,13 @@ def finished(
     values = _predicted(grown.totals, way, prior)
     if not alone or not len(x):
         return grown, values
-    party = Party(x, y, way.classes, lacks)
+    way = replace(way, exact=True, minimum=1, levels=None, summed=False)
+    party = Party(x, y, way, lacks)
     found = find_leaves(x, grown.feature, grown.threshold, grown.child, np.arange(grown.roots))[party.order].T.ravel()
     order = np.argsort(found, kind="stable")  # rows of a class stay together
     leaves, sizes = np.unique(found, return_counts=True)
     begun = party.start(keys[leaves], np.tile(party.order, grown.roots)[order], sizes)
-    below = grow(asking([party]), [begun], keys[leaves], replace(way, exact=True))
+    below = grow(asking([party]), [begun], keys[leaves], way)
     # measured on Covertype: what all found there, as a prior, makes its own ends worse, whatever its weight
     own = _predicted(below.totals, way, prior)
     values = np.concatenate([values, own[len(leaves) :]])

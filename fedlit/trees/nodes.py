@@ -26,9 +26,12 @@ _U = np.uint64
 def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of SplitMix64 (Steele, Lea and Flood 2014)."""
     z = z + _U(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> _U(30))) * _U(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> _U(27))) * _U(0x94D049BB133111EB)
-    return z ^ (z >> _U(31))
+    z ^= z >> _U(30)
+    z *= _U(0xBF58476D1CE4E5B9)
+    z ^= z >> _U(27)
+    z *= _U(0x94D049BB133111EB)
+    z ^= z >> _U(31)
+    return z
 
 
 def root_keys(seed: int, trees: int) -> Keys:
@@ -71,11 +74,17 @@ def uniform(
         (True, True)
     """
     tried = np.asarray(attempts)
+    most = int(tried.max(initial=0))
     salt = np.arange(columns, dtype=_U)[:, None] | _U(purpose << 56) | _U(number << 40)
-    salts = salt | (np.arange(int(tried.max(initial=0)) + 1, dtype=_U) << _U(48))
     with np.errstate(over="ignore"):
-        drawn = _mix(keys[None] ^ _mix(salts)[:, np.broadcast_to(tried, keys.shape)])
-    return (drawn >> _U(11)).astype(np.float64) * 2.0**-53
+        salts = _mix(salt | (np.arange(most + 1, dtype=_U) << _U(48)))
+        if most:  # else all nodes have the same
+            salts = salts.take(np.broadcast_to(tried, keys.shape), axis=1)
+        drawn = _mix(keys[None] ^ salts)
+    drawn >>= _U(11)
+    shares = drawn.astype(np.float64)
+    shares *= 2.0**-53
+    return shares
 
 
 @dataclass

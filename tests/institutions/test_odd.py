@@ -7,16 +7,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lines import MemoryLine, SiteEnd
 
-from fedlit import GrowForest, Mean
+from fedlit import GrowForest, Mean, Newton
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.questions import InputRange, Losses, Own, within
+from fedlit.exchange.question_terms import QuestionTerms
+from fedlit.exchange.questions import InputRange, Losses, Own
 from fedlit.exchange.rule import Update
 from fedlit.exchange.server import Server
-from fedlit.exchange.wire import pack, unpack
+from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.institutions.accepted import accepted, given_up, keep, refuse_lost
 from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.gate import Gate
@@ -25,6 +27,7 @@ from fedlit.institutions.journal import Journal
 from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
 from fedlit.privacy.ledger import Ledger
+from fedlit.seeding import derive_seed
 
 SITES = ["east", "north", "south"]
 FORMS = {"w": ("float32", (2,))}
@@ -115,7 +118,8 @@ def test_an_accepted_federation_without_its_ledger_is_refused(terms: Terms, tmp_
 
 def test_nothing_is_told_or_answered_that_was_not_agreed_to() -> None:
     facts = {"columns": {"age": "numbers"}, "categories": {"town": ["Aachen", "Bonn"]}}
-    consent = Consent(Terms("north", {}, {"values": facts}, FORMS, questions=("losses", "forest/counts")))
+    questions = dict.fromkeys(("losses", "forest/counts"), QuestionTerms())
+    consent = Consent(Terms("north", {}, {"values": facts}, FORMS, questions=questions))
     consent.check("values", {"categories": {"town": ["Aachen", "Bonn"]}})  # a part of it
     consent.check_update(FORMS, {})
     consent.check_question(Losses([{}]))
@@ -137,14 +141,64 @@ def test_nothing_is_told_or_answered_that_was_not_agreed_to() -> None:
 
 def test_a_forest_is_asked_within_the_limits_that_were_agreed_to() -> None:
     rule = GrowForest(trees=5, minimum=20, summed=True)
-    said = {"trees": 5, "minimum": 20, "summed": True, "seed": 1, "max_features": 1.0}
+    bounds = rule.facts.questions["forest/start"]
+    said = {**bounds.values, "seed": derive_seed(7, "forest")}
 
     def start(**changes: Any) -> Own:
-        return Own("forest/start", {key: torch.tensor(own) for key, own in {**said, **changes}.items()})
+        values = {**said, **changes}.items()
+        return Own("forest/start", {key: torch.from_numpy(np.array(own)) for key, own in values})
 
-    assert within(start(), rule.facts.questions)
-    assert not any(within(start(**own), rule.facts.questions) for own in ({"minimum": 1}, {"summed": False}))
+    bounds.check(start(), seed=7)
+    for changes in ({"minimum": 1}, {"summed": False}, {"levels": 1000}, {"seed": 5}, {"more": 1}):
+        with pytest.raises(RunError, match=rf"forest/start.*{next(iter(changes))}"):
+            bounds.check(start(**changes), seed=7)
     assert "forest/ranges" not in rule.facts.questions
+    thresholds = Own("forest/counts", {"thresholds": torch.zeros(4, 20_000, 25)})
+    with pytest.raises(RunError, match=r"forest/counts.*thresholds"):
+        rule.facts.questions["forest/counts"].check(thresholds)
+
+
+def curvature(points: int, at: float = 0.0) -> dict[str, Any]:
+    tensors = {"ridge": torch.tensor(3.0).double(), "prior.1: age": torch.full((points,), at).double()}
+    return question_to(Own("curvature", tensors))
+
+
+def test_a_site_counts_questions_through_restarts(tmp_path: Path) -> None:
+    rule = Newton("all", 3.0)
+    terms = Terms("north", {}, {"federated": OFFER}, FORMS, questions=rule.facts.questions)
+    answered: list[Any] = []
+
+    def asked(*questions: Any) -> None:
+        """Ask a site that has just been started."""
+        line = MemoryLine(["north"])
+        for own in ({"to": ""}, *questions):
+            line.questions["north"].put(pack(own))
+        line.questions["north"].put(None)
+        ledger, traffic = Ledger(tmp_path / "privacy", terms.identity), Traffic(tmp_path / "traffic.jsonl")
+        site = SiteTransport("north", SiteEnd(line, "north"), rule, Consent(terms), traffic, ledger)
+        site._forms = FORMS
+
+        def answer(name: str, question: Any) -> Any:
+            answered.append(question)
+            return {"value 1": torch.zeros(1)}
+
+        server: Any = None
+        with line.turn:
+            site.exchange(server, 0, {"north": Update({"w": torch.ones(2)})}, answer, measure=True)
+
+    def questions(first: int, last: int) -> list[dict[str, Any]]:
+        return [
+            {"to": f"round:0/{n - 1}" if n else "round:0", "n": n, "ask": curvature(1, n)} for n in range(first, last)
+        ]
+
+    with pytest.raises(RunError, match=r"curvature.*\[1\].*\[2\]"):
+        asked({"to": "round:0", "n": 0, "ask": curvature(2)})
+    assert not answered
+    asked(*questions(0, 30), {**reply(), "to": "round:0/29"})
+    asked(*questions(0, 50), {**reply(), "to": "round:0/49"})  # the first 30 are no others
+    with pytest.raises(RunError, match="curvature: expected at most 50 questions in a round"):
+        asked(*questions(0, 51))
+    assert len(answered) == 30 + 50 + 50
 
 
 def exchanged(folder: Path, *questions: Any) -> list[dict[str, Any]]:

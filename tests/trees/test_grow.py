@@ -1,14 +1,18 @@
 """Trees from sums: those of several parties are those of all rows in one place; what is told and what is not."""
 
+from collections.abc import Callable
+from hashlib import sha256
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedlit.errors import DataError
-from fedlit.trees.grow import Way, asking, finished, grow, sided
-from fedlit.trees.nodes import Grown, find_leaves, keys_of, root_keys
+from fedlit.errors import DataError, RunError
+from fedlit.trees.draws import Way
+from fedlit.trees.grow import asking, finished, grow, sided
+from fedlit.trees.nodes import THRESHOLD, Grown, find_leaves, keys_of, root_keys, uniform
 from fedlit.trees.party import SCALE, Party
 
 LACKS = ((1,), (), (0, 2))
@@ -18,9 +22,9 @@ Tables = list[tuple[NDArray[np.float32], NDArray]]
 def grown_by(tables: Tables, classes: int, trees: int, seed: int = 8, lacks: Any = (), **options: Any) -> Grown:
     minimum = options.pop("minimum", 1)
     lacking = lacks or [()] * len(tables)
-    parties = [Party(x, y, classes, own, minimum) for (x, y), own in zip(tables, lacking, strict=True)]
     columns = tables[0][0].shape[1]
-    keys, way = root_keys(seed, trees), Way(classes, columns, **{"tried": columns, **options})
+    keys, way = root_keys(seed, trees), Way(classes, columns, minimum=minimum, **{"tried": columns, **options})
+    parties = [Party(x, y, way, own) for (x, y), own in zip(tables, lacking, strict=True)]
     return grow(asking(parties), [party.start(keys) for party in parties], keys, way)
 
 
@@ -49,10 +53,8 @@ def made() -> Tables:
 @pytest.mark.parametrize("minimum", [1, 5])
 def test_the_sum_of_answers_is_enough_where_all_have_one_form(made: Tables, classes: int, minimum: int) -> None:
     tables = [(x, y if classes else (y + x[:, 1]).astype(np.float32)) for x, y in made]
-    parties = [
-        Party(x, y, classes, lacks, minimum, everywhere=True) for (x, y), lacks in zip(tables, LACKS, strict=True)
-    ]
-    keys, way = root_keys(8, 5), Way(classes, 4, 4, summed=True)
+    keys, way = root_keys(8, 5), Way(classes, 4, 4, minimum=minimum, summed=True)
+    parties = [Party(x, y, way, lacks) for (x, y), lacks in zip(tables, LACKS, strict=True)]
     forms: dict[str, set[Any]] = {}
 
     def ask(topic: str, told: Any) -> list[Any]:
@@ -112,6 +114,9 @@ def test_leaves_hold_the_m_estimate_of_their_classes(made: Tables) -> None:
             assert values[leaf] == pytest.approx(expected, abs=1e-6) and values[leaf].min() > 0
 
 
+PAIRS = [list(pair) for pair in combinations(range(4), 2)]
+
+
 class Heard:
     """Parties that write down what they tell."""
 
@@ -130,14 +135,16 @@ class Heard:
 def test_a_minimum_of_5_tells_no_count_of_1_to_4(made: Tables, numbers: bool) -> None:
     tables = [(x, (x[:, 0] - x[:, 3]).astype(np.float32) if numbers else y) for x, y in made]
     classes = 0 if numbers else 3
-    parties = [Party(x, y, classes, minimum=5) for x, y in tables]
+    way = Way(classes, 4, 4, thresholds=4, minimum=5)
+    parties = [Party(x, y, way) for x, y in tables]
     heard, keys = Heard(parties), root_keys(8, 10)
     starts = [party.start(keys) for party in parties]
-    tree = grow(heard, starts, keys, Way(classes, 4, 4))
+    tree = grow(heard, starts, keys, way)
     counts = [own["totals"][:, :1] if numbers else own["totals"] for own in starts]
     for left, total in zip(heard.told, heard.totals, strict=True):
         own, all_ = (left[:1], total[:1]) if numbers else (left, total)
         counts += [own.ravel(), (all_[:, None, None] - own.astype(int)).ravel()]  # and what follows from two answers
+        counts += [np.abs(np.diff(own[:, :, pair].astype(int), axis=2)).ravel() for pair in PAIRS]
     every = np.concatenate([own.ravel() for own in counts])
     assert not ((every > 0) & (every < 5)).any() and (every >= 5).sum() > 100
     assert any(((own["totals"] > 0) & (own["totals"] < 5)).any() for own in starts) is False
@@ -170,4 +177,82 @@ def test_rows_without_a_column_go_to_the_side_that_was_drawn(made: Tables) -> No
 
 def test_numbers_that_are_not_standardised_are_refused() -> None:
     with pytest.raises(DataError, match="expected a standardised target"):
-        Party(np.zeros((2, 1), np.float32), np.array([1e9, -1e9], np.float32), 0)
+        Party(np.zeros((2, 1), np.float32), np.array([1e9, -1e9], np.float32), Way(0, 1, 1))
+
+
+GOLDEN: list[tuple[dict[str, Any], str]] = [
+    ({}, "aa5909b1e2cb78b6"),
+    ({"minimum": 5}, "779932384b60a67f"),
+    ({"tried": 1, "thresholds": 1, "minimum": 5}, "71da6a5702e95927"),
+    ({"thresholds": 4}, "2aef25f1088d36c3"),
+    ({"exact": True}, "e339822752294984"),
+]
+
+
+def test_trees_are_those_of_earlier_versions() -> None:
+    """The digests were taken when the rule drew the thresholds and sent them."""
+    rng = np.random.default_rng(4)
+    x = rng.integers(-9, 9, (400, 3)).astype(np.float32)
+    tables = [(part, (part.sum(1) > 2).astype(np.int64)) for part in np.array_split(x, 3)]
+    for options, expected in GOLDEN:
+        tree = grown_by(tables, 2, 5, **options)
+        content = b"".join(getattr(tree, name).tobytes() for name in ("feature", "threshold", "child", "totals"))
+        assert sha256(content).hexdigest()[:16] == expected, options
+
+
+def test_the_thresholds_of_roots_follow_from_seed_and_range(made: Tables) -> None:
+    [(x, _)] = pooled(made)
+    tree = grown_by(made, 3, 20, minimum=5)
+    low, high = np.floor(x.min(0)), np.ceil(x.max(0))
+    for root, column in enumerate(tree.feature[:20]):
+        shares = [uniform(root_keys(8, 20)[[root]], THRESHOLD, 4, number)[column, 0] for number in range(2)]
+        expected = [np.float32(share * (high - low)[column] + low[column]) for share in shares]
+        assert tree.threshold[root] in expected
+
+
+def lie(key: str, change: Callable[[NDArray], Any]) -> Callable[[dict[str, Any]], None]:
+    def told(message: dict[str, Any]) -> None:
+        if key in message:
+            message[key] = change(message[key])
+
+    return told
+
+
+def try_again(message: dict[str, Any]) -> None:
+    if "feature" in message:
+        message["feature"][:] = -1
+        message["keep"][:] = [True, False]
+
+
+LIES = {
+    "ranges of columns": lie("low", lambda low: low + 1),
+    "empty of shape": lie("empty", lambda empty: empty[:1]),
+    "rows on both sides": lie("empty", np.ones_like),
+    "columns and thresholds": lie("number", lambda number: number + 9),
+    "to be split": try_again,
+}
+
+
+@pytest.mark.parametrize("words", LIES)
+def test_a_party_refuses_what_its_rows_contradict(made: Tables, words: str) -> None:
+    way, keys = Way(3, 4, 4, minimum=5), root_keys(8, 5)
+    parties = [Party(x, y, way) for x, y in made]
+
+    def ask(topic: str, told: Any) -> Any:
+        for message in told:
+            if message is not None:
+                LIES[words](message)
+        return asking(parties)(topic, told)
+
+    with pytest.raises(RunError, match=words):
+        grow(ask, [party.start(keys) for party in parties], keys, way)
+
+
+def test_no_tree_has_more_levels_than_were_agreed(made: Tables) -> None:
+    way, keys = Way(3, 4, 4, levels=3), root_keys(8, 5)
+    parties = [Party(x, y, way) for x, y in made]
+    tree = grow(asking(parties), [party.start(keys) for party in parties], keys, way)
+    assert 5 * (2**3 - 1) <= len(tree.feature) <= 5 * (2**4 - 1)
+    parties = [Party(x, y, way) for x, y in made]
+    with pytest.raises(RunError, match="at most 3 levels"):
+        grow(asking(parties), [party.start(keys) for party in parties], keys, Way(3, 4, 4))

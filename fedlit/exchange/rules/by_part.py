@@ -64,7 +64,7 @@ class ByPart(Rule):
         self.facts = Facts(
             # a masked sum has one weight a client
             by_mean=all(rule.facts.by_mean for rule in rules) and len({rule.needs for rule in rules}) == 1,
-            questions={kind: values for rule in rules for kind, values in rule.facts.questions.items()},
+            questions={kind: terms for rule in rules for kind, terms in rule.facts.questions.items()},
             whole_rate=any(rule.facts.whole_rate for rule in rules),
             private=tuple(f"!{pattern}" for pattern, part in self.parts.items() if part == "none"),
             by_name=tuple(pattern if self.parts[pattern] == "by_name" else f"!{pattern}" for pattern in self._rules),

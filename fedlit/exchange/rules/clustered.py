@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
+from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.questions import Blueprint, Losses
 from fedlit.exchange.rule import Facts, Need, Round, Rule, Update, demand
 from fedlit.exchange.rules.mean import Mean
@@ -286,7 +287,6 @@ class IFCA(Clustered):
         weights: see :class:`~fedlit.exchange.rules.clustered.Clustered`.
     """
 
-    facts = Facts(questions={"losses": {}})
     _memory = ("models", "picked")
 
     def __init__(
@@ -300,6 +300,7 @@ class IFCA(Clustered):
         super().__init__(weights)
         self.needs |= frozenset[Need]({"model", "answers"})
         self.asks = f"its mean training loss under each of {clusters} models"
+        self.facts = Facts(questions={"losses": QuestionTerms({"models": ("float32", (clusters,))}, times=1)})
         self.start: Literal["losses", "drawn"] = start
         self._models: list[State] = []
         self._picked: dict[str, int] = {}

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.questions import Blueprint, FederatedFunction, InputRange
 from fedlit.exchange.rule import Facts, Need, Round, demand
 from fedlit.exchange.rules.clustered import Clustered
@@ -224,7 +225,7 @@ class FedGMCC(Clustered):
         if inputs == "range":
             self.needs |= frozenset[Need]({"answers"})
             self.asks = "least and largest value of each input of its federated part"
-            self.facts = Facts(questions={"input_range": {}})
+            self.facts = Facts(questions={"input_range": QuestionTerms({}, times=1)})
         self._percentile = 50.0
         self._losses: list[float] = []
         self._companions: dict[str, list[str]] = {}

@@ -9,11 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.questions import Blueprint, Own
 from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.seeding import derive_seed
 from fedlit.sharing import Sharing, State
-from fedlit.trees.grow import Way, grow
+from fedlit.trees.draws import Way
+from fedlit.trees.grow import grow
 from fedlit.trees.nodes import LARGEST, Grown, root_keys
 from fedlit.trees.party import Arrays
 
@@ -28,20 +30,26 @@ class GrowForest(Rule):
     sent. A threshold is drawn from the part of a column's range that a node's ancestors leave; if it puts all rows on
     one side, the range shrinks to it, and it is drawn again, at most 12 times. Clients send how many of a node's rows,
     of each class, are not above a threshold; for a number they send rows, sum and sum of squares, in multiples of
-    1/65536. These are added, and the best split is sent back. With ``minimum: 1`` the trees are bit-for-bit
-    those of pooled rows.
+    1/65536. These are added. Sent back are the split of each node, by the number of its threshold, and which thresholds
+    had no row on a side. With ``minimum: 1`` the trees are bit-for-bit those of pooled rows.
+
+    Thresholds do not travel. A client draws them itself and answers for no others; it refuses ranges of columns that do
+    not hold its own, and claims about thresholds that its own rows contradict.
 
     The counts reveal how many of a client's rows of each class are in every node: with ``minimum: 1``, down to single
     rows and bounds of their values. With a minimum of k, no count of 1 to k − 1 is sent: if a split puts fewer of a
     client's rows of a class on one side, all of them are counted on the other, and a class of fewer rows is not sent at
     all; below the leaves of the common trees, the client continues by itself. Sums of a number are sent for k rows or
-    more. This does not guarantee privacy: the counts of many trees say more than those of one.
+    more. Two thresholds of a node and column with fewer than k of a client's rows (of a class) between them count as
+    one, so that no difference of counts in a node is from 1 to k − 1. This does not guarantee privacy: the counts of
+    many trees say more than those of one, down to single rows.
 
     Args:
         trees: the number of trees grown in each exchange.
         thresholds: the number drawn for each column of a node; the first that leaves rows on both sides is used.
         minimum: the smallest number of a client's rows (of a class, if there are classes) that is sent; 1 sends all.
         max_features: the share of the columns that a node tries.
+        levels: how often clients are asked for counts in an exchange, at most; nodes that are open then are leaves.
         summed: whether clients send counts for every open node and class, even if they have no rows there, so that the
             rule needs only the sum of their answers (masked sums). The trees are the same; single counts then need not
             be sent, but the range of each column is.
@@ -63,30 +71,57 @@ class GrowForest(Rule):
         minimum: int = 5,
         max_features: float = 1.0,
         summed: bool = False,
+        levels: int = 100,
     ) -> None:
         demand(trees >= 1, "GrowForest: trees", "at least 1", trees)
         demand(1 <= thresholds <= LARGEST, "GrowForest: thresholds", f"1 to {LARGEST}", thresholds)
         demand(minimum >= 1, "GrowForest: minimum", "at least 1 row (1 tells every count)", minimum)
         demand(0 < max_features <= 1, "GrowForest: max_features", "a share of the columns in (0, 1]", max_features)
+        demand(levels >= 1, "GrowForest: levels", "at least 1", levels)
+        self.levels = levels
         self.trees, self.thresholds, self.minimum = trees, thresholds, minimum
-        self.max_features, self.summed = max_features, summed
+        self.max_features, self.summed = float(max_features), summed
         self.needs = frozenset({"answers"} if summed else {"answers", "states"})
-        # what begins says the limits, and all else counts on them
-        limits = {"trees": trees, "minimum": minimum, "summed": summed}
-        added = {"forest/counts", "forest/totals"} if summed else {"forest/counts"}
-        self.facts = Facts(
-            by_questions=True,
-            questions={"forest/start": limits, **{topic: {} for topic in sorted(added)}},
-            adds_answers=frozenset(added if summed else ()),
-        )
-        sums = "of all nodes and classes, so that sums over clients do; "
+        self._limits = {
+            "trees": trees,
+            "thresholds": thresholds,
+            "minimum": minimum,
+            "max_features": float(max_features),
+            "summed": summed,
+            "levels": levels,
+        }
+        added = {"forest/counts", "forest/totals"} if summed else set()
+        self.facts = Facts(by_questions=True, questions=self._questions(), adds_answers=frozenset(added))
+        sums = "of all nodes and classes, so that sums over clients do; " if summed else ""
         few = f"no number of rows from 1 to {minimum - 1} is sent"
+        told = few if minimum > 1 else "counts of single rows are sent: minimum is 1"
         self.asks = (
-            f"sums over its rows in the nodes of {trees} growing trees, level by level (some 30 to 50 questions): "
-            "how many, of each class, are not above a threshold, or their number, sum and sum of squares; and once the "
-            f"range of each column, in whole numbers; {sums if summed else ''}"
-            f"{few if minimum > 1 else 'counts of single rows are sent: minimum is 1'}"
+            f"sums over its rows in the nodes of {trees} growing trees, level by level (some 30 to 50 questions, at "
+            f"most {levels}): how many, of each class, are not above a threshold, or their number, sum and sum of "
+            f"squares; and once the range of each column, in whole numbers; {sums}{told}. In each round, a row's value "
+            f"in a column is compared with at most {trees * levels * thresholds:,} thresholds ({thresholds} in each of "
+            f"{levels} levels of {trees} trees): unless sums are masked, the counts of many trees come down to single "
+            "rows"
         )
+
+    def _questions(self) -> dict[str, QuestionTerms]:
+        """Return the bounds of what is asked. What begins says the limits, and all else counts on them."""
+        dtypes = {bool: "bool", int: "int64", float: "float64"}
+        scalars = {name: (dtypes[type(value)], ()) for name, value in {"seed": 0, **self._limits}.items()}
+        start = QuestionTerms(scalars, times=1, values=self._limits, seeds={"seed": "forest"})
+        nodes = {
+            "low": ("float32", ("columns",)),
+            "high": ("float32", ("columns",)),
+            "keep": ("bool", ("nodes", 2)),
+            "open": ("bool", (self.trees,)),
+            "feature": ("int16", ("nodes",)),
+            "number": ("uint8", ("nodes",)),
+            "empty": ("uint8", ("columns", self.thresholds, "nodes")),
+        }
+        asked = {"forest/start": start, "forest/counts": QuestionTerms(nodes, times=self.levels)}
+        if self.summed:
+            asked["forest/totals"] = QuestionTerms({}, times=1)
+        return asked
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse federated tensors, which this rule does not use."""
@@ -109,13 +144,12 @@ class GrowForest(Rule):
             return [{key: value.numpy() for key, value in answers.get(name, {}).items()} for name in clients]
 
         seed = derive_seed(round.seed, "forest")
-        begin = {"seed": seed, **self.facts.questions["forest/start"], "max_features": self.max_features}
-        start = {key: np.array(value) for key, value in begin.items()}
+        start = {key: np.array(value) for key, value in {"seed": seed, **self._limits}.items()}
         starts = ask("start", [start] * len(clients))
         self._refuse_others(clients, starts)
         columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
         tried = max(1, int(np.rint(self.max_features * columns)))
-        way = Way(classes, columns, tried, self.thresholds, summed=self.summed)
+        way = Way(classes, columns, tried, self.thresholds, self.minimum, self.levels, summed=self.summed)
         if self.summed:
 
             def ask_all(topic: str, told: Sequence[Mapping[str, NDArray] | None]) -> list[Arrays]:

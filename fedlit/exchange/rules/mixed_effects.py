@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedlit import reml
 from fedlit.errors import DataError
+from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.questions import Blueprint, Own
 from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.sharing import Sharing, State
@@ -44,8 +45,10 @@ class MixedEffects(Rule):
     def __init__(self, slopes: list[str] | None = None, ridge: float = 0.1) -> None:
         demand(ridge >= 0, "MixedEffects: ridge", "a number of at least 0", ridge)
         self.slopes, self.ridge = list(slopes or []), ridge
+        forms = {f"{_PREFIX}*": ("float64", (3,)), "theta": ("float64", ("variances",)), "at": ("float64", ("at",))}
+        terms = QuestionTerms(forms, times=reml.PQL_QUESTIONS, about=_PREFIX)
         self.facts = Facts(
-            questions={"mixed": {}}, whole_rate=True, adds_answers=frozenset({"mixed"}), requires="MixedModel"
+            questions={"mixed": terms}, whole_rate=True, adds_answers=frozenset({"mixed"}), requires="MixedModel"
         )
         self.asks = (
             "terms of the restricted likelihood of its rows at given variances, (d + 1)² numbers and their "

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedlit.exchange.question_terms import OTHERS, QuestionTerms
 from fedlit.exchange.questions import Blueprint, Own
 from fedlit.exchange.rule import Facts, Round, Rule, demand
 from fedlit.sharing import Sharing, State
@@ -96,13 +97,17 @@ class Newton(Rule):
         self._found: dict[str, dict[str, float]] = {}
         # of the others, sums without one client each are made: each client's answer is a difference of two of them
         added = frozenset({"curvature"} if of == "all" else ())
-        self.facts = Facts(questions={"curvature": {}}, whole_rate=True, adds_answers=added)
+        point: tuple[int | str, ...] = (OTHERS,) if of == "others" else (1,)
+        terms = QuestionTerms(
+            {"ridge": ("float64", ()), "prior.*": ("float64", point)}, times=STEPS, values={"ridge": ridge}
+        )
+        self.facts = Facts(questions={"curvature": terms}, whole_rate=True, adds_answers=added)
         points = "each other client's point" if of == "others" else "one point"
         self.asks = (
             f"the value, gradient and curvature (1, d and d × d numbers for each output, d shared inputs) of its rows' "
-            f"log likelihood at {points}, until it is found (at most {STEPS} times), its own intercept and columns "
-            "taken out. That tells about as much as weighted sums, squares and products of the shared inputs by class: "
-            "of a category that few rows have, near to these rows"
+            f"log likelihood at {points} in a question, until it is found (at most {STEPS} questions in a round), its "
+            "own intercept and columns taken out. That tells about as much as weighted sums, squares and products of "
+            "the shared inputs by class: of a category that few rows have, near to these rows"
         )
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
