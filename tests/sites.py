@@ -14,11 +14,13 @@ from lines import MemoryLine, SiteEnd, in_threads
 from torch import Tensor
 
 from fedlit.client.build import build_client
+from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.rule import Rule
 from fedlit.exchange.server import BEGIN, Server
 from fedlit.exchange.wire import unpack
 from fedlit.institutions.accepted import PRIVATE
 from fedlit.institutions.certificates import make_site_keys
+from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.settings import Federation, SiteSettings
 from fedlit.institutions.site import shielded
@@ -34,9 +36,11 @@ from fedlit.sharing import form_of
 ID = "0123456789abcdef" * 2
 
 
-_CHECKS = dict.fromkeys(("check", "check_update", "check_question"), lambda *_, **__: None)
-ANYTHING: Any = SimpleNamespace(**_CHECKS, terms=SimpleNamespace(federation={}))
-"""Somebody who agrees to all that leaves."""
+def agreeing(rule: Rule) -> Any:
+    """Return the consent of somebody who agrees to all that leaves, and to questions as far as the rule declares."""
+    checks = dict.fromkeys(("check", "check_update"), lambda *_, **__: None)
+    consent = Consent(Terms("", {}, {}, {}, questions=rule.facts.questions or {"*": QuestionTerms()}))
+    return SimpleNamespace(**checks, check_question=consent.check_question, terms=SimpleNamespace(federation={}))
 
 
 @dataclass
@@ -90,7 +94,9 @@ def over_sites(
         own = folder / name
         own.mkdir(parents=True, exist_ok=True)
         ledger = Ledger(own / PRIVATE, ID)
-        transport = SiteTransport(name, SiteEnd(line, name), rule, ANYTHING, Traffic(own / "traffic.jsonl"), ledger)
+        traffic = Traffic(own / "traffic.jsonl")
+        end = SiteEnd(line, name)
+        transport = SiteTransport(name, end, rule, agreeing(rule), traffic, ledger, seed=whole.seed)
         run = make_run(own, clients=(name,), transport=transport, callbacks=callbacks(own), **options)
         run.describe()
         if published := run.exchange.published[name]:

@@ -80,7 +80,12 @@ def _thresholds(rule: GrowForest, rows: Rows) -> tuple[str, int, int, str]:
         left = ask("forest/counts", thresholds=asked)["left"].astype(int)
         single = int((np.diff(left[:, :2, :, 0], axis=2) == 1).sum())
         notes.append(f"{single} single rows of two columns told")
-    return "overask: thresholds of the coordinator's choice are refused", 1, int("answered" not in notes), "; ".join(notes)
+    return (
+        "overask: thresholds of the coordinator's choice are refused",
+        1,
+        int("answered" not in notes),
+        "; ".join(notes),
+    )
 
 
 def _box(rule: GrowForest, rows: Rows) -> tuple[str, int, int, str]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ class Terms:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as plain data for JSON."""
-        found: dict[str, Any] = json.loads(json.dumps(vars(self), sort_keys=True, default=str))
+        found: dict[str, Any] = json.loads(json.dumps(vars(self), sort_keys=True, default=_plain))
         return found
 
     @property
@@ -188,6 +188,10 @@ class Terms:
             f"  user: the process that uses the network runs as {user}",
             "",
         ]
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if isinstance(value, QuestionTerms) else str(value)
 
 
 class Consent:
