@@ -111,7 +111,7 @@ def recorded(folder: Path, changes: Mapping[str, Any]) -> Script:
 def said_again(script: Script, site: str, line: Any, folder: Path) -> None:
     """Say all that a site said, and check what comes back as a site does."""
     from lines import SiteEnd
-    from sites import ANYTHING
+    from sites import agreeing
 
     from fedlit.exchange.rule import Update
     from fedlit.institutions.transport import SiteTransport, Traffic
@@ -124,7 +124,7 @@ def said_again(script: Script, site: str, line: Any, folder: Path) -> None:
         site,
         SiteEnd(line, site),
         deepcopy(script.run.exchange.rule),
-        ANYTHING,
+        agreeing(script.run.exchange.rule),
         Traffic(folder / "traffic.jsonl"),
         ledger,
     )
