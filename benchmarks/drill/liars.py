@@ -215,6 +215,14 @@ def lied(script: Script, folder: Path, way: str, drawn: random.Random, minimum: 
         return lie(content, drawn, before)
 
     line = MemoryLine(list(SITES), meddle)
+    heard = line.requests
+
+    def requests(timeout: float) -> list[tuple[str, bytes | RunError]]:
+        if time.monotonic() - begun > LATE:
+            raise RunError("stalled")
+        return heard(timeout)
+
+    line.requests = requests  # type: ignore[method-assign]
     works = {site: partial(said_again, script, site, line, folder / site) for site in SITES}
     _, _, errors = in_threads(line, works, coordinator(script, line, folder / "state", minimum).run)
     if errors.keys() == {LIAR, "coordinator"} and str(errors["coordinator"]) == "all sites have ended":

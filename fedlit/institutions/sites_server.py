@@ -557,6 +557,8 @@ class SitesServer:
         if not missing and (begin or not self._asking or self.privacy.on or self._unused >= VOID):
             raise error
         self._unanswered.update(missing)
+        for site in missing:  # if it is there after all, it is asked where it is
+            self._open.pop(site, None)
         self.server.recall(before)
         if begin:
             _log.warning("before training: the others begin without %s, which did not answer", ", ".join(missing))
@@ -642,6 +644,9 @@ class SitesServer:
         own, asked = self._asking.get(site, _Asking()), question_of(key)
         if asked is not None and asked + 1 < own.at:
             return  # it came twice
+        if asked is not None and asked >= len(own.questions) and site in self._asking:
+            self._send(site, {"again": True}, key)  # an answer to what this coordinator has not asked
+            return
         if asked is not None and asked < len(own.questions):
             self._check_answer(own.questions[asked], message.get("answers"))
             own.answers[asked] = message["answers"]
