@@ -80,11 +80,13 @@ class Sharing:
             covers all clients, also those in other processes.
         parameters: maps each client to the names that are parameters (the others are buffers).
         forms: maps each name to its dtype and shape, which are the same at all clients that federate it.
+        whole: whether all parameters of all clients are federated, and none only slice by slice.
     """
 
     names: Mapping[str, tuple[str, ...]]
     parameters: Mapping[str, tuple[str, ...]]
     forms: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    whole: bool = False
 
     @property
     def all_names(self) -> list[str]:
@@ -110,7 +112,7 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name:
         the tensors that ``by_name`` selects; ``parameters``: the number of these that are parameters; ``met``: the
         patterns that match something that can be sent, and those with ``!`` that match anything; ``named``: the
         patterns of ``by_name`` that match a tensor whose slices have names; ``chosen``: whether the patterns together
-        choose anything.
+        choose anything; ``whole``: whether all parameters are federated, none of them by slices.
     """
     state = named_tensors(module)
     private = set(select(state, getattr(module, "private", ())))
@@ -142,6 +144,7 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name:
         ],
         "named": [own for own in by_name if own.startswith("!") or set(select(axes, [own])).intersection(mine)],
         "chosen": bool(chosen),
+        "whole": bool(parameters) and parameters <= set(chosen) & can_travel and not cut.intersection(mine),
     }
 
 
@@ -207,7 +210,7 @@ def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
     names = {client: tuple(own["tensors"]) for client, own in offers.items()}
     parameters = {client: names[client][: own["parameters"]] for client, own in offers.items()}
     forms = {name: (dtype, tuple(shape)) for own in offers.values() for name, (dtype, shape) in own["tensors"].items()}
-    return Sharing(names, parameters, forms)
+    return Sharing(names, parameters, forms, all(own["whole"] for own in offers.values()))
 
 
 def _parts(pattern: str, clients: Mapping[str, nn.Module]) -> str:

@@ -20,6 +20,7 @@ from fedlit.exchange.named import Named
 from fedlit.exchange.questions import Answerer, Blueprint, Question
 from fedlit.exchange.rule import Rule, Update, demand, settings_of
 from fedlit.exchange.rules.mean import Mean
+from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.server import BEGIN, Minimum, Server, is_minimum, least, unchanged
 from fedlit.exchange.transport import Transport
@@ -78,6 +79,7 @@ class Exchange(Callback):
         matched_by_shape: maps each client to its federated tensors that are matched by name and shape alone, because it
             is not known which columns or labels they stand for (see :mod:`fedlit.meanings`).
         remark: the remark of the rule on the settings, for the plan.
+        open: whether steps follow the last exchange of a federation that is to end with one (see :attr:`completes`).
         started: whether clients start from another run (``model.start``); the rule must then leave their starting state
             as it is.
 
@@ -124,6 +126,7 @@ class Exchange(Callback):
         self.by_name = [*(by_name or []), *more]
         self.every: Every = every
         self.remark, self.started = "", False
+        self.open = False
         self.matched_by_shape: dict[str, list[str]] = {}
         self.rounds, self.bytes, self.seconds = 0, 0, 0.0
         self.transport = Transport()
@@ -151,6 +154,14 @@ class Exchange(Callback):
         :data:`~fedlit.exchange.named.Found`).
         """
         return self.named.found()
+
+    @property
+    def completes(self) -> bool:
+        """Whether the federation's last step is an exchange, whatever the schedule: all parameters are federated, by
+        the mean or a server's optimizer. Without it, what is one network would end as another one at each client.
+        """
+        known = type(self.rule) is Mean or isinstance(self.rule, ServerOptimizer)
+        return self.on and self.sharing.whole and known
 
     def due(self, step: int, last: bool, epoch: int) -> bool:
         """Return whether an exchange follows an aligned step (see :func:`fedlit.exchange.schedule.due`)."""
@@ -231,10 +242,10 @@ class Exchange(Callback):
     ) -> None:
         """Exchange if an exchange is due."""
         last = trainer.is_last_batch
-        due = self.due(trainer.global_step - 1, last, trainer.current_epoch)
-        if not (due or last):
-            return
         members = _members(pl_module)
+        due = self.due(trainer.global_step - 1, last, trainer.current_epoch)
+        due = due or (self.completes and trainer.global_step == members.last_step)
+        self.open = self.completes and not due
         if due and not members.tuning:
             # Drift costs as much as an exchange, so not at every step.
             self.exchange(members, measure=last or self.every != "step")

@@ -32,6 +32,7 @@ class Members(Protocol):
         device: the device of the clients.
         clients: the clients of this process, by name.
         cohort: the names of all clients that take part in the coming round; None for all.
+        last_step: the number of aligned steps with which the federation is planned to end; None if it is not known.
         tuning: whether the clients are being fine-tuned after the federation.
     """
 
@@ -43,6 +44,7 @@ class Members(Protocol):
     scope_of_scoring: Callable[[], AbstractContextManager[None]]
     device: torch.device
     cohort: frozenset[str] | None
+    last_step: int | None
 
     @property
     def clients(self) -> Mapping[str, FederatedClient]:

@@ -109,7 +109,14 @@ def _tensors(value: Any) -> bool:
 
 
 _OFFER = _fields(
-    {"tensors": _tensors, "parameters": whole, "met": _list_of(_text), "named": _list_of(_text), "chosen": _flag}
+    {
+        "tensors": _tensors,
+        "parameters": whole,
+        "met": _list_of(_text),
+        "named": _list_of(_text),
+        "chosen": _flag,
+        "whole": _flag,
+    }
 )
 
 

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from fedlit.data.columns import NUMBERS
 from fedlit.errors import ConfigError, RunError, described, expect, told_as
 from fedlit.exchange.question_terms import QuestionTerms
-from fedlit.exchange.schedule import cohort, cohort_size, rounds
+from fedlit.exchange.schedule import cohort, cohort_size
 from fedlit.exchange.server import BEGIN
 from fedlit.exchange.transport import Transport
 from fedlit.institutions.accepted import PRIVATE, without
@@ -34,6 +34,7 @@ from fedlit.run.arguments import Asked
 from fedlit.run.config import read_yaml, shown
 from fedlit.run.keys import check_keys
 from fedlit.run.layers import Layer
+from fedlit.run.length import Length
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.run.worker import cores
@@ -191,7 +192,8 @@ class Site:
         sharing, rule = exchange.sharing, exchange.rule
         refuse(self.privacy, rule, sharing, len(sharing.names), exchange.published[name])
         values = sum(prod(sharing.forms[key][1]) for key in sharing.names[name])
-        planned = rounds(exchange.every, int(run.trainer_options.get("max_epochs") or 0), run.data.aligned_steps)
+        length = Length.of(run.trainer_options, run.data.aligned_steps)
+        planned = length.rounds(exchange.every, completes=exchange.completes) or 0
         behind = rows_behind(run, name, alone.told)
         check_classes(run, name, behind, own.rare_classes)
         protection = lines(self.privacy, rule, planned, masked.least if masked is not None else 1, values)

@@ -47,14 +47,16 @@ _FREE = ("name", "seed", "board.", "checkpoint.", "data.fold", "trainer.default_
 
 
 class _Until(Callback):
-    """Ends training with the first epoch that ends after a number of seconds."""
+    """Ends training with the first epoch that ends after a number of seconds, and after the first exchange."""
 
     def __init__(self, seconds: float) -> None:
         self.end, self.whole = time.monotonic() + seconds, True
 
     def on_train_epoch_end(self, trainer: Any, loop: Any) -> None:
         """Stop training if time is up."""
-        if time.monotonic() > self.end and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
+        exchange = loop.federation.exchange
+        exchanged = exchange.rounds > 0 or not exchange.on  # before that there is no federation
+        if exchanged and time.monotonic() > self.end and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
             trainer.should_stop, self.whole = True, False
 
 

@@ -56,16 +56,21 @@ class Length:
         limits = [self.most, None if self.epochs is None else self.epochs * self.steps]
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def rounds(self, every: Every) -> int | None:
-        """Return the number of exchanges of a schedule; None if there is no limit."""
+    def rounds(self, every: Every, *, completes: bool = False) -> int | None:
+        """Return the number of exchanges; None if there is no limit.
+
+        Args:
+            every: the schedule.
+            completes: whether the last step is an exchange, whatever the schedule.
+        """
         total = self.total
         period = self._period(every)
         if total is None or period == 0:
             return None
-        return total // period
+        return -(-total // period) if completes else total // period
 
     def left(self, every: Every) -> int | None:
-        """Return how many aligned steps follow the last exchange; None if there is no limit."""
+        """Return how many aligned steps follow the last exchange of a schedule; None if there is no limit."""
         total = self.total
         period = self._period(every)
         if total is None or period == 0:

@@ -130,6 +130,8 @@ def _exchanges(length: Mapping[str, Any]) -> Iterator[str]:
         return
     noun = "exchange" if count == 1 else "exchanges"
     sentence = f"At most {count:,} {noun}" if length["at_most"] else f"{count:,} {noun}"
+    if length["completes"]:
+        sentence += ", the last one with the last step"
     if length["steps_after"]:
         sentence += f"; {length['steps_after']:,} aligned steps follow the last one"
     if length["fine_tuning"]:
@@ -214,6 +216,7 @@ def _length(federation: Federation, length: Length) -> dict[str, Any]:
         ConfigError: something is federated, and no exchange is planned.
     """
     exchange = federation.exchange
+    completes = exchange.completes
     count = length.rounds(exchange.every)
     if exchange.on and count == 0 and length.total:
         raise ConfigError(
@@ -222,9 +225,10 @@ def _length(federation: Federation, length: Length) -> dict[str, Any]:
             "train for longer, or set exchange.federated: [] for clients that train alone"
         )
     return {
-        "exchanges": count,
+        "exchanges": length.rounds(exchange.every, completes=completes),
         "at_most": federation.ending.stop is not None,
-        "steps_after": length.left(exchange.every),
+        "completes": completes and bool(length.left(exchange.every)),
+        "steps_after": 0 if completes else length.left(exchange.every),
         "fine_tuning": federation.personal.tune is not None,
     }
 

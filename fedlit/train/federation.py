@@ -103,6 +103,7 @@ class Federation(Mapping[str, FederatedClient]):
         ending: decides after each epoch whether the next phase begins, or the run ends.
         frozen: maps each newcomer to the tensors of a run that it keeps as they are.
         step: the number of aligned steps that are done.
+        last_step: the number of aligned steps with which the federation is planned to end; None if it is not known.
         device: the device of the clients.
         scope: makes the context of a client's step (the autocast of mixed precision); ``scope_of_scoring`` makes the
             one in which a client is scored.
@@ -123,6 +124,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.frozen: dict[str, dict[str, Tensor]] = {}
         self.settings: Mapping[str, Any] | None = None
         self.step, self.device = 0, torch.device("cpu")
+        self.last_step: int | None = None
         self.scope: Scope = nullcontext
         self.scope_of_scoring: Scope = nullcontext
         self.evaluations = Evaluations(self)

@@ -28,6 +28,19 @@ def limit_of(trainer: Trainer, epochs: int) -> str:
     return EPOCHS if epochs == trainer.max_epochs else ""
 
 
+def last_step(trainer: Trainer, epochs: int | None) -> int | None:
+    """Return the number of aligned steps with which a federation is planned to end; None if it is not known.
+
+    Args:
+        trainer: the trainer.
+        epochs: the number of its epochs, if it is known.
+    """
+    steps = [] if epochs is None else [epochs * int(trainer.num_training_batches)]
+    if trainer.max_steps >= 0:
+        steps.append(trainer.max_steps)
+    return min(steps, default=None)
+
+
 def time_is_up(trainer: Trainer) -> bool:
     """Return whether ``max_time`` has passed."""
     timers = [callback for callback in trainer.callbacks if isinstance(callback, Timer)]  # type: ignore[attr-defined]

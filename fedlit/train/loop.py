@@ -24,7 +24,7 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.nn.native import ROWS_WORTH_COMPILING, Kernels, use_kernels
 from fedlit.train.federation import Federation, Moment, Training
 from fedlit.train.lightning import count_aligned_step
-from fedlit.train.limits import check_stops, limit_of, time_is_up
+from fedlit.train.limits import check_stops, last_step, limit_of, time_is_up
 from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest, check_optimizers, check_state, check_tensors, optimizers_of
 from fedlit.train.personal import Then, then_of
@@ -287,7 +287,8 @@ class FederatedLoop(LightningModule):
         self.federation.forward_hook("on_train_epoch_end")
         self._log(self.federation.end_epoch(self.current_epoch))
         number = self.current_epoch + 1
-        epoch = Epoch(number, self._scored, self.trainer.callback_metrics, limit_of(self.trainer, number))
+        limit = limit_of(self.trainer, number)
+        epoch = Epoch(number, self._scored, self.trainer.callback_metrics, limit, self.federation.exchange.open)
         self._scored = False
         if self.federation.ending.end_epoch(self.federation, epoch):
             self.trainer.should_stop = True
@@ -385,6 +386,7 @@ class FederatedLoop(LightningModule):
             )
         federation.ending.start(federation, epochs)
         federation.personal.start(federation)
+        federation.last_step = last_step(self.trainer, federation.ending.planned)
         counts = federation.personal.wanted or federation.ending.stop is not None
         if counts and federation.ending.epochs < self.trainer.current_epoch:
             raise ConfigError(

@@ -93,12 +93,14 @@ class Epoch:
         scored: whether validation rows were scored in it.
         values: all values that were logged so far, by name.
         limit: the limit of the Trainer that was reached, or :data:`CALLBACK`; empty if there is none.
+        open: whether an exchange must follow before the federation may stop early.
     """
 
     number: int
     scored: bool
     values: Mapping[str, Any]
     limit: str = ""
+    open: bool = False
 
 
 @dataclass
@@ -149,6 +151,11 @@ class Ending:
     def epochs(self) -> int:
         """The number of epochs that were judged."""
         return self._state.epochs
+
+    @property
+    def planned(self) -> int | None:
+        """The number of epochs of the federation; None if there is no limit."""
+        return self._state.planned
 
     @property
     def best_epoch(self) -> int:
@@ -254,7 +261,7 @@ class Ending:
                 state.best_means = _means(epoch.values)
             else:  # a value that is not finite is no better
                 state.waited += 1
-        return state.waited >= stop.patience and epoch.number >= stop.min_epochs
+        return state.waited >= stop.patience and epoch.number >= stop.min_epochs and not epoch.open
 
     def _value(self, epoch: Epoch) -> float:
         assert self.stop is not None

@@ -31,7 +31,7 @@ from fedlit.seeding import derive_seed
 
 SITES = ["east", "north", "south"]
 FORMS = {"w": ("float32", (2,))}
-OFFER = {"tensors": FORMS, "parameters": 1, "met": ["w"], "named": [], "chosen": True}
+OFFER = {"tensors": FORMS, "parameters": 1, "met": ["w"], "named": [], "chosen": True, "whole": True}
 
 
 TERMS = Terms("north", {}, {"federated": OFFER}, FORMS)

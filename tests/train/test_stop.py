@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import StopAfter, different, make_run, trained, weights
+from federations import METHODS, StopAfter, different, make_run, trained, weights
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
@@ -205,7 +205,43 @@ def test_what_is_federated_must_be_exchanged(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"exchange.every: .* every 4 epochs"):
         make_run(tmp_path, exchange={"every": {"epochs": 4}, **CORE}, epochs=3).describe()
     plan = make_run(tmp_path, exchange={"every": {"epochs": 2}, **CORE}, epochs=3).describe()
-    assert plan.exchange["length"] == {"exchanges": 1, "at_most": False, "steps_after": 4, "fine_tuning": False}
+    assert plan.exchange["length"] == {
+        "exchanges": 1, "at_most": False, "completes": False, "steps_after": 4, "fine_tuning": False,
+    }  # fmt: skip
+
+
+WHOLE: dict[str, Any] = {"exchange": {"federated": ["*"], "buffers": "average"}, "align": "both"}
+EVERY = [({"epochs": 5}, 2), ({"steps": 3}, 10), ("epoch", 7)]
+
+
+@pytest.mark.parametrize("rule", [fedlit.Mean, fedlit.FedAvgM])
+@pytest.mark.parametrize(("every", "rounds"), EVERY)
+def test_one_network_for_all_ends_with_an_exchange(every: Any, rounds: int, rule: Any, tmp_path: Path) -> None:
+    exchange = {**WHOLE["exchange"], "every": every, "rule": rule()}
+    run = make_run(tmp_path, exchange=exchange, align="both", epochs=7)
+    assert run.describe().exchange["length"]["exchanges"] == rounds
+    run.fit(quiet=True)
+    assert run.exchange.rounds == rounds
+    first, *others = (client.federated for client in run.loop.federation.values())
+    assert all(torch.equal(value, other[name]) for other in others for name, value in first.items())
+
+
+def test_an_early_stop_waits_for_the_exchange_of_one_network_for_all(tmp_path: Path) -> None:
+    stop = Stop(patience=1, min_delta=99)  # behind the second epoch
+    every = {"epochs": 3}
+    whole = trained(tmp_path / "whole", exchange={**WHOLE["exchange"], "every": every}, align="both", epochs=9,
+                    loop={"stop": stop})  # fmt: skip
+    assert (whole.loop.federation.ending.epochs, whole.exchange.rounds) == (3, 1)
+    max_steps = trained(tmp_path / "steps", exchange={**WHOLE["exchange"], "every": every}, align="both", epochs=9,
+                        max_steps=14)  # fmt: skip
+    assert max_steps.exchange.rounds == 2
+
+
+@pytest.mark.parametrize("method", ["apfl", "ditto", "chfl", "ifedavg", "fedrep", "by name, momentum at the server"])
+def test_what_keeps_something_private_keeps_its_schedule(method: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path, **METHODS[method])
+    run.describe()
+    assert not run.exchange.completes
 
 
 def test_a_run_that_ends_before_its_first_exchange_fails(tmp_path: Path) -> None:
