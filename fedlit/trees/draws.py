@@ -84,8 +84,8 @@ class Frontier:
     @classmethod
     def begin(cls, keys: Keys, low: NDArray[np.float32], high: NDArray[np.float32]) -> Frontier:
         """Return the frontier of roots, all with the same range (columns,)."""
-        ends = (np.repeat(end.astype(np.float32)[:, None], len(keys), 1) for end in (low, high))
-        return cls(keys, *ends, np.full(len(keys), -1))
+        low, high = (np.repeat(end.astype(np.float32)[:, None], len(keys), 1) for end in (low, high))
+        return cls(keys, low, high, np.full(len(keys), -1))
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -266,7 +266,7 @@ class Party:
         counted = self._left[groups, column, :, node]  # (nodes, classes or 1, thresholds)
         told = counted[node, :, number]
         first = (counted == told[:, :, None]).argmax(2)
-        cut = self._drawn[column[:, None], first, node[:, None]]
+        cut: NDArray[np.float32] = self._drawn[column[:, None], first, node[:, None]]
         cut[told == 0] = -np.inf
         cut[told == self.totals[:, groups]] = np.inf
         return cut
@@ -296,7 +296,9 @@ class Party:
             return
         counted = self._left if self.way.classes else self._left[:1]
         total = self.totals.T[: len(counted), None, None].astype(counted.dtype)
-        sides = counted.any(0) * np.uint8(NOTHING_LEFT) | (counted < total).any(0) * np.uint8(NOTHING_RIGHT)
+        sides: NDArray[np.uint8] = counted.any(0) * np.uint8(NOTHING_LEFT) | (counted < total).any(0) * np.uint8(
+            NOTHING_RIGHT
+        )
         if (sides & told["empty"]).any():
             raise _refused("thresholds with this site's rows on both sides to count as such", "others")
         tried = np.flatnonzero(again)

@@ -45,7 +45,11 @@ class MixedEffects(Rule):
     def __init__(self, slopes: list[str] | None = None, ridge: float = 0.1) -> None:
         demand(ridge >= 0, "MixedEffects: ridge", "a number of at least 0", ridge)
         self.slopes, self.ridge = list(slopes or []), ridge
-        forms = {f"{_PREFIX}*": ("float64", (3,)), "theta": ("float64", ("variances",)), "at": ("float64", ("at",))}
+        forms: dict[str, tuple[str, tuple[int | str, ...]]] = {
+            f"{_PREFIX}*": ("float64", (3,)),
+            "theta": ("float64", ("variances",)),
+            "at": ("float64", ("at",)),
+        }
         terms = QuestionTerms(forms, times=reml.PQL_QUESTIONS, about=_PREFIX)
         self.facts = Facts(
             questions={"mixed": terms}, whole_rate=True, adds_answers=frozenset({"mixed"}), requires="MixedModel"
