@@ -25,6 +25,9 @@ from fedlit.data.table import ClientTable
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
+from fedlit.testing import StopAfter as StopAfter
+from fedlit.testing import different as different
+from fedlit.testing import weights as weights
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
@@ -309,25 +312,6 @@ def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
     return {**method, "loop": {**loop, "client": client, "engine": engine, "threads": threads}}
 
 
-def weights(run: Run) -> dict[str, Tensor]:
-    """All tensors of all clients, by client and name, with what clients remember beside their network."""
-    remembered = {
-        f"clients.{owner}.{name}.{key}": value
-        for owner, client in run.loop.federation.items()
-        for name, state in client.state.items()
-        for key, value in (state.items() if isinstance(state, dict) else [])
-    }
-    return {name: value.clone() for name, value in {**run.loop.state_dict(), **remembered}.items()}
-
-
-def different(first: dict[str, Tensor], second: dict[str, Tensor]) -> list[str]:
-    """Names whose bits differ, or that only one has."""
-    shared = first.keys() & second.keys()
-    return sorted(
-        (first.keys() ^ second.keys()) | {name for name in shared if not torch.equal(first[name], second[name])}
-    )
-
-
 def close(first: Run, second: Run, tolerance: float = 2e-4) -> bool:
     """Whether the clients of two runs predict the same."""
     for owner, _, rows in first.data.sites("test"):
@@ -353,24 +337,6 @@ class Spy(Callback):
 
 class Killed(Exception):
     """What ends a run in a thread, where Lightning cannot take an interrupt."""
-
-
-class StopAfter(Callback):
-    """Save a checkpoint after an aligned step and stop there, as a kill would; a relative path is the run folder's.
-    Behind an epoch's last step it stops before the next epoch: what the end of an epoch writes is there.
-    """
-
-    def __init__(self, step: int, path: Path, by: type[BaseException] = KeyboardInterrupt) -> None:
-        self.step, self.path, self.by = step, path, by
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        if trainer.global_step == self.step and not trainer.is_last_batch:
-            trainer.save_checkpoint(Path(trainer.default_root_dir) / self.path)
-            raise self.by
-
-    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
-        if trainer.global_step == self.step:
-            raise self.by
 
 
 class Explodes(FederatedClient):

@@ -3,6 +3,7 @@
 Each method keeps them on one engine in ``make test``, on each in ``make test-all``.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,71 +31,63 @@ from fedlit.attacks import Attack
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.questions import bytes_of
+from fedlit.exchange.rule import DOWN, Update
+from fedlit.run.run import Run
+from fedlit.sharing import State
+from fedlit.testing import Watch
 from fedlit.train.loop import FederatedLoop
 
 
-class Watch(Callback):
-    """Looks at clients behind each exchange, at validation and in checkpoints, and at what a rule is given."""
+class Watching(Watch):
+    """Looks at more than a user's test does: what each client sends, and whether all are given the same."""
 
-    def __init__(self) -> None:
-        self.exchanges, self.equal = 0, True
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.equal = True
+        self.mean = True
         self.names: dict[str, set[str]] = {}
         self.published: dict[str, set[str]] = {}
         self.bytes: dict[str, set[int]] = {}
-        self.kept: dict[str, list[Tensor]] = {}  # stays in memory, or another tensor might get its place
+
+    def on_exchange(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> None:
+        for client, update in updates.items():
+            self.names.setdefault(client, set()).update(update.state)
+            self.published.setdefault(client, set()).update(update.published)
+            self.bytes.setdefault(client, set()).add(bytes_of(update.state) + bytes_of(update.published))
+        given: dict[str, Tensor] = {}
+        for state in received.values():
+            for key, value in state.items():
+                self.equal &= key.startswith(DOWN) or torch.equal(given.setdefault(key, value), value)
+        rule = self._run.exchange.rule
+        for key, value in given.items() if type(rule) is Mean and rule.weights == "uniform" else ():
+            sent = [update.state[key] for update in updates.values() if key in update.state]
+            self.mean &= torch.allclose(value, torch.stack(sent).mean(0), rtol=1.3e-6, atol=1e-5)
+
+
+class Late(Callback):
+    """Looks for tensors that change between an epoch's last step, with its exchange, and validation or checkpoint."""
+
+    def __init__(self) -> None:
         self.behind: dict[str, Tensor] = {}
-        self.later: list[str] = []
+        self.changed: list[str] = []
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
         self.behind = {key: value.clone() for key, value in pl_module.state_dict().items()}
-        exchange = next(own for own in trainer.callbacks if isinstance(own, Exchange))  # type: ignore[attr-defined]
-        due = exchange.due(trainer.global_step - 1, trainer.is_last_batch, trainer.current_epoch)
-        if not due or pl_module.federation.tuning:
-            return
-        self.exchanges += 1
-        for name in exchange.sharing.all_names:
-            received = [
-                client.federated[name]
-                for client in pl_module.federation.values()
-                if name in client.federated and not client.adapts
-            ]
-            self.equal &= all(torch.equal(received[0], other) for other in received[1:])
 
     def on_validation_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         if self.behind and not pl_module.federation.personal.wanted:  # averages and best epochs are scored
-            self.later += different(self.behind, pl_module.state_dict())
+            self.changed += different(self.behind, pl_module.state_dict())
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         if not pl_module.federation.personal.wanted:  # each client ends with its best epoch
-            self.later += different(self.behind, checkpoint["state_dict"])
-
-    def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
-        exchange = next(own for own in trainer.callbacks if isinstance(own, Exchange))  # type: ignore[attr-defined]
-        rule, watch = type(exchange.rule), self
-
-        class Recording(rule):  # type: ignore[misc, valid-type]
-            def __call__(self, round: Round) -> Any:
-                for client, update in round.updates.items():
-                    watch.names.setdefault(client, set()).update(update.state)
-                    watch.published.setdefault(client, set()).update(update.published)
-                    watch.bytes.setdefault(client, set()).add(bytes_of(update.state) + bytes_of(update.published))
-                    watch.kept.setdefault(client, []).extend((*update.state.values(), *update.published.values()))
-                received = super().__call__(round)
-                if rule is Mean and self.weights == "uniform":  # 5: over those who have it
-                    for key, value in ((key, value) for state in received.values() for key, value in state.items()):
-                        sent = [own.state[key] for own in round.updates.values() if key in own.state]
-                        torch.testing.assert_close(value, torch.stack(sent).mean(0))
-                return received
-
-        for name in ("__name__", "__qualname__", "__module__"):
-            setattr(Recording, name, getattr(rule, name))
-        exchange.rule.__class__ = Recording
+            self.changed += different(self.behind, checkpoint["state_dict"])
 
 
 @pytest.mark.parametrize(("method", "engine"), covering(list(ALL), ENGINES))
 def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> None:
-    options, watch = options_of(method, engine), Watch()
-    whole = make_run(tmp_path / "whole", callbacks=[watch], **options)
+    options, late = options_of(method, engine), Late()
+    whole = make_run(tmp_path / "whole", callbacks=[late], **options)
+    watch = Watching(whole)
     planned = {name: own["bytes_per_exchange"] for name, own in whole.describe().clients.items()}
     # 9: parameters of equal name and shape start equal
     starts: dict[tuple[str, torch.Size], Tensor] = {}
@@ -103,7 +96,7 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
             first = starts.setdefault((key, parameter.shape), parameter.detach().clone())
             assert torch.equal(first, parameter), key
     expected = whole.fit(quiet=True).scores
-    assert watch.later == []  # 10: an exchange at the end of an epoch comes before its validation and checkpoint
+    assert late.changed == []  # 10: an exchange at the end of an epoch comes before its validation and checkpoint
     # 1: the global generator, the order of clients and the number of threads do not matter; 13: nor does a guard
     torch.rand(17)
     # (one client that is all clients uses threads within its operations)
@@ -111,6 +104,7 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
     other = {**fewer, "clients": options["clients"][::-1]}
     if method in HONEST:
         assert whole.exchange.found == {}
+        assert watch.mean  # 5: over those who have it
         other["exchange"] = {**other["exchange"], "guard": False}
     # 3: killed behind the end of an epoch, and again in the middle of the next
     for step, resumed in ((4, None), (6, "last")):
@@ -125,11 +119,12 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
     # a stack scores clients to float32 tolerance of each alone, and the first validation behind a start is alone
     for name, own in scores.items():
         assert own == pytest.approx(expected[name], rel=1e-5 if engine == "stacked" else 0, abs=0, nan_ok=True)
-    # 4, at rate 1 and with the same for all; 6, by storage: a private tensor under a federated name would be seen too
+    # 4, with the same for all; 6, by storage: a private tensor under a federated name would be seen too
+    assert watch.changed == watch.leaked == set()
     if method in FEDERATED:
         assert watch.exchanges == whole.exchange.rounds > 0 and whole.exchange.sharing.all_names
         assert watch.names.keys() == {*whole.loop.federation}
-        assert watch.equal or options["exchange"].get("rate", 1) != 1
+        assert watch.equal
     for name in watch.names:
         own_names = set(whole.exchange.sharing.names[name])
         buffers = own_names - {*whole.exchange.sharing.parameters[name]}  # 7: on request, and integers never
@@ -139,10 +134,6 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
         assert {key.partition(".")[0] for key in own_names} <= ROOTS
         assert watch.published[name] == set(whole.exchange.published[name])
         assert watch.bytes[name] == {planned[name]}
-        shared = {key.partition("[")[0] for key in own_names}
-        private = {key: own for key, own in whole.loop.federation[name].state_dict().items() if key not in shared}
-        sent = {tensor.data_ptr() for tensor in watch.kept[name]}
-        assert not sent & {own.data_ptr() for own in private.values()}
 
 
 ROOTS = {"encoder", "core", "head", "common", "prior", "effects"}
