@@ -41,6 +41,7 @@ from .methods.ditto import Ditto as Ditto
 from .methods.fedbabu import FedBABU as FedBABU
 from .methods.feddyn import FedDyn as FedDyn, FedDynMean as FedDynMean
 from .methods.fedprox import FedProx as FedProx
+from .methods.fedrod import FedRoD as FedRoD
 from .methods.forest import Forest as Forest
 from .methods.ifedavg import IFedAvg as IFedAvg
 from .methods.mixed_model import MixedModel as MixedModel

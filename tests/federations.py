@@ -264,6 +264,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "global layers, batches of 8": of(data=PACE),
     "global layers, another number of steps in each round": of(data=UNEVEN),
     "ditto": of(m.Ditto, **BOTH),
+    "fedrod": of(m.FedRoD, buffers="average", **BOTH),
     "fedrep": of(small(m.Alternating, private_first={"steps": 2}), "encoder core", "both", loop=MOMENTUM),
     "fedalt, an epoch each": of(m.Alternating, every={"epochs": 2}),
     "fedbabu": of(small(m.FedBABU), loop={"then": Then(FineTune(epochs=1, lr=0.005))}),

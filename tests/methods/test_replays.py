@@ -1,0 +1,113 @@
+"""Personalised methods take the steps of their papers, replayed in plain torch beside the real loop."""
+
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from federations import make_run, weights
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedlit import FedRoD, Network
+from fedlit.data.encoding import Rows
+from fedlit.run.run import Run
+
+LR, ROUNDS, CLOSE = 0.2, 4, 1e-6
+
+
+class Small(Network):
+    """Three layers; features of four numbers."""
+
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(
+            nn.Sequential(nn.Linear(num_features, 6), nn.Tanh()),
+            nn.Sequential(nn.Linear(6, 4), nn.Tanh()),
+            nn.Linear(4, num_outputs),
+        )
+
+
+def run_of(folder: Path, client: Any, **exchange: Any) -> Run:
+    """Clients of two, three and four classes: full-batch gradient descent, an exchange after each step."""
+    return make_run(
+        folder,
+        loop={"client": partial(client, network=Small), "optimizer": partial(torch.optim.SGD, lr=LR)},
+        exchange={"federated": ["core"], "guard": False, **exchange},
+        data={"batches": 1},
+        epochs=ROUNDS,
+        logger=False,
+        check_val_every_n_epoch=ROUNDS,
+    )
+
+
+def start_of(run: Run) -> tuple[dict[str, nn.Module], dict[str, Rows]]:
+    """Copies of the clients as they start, and their training rows, by name."""
+    run.describe()
+    clients = {name: deepcopy(client) for name, client in run.loop.federation.items()}
+    return clients, {name: run.data.train_loaders[name].rows for name in clients}
+
+
+def features(client: nn.Module, x: Tensor) -> Tensor:
+    z: Tensor = client.core(client.encoder(x))  # type: ignore[operator]
+    return z
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """The loss of a softmax; one logit is the difference of two."""
+    if logits.shape[1] == 1:
+        logits = torch.cat([torch.zeros_like(logits), logits], 1)
+    return functional.cross_entropy(logits, y)
+
+
+@torch.no_grad()
+def descend(loss: Tensor, parameters: list[nn.Parameter]) -> None:
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        parameter -= LR * gradient
+
+
+@torch.no_grad()
+def average(modules: list[nn.Module]) -> None:
+    """Set the parameters of all modules to their mean."""
+    for same in zip(*(module.parameters() for module in modules), strict=True):
+        mean = torch.stack(list(same)).mean(0)
+        for parameter in same:
+            parameter.copy_(mean)
+
+
+def assert_same(run: Run, hand: dict[str, nn.Module]) -> None:
+    """All parameters are those of the steps by hand."""
+    real = weights(run)
+    for name, client in hand.items():
+        for key, value in client.named_parameters():
+            torch.testing.assert_close(real[f"clients.{name}.{key}"], value.detach(), atol=CLOSE, rtol=0, msg=key)
+
+
+def balanced(logits: Tensor, y: Tensor) -> Tensor:
+    """The balanced softmax (FedRoD, Eq. 8): −log n_y e^{g_y} / Σ n_c e^{g_c}."""
+    if logits.shape[1] == 1:
+        logits = torch.cat([torch.zeros_like(logits), logits], 1)
+    powers = torch.stack([(y == label).sum() for label in range(logits.shape[1])]) * logits.exp()
+    return -(powers.gather(1, y[:, None])[:, 0] / powers.sum(1)).log().mean()
+
+
+def test_fedrod_trains_two_heads_by_two_losses(tmp_path: Path) -> None:
+    run = run_of(tmp_path, FedRoD)
+    hand, rows = start_of(run)
+    run.fit(quiet=True)
+    for _ in range(ROUNDS):
+        for name, client in hand.items():
+            x, y = rows[name].x, rows[name].y
+            shared = [*client.encoder.parameters(), *client.core.parameters(), *client.head.parameters()]  # type: ignore[union-attr, operator]
+            z = features(client, x)
+            fixed, generic = z.detach(), client.head(z)  # type: ignore[operator]
+            both = generic.detach() + client.personal(fixed)  # type: ignore[operator]
+            own = list(client.personal.parameters())  # type: ignore[union-attr, operator]
+            first, second = balanced(generic, y), cross_entropy(both, y)
+            descend(first, shared)
+            descend(second, own)
+        average([client.core for client in hand.values()])  # type: ignore[misc]
+    assert_same(run, hand)
+    ash = run.loop.federation["ash"].eval()
+    z = features(ash, rows["ash"].x)
+    torch.testing.assert_close(ash(rows["ash"].x), ash.head(z) + ash.personal(z))  # type: ignore[operator]
