@@ -24,6 +24,11 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 DRILLS = {
     "kills": ("kills", 200),
+    "masked_kills": ("masked", 20),
+    "strangers": ("lines", 1),
+    "half_open": ("lines", 1),
+    "site_disk": ("disk", 3),
+    "two_joins": ("disk", 1),
     "hostile": ("hostile", 1),
     "beside": ("beside", 1),
     "invitation": ("beside", 1),
@@ -66,13 +71,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=DRILLS["kills"][1], help="how many kills (default: 200)")
     parser.add_argument("--lies", type=int, default=1000, help="how many lies of each side (default: 1000)")
     parser.add_argument("--folder", type=Path, help="where to work; what failed stays there (default: a new one)")
+    parser.add_argument("--resume", action="store_true", help="masked_kills goes on with what --folder has of it")
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="fedlit-drills-"))
     rows = []
     for name in asked.only or DRILLS:
         place = folder / name
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
+        if not asked.resume:
+            shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True, exist_ok=True)
         begun = time.perf_counter()
         tries = {"kills": asked.kills, "site_lies": asked.lies, "coordinator_lies": asked.lies}
         own = run(name, place, tries.get(name, DRILLS[name][1]))

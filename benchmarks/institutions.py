@@ -54,6 +54,9 @@ class Federation:
         settings: the federation's, without a source.
         sources: site → ``data.source``.
         coordinator: settings of ``coordinator.yaml`` beside what ``init`` writes.
+
+    Attributes:
+        prefixes: the words before the command of a site, by name.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Federation:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.folder, self.sources, self.processes = folder, sources, dict[str, subprocess.Popen[bytes]]()
+        self.prefixes = dict[str, list[str]]()
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         port = str(free_port())
         self.fedlit("coordinate", "init", "coordinator", "--sites", ",".join(sources), "--port", port)
@@ -108,7 +112,7 @@ class Federation:
         environment = {**self.environment, **({"FEDLIT_DATA": str(data)} if data.is_dir() else {})}
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", "fedlit", *words],
+                [*self.prefixes.get(name, ()), sys.executable, "-P", "-m", "fedlit", *words],
                 cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
@@ -154,12 +158,12 @@ class Federation:
         state = torch.load(newest, weights_only=True)["state_dict"]
         return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
 
-    def differing(self, run: fedlit.Run, tolerance: float = 0.0) -> list[str]:
-        """Tensors that are not, bit for bit or to a tolerance, those of a federation in one process."""
+    def differing(self, expected: Mapping[str, Mapping[str, torch.Tensor]], tolerance: float = 0.0) -> list[str]:
+        """Tensors that are not, bit for bit or to a tolerance, what they should be, site by site."""
         wrong = []
         for site in self.sources:
-            mine, expected = self.weights(site), run.loop.federation[site].state_dict()
-            for key, value in expected.items():
+            mine = self.weights(site)
+            for key, value in expected[site].items():
                 away = float((value.double() - mine[key].double()).abs().max()) if value.numel() else 0.0
                 if not torch.equal(value, mine[key]) and not 0 < away <= tolerance:
                     wrong.append(f"{site}.{key} by {away:.1e}")
@@ -217,14 +221,14 @@ def prepared(
     return settings, sources, whole
 
 
-def in_one_process(folder: Path, whole: Mapping[str, Any]) -> fedlit.Run:
-    """The same federation in this process."""
+def in_one_process(folder: Path, whole: Mapping[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
+    """What each client of the same federation ends with in this process."""
     path = folder / "whole.yaml"
     path.write_text(yaml.safe_dump(dict(whole), sort_keys=False), encoding="utf-8")
     torch.set_num_threads(1)
     run = fedlit.load(str(path), f"--trainer.default_root_dir={folder / 'whole'}")
     run.fit(quiet=True)
-    return run
+    return {name: client.state_dict() for name, client in run.loop.federation.items()}
 
 
 ROWS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
@@ -323,7 +327,7 @@ def kills(folder: Path, times: int, seed: int, federations: int = 2) -> int:
     settings, sources, whole = prepared(
         "heart_gl", TABLES, {"trainer": {"max_epochs": 60}, "checkpoint": {"seconds": 0, "best": 0}}
     )
-    alone: fedlit.Run | None = None
+    alone = dict[str, dict[str, torch.Tensor]]()
     killed: dict[str, int] = {}
     left, number, failed = times, 0, 0
     while left > 0:
@@ -337,12 +341,12 @@ def kills(folder: Path, times: int, seed: int, federations: int = 2) -> int:
             wrong += [f"{name} ended with exit status {code}" for name, code in codes.items() if code]
             if all(code is not None for code in codes.values()):
                 break
-            done = _kill_one(federation, drawn, wrong)
+            done = kill_one(federation, drawn, wrong)
             quota, left = quota - bool(done), left - bool(done)
             killed |= {done: killed.get(done, 0) + 1} if done else {}
         codes = federation.wait(900)
         time.sleep(2)
-        orphans = _processes(federation.folder)
+        orphans = processes(federation.folder)
         wrong += [f"orphans: {orphans}"] if orphans else []
         wrong += [f"{log.name}: a traceback" for log in federation.logs() if "Traceback" in log.read_text()]
         if any(code != 0 for code in codes.values()):
@@ -357,7 +361,7 @@ def kills(folder: Path, times: int, seed: int, federations: int = 2) -> int:
     return int(failed > 0)
 
 
-def _kill_one(federation: Federation, drawn: random.Random, wrong: list[str]) -> str:
+def kill_one(federation: Federation, drawn: random.Random, wrong: list[str]) -> str:
     """Kill a process, and start it again where nobody else does; what was killed, empty if it was not there."""
     what = drawn.choice(["site", "coordinator", "coordinator", "speaker", "superlink"])
     site = drawn.choice(list(federation.sources))
@@ -388,7 +392,7 @@ def _lives(process: int) -> bool:
         return False
 
 
-def _processes(folder: Path) -> list[str]:
+def processes(folder: Path) -> list[str]:
     """Commands of the processes of a federation; they work in its folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):

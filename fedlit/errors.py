@@ -102,11 +102,14 @@ def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
 
 
 @contextmanager
-def told_as(tell: Callable[[Exception], FedlitError]) -> Iterator[None]:
+def told_as(
+    tell: Callable[[Exception], FedlitError], passing: type[Exception] | tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Convert exceptions that other code raises inside the block into fedlit's errors; fedlit's errors pass unchanged.
 
     Args:
         tell: returns the error to raise instead of the given exception.
+        passing: kinds of exceptions that pass unchanged, too.
 
     Example:
         >>> with told_as(lambda error: RunError(f"my rule: {error}")):
@@ -117,9 +120,9 @@ def told_as(tell: Callable[[Exception], FedlitError]) -> Iterator[None]:
     """
     try:
         yield
-    except FedlitError:
-        raise
     except Exception as error:
+        if isinstance(error, (FedlitError, passing)):
+            raise
         raise tell(error) from error
 
 

@@ -14,7 +14,14 @@ from zlib import crc32
 from fedlit.errors import ConfigError
 from fedlit.files import write_whole
 
-_FAILED = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_TOOBIG")
+_FAILED = {
+    "SQLITE_FULL": errno.ENOSPC,
+    "SQLITE_READONLY": errno.EROFS,
+    "SQLITE_IOERR": errno.EIO,
+    "SQLITE_BUSY": errno.EIO,
+    "SQLITE_TOOBIG": errno.EIO,
+}
+"""How the names of SQLite's errors begin that are the disk's fault, and the system's number for each."""
 
 
 class Store:
@@ -66,8 +73,10 @@ class Store:
         except OSError:
             raise
         except Exception as error:
-            if getattr(error, "sqlite_errorname", "").startswith(_FAILED):
-                raise OSError(errno.EIO, str(error), str(self.path)) from error
+            name = getattr(error, "sqlite_errorname", "")
+            for failed, number in _FAILED.items():
+                if name.startswith(failed):
+                    raise OSError(number, str(error), str(self.path)) from error
             raise ConfigError(
                 f"{self.path}: expected a file that fedlit wrote, found a damaged one ({error}); {self.mend}"
             ) from error

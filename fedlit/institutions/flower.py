@@ -4,17 +4,24 @@ Most of what is used here is private to Flower, whose version is therefore pinne
 (:data:`fedlit.institutions.extra.FLOWER`). Import this module inside :func:`fedlit.institutions.extra.needs_flower`.
 """
 
+import base64
 import logging
 import os
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import httpx
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+    load_ssh_private_key,
+)
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
@@ -29,6 +36,7 @@ from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.serverapp import Grid
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
@@ -44,6 +52,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.institutions.extra import Lost
 from fedlit.institutions.gate import LARGEST
+from fedlit.privacy.keys import fingerprint_of
 
 LOST = (RunNotRunningException, httpx.HTTPError, httpx.StreamError)
 """The errors that the coordinator gets if the SuperLink or its run is gone; starting again may help."""
@@ -359,6 +368,43 @@ def acceptable(most: int) -> Callable[[str, bytes], bool]:
         return own and sum(map(count, request.message_object_trees)) <= pieces
 
     return may
+
+
+class Strangers:
+    """Reports requests that are signed with a key that no site has: a site with a new key, or somebody else. Flower
+    refuses them without a word here.
+
+    Args:
+        sites: maps each site to its public key.
+        note: prints a line.
+        every: the seconds for which further ones are not reported, because anybody can send them.
+    """
+
+    def __init__(self, sites: dict[str, Any], note: Callable[[str], object], every: float = 60.0) -> None:
+        self._sites = {public_key_to_bytes(key): site for site, key in sites.items()}
+        self._note, self._every, self._next = note, every, 0.0
+
+    def __call__(self, scope: Mapping[str, Any]) -> None:
+        """Look at the head of one request, which is a scope of ASGI."""
+        sent = dict(scope.get("headers", ())).get(FLEET_HTTP_PUBLIC_KEY_HEADER.encode())
+        if sent is None or time.monotonic() < self._next:
+            return
+        try:
+            key = base64.b64decode(sent, validate=True)
+            if key in self._sites:
+                return
+            found = fingerprint_of(
+                load_pem_public_key(key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+            )
+        except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm, FedlitError):
+            found = "no key"
+        self._next = time.monotonic() + self._every
+        host = (scope.get("client") or ("somebody",))[0]
+        sites = ", ".join(self._sites.values())
+        self._note(
+            f"{host}: expected the key of one of {sites}, found {found}; refused. If a site has a new key, add it by "
+            "fedlit coordinate add, and start again"
+        )
 
 
 class Link:

@@ -59,6 +59,7 @@ class Gate:
         largest: the largest number of bytes of a body.
         budget: the largest number of bytes of all bodies that are held at once.
         seconds: the time within which a body must have arrived, in seconds.
+        watch: called with the scope of each request that is passed on.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class Gate:
         largest: int = LARGEST,
         budget: int = BUDGET,
         seconds: float = SECONDS,
+        watch: Callable[[_Scope], None] = lambda scope: None,
     ) -> None:
         self._app, self._paths, self._allowed, self._largest = app, paths, allowed, largest
-        self._left, self._seconds = budget, seconds
+        self._left, self._seconds, self._watch = budget, seconds, watch
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Answer one request."""
@@ -90,6 +92,7 @@ class Gate:
             if status == 200 and self._allowed is not None and not self._allowed(scope["path"], bytes(held)):
                 status = 403
             if status == 200:
+                self._watch(scope)
                 await self._pass(scope, bytes(held), receive, send)
         finally:
             self._left += len(held)

@@ -7,11 +7,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from fedlit.errors import FedlitError
 from fedlit.files import exclusive
 from fedlit.institutions.child import Child, Gone
 from fedlit.institutions.extra import QUIET
@@ -22,6 +23,10 @@ from fedlit.show.shown import say
 
 if TYPE_CHECKING:
     from fedlit.institutions.sites_server import Line
+
+
+LISTEN = 0.2
+"""Seconds within which nobody listens to the SuperLink any more once the federation is over."""
 
 
 class _Stopped(BaseException):
@@ -82,6 +87,25 @@ def start(folder: Path, serve: Callable[[Path, Line], None] | None = None) -> in
     return 0
 
 
+@contextmanager
+def _noted(link: Child) -> Iterator[None]:
+    """Print what the SuperLink notes while this process serves."""
+    over = threading.Event()
+
+    def listen() -> None:
+        with suppress(Gone, FedlitError):  # this process notices by itself
+            while not over.is_set():
+                link.hear(LISTEN)
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def _serve(settings: CoordinatorSettings, serve: Callable[[Path, Line], None] | None) -> None:
     link = Child(
         "Flower's SuperLink",
@@ -106,7 +130,8 @@ def _serve(settings: CoordinatorSettings, serve: Callable[[Path, Line], None] | 
             try:
                 while (told := link.hear(1.0)) is None:
                     pass
-                serve(settings.folder, FlowerLine(open_grid(**json.loads(told)), settings.most))
+                with _noted(link):
+                    serve(settings.folder, FlowerLine(open_grid(**json.loads(told)), settings.most))
                 return
             except (Gone, *LOST):
                 link.again()

@@ -82,7 +82,7 @@ def main(argv: list[str], parent: Parent) -> int:
 async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
     import uvicorn
 
-    from fedlit.institutions.flower import acceptable, make_link
+    from fedlit.institutions.flower import Strangers, acceptable, make_link
 
     certificates = Path(arguments.certificates)
     opened, local = _listen(arguments.listen, arguments.port), _listen("127.0.0.1", 0)
@@ -98,7 +98,7 @@ async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
     servers = [
         uvicorn.Server(
             uvicorn.Config(
-                Gate(app, FLEET, acceptable(arguments.most)),
+                Gate(app, FLEET, acceptable(arguments.most), watch=Strangers(keys, parent.note)),
                 ssl_certfile=str(certificates / "server.crt"),
                 ssl_keyfile=str(certificates / "server.key"),
                 lifespan="on",

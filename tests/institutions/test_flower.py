@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from fedlit.errors import RunError
-from fedlit.institutions.certificates import make_authority, make_site_keys
+from fedlit.institutions.certificates import fingerprint, make_authority, make_site_keys
 from fedlit.institutions.folder import add, init
 from fedlit.institutions.gate import LARGEST
 from fedlit.institutions.joining import Speaking
@@ -133,6 +133,7 @@ def test_a_coordinator_is_reached_at_one_address_by_known_sites_alone(world: Wor
     coordinator.terminate()
     told = coordinator.communicate(timeout=120)[0]
     assert coordinator.returncode == 143 and "goes on where it was" in told, told
+    assert fingerprint(stranger / "north.pub") in told, told
 
 
 def test_a_site_that_is_busy_gets_the_newest_question_and_its_answer_to_the_old_one_goes_nowhere() -> None:
