@@ -18,7 +18,7 @@ QUIET = {
 
 
 class Lost(Exception):
-    """The coordinator is away, or has forgotten this node, which must connect again."""
+    """The other end of a line is away, or has forgotten this one, which must connect again."""
 
 
 @contextmanager

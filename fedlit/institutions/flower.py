@@ -10,7 +10,8 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -257,6 +258,15 @@ class Speaker:
                 return
 
 
+@contextmanager
+def _lost() -> Iterator[None]:
+    """Raise errors of :data:`LOST` as :class:`~fedlit.institutions.extra.Lost`."""
+    try:
+        yield
+    except LOST as error:
+        raise Lost(str(error)) from error
+
+
 class FlowerLine:
     """See :class:`~fedlit.institutions.sites_server.Line`. A site has the name that its key was registered with,
     whatever its messages claim. Flower's messages go to nodes, which answer them: a reply is a message to the site's
@@ -276,10 +286,12 @@ class FlowerLine:
     def _nodes(self) -> dict[str, tuple[int, str]]:
         return {node.name: (node.node_id, node.last_activated_at) for node in self._grid.get_nodes() if node.name}
 
+    @_lost()
     def sites(self) -> frozenset[str]:
         """See :class:`~fedlit.institutions.sites_server.Line`."""
         return frozenset(self._nodes())
 
+    @_lost()
     def reply(self, site: str, content: bytes) -> None:
         """See :class:`~fedlit.institutions.sites_server.Line`."""
         self._asked[site] = content
@@ -287,6 +299,7 @@ class FlowerLine:
         self._due[site] = 0.0
         self._push(self._nodes())
 
+    @_lost()
     def requests(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
         """See :class:`~fedlit.institutions.sites_server.Line`."""
         end, wait, looked = time.monotonic() + timeout, _FAST, 0.0

@@ -16,6 +16,7 @@ from fedlit.exchange.named import Named
 from fedlit.exchange.questions import Question, wrong_answer
 from fedlit.exchange.server import BEGIN, Outcome, Server
 from fedlit.exchange.wire import pack, question_from, question_to
+from fedlit.institutions.extra import Lost
 from fedlit.institutions.facts import TOPICS, are_scores, check_facts, most_common, odd_ones
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import (
@@ -75,7 +76,10 @@ class _UnansweredError(FedlitError):
 
 
 class Line(Protocol):
-    """The connection to the sites. A request may arrive twice, or late. The line resends a reply that is lost."""
+    """The connection to the sites. A request may arrive twice, or late. The line resends a reply that is lost.
+
+    All methods raise :class:`~fedlit.institutions.extra.Lost` if the line is gone.
+    """
 
     def sites(self) -> frozenset[str]:
         """Return the sites that are there now, by the names that their keys were registered with."""
@@ -182,6 +186,7 @@ class SitesServer:
 
         Raises:
             FedlitError: the federation cannot continue; all sites are informed.
+            Lost: the line is gone; a new server, with a new line, continues where this one was.
         """
         try:
             for site in self.sites:
@@ -195,6 +200,8 @@ class SitesServer:
             for site in self.sites:
                 self._send(site, {"reply": {}}, "done")
             self.line.requests(POLL)
+        except Lost:
+            raise
         except FedlitError as error:
             self._fail(str(error))
             raise
@@ -256,7 +263,7 @@ class SitesServer:
             self._send(site, {"reply": {}}, key)
             return
         try:
-            with told_as(_odd):
+            with told_as(_odd, passing=(OSError, Lost)):  # this machine's fault, not that of the message
                 self._serve(site, key, message)
         except FedlitError as error:
             self._refuse(site, str(error))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fedlit.errors import FedlitError
 from fedlit.files import exclusive
 from fedlit.institutions.child import Child, Gone
-from fedlit.institutions.extra import QUIET
+from fedlit.institutions.extra import QUIET, Lost
 from fedlit.institutions.folder import check, invite
 from fedlit.institutions.settings import CoordinatorSettings, read_coordinator
 from fedlit.run.config import shown
@@ -133,7 +133,7 @@ def _serve(settings: CoordinatorSettings, serve: Callable[[Path, Line], None] | 
                 with _noted(link):
                     serve(settings.folder, FlowerLine(open_grid(**json.loads(told)), settings.most))
                 return
-            except (Gone, *LOST):
+            except (Gone, Lost, *LOST):
                 link.again()
     finally:
         link.end()

@@ -1,6 +1,8 @@
 """What a hostile or broken side says to the other: it is refused by name, and nothing else comes to harm."""
 
 import asyncio
+import errno
+import sqlite3
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.institutions.accepted import accepted, given_up, keep, refuse_lost
 from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.extra import Lost
 from fedlit.institutions.gate import Gate
 from fedlit.institutions.joining import consent
 from fedlit.institutions.journal import Journal
@@ -163,42 +166,61 @@ def curvature(points: int, at: float = 0.0) -> dict[str, Any]:
     return question_to(Own("curvature", tensors))
 
 
+NEWTON = Newton("all", 3.0)
+ASKED = Terms("north", {}, {"federated": OFFER}, FORMS, questions=NEWTON.facts.questions)
+
+
+def asked(folder: Path, answered: list[Any], *questions: Any) -> None:
+    """Ask a site that has just been started."""
+    line = MemoryLine(["north"])
+    for own in ({"to": ""}, *questions):
+        line.questions["north"].put(pack(own))
+    line.questions["north"].put(None)
+    ledger, traffic = Ledger(folder / "privacy", ASKED.identity), Traffic(folder / "traffic.jsonl")
+    site = SiteTransport("north", SiteEnd(line, "north"), NEWTON, Consent(ASKED), traffic, ledger)
+    site._forms = FORMS
+
+    def answer(name: str, question: Any) -> Any:
+        answered.append(question)
+        return {"value 1": torch.zeros(1)}
+
+    server: Any = None
+    with line.turn:
+        site.exchange(server, 0, {"north": Update({"w": torch.ones(2)})}, answer, measure=True)
+
+
+def questions(first: int, last: int) -> list[dict[str, Any]]:
+    return [{"to": f"round:0/{n - 1}" if n else "round:0", "n": n, "ask": curvature(1, n)} for n in range(first, last)]
+
+
 def test_a_site_counts_questions_through_restarts(tmp_path: Path) -> None:
-    rule = Newton("all", 3.0)
-    terms = Terms("north", {}, {"federated": OFFER}, FORMS, questions=rule.facts.questions)
     answered: list[Any] = []
-
-    def asked(*questions: Any) -> None:
-        """Ask a site that has just been started."""
-        line = MemoryLine(["north"])
-        for own in ({"to": ""}, *questions):
-            line.questions["north"].put(pack(own))
-        line.questions["north"].put(None)
-        ledger, traffic = Ledger(tmp_path / "privacy", terms.identity), Traffic(tmp_path / "traffic.jsonl")
-        site = SiteTransport("north", SiteEnd(line, "north"), rule, Consent(terms), traffic, ledger)
-        site._forms = FORMS
-
-        def answer(name: str, question: Any) -> Any:
-            answered.append(question)
-            return {"value 1": torch.zeros(1)}
-
-        server: Any = None
-        with line.turn:
-            site.exchange(server, 0, {"north": Update({"w": torch.ones(2)})}, answer, measure=True)
-
-    def questions(first: int, last: int) -> list[dict[str, Any]]:
-        return [
-            {"to": f"round:0/{n - 1}" if n else "round:0", "n": n, "ask": curvature(1, n)} for n in range(first, last)
-        ]
-
     with pytest.raises(RunError, match=r"curvature.*\[1\].*\[2\]"):
-        asked({"to": "round:0", "n": 0, "ask": curvature(2)})
+        asked(tmp_path, answered, {"to": "round:0", "n": 0, "ask": curvature(2)})
     assert not answered
-    asked(*questions(0, 30), {**reply(), "to": "round:0/29"})
-    asked(*questions(0, 50), {**reply(), "to": "round:0/49"})  # the first 30 are no others
+    asked(tmp_path, answered, *questions(0, 30), {**reply(), "to": "round:0/29"})
+    asked(tmp_path, answered, *questions(0, 50), {**reply(), "to": "round:0/49"})  # the first 30 are no others
     with pytest.raises(RunError, match="curvature: expected at most 50 questions in a round"):
-        asked(*questions(0, 51))
+        asked(tmp_path, answered, *questions(0, 51))
     assert len(answered) == 30 + 50 + 50
+
+
+def test_a_full_disk_at_a_site_is_not_the_coordinators_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite gets no more pages than its file has."""
+    answered, connect = list[Any](), sqlite3.connect
+    Ledger(tmp_path / "privacy", ASKED.identity)
+
+    def small(*where: Any, **how: Any) -> sqlite3.Connection:
+        database = connect(*where, **how)
+        database.execute("PRAGMA max_page_count = 1")
+        return database
+
+    with monkeypatch.context() as full, pytest.raises(OSError, match="disk is full") as error:
+        full.setattr(sqlite3, "connect", small)
+        asked(tmp_path, answered, *questions(0, 30))
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "privacy" / "memory.db"))
+    assert Ledger(tmp_path / "privacy", ASKED.identity).count("curvature") == len(answered) < 30
+    asked(tmp_path, answered, *questions(0, 50), {**reply(), "to": "round:0/49"})
 
 
 def exchanged(folder: Path, *questions: Any) -> list[dict[str, Any]]:
@@ -306,6 +328,21 @@ def test_the_coordinator_refuses_one_site_and_waits_for_the_others(odd: Any, tmp
     hub._take("north", pack(said(site="north", updates={"north": said()["updates"]["south"]})))
     hub._take("south", pack(said()))  # a site that comes to its senses is heard
     assert set(hub.waiting) == {"north", "south"} and hub.refused == {}
+
+
+@pytest.mark.parametrize("error", [Lost("away"), OSError(errno.ENOSPC, "full")], ids=["line", "disk"])
+def test_no_site_is_refused_for_what_fails_at_the_coordinator(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub, line = hub_at_round(tmp_path)
+
+    def fail(site: str, content: bytes) -> None:
+        raise error
+
+    monkeypatch.setattr(line, "reply", fail)
+    with pytest.raises(type(error)):
+        hub._take("south", pack({"key": "at:0", "site": "south"}))
+    assert hub.refused == {}
 
 
 BODIES: list[Any] = [
