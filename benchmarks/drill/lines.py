@@ -57,7 +57,7 @@ def _held(federation: Federation) -> Iterator[list[int]]:
     async def hold(kind: int) -> None:
         while not over.is_set():
             with suppress(OSError, asyncio.IncompleteReadError):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, **_TLS(secure, kind))
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, **_secured(secure, kind))
                 opened[0] += 1
                 writer.write((b"", b"\x16\x03\x01\x02\x00", REQUEST, REQUEST + b"content-length: 100000\r\n\r\n")[kind])
                 while not over.is_set() and not reader.at_eof():
@@ -85,7 +85,7 @@ def _held(federation: Federation) -> Iterator[list[int]]:
         thread.join(30)
 
 
-def _TLS(secure: ssl.SSLContext, kind: int) -> dict[str, object]:
+def _secured(secure: ssl.SSLContext, kind: int) -> dict[str, object]:
     return {"ssl": secure, "server_hostname": "localhost"} if kind > 1 else {}
 
 

@@ -276,6 +276,30 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
         assert told["epsilon"] == pytest.approx(epsilon([0.5] * ROUNDS, 1e-5))
 
 
+def test_recorded_messages_of_masked_sums_that_are_replayed_change_nothing(tmp_path: Path) -> None:
+    """Behind each message, both ways, come the last six of the same site, in the order in which they were recorded."""
+    changes = {"privacy": {"masked": {}}, "model": {"optimizer": {"class_path": "torch.optim.SGD"}}}
+    recorded = dict[tuple[str, str], list[bytes]]()
+
+    def replay(way: str, site: str, content: bytes) -> list[bytes]:
+        before = recorded.setdefault((way, site), [])
+        before.append(content)
+        return [content, *before[-7:-1]]
+
+    ends = []
+    for name, meddle in {"alone": None, "replayed": replay}.items():
+        (tmp_path / name).mkdir()
+        federation = written(tmp_path / name, federation=IDENTITY, **changes)
+        line = MemoryLine(list(SITES), meddle)
+        _, sites, errors = federate(tmp_path / name, federation, SOURCES, line=line)
+        assert not errors, errors
+        ends.append({key: own for site in sites.values() for key, own in weights(site.run).items()})
+    assert different(*ends) == []
+    for site in sites.values():
+        entries = Ledger(site.settings.folder / "privacy", IDENTITY["id"]).entries
+        assert [entry["round"] for entry in entries] == list(range(ROUNDS))
+
+
 def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_path: Path) -> None:
     """Masked: iris is killed in round 2, in which the others have sent their masked update; then it is taken off."""
     four = {**SOURCES, "iris": {"class_path": "fedlit.Bundled", "init_args": {"clients": ["iris"]}}}
