@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,61 +33,74 @@ SITE = "wine"
 REQUEST = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/protobuf\r\n"
 
 
+KINDS = (
+    (False, b"", b""),
+    (False, b"\x16\x03\x01\x02\x00", b""),
+    (True, REQUEST, b"x: y\r\n"),
+    (True, REQUEST + b"content-length: 100000\r\n\r\n", b"x"),
+)
+"""Of each kind of line: whether it has TLS, what it sends first, and what it sends each second."""
+
+
 def half_open(folder: Path, tries: int) -> Rows:
     """Keep 100 lines open at the coordinator's port, a quarter each: silent, with half a handshake of TLS, with a
-    header and with a body of a byte a second. It passes where the sites still end with the same bits.
+    header and with a body of some bytes a second. It passes where the sites still end with the same bits.
     """
     alone, expected = undisturbed(folder, ROUNDS)
     passed, notes = 0, list[str]()
     for number in range(tries):
         federation = twin(alone, folder / f"{number}")
         begun = time.monotonic()
-        with _held(federation) as opened:
+        with _held(federation) as count:
             wrong = wrong_of(federation, federation.run(PATIENCE), expected, ROUNDS)
+        if count["most"] < LINES:
+            wrong.append(f"expected {LINES} lines at once, found {count['most']}")
         passed += not wrong
-        notes.append("; ".join(wrong) or f"{opened[0]} lines opened in {time.monotonic() - begun:.0f} s, same bits")
+        seconds = time.monotonic() - begun
+        notes.append("; ".join(wrong) or f"{count['opened']} opened in {seconds:.0f} s, {LINES} at once, same bits")
     return [(f"{LINES} slow and half-open lines", tries, passed, notes[-1])]
 
 
 @contextmanager
-def _held(federation: Federation) -> Iterator[list[int]]:
-    """Hold the lines in a thread of this process; how many were opened."""
-    port, opened, over = _port(federation), [0], threading.Event()
-    secure = ssl.create_default_context(cafile=str(federation.folder / "coordinator" / "certificates" / "ca.crt"))
-
-    async def hold(kind: int) -> None:
-        while not over.is_set():
-            with suppress(OSError, asyncio.IncompleteReadError):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, **_secured(secure, kind))
-                opened[0] += 1
-                writer.write((b"", b"\x16\x03\x01\x02\x00", REQUEST, REQUEST + b"content-length: 100000\r\n\r\n")[kind])
-                while not over.is_set() and not reader.at_eof():
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(reader.read(1), 1.0)
-                    writer.write((b"", b"", b"x: y\r\n", b"x")[kind])
-                    await writer.drain()
-                writer.close()
-            await asyncio.sleep(AGAIN)
-
-    async def hold_all() -> None:
-        holding = [asyncio.create_task(hold(number % 4)) for number in range(LINES)]
-        while not over.is_set():
-            await asyncio.sleep(0.1)
-        for task in holding:
-            task.cancel()
-        await asyncio.gather(*holding, return_exceptions=True)
-
-    thread = threading.Thread(target=asyncio.run, args=(hold_all(),), daemon=True)
+def _held(federation: Federation) -> Iterator[Counter[str]]:
+    """Hold the lines in a thread of this process; how many were opened, and how many there were at once."""
+    count, over = Counter[str](), threading.Event()
+    thread = threading.Thread(target=asyncio.run, args=(_hold_all(federation, count, over),), daemon=True)
     thread.start()
     try:
-        yield opened
+        yield count
     finally:
         over.set()
-        thread.join(30)
+        thread.join(PATIENCE)
 
 
-def _secured(secure: ssl.SSLContext, kind: int) -> dict[str, object]:
-    return {"ssl": secure, "server_hostname": "localhost"} if kind > 1 else {}
+async def _hold_all(federation: Federation, count: Counter[str], over: threading.Event) -> None:
+    certificate = federation.folder / "coordinator" / "certificates" / "ca.crt"
+    secure = ssl.create_default_context(cafile=str(certificate))
+
+    async def hold(tls: bool, first: bytes, more: bytes) -> None:
+        options: dict[str, object] = {"ssl": secure, "server_hostname": "localhost"} if tls else {}
+        reader, writer = await asyncio.open_connection("127.0.0.1", _port(federation), **options)
+        count.update(opened=1, now=1)
+        count["most"] = max(count["most"], count["now"])
+        try:
+            writer.write(first)
+            while not over.is_set() and not reader.at_eof():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(1), 1.0)
+                writer.write(more)
+                await writer.drain()
+        finally:
+            count["now"] -= 1
+            writer.close()
+
+    async def hold_again(number: int) -> None:
+        while not over.is_set():
+            with suppress(OSError):
+                await hold(*KINDS[number % len(KINDS)])
+            await asyncio.sleep(AGAIN)
+
+    await asyncio.gather(*map(hold_again, range(LINES)))
 
 
 def _port(federation: Federation) -> int:
