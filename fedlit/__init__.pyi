@@ -38,6 +38,7 @@ from .methods.alternating import Alternating as Alternating
 from .methods.apfl import APFL as APFL
 from .methods.chfl import CHFL as CHFL
 from .methods.ditto import Ditto as Ditto
+from .methods.fedala import FedALA as FedALA
 from .methods.fedbabu import FedBABU as FedBABU
 from .methods.feddyn import FedDyn as FedDyn, FedDynMean as FedDynMean
 from .methods.fedprox import FedProx as FedProx

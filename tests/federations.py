@@ -264,6 +264,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "global layers, batches of 8": of(data=PACE),
     "global layers, another number of steps in each round": of(data=UNEVEN),
     "ditto": of(m.Ditto, **BOTH),
+    "fedala": of(small(m.FedALA, threshold=0.01), buffers="average", participation=0.7, **BOTH),
     "fedrod": of(m.FedRoD, buffers="average", **BOTH),
     "fedrep": of(small(m.Alternating, private_first={"steps": 2}), "encoder core", "both", loop=MOMENTUM),
     "fedalt, an epoch each": of(m.Alternating, every={"epochs": 2}),

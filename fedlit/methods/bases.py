@@ -14,6 +14,9 @@ from fedlit.seeding import repeat_draws
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
+CHUNK = 1024
+"""Rows whose gradient is computed at a time when a model is adapted."""
+
 
 class Anchored(FederatedClient):
     """Remembers the result of the last exchange, in buffers that are saved in the checkpoint and never sent.

@@ -20,11 +20,11 @@ class FedRoD(FederatedClient):
     """A client with a generic head, which is federated, and a personal head, which is not. It predicts by the sum of
     their logits.
 
-    On each batch (Algorithm 1), the features and the generic head take a step on the balanced softmax loss (Eq. 8),
-    which adds the logarithm of each class's number of training rows to its logit: the generic predictor is then made
-    for equal classes, whichever the client has. The personal head takes a step on the loss of the sum of logits
-    (Eq. 9), with the features and the generic logits held fixed. The balanced loss of one logit, for two classes, adds
-    the log-ratio of their rows; that of several labels does so for each. If the target is a number, nothing is added.
+    On each batch, the features and the generic head take a step on the balanced softmax loss, which adds the logarithm
+    of each class's number of training rows to its logit: the generic predictor is then made for equal classes,
+    whichever the client has. The personal head takes a step on the loss of the sum of logits, with the features and
+    the generic logits held fixed (Algorithm 1). The balanced loss of one logit, for two classes, adds the log-ratio of
+    their rows; that of several labels does so for each. If the target is a number, nothing is added.
 
     ``train/loss`` is the sum of both losses. The personal head is ``personal``.
 

@@ -13,14 +13,11 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError, RunError, expect
-from fedlit.methods.bases import TwoCopies
+from fedlit.methods.bases import CHUNK, TwoCopies
 from fedlit.nn.network import NetworkFactory
 from fedlit.seeding import repeat_draws
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
-
-CHUNK = 1024
-"""Rows whose gradient is computed at a time when a model is adapted."""
 
 
 class PerFedAvg(TwoCopies):

@@ -5,16 +5,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from federations import make_run, weights
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedlit import FedRoD, Network
+from fedlit import FedALA, FedRoD, Network
 from fedlit.data.encoding import Rows
 from fedlit.run.run import Run
 
 LR, ROUNDS, CLOSE = 0.2, 4, 1e-6
+ETA, SPREAD = 100.0, 1e-5
 
 
 class Small(Network):
@@ -84,7 +86,7 @@ def assert_same(run: Run, hand: dict[str, nn.Module]) -> None:
 
 
 def balanced(logits: Tensor, y: Tensor) -> Tensor:
-    """The balanced softmax (FedRoD, Eq. 8): −log n_y e^{g_y} / Σ n_c e^{g_c}."""
+    """The balanced softmax: −log n_y e^{g_y} / Σ n_c e^{g_c}."""
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)
     powers = torch.stack([(y == label).sum() for label in range(logits.shape[1])]) * logits.exp()
@@ -111,3 +113,34 @@ def test_fedrod_trains_two_heads_by_two_losses(tmp_path: Path) -> None:
     ash = run.loop.federation["ash"].eval()
     z = features(ash, rows["ash"].x)
     torch.testing.assert_close(ash(rows["ash"].x), ash.head(z) + ash.personal(z))  # type: ignore[operator]
+
+
+def test_fedala_learns_which_elements_to_take_over(tmp_path: Path) -> None:
+    run = run_of(tmp_path, partial(FedALA, adaptive=["core.0.weight"], share=1.0, eta=ETA, threshold=SPREAD))
+    hand, rows = start_of(run)
+    run.fit(quiet=True)
+    mixing = {name: torch.ones(4, 6) for name in hand}
+    passes = []
+    for number in range(ROUNDS):
+        for name, client in hand.items():
+            descend(cross_entropy(client(rows[name].x), rows[name].y), list(client.parameters()))
+        sent = {name: client.core[0].weight.detach().clone() for name, client in hand.items()}  # type: ignore[index, union-attr]
+        average([client.core for client in hand.values()])  # type: ignore[misc]
+        for name, client in hand.items():
+            weight = client.core[0].weight  # type: ignore[index, union-attr]
+            received = weight.detach().clone()
+            losses: list[float] = []
+            while True:  # Eq. 4 to 7, by the gradient of the weights themselves
+                w = mixing[name].requires_grad_()
+                mixture = {"core.0.weight": sent[name] + (received - sent[name]) * w}
+                loss = cross_entropy(torch.func.functional_call(client, mixture, (rows[name].x,)), rows[name].y)
+                mixing[name] = (w - ETA * torch.autograd.grad(loss, w)[0]).detach().clamp(0, 1)
+                losses.append(loss.item())
+                if number or (len(losses) > 10 and np.std(losses[-10:]) < SPREAD):
+                    break
+            passes.append(len(losses))
+            weight.data = sent[name] + (received - sent[name]) * mixing[name]
+    assert_same(run, hand)
+    found = run.loop.federation["ash"].weights.get_buffer("core/0/weight")  # type: ignore[union-attr, operator]
+    torch.testing.assert_close(found, mixing["ash"], atol=1e-5, rtol=0)
+    assert 0 < (found < 1).sum() < found.numel() and max(passes[:3]) > 11 and set(passes[3:]) == {1}
