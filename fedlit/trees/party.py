@@ -296,9 +296,7 @@ class Party:
             return
         counted = self._left if self.way.classes else self._left[:1]
         total = self.totals.T[: len(counted), None, None].astype(counted.dtype)
-        sides: NDArray[np.uint8] = counted.any(0) * np.uint8(NOTHING_LEFT) | (counted < total).any(0) * np.uint8(
-            NOTHING_RIGHT
-        )
+        sides = np.where(counted.any(0), NOTHING_LEFT, 0) | np.where((counted < total).any(0), NOTHING_RIGHT, 0)
         if (sides & told["empty"]).any():
             raise _refused("thresholds with this site's rows on both sides to count as such", "others")
         tried = np.flatnonzero(again)
