@@ -138,7 +138,7 @@ class SiteTransport(Transport):
                 raise RunError("expected a reply of the coordinator, found a question or nothing; refused")
             if number not in answers:  # once, and with the same bytes again where that was lost
                 with told_as(_odd, passing=OSError):  # a disk that is full is no fault of the question
-                    answers[number] = self._found(int(round_of(key) or 0), number, incoming.question, answer)
+                    answers[number] = self._found(int(round_of(key) or 0), incoming.question, answer)
             found, names = answers[number]
             incoming = self._request(f"{key}/{number}", {"answers": found}, {"question": number, **names})
         return incoming.reply
@@ -161,33 +161,31 @@ class SiteTransport(Transport):
                 return incoming
             sent = self.line.answer(said)
 
-    def _found(
-        self, number: int, place: int, question: Mapping[str, Any], answer: Answer
-    ) -> tuple[Any, dict[str, Any]]:
+    def _found(self, number: int, question: Mapping[str, Any], answer: Answer) -> tuple[Any, dict[str, Any]]:
         """Return an answer, and what is recorded about it."""
         if "masked" in question:
             if self.shield is None:
                 raise RunError("the coordinator asks for a part of a masked sum, expected no such question: refused")
-            found = self.shield.answer(
-                number, question["masked"], lambda asked: self._single(number, place, asked, answer)
-            )
+            found = self.shield.answer(number, question["masked"], lambda asked: self._single(number, asked, answer))
             if "question" not in question["masked"]:
                 self.consent.check_update(forms_of(found.get("state", {})), {}, masked=True)
             return found, {"masked": sorted(found.get("state", {})) or sorted(found)}
         asked = question_from(question["ask"])
         if self.shield is not None:
             self.shield.refuse_single(asked)
-        return self._single(number, place, asked, answer), {"kind": question["ask"]["question"]}
+        return self._single(number, asked, answer), {"kind": question["ask"]["question"]}
 
-    def _single(self, number: int, place: int, asked: Question, answer: Answer) -> Any:
-        """Answer a question from the site's rows if it is within its bounds, and count it before."""
+    def _single(self, number: int, asked: Question, answer: Answer) -> Any:
+        """Answer a question from the site's rows if it is within its bounds, and count it before. The same question
+        counts once in a round, wherever it comes: a round begins again without a site that lied.
+        """
         seed = None if self._seed is None else round_seed(self._seed, number)
         terms = self.consent.check_question(asked, self._others, seed)
         if terms.times is not None:
             form = hashlib.sha256(pack(question_to(asked))).hexdigest()
             most = elements_of(asked) if terms.elements is None else terms.elements
             kind = terms.counted_as(asked)
-            self.ledger.charge(number, place, kind, form, elements_of(asked), times=terms.times, most=most)
+            self.ledger.charge(number, 0, kind, form, elements_of(asked), times=terms.times, most=most)
         return answer(self.site, asked)
 
     def _shielded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, Any]]:

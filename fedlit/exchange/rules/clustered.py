@@ -269,6 +269,10 @@ class Agglomerative(_OfUpdates):
         return Clustering(clusters, similar, "cosine similarity"), self._keep(updates, clusters)
 
 
+ATTEMPTS = 4
+"""How often clients pick in a round, at most: once, and again without each client whose answer was false."""
+
+
 class IFCA(Clustered):
     """There are k models. Each client gets the one with the smallest mean loss on its training rows, and each model
     becomes the mean of the clients that had it (Ghosh, Chung, Yin and Ramchandran 2020, "An Efficient Framework for
@@ -300,7 +304,7 @@ class IFCA(Clustered):
         super().__init__(weights)
         self.needs |= frozenset[Need]({"model", "answers"})
         self.asks = f"its mean training loss under each of {clusters} models"
-        self.facts = Facts(questions={"losses": QuestionTerms({"models": ("float32", (clusters,))}, times=1)})
+        self.facts = Facts(questions={"losses": QuestionTerms({"models": ("float32", (clusters,))}, times=ATTEMPTS)})
         self.start: Literal["losses", "drawn"] = start
         self._models: list[State] = []
         self._picked: dict[str, int] = {}
