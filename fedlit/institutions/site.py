@@ -130,7 +130,7 @@ def shielded(federation: Federation, settings: SiteSettings, run: Run, transport
 
     shield = Shield(name, privacy, exchange.rule, transport.ledger, drawn, registered, peers)
     offers = transport.share("privacy", {name: shield.offer()}) if privacy.masked else {}
-    shield.meet(offers, sharing, exchange._blueprint(members, name).fresh(None))
+    shield.meet(offers, sharing, exchange._blueprint(members, name).fresh(None), transport.digest_of_facts)
     for note in shield.notes:
         say(f"Note: {note}")
     return shield

@@ -109,6 +109,7 @@ class SiteTransport(Transport):
         self.site, self.line, self.rule, self.consent, self.traffic = site, line, rule, consent, traffic
         self.ledger, self._seed = ledger, seed
         self._others: int | None = None
+        self._facts: dict[str, Mapping[str, Any]] = {}
         self.shield: Shield | None = None
         self.saved, self._scores, self._local = -1, scores, (*LOCAL, *local)
         self._next: int | None = None
@@ -220,10 +221,15 @@ class SiteTransport(Transport):
         self.consent.check(topic, told[self.site])
         sent = json.loads(json.dumps(told[self.site]))
         facts = facts_of_all(self._say(f"share:{topic}", {"facts": told}), topic, self.site, sent)
+        self._facts[topic] = facts
         if topic == "federated":
             self._forms = dict(sharing_of({self.site: sent}).forms)
             self._others = len(facts) - 1
         return {**facts, **own} if topic == "steps" else facts
+
+    def digest_of_facts(self) -> str:
+        """Return the SHA-256 of what the coordinator told of all sites before training."""
+        return hashlib.sha256(json.dumps(self._facts, sort_keys=True).encode()).hexdigest()
 
     def disguise(self, meaning: Meaning) -> Meaning:
         """Return digests of names of inputs and labels, which need not leave the site."""

@@ -121,23 +121,24 @@ class Forest(Fitted):
 
     def on_receive(self, received: State) -> None:
         """Add the trees of an exchange."""
+        growing, self._growing = self._growing, None  # the questions of an exchange begin anew
         if "down/feature" not in received:
             return
         told = {name.removeprefix("down/"): value.cpu().numpy() for name, value in received.items()}
         leaves = told["feature"] < 0
-        totals = np.zeros((len(leaves), told["totals"].shape[1]), np.int64)
+        totals = np.zeros((len(leaves), self._classes or 3), np.int64)
         totals[leaves] = told["totals"]
         roots = int(told["trees"])
         grown = Grown(told["feature"], told["threshold"], told["child"], totals, roots)
+        grown.check(self.spec.num_features)
         way, rows, alone = Way(self._classes, self.spec.num_features, 1), None, False
-        if self._growing is not None:
-            _, way, rows, alone = self._growing
+        if growing is not None:
+            _, way, rows, alone = growing
         x = rows.x.cpu().numpy() if rows is not None else np.zeros((0, self.spec.num_features), np.float32)
         y = rows.y.cpu().numpy() if rows is not None else np.zeros(0)
         keys = root_keys(int(told["seed"]), roots)
         grown, values = finished(grown, keys, way, x, y, self._lacks, alone=alone, smoothing=self.smoothing)
         self._add(grown, values)
-        self._growing = None
 
     def _add(self, grown: Grown, values: np.ndarray) -> None:
         """Append new trees to the existing ones. Leaves with the same prediction share it."""

@@ -182,6 +182,8 @@ class Masker:
         rows: int = 0,
         question: int | None = None,
         received: State = MappingProxyType({}),
+        since: Mapping[str, int] = MappingProxyType({}),
+        common: str = "",
     ) -> dict[str, Tensor]:
         """Return what is sent instead of a state. The caller sends one result for each (round, question); see
         :class:`~fedlit.privacy.ledger.Ledger`.
@@ -195,6 +197,10 @@ class Masker:
             received: what all sites received from the coordinator before. Masks are bound to those of a sum's names:
                 where sites got different values, their masks do not cancel. (A coordinator that sends a model of its
                 making to all but one could otherwise know the others' terms; Pasquini et al. 2022.)
+            since: maps names of ``received`` to the exchange that brought them. A site that was sent nothing goes on
+                from its own state, and would be the only one whose term is new if the others were sent the old values
+                again.
+            common: a digest of what else all sites must have been told, for their terms to belong together.
 
         Returns:
             Maps each name to int64 words; each tensor alone is a uniform draw.
@@ -204,7 +210,8 @@ class Masker:
         """
         sent: dict[str, Tensor] = {}
         for owners, (place, names, words) in self._shares(layout, state, rows).items():
-            bound = digest_of(names if question is None else received, received)
+            of = names if question is None else sorted(received)
+            bound = [digest_of(of, received), [since.get(name) for name in of], common]
             for peer in owners:
                 if peer != self.name:
                     key = self.pairs.key(peer, "mask", number, question, layout.sites, layout.digest, bound)

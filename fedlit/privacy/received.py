@@ -24,6 +24,7 @@ class Received:
     def __init__(self, folder: Path, federation: str, start: State) -> None:
         prepare(folder)
         self.federation = federation
+        self._since = f"{federation} since"
         self._store = Store(folder / RECEIVED, "go on from a backup of this folder, or ask for a new federation")
         self._start = {name: own.detach().cpu().clone() for name, own in start.items()}
 
@@ -41,6 +42,11 @@ class Received:
             )
         return known or {}
 
+    def since(self, number: int) -> dict[str, int]:
+        """Map the name of each tensor that was received before an exchange to the exchange that brought it."""
+        since: dict[str, int] | None = self._store.get(self._since, number - 1)
+        return since or {}
+
     def before(self, number: int) -> dict[str, Tensor]:
         """Return what the client last received before an exchange, name by name, or else what it started from."""
         return {**self._start, **self.told(number)}
@@ -49,9 +55,15 @@ class Received:
         """Record the result of an exchange, before the client uses it."""
         own = {name: value.detach().cpu() for name, value in received.items() if not name.startswith(DOWN)}
         earlier = [known for known in self._store.numbers(self.federation) if known < number]
-        before = self._store.get(self.federation, earlier[-1]) if earlier else {}  # a site may have missed some
-        self._store.put({(self.federation, number): {**before, **own}})
+        before: State = {}
+        since: dict[str, int] = {}
+        if earlier:  # a site may have missed some
+            before = self._store.get(self.federation, earlier[-1])
+            since = self.since(earlier[-1] + 1)
+        state = {**before, **own}
+        since = {**since, **dict.fromkeys(own, number)}
+        self._store.put({(self.federation, number): state, (self._since, number): since})
 
     def forget(self, number: int) -> None:
         """Delete what came before an exchange, because the site will not go back."""
-        self._store.put({}, drop=[(self.federation, BEGIN, number - 1)])
+        self._store.put({}, drop=[(name, BEGIN, number - 1) for name in (self.federation, self._since)])

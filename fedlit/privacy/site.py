@@ -1,5 +1,7 @@
 """The site's side of privacy: what it sends instead of its update."""
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -59,7 +61,7 @@ class Shield:
         self._key = mask_key(ledger.folder / MASK_KEY) if privacy.masked else None
         self._held: tuple[int, Update] | None = None
         self._fit: tuple[int, bool] | None = None
-        self._told: dict[tuple[int, int, str], State] = {}
+        self._told: dict[tuple[int, int, str, str], State] = {}
         self.notes: list[str] = []
 
     # ------------------------------------------------------------------ before training
@@ -70,18 +72,27 @@ class Shield:
             return {}
         return advert(self.site, self.federation, self._key, self._registered)
 
-    def meet(self, offers: Mapping[str, Mapping[str, Any]], sharing: Sharing, start: State) -> None:
+    def meet(
+        self,
+        offers: Mapping[str, Mapping[str, Any]],
+        sharing: Sharing,
+        start: State,
+        facts: Callable[[], str] = str,
+    ) -> None:
         """Take the offers of all sites.
 
         Args:
             offers: site → its :meth:`offer`.
             sharing: what of each site's client is federated.
             start: values of this site's federated tensors as they are drawn by the seed, which all know.
+            facts: returns a digest of what was told of all sites before training. Masks cancel among sites that were
+                told the same.
 
         Raises:
             RunError: keys that are not what they should be.
         """
         self._sharing, self._received = sharing, Received(self.ledger.folder, self.federation, start)
+        self._facts = facts
         if self.privacy.masked and self._key is not None:
             self._pairs = Pairs(self.site, self._key, accepted(self.federation, offers, self._peers), self.federation)
             self._masker = Masker(self._pairs, self.privacy.masked.bits)
@@ -222,14 +233,23 @@ class Shield:
             raise RunError(f"masked sums, round {number + 1}: expected to be asked for an update of the round it is in")
         layout = layout_of(self._sharing, sites, self.rule, self._least)
         update, received = self._noised(*self._held), self._received.told(number)
-        rows = update.rows if layout.by_rows else 0
-        return {"state": self._masked(number, None, layout, update.state, rows, received)}
+        rows, since = update.rows if layout.by_rows else 0, self._received.since(number)
+        return {"state": self._masked(number, None, layout, update.state, rows, received, since, self._facts())}
 
     def _masked(
-        self, number: int, question: int | None, layout: Layout, state: State, rows: int, received: State
+        self,
+        number: int,
+        question: int | None,
+        layout: Layout,
+        state: State,
+        rows: int,
+        received: State,
+        since: Mapping[str, int],
+        common: str,
     ) -> dict[str, Tensor]:
         """Return words under masks, which are made once. All questions of a rule must be over the same sites."""
-        over = {"sites": layout.sites, "layout": layout.digest, "received": digest_of(received, received)}
+        told = [digest_of(received, received), sorted(since.items()), common]
+        over = {"sites": layout.sites, "layout": layout.digest, "received": told}
         shared = {site: list(names) for site, names in self._sharing.names.items()}
         for entry in self.ledger.entries:
             if (entry["federation"], entry["kind"]) != (self.federation, "masked"):
@@ -243,7 +263,7 @@ class Shield:
                 )
 
         def mask() -> State:
-            return self._masker.mask(number, layout, state, rows, question, received)
+            return self._masker.mask(number, layout, state, rows, question, received, since, common)
 
         return self.ledger.once("masked", number, question, mask, over, shared=shared)
 
@@ -275,15 +295,18 @@ class Shield:
             name = type(self.rule).__name__
             raise RunError(f"masked sums, round {number + 1}: expected no question of {name}, found one")
         said = {f"{question.topic}/{name}": value for name, value in question.tensors.items()}
-        key = number, place, digest_of(said, said)
+        key = number, place, question.topic, digest_of(said, said)
         if key not in self._told:  # what answers may count on having been asked once
             self._told = {own: told for own, told in self._told.items() if own[0] == number}
             self._told[key] = answer(question)
         found = self._told[key]
+        # an answer may depend on what was asked before it: on which rows are in which node of a tree
+        asked = list(self._told)
+        before = hashlib.sha256(json.dumps([asked[: asked.index(key) + 1], self._facts()]).encode()).hexdigest()
         forms = {name: form_of(value) for name, value in found.items()}
         layout = Layout({tuple(sites): sorted(forms)} if forms else {}, forms, least=self._least)
         return {
-            "state": self._masked(number, place, layout, found, 0, said),
+            "state": self._masked(number, place, layout, found, 0, said, {}, before),
             "forms": {name: [dtype, list(shape)] for name, (dtype, shape) in forms.items()},
         }
 

@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlit.errors import RunError
+
 Keys = NDArray[np.uint64]
 """(nodes,) one key for each node: a function of (seed, tree, the path from the root)."""
 
@@ -109,6 +111,28 @@ class Grown:
     def leaves(self) -> NDArray[np.bool_]:
         """Whether each node is a leaf, (nodes,)."""
         return self.feature < 0
+
+    def check(self, columns: int) -> None:
+        """Refuse what is no trees: whoever follows the children of nodes would never come to an end.
+
+        Args:
+            columns: d.
+
+        Raises:
+            RunError: arrays do not fit together, or nodes are not the children of one earlier node each.
+        """
+        count = len(self.feature)
+        shapes = self.threshold.shape == self.child.shape == self.feature.shape == (count,)
+        inner = np.flatnonzero(~self.leaves)
+        if shapes and 1 <= self.roots <= count and bool((self.feature < columns).all()):
+            left = self.child[inner]
+            later = bool((left > inner).all())
+            if later and np.array_equal(np.sort(left), np.arange(self.roots, count, 2)):
+                return
+        raise RunError(
+            f"forest: expected {self.roots} trees over {columns} columns, whose nodes have one parent each, found "
+            f"{count} nodes that are none. Do all sites run the same version?"
+        )
 
     def with_below(self, leaves: NDArray[np.int64], below: Grown) -> Grown:
         """Return these trees with other trees in place of some leaves.

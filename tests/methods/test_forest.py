@@ -1,17 +1,21 @@
 """The forest as clients have it: what they end with, what they refuse, how they predict elsewhere."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from federations import Made, trained
 
 from fedlit import Forest, GrowForest
+from fedlit.data.encoding import Rows
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, FedlitError
 from fedlit.mixture.export import export_scorer
 from fedlit.run.run import Run
+from fedlit.spec import ClientSpec
 
 
 class Numbers(Made):
@@ -59,3 +63,50 @@ def test_numbers(tmp_path: Path) -> None:
     assert result.checked.startswith("Checked")
     with pytest.raises(ConfigError, match=r"'birch': expected the units of the target of 'ash'.*targets: pooled"):
         forest(tmp_path / "apart", 10, 3, Numbers("client"))
+
+
+def client() -> Forest:
+    return Forest(ClientSpec("north", ("age", "sex"), (0, 1), {"train": 9}, ()))
+
+
+def stump(**changes: Any) -> dict[str, torch.Tensor]:
+    """One split and its leaves, as a coordinator sends them."""
+    dtypes = {"feature": np.int16, "threshold": np.float32, "child": np.int32, "totals": np.int16}
+    tree = {"feature": [0, -1, -1], "threshold": [0.5, 0, 0], "child": [1, 1, 2], "totals": [[2, 0], [0, 3]]}
+    sent = {**tree, "seed": 1, "trees": 1, **changes}
+    return {f"down/{name}": torch.from_numpy(np.asarray(own, dtypes.get(name))) for name, own in sent.items()}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"child": [0, 1, 2]},
+        {"feature": [0, 0, -1], "child": [1, 1, 2], "totals": [[2, 0]]},
+        {"feature": [0, 0, -1, -1], "threshold": [0.5] * 4, "child": [2, 2, 2, 3], "trees": 2},
+        {"child": [7, 1, 2]},
+        {"child": [-1, 1, 2]},
+        {"feature": [2, -1, -1]},
+        {"threshold": [0.5]},
+        {"trees": 9},
+    ],
+)
+def test_what_is_no_forest_is_refused_rather_than_followed(odd: dict[str, Any]) -> None:
+    north = client()
+    north.on_receive(stump())
+    assert north.state["depth"] == 1
+    with pytest.raises(FedlitError, match="forest: expected"):
+        north.on_receive(stump(**odd))
+    assert north.state["depth"] == 1 and len(north.state["trees"]["roots"]) == 1
+
+
+def test_an_exchange_without_a_start_answers_nothing() -> None:
+    """Otherwise its rows would lie in nodes of the exchange before, while other sites begin anew."""
+    north, rule = client(), GrowForest(2, minimum=1, summed=True)
+    rows = Rows(torch.tensor([[1.0, 0.0], [3.0, 1.0], [5.0, 0.0]]), torch.tensor([0, 1, 1]), torch.arange(3))
+    start = {name: torch.tensor(value) for name, value in {"seed": 1, **rule._limits}.items()}
+    box = {"low": torch.tensor([0.0, 0.0]), "high": torch.tensor([6.0, 1.0]), "open": torch.ones(2, dtype=torch.bool)}
+    north.answer("forest/start", start, rows)
+    assert north.answer("forest/counts", box, rows)["left"].shape == (2, 2, 2, 2)
+    north.on_receive({})
+    with pytest.raises(FedlitError, match="forest/counts"):
+        north.answer("forest/counts", box, rows)

@@ -208,6 +208,54 @@ def test_a_question_that_is_put_again_is_answered_once_and_over_the_same_sites(t
         put(3, 1.0, ("dune",))
 
 
+def total_after(folder: Path, dune: Any, others: Any) -> Tensor:
+    """The sum of a round before which dune was told something else than the others."""
+    own = shields(folder)
+    for site, update in states().items():
+        own[site].receive(0, {"w": torch.ones(3)})
+        own[site].receive(1, dune if site == "dune" else others)
+        own[site].send(2, update)
+    return Sites(own, number=2).gathering().gather()[SUM].state["w"]
+
+
+def test_no_sum_where_one_site_was_sent_nothing(tmp_path: Path) -> None:
+    """It goes on from its own state. The others repeat their updates if they are sent the old values again."""
+    old = {"w": torch.ones(3)}
+    assert torch.equal(total_after(tmp_path / "a", old, old), total_after(tmp_path / "b", {}, {}))
+    for number, (dune, others) in enumerate([({}, old), (old, {}), ({"w": torch.zeros(3)}, old)]):
+        with pytest.raises(RunError, match="masks that cancel"):
+            total_after(tmp_path / str(number), dune, others)
+
+
+def test_no_sum_where_one_site_was_told_other_facts(tmp_path: Path) -> None:
+    own = shields(tmp_path)
+    offers = {site: shield.offer() for site, shield in own.items()}
+    for site, update in states().items():
+        own[site].meet(offers, WIDE, {"w": STARTS["w"]}, partial(str, site == "dune"))
+        own[site].send(0, update)
+    with pytest.raises(RunError, match="masks that cancel"):
+        Sites(own).gathering().gather()
+
+
+def test_no_sum_where_one_site_was_asked_something_else_before(tmp_path: Path) -> None:
+    """What a site answers may depend on it: where the others keep empty nodes alone, a sum is one site's counts."""
+    rule, own = GrowForest(summed=True), shields(tmp_path, GrowForest(summed=True))
+    flags = Sites(own).gathering(rule)
+
+    def put(place: int, at: Callable[[str], float]) -> list[Tensor]:
+        words = []
+        for site in SITES:
+            question = question_to(Own("forest/counts", {"low": torch.tensor([at(site)])}))
+            asked = {"flags": flags._flags_for(site), "n": place, "question": question}
+            found = own[site].answer(0, asked, lambda question: {"left": torch.ones(1, dtype=torch.int64)})
+            words.append(found["state"]["left"])
+        return words
+
+    assert sum(put(0, lambda site: 1.0)) == len(SITES)
+    put(1, lambda site: float(site == "dune"))
+    assert sum(put(2, lambda site: 3.0)) != len(SITES)
+
+
 def test_what_was_received_is_kept_as_long_as_a_site_may_go_back(tmp_path: Path) -> None:
     received = Received(tmp_path / "ash", ID, STARTS)
     assert torch.equal(received.before(0)["w"], torch.zeros(3)) and received.told(0) == {}
