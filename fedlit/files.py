@@ -144,7 +144,7 @@ def write_frames(frames: Mapping[Path, pd.DataFrame], raw: bool = False) -> None
 
 # A spreadsheet computes cells that begin so. To be undone, one apostrophe is also put before those that have some.
 _FORMULA = re.compile(r"'*[=+\-@\x00-\x1f\x7f]")
-_APOSTROPHE = re.compile(r"'('*[=+\-@\x00-\x1f\x7f])")
+_ESCAPED = re.compile(r"''*[=+\-@\x00-\x1f\x7f]")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+|inf|nan)(?:e[-+]?\d+)?", re.I)
 
 
@@ -190,7 +190,7 @@ def _guarded(cell: Any) -> Any:
 
 
 def _unguarded(cell: Any) -> Any:
-    return _APOSTROPHE.sub(r"\1", cell, count=1) if isinstance(cell, str) and _APOSTROPHE.match(cell) else cell
+    return cell[1:] if isinstance(cell, str) and _ESCAPED.match(cell) else cell
 
 
 def read_named(path: Path) -> pd.DataFrame:

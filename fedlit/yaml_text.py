@@ -26,10 +26,10 @@ TABLES = frozenset({"board", "data"})
 arguments of classes or names of models, a key of the same name may mean anything.
 """
 _TAG = "tag:yaml.org,2002:"
-_NUMBERS = {
-    f"{_TAG}int": (re.compile(r"[-+]?(0|[1-9][0-9]*)$"), "-+0123456789"),
+_NUMBERS_OF_YAML = {
+    f"{_TAG}int": (re.compile(r"^[-+]?(0|[1-9][0-9]*)$"), "-+0123456789"),
     f"{_TAG}float": (
-        re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
+        re.compile(r"^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
         "-+.0123456789",
     ),
 }
@@ -145,10 +145,10 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag not in _NUMBERS]
+    first: [(tag, pattern) for tag, pattern in rules if tag not in _NUMBERS_OF_YAML]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-for _tag, (_pattern, _first) in _NUMBERS.items():
+for _tag, (_pattern, _first) in _NUMBERS_OF_YAML.items():
     _Loader.add_implicit_resolver(_tag, _pattern, list(_first))
     _Dumper.add_implicit_resolver(_tag, _pattern, list(_first))
 _Loader.add_constructor(f"{_TAG}str", _Loader.construct_text)
@@ -208,6 +208,6 @@ def _take(node: yaml.ScalarNode, rule: str, nothing: bool = False) -> None:
     """Make a scalar text if the rule of its key says so; ``nothing`` also makes ``null`` text."""
     kept = [f"{_TAG}str"] if nothing else [f"{_TAG}str", f"{_TAG}null"]
     if rule == "words":
-        kept += _NUMBERS
+        kept += _NUMBERS_OF_YAML
     if rule and node.tag.startswith(_TAG) and node.tag not in kept and (rule != "lists" or nothing):
         node.tag = f"{_TAG}str"
