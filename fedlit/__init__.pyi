@@ -33,6 +33,7 @@ from .exchange.rules.robust import Median as Median, TrimmedMean as TrimmedMean
 from .exchange.rules.mixed_effects import MixedEffects as MixedEffects
 from .exchange.rules.server import FedAvgM as FedAvgM
 from .exchange.rules.newton import Newton as Newton
+from .exchange.rules.prototypes import PrototypeMean as PrototypeMean
 from .federation import Federation as Federation
 from .methods.alternating import Alternating as Alternating
 from .methods.apfl import APFL as APFL
@@ -42,6 +43,7 @@ from .methods.fedala import FedALA as FedALA
 from .methods.fedbabu import FedBABU as FedBABU
 from .methods.feddyn import FedDyn as FedDyn, FedDynMean as FedDynMean
 from .methods.fedprox import FedProx as FedProx
+from .methods.fedproto import FedProto as FedProto
 from .methods.fedrod import FedRoD as FedRoD
 from .methods.forest import Forest as Forest
 from .methods.ifedavg import IFedAvg as IFedAvg

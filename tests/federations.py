@@ -265,6 +265,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "global layers, another number of steps in each round": of(data=UNEVEN),
     "ditto": of(m.Ditto, **BOTH),
     "fedala": of(small(m.FedALA, threshold=0.01), buffers="average", participation=0.7, **BOTH),
+    "fedproto": of(small(m.FedProto), federated="", rule=m.PrototypeMean, participation=0.7),
+    "fedproto, core shared": of(m.FedProto, rule=m.PrototypeMean, **THREE),
     "fedrod": of(m.FedRoD, buffers="average", **BOTH),
     "fedrep": of(small(m.Alternating, private_first={"steps": 2}), "encoder core", "both", loop=MOMENTUM),
     "fedalt, an epoch each": of(m.Alternating, every={"epochs": 2}),
@@ -285,7 +287,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "per-fedavg, hessian-free": of(small(m.PerFedAvg, hessian="finite_difference", delta=0.01), loop=MOMENTUM),
     "moon": of(small(m.MOON, mu=0.5), loop=MOMENTUM, **THREE),
 }  # fmt: skip
-# rules that give clients different states, and remember what they gave
+# rules that give clients different states
 CLUSTERED: dict[str, dict[str, Any]] = {
     "fedgmcc": of(
         rule=partial(m.FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers")

@@ -11,7 +11,7 @@ from federations import make_run, weights
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedlit import FedALA, FedRoD, Network
+from fedlit import FedALA, FedProto, FedRoD, Network, PrototypeMean
 from fedlit.data.encoding import Rows
 from fedlit.run.run import Run
 
@@ -130,7 +130,7 @@ def test_fedala_learns_which_elements_to_take_over(tmp_path: Path) -> None:
             weight = client.core[0].weight  # type: ignore[index, union-attr]
             received = weight.detach().clone()
             losses: list[float] = []
-            while True:  # Eq. 4 to 7, by the gradient of the weights themselves
+            while True:  # by the gradient of the weights themselves
                 w = mixing[name].requires_grad_()
                 mixture = {"core.0.weight": sent[name] + (received - sent[name]) * w}
                 loss = cross_entropy(torch.func.functional_call(client, mixture, (rows[name].x,)), rows[name].y)
@@ -144,3 +144,23 @@ def test_fedala_learns_which_elements_to_take_over(tmp_path: Path) -> None:
     found = run.loop.federation["ash"].weights.get_buffer("core/0/weight")  # type: ignore[union-attr, operator]
     torch.testing.assert_close(found, mixing["ash"], atol=1e-5, rtol=0)
     assert 0 < (found < 1).sum() < found.numel() and max(passes[:3]) > 11 and set(passes[3:]) == {1}
+
+
+def test_fedproto_draws_features_to_the_mean_of_their_label(tmp_path: Path) -> None:
+    run = run_of(tmp_path, partial(FedProto, strength=3.0), federated=[], rule=PrototypeMean())
+    hand, rows = start_of(run)
+    run.fit(quiet=True)
+    prototypes: dict[int, Tensor] = {}
+    for _ in range(ROUNDS):
+        for name, client in hand.items():
+            x, y = rows[name].x, rows[name].y
+            z = features(client, x)
+            pulls = [(z[row] - prototypes[label]).square().mean() for row, label in enumerate(y.tolist()) if prototypes]
+            loss = cross_entropy(client.head(z), y) + 3.0 * sum(pulls) / len(y)  # type: ignore[operator]
+            descend(loss, list(client.parameters()))
+        every = torch.cat([features(client, rows[name].x) for name, client in hand.items()]).detach()
+        labels = torch.cat([rows[name].y for name in hand])  # a mean by rows is that of all rows together
+        prototypes = {label: every[labels == label].mean(0) for label in labels.unique().tolist()}
+    assert_same(run, hand)
+    torch.testing.assert_close(run.loop.federation["birch"].received[1], prototypes[1], atol=CLOSE, rtol=0)  # type: ignore[index]
+    assert sorted(prototypes) == [0, 1, 2, 3]  # the last of which only one client has
