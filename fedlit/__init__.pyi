@@ -22,6 +22,7 @@ from .exchange.rules.by_part import ByPart as ByPart
 from .exchange.rules.clustered import CFL as CFL, Agglomerative as Agglomerative
 from .exchange.rules.robust import CenteredClipping as CenteredClipping, NormBound as NormBound
 from .exchange.rules.clustered import Clustered as Clustered
+from .exchange.rules.fedamp import FedAMP as FedAMP
 from .exchange.rules.fedgmcc import FedGMCC as FedGMCC
 from .exchange.rules.server import FedNova as FedNova
 from .exchange.rules.forest import GrowForest as GrowForest

@@ -292,6 +292,7 @@ CLUSTERED: dict[str, dict[str, Any]] = {
     "fedgmcc": of(
         rule=partial(m.FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers")
     ),
+    "fedamp": of(small(m.FedProx, mu=0.5), rule=partial(m.FedAMP, sigma=3.0), participation=0.7, **THREE),
     "cfl": of(rule=partial(m.CFL, 9.0, 1e-6), every="step"),
     "ifca": of(rule=partial(m.IFCA, 3, "drawn"), buffers="average", **BOTH),
     "agglomerative": of(rule=partial(m.Agglomerative, 2, clusters=2)),

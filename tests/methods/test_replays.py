@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from federations import make_run, weights
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedlit import FedALA, FedProto, FedRoD, Network, PrototypeMean
+from fedlit import FedALA, FedAMP, FedProto, FedProx, FedRoD, Network, PrototypeMean
 from fedlit.data.encoding import Rows
 from fedlit.run.run import Run
 
@@ -164,3 +165,32 @@ def test_fedproto_draws_features_to_the_mean_of_their_label(tmp_path: Path) -> N
     assert_same(run, hand)
     torch.testing.assert_close(run.loop.federation["birch"].received[1], prototypes[1], atol=CLOSE, rtol=0)  # type: ignore[index]
     assert sorted(prototypes) == [0, 1, 2, 3]  # the last of which only one client has
+
+
+@pytest.mark.parametrize(("alpha", "sigma"), [(0.0002, 0.001), (2.0, 0.9)])
+def test_fedamp_moves_clients_along_the_gradient_of_attention(alpha: float, sigma: float, tmp_path: Path) -> None:
+    rule = FedAMP(alpha, sigma)
+    run = run_of(tmp_path, partial(FedProx, mu=0.8), rule=rule, every={"epochs": 2})
+    hand, rows = start_of(run)
+    run.fit(quiet=True)
+    cores = {name: list(client.core.parameters()) for name, client in hand.items()}  # type: ignore[union-attr, operator]
+    for _ in range(ROUNDS // 2):
+        received = {name: [own.detach().clone() for own in core] for name, core in cores.items()}
+        for name, client in hand.items():
+            for _ in range(2):
+                loss = cross_entropy(client(rows[name].x), rows[name].y)
+                pairs = zip(cores[name], received[name], strict=True)
+                loss = loss + 0.8 / 2 * sum((own - u).square().sum() for own, u in pairs)
+                descend(loss, list(client.parameters()))
+        # U = W − α ∇ Σ A(‖w_i − w_j‖²), whose factor 2 is part of α
+        w = torch.stack([torch.cat([own.detach().flatten() for own in core]) for core in cores.values()])
+        w.requires_grad_()
+        distances = (w[:, None] - w[None]).square().sum(2)
+        attention = (1 - (-distances / sigma).exp()).triu(1).sum()
+        shift = torch.autograd.grad(attention, w)[0] / 2
+        weights_of_others = ((-distances / sigma).exp() / sigma * alpha).sum(1) - alpha / sigma
+        u = (w - alpha * shift / weights_of_others.clamp(min=1)[:, None]).detach()
+        for core, row in zip(cores.values(), u, strict=True):
+            torch.nn.utils.vector_to_parameters(row, core)
+    assert_same(run, hand)
+    assert (weights_of_others > 1).all() == (alpha > 1)
