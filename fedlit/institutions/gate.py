@@ -108,6 +108,8 @@ class Gate:
                 event = await asyncio.wait_for(receive(), until - loop.time())
             except TimeoutError:
                 return 408
+            except asyncio.CancelledError:  # the server ends while a slow body arrives
+                return 503
             if event["type"] == "http.disconnect":
                 return 0
             chunk, more = event.get("body", b""), event.get("more_body", False)

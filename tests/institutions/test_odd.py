@@ -375,3 +375,25 @@ def test_the_gate_bounds_bodies_in_size_and_time(chunks: list[bytes | None], sta
     asyncio.run(gate({"type": "http", **scope}, receive, send))
     assert [answered[0], answered[2]] == [415, status]  # what is compressed is not read
     assert gate._left == 8  # what was held is given back
+
+
+def test_a_server_that_ends_answers_a_slow_body() -> None:
+    answered = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(60)
+        return {}
+
+    async def send(event: Any) -> None:
+        answered.append(event.get("status"))
+
+    async def end() -> None:
+        scope = {"type": "http", "method": "POST", "path": "/a"}
+        gate = Gate(lambda *_: asyncio.sleep(0), frozenset({"/a"}))
+        request = asyncio.ensure_future(gate(scope, receive, send))
+        await asyncio.sleep(0.01)
+        request.cancel()
+        await request
+
+    asyncio.run(end())
+    assert answered[0] == 503
