@@ -277,14 +277,14 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
 
 
 def test_recorded_messages_of_masked_sums_that_are_replayed_change_nothing(tmp_path: Path) -> None:
-    """Behind each message, both ways, come the last six of the same site, in the order in which they were recorded."""
+    """Behind each message, both ways, come the last three of the same site, in the order in which they were recorded."""
     changes = {"privacy": {"masked": {}}, "model": {"optimizer": {"class_path": "torch.optim.SGD"}}}
     recorded = dict[tuple[str, str], list[bytes]]()
 
     def replay(way: str, site: str, content: bytes) -> list[bytes]:
         before = recorded.setdefault((way, site), [])
         before.append(content)
-        return [content, *before[-7:-1]]
+        return [content, *before[-4:-1]]
 
     ends = []
     for name, meddle in {"alone": None, "replayed": replay}.items():
