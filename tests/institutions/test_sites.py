@@ -278,7 +278,7 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
 
 
 def test_recorded_messages_of_masked_sums_that_are_replayed_change_nothing(tmp_path: Path) -> None:
-    """Behind each message, both ways, come the last three of the same site, in the order in which they were recorded."""
+    """Behind each message, both ways, come the last three of the same site, as they were recorded."""
     changes = {"privacy": {"masked": {}}, "model": {"optimizer": {"class_path": "torch.optim.SGD"}}}
     recorded = dict[tuple[str, str], list[bytes]]()
 
