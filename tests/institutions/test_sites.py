@@ -277,7 +277,7 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
         assert told["epsilon"] == pytest.approx(epsilon([0.5] * ROUNDS, 1e-5))
 
 
-def test_recorded_messages_of_masked_sums_that_are_replayed_change_nothing(tmp_path: Path) -> None:
+def test_replayed_messages_of_masked_sums_change_nothing(tmp_path: Path) -> None:
     """Behind each message, both ways, come the last three of the same site, as they were recorded."""
     changes = {"privacy": {"masked": {}}, "model": {"optimizer": {"class_path": "torch.optim.SGD"}}}
     recorded = dict[tuple[str, str], list[bytes]]()
