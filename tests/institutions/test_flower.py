@@ -27,7 +27,7 @@ from fedlit.institutions.joining import Speaking
 from fedlit.institutions.settings import SiteSettings, read_coordinator
 from fedlit.institutions.speaker import speak
 
-pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
+pytest.importorskip("flwr", reason="the extra flower is not installed")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 

@@ -15,7 +15,7 @@ from fedlit.institutions.folder import add, check, init, invite, read_invited, r
 from fedlit.institutions.settings import federation_of, read_coordinator, read_site
 from fedlit.privacy.settings import Masked, Privacy
 
-pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
+pytest.importorskip("flwr", reason="the extra flower is not installed")
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_one_file_imports_flower() -> None:
 
 
 def test_the_server_can_certify_nobody(folder: Path) -> None:
-    x509 = pytest.importorskip("cryptography.x509", reason="the extra fedlit[flower] is not installed")
+    x509 = pytest.importorskip("cryptography.x509", reason="the extra flower is not installed")
     read = [
         x509.load_pem_x509_certificate((folder / f"certificates/{own}.crt").read_bytes()) for own in ("ca", "server")
     ]

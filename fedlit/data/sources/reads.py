@@ -20,6 +20,7 @@ from fedlit.data.sources.places import Place, places_of
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, Told, expect, told_as
+from fedlit.extras import needs
 from fedlit.show.text import counted
 
 BASES = "ACGNT"
@@ -100,7 +101,7 @@ def records_of(path: Path, where: str) -> list[tuple[str, str]]:
     try:
         import dnaio
     except ImportError as error:
-        raise ConfigError(f'{where}: needs dnaio. Run: pip install "fedlit[reads]"') from error
+        raise ConfigError(f"{where}: {needs('dnaio')}") from error
     what = "expected FASTA or FASTQ, found"
     tell = told_as(lambda error: DataError(f"{where}: {what}: {' '.join(str(error).split())}. Fetch the file again."))
     with tell, dnaio.open(path) as reader:
