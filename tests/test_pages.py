@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import browser
 from pages import PAGES, ROOT, blocks_of, prepare, read, run
 
 import fedlit
@@ -136,6 +137,37 @@ def test_nothing_is_loaded_from_outside(site: Path) -> None:
     loads = [LOADED.findall(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")]
     assert all(any(".css" in url for url in urls) for urls in loads)  # they were looked at
     assert not {url for urls in loads for url in urls if re.match(r"\w+:|//", url)}
+
+
+SEARCH = (
+    "[...document.querySelectorAll('*')].map(host => host.shadowRoot).find(inside => inside?.querySelector('input'))"
+)
+
+
+@pytest.mark.full
+def test_search_from_a_folder_keeps_what_is_typed(site: Path, tmp_path: Path) -> None:
+    with browser(tmp_path) as tab:
+        tab.open(site / "index.html")
+        tab.wait(SEARCH)
+        tab.value("document.querySelector('.md-search__button').click()")
+        tab.wait(f"{SEARCH}.activeElement?.matches('input')")
+        for letter in "fedprox":
+            tab.value(f"globalThis.before = {SEARCH}.querySelector('ol').innerHTML")
+            tab.type(letter)
+            tab.wait(f"{SEARCH}.querySelector('ol').innerHTML !== before")  # each answer marks what was typed
+        assert tab.value(f"{SEARCH}.querySelector('input').value") == "fedprox"
+        assert "fedprox" in tab.value(f"{SEARCH}.querySelector('ol').textContent").lower()
+
+
+@pytest.mark.full
+def test_names_in_tables_are_not_broken(site: Path, tmp_path: Path) -> None:
+    with browser(tmp_path) as tab:
+        tab.open(site / "methods.html")
+        assert tab.value("document.querySelectorAll('td a code').length") > 40
+        assert (
+            tab.value("[...document.querySelectorAll('td code')].filter(c => c.getClientRects().length > 1).length")
+            == 0
+        )
 
 
 @pytest.mark.full

@@ -1,4 +1,5 @@
 // The search runs in a Worker, which browsers refuse to pages opened from a folder. There it runs in a hidden frame.
+// A Worker gets a copy of each message. A frame would get the object itself, and the page and the search change theirs.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {
@@ -8,7 +9,7 @@ if (location.protocol === "file:") {
       document.documentElement.append(frame)
       this.inside = frame.contentWindow
       this.inside.postMessage = data => {
-        const event = new MessageEvent("message", { data })
+        const event = new MessageEvent("message", { data: structuredClone(data) })
         this.dispatchEvent(event)
         this.onmessage?.(event)
       }
@@ -18,7 +19,7 @@ if (location.protocol === "file:") {
       frame.contentDocument.head.append(script)
     }
     postMessage(data) {
-      this.ready.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data })))
+      this.ready.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data: structuredClone(data) })))
     }
     terminate() {}
   }
