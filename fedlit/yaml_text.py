@@ -152,7 +152,17 @@ for _tag, (_pattern, _first) in _NUMBERS_OF_YAML.items():
     _Loader.add_implicit_resolver(_tag, _pattern, list(_first))
     _Dumper.add_implicit_resolver(_tag, _pattern, list(_first))
 _Loader.add_constructor(f"{_TAG}str", _Loader.construct_text)
-_Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(str.__str__(text)))
+_BREAKS = re.compile("[\x85\u2028\u2029]")
+"""Ends of lines in YAML 1.1, which a reader makes spaces of wherever they are not escaped."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if _BREAKS.search(text) else None
+    return dumper.represent_scalar(f"{_TAG}str", str.__str__(text), style=style)
+
+
+for _kind in (_Dumper.add_representer, _Dumper.add_multi_representer):
+    _kind(str, _represent_text)
 
 
 def _resolved(text: str) -> str:

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedlit.data.agree import Terms, agree
+from fedlit.data.moments import Moments
 from fedlit.errors import FedlitError, RunError, told_as
 from fedlit.meanings import INPUTS, LABELS
 from fedlit.tasks import TASKS
@@ -22,6 +24,8 @@ MANY = 2**20
 """The largest number of entries of a list or a mapping."""
 HUGE = 2**53
 """Whole numbers are below it: all of them are numbers in float64, too."""
+DEEP = 64
+"""The largest number of dimensions of a tensor. The product of a million sizes would keep a process busy for hours."""
 
 
 # ---------------------------------------------------------------------- forms
@@ -100,7 +104,8 @@ def _bytes_of(form: Any) -> float:
     if not isinstance(form, list | tuple) or len(form) != 2 or not isinstance(form[0], str):
         return math.inf
     dtype, sizes = getattr(torch, form[0], None), form[1]
-    fits = isinstance(dtype, torch.dtype) and isinstance(sizes, list | tuple) and all(map(whole, sizes))
+    listed = isinstance(sizes, list | tuple) and len(sizes) <= DEEP
+    fits = isinstance(dtype, torch.dtype) and listed and all(map(whole, sizes))
     return dtype.itemsize * math.prod(sizes) if fits else math.inf  # type: ignore[union-attr]
 
 
@@ -199,6 +204,38 @@ def are_scores(value: Any) -> bool:
     return _SCORES(value)
 
 
+# ---------------------------------------------------------------------- who says too much
+
+
+def too_long(topic: str, facts: Mapping[str, Any], most: int) -> dict[str, str]:
+    """Return the clients whose facts are longer than an equal share, if all facts together do not fit into one message.
+    Each site receives the facts of all, so that a single site could otherwise fill the message that all others read.
+
+    Args:
+        topic: what the facts are about.
+        facts: maps each client to its facts.
+        most: the largest number of bytes of all facts as JSON.
+
+    Returns:
+        Maps each of these clients to what is the matter, and what to do.
+
+    Example:
+        >>> facts = {"a": {}, "b": {"columns": {"age": "numeric"}}}
+        >>> list(too_long("columns", facts, 40)), list(too_long("columns", facts, 100))
+        (['b'], [])
+    """
+    sizes = {client: len(json.dumps({client: fact})) for client, fact in facts.items()}
+    if sum(sizes.values()) <= most:
+        return {}
+    share = most // len(sizes)
+    return {
+        client: f"{topic}: expected facts of at most {share:,} bytes, because those of all sites are sent in one "
+        f"message, found {size:,}; leave columns out, or share fewer of them"
+        for client, size in sizes.items()
+        if size > share
+    }
+
+
 # ---------------------------------------------------------------------- who disagrees
 
 
@@ -275,6 +312,24 @@ def agreed(facts: Mapping[str, Any], terms: Terms) -> None:
     agreement = agree(facts, terms)
     for client, target in agreement.targets.items():
         agreement.task_of(client, target)
+    for column, shared in agreement.columns.items():
+        parts = {client: facts[client].get("moments", {}).get(column) for client in shared.clients}
+        for client, part in parts.items():
+            if part and shared.moments is not None and not _standardised(Moments(*part), shared.moments):
+                raise RunError(
+                    f"{column}: expected moments with which the numbers of {client!r} are finite float32 when "
+                    "standardised, found others"
+                )
+
+
+def _standardised(part: Moments, whole: Moments) -> bool:
+    """Return whether all numbers of a part are finite float32 when standardised with the moments of the whole. None is
+    further from the part's mean than its standard deviation times the root of its count.
+    """
+    furthest = math.sqrt(part.variance) * math.sqrt(part.count)
+    ends = np.array([part.mean - furthest, part.mean + furthest])
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(whole.standardise(ends).astype(np.float32)).all())
 
 
 def most_common(ballots: Mapping[str, str]) -> str | None:

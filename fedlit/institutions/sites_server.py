@@ -17,9 +17,10 @@ from fedlit.exchange.questions import Question, wrong_answer
 from fedlit.exchange.server import BEGIN, Outcome, Server
 from fedlit.exchange.wire import pack, question_from, question_to
 from fedlit.institutions.extra import Lost
-from fedlit.institutions.facts import TOPICS, are_scores, check_facts, most_common, odd_ones
+from fedlit.institutions.facts import TOPICS, are_scores, check_facts, most_common, odd_ones, too_long
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import (
+    HEAD,
     MOST,
     bytes_of_forms,
     check_update,
@@ -37,6 +38,8 @@ _log = logging.getLogger(__name__)
 POLL = 0.5
 SAY = 60.0
 """The seconds after which the coordinator repeats for whom it waits."""
+REST = 2**16
+"""The bytes of a reply's text beside the facts in it."""
 VOID = 3
 """The rounds in a row without a masked sum, or without answers that a rule can use, after which a federation stops; and
 the rounds that a site may leave without its answer."""
@@ -256,10 +259,11 @@ class SitesServer:
         if round_of(key) is not None and isinstance(message.get("saved"), int):
             self.journal.saved(site, message["saved"])
         if key == "done":
+            if site not in self.done:  # one that says so again and again keeps nobody waiting
+                self._since = time.monotonic()
             self.done.add(site)
             self.journal.ended(site)
             self.waiting.pop(site, None)
-            self._since = time.monotonic()
             self._send(site, {"reply": {}}, key)
             return
         try:
@@ -476,7 +480,7 @@ class SitesServer:
     def _share(self, topic: str) -> None:
         said = {site: message["facts"] for site, message in sorted(self.waiting.items())}
         facts = _merged(said)
-        if odd := odd_ones(topic, facts, self._meet):
+        if odd := too_long(topic, facts, HEAD - REST) or odd_ones(topic, facts, self._meet):
             for site, why in odd.items():
                 self._refuse(site, why)
             return

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ import torch
 from lines import MemoryLine, federate
 
 from fedlit import Mean
+from fedlit.data.agree import Terms
 from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
+from fedlit.institutions.facts import agreed
 from fedlit.institutions.journal import Journal
+from fedlit.institutions.messages import HEAD, MOST, read
 from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.privacy.settings import Masked, Privacy
 
 SITES = ["east", "north", "south", "west"]
-OFFER = {"tensors": {"w": ["float32", [2]]}, "parameters": 1, "met": ["w"], "named": [], "chosen": True}
+OFFER = {"tensors": {"w": ["float32", [2]]}, "parameters": 1, "met": ["w"], "named": [], "chosen": True, "whole": False}
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +68,8 @@ LIES: list[Any] = [
     ("federated", OFFER, offer(shape=[-1])),
     ("federated", OFFER, offer(shape=[2**30, 2**30])),
     ("federated", OFFER, offer(dtype="no_such")),
+    ("federated", OFFER, offer(shape=[2**52] * 500_000)),
+    ("values", {}, {"tails": {"x" * (HEAD - 1000): "other"}}),
     ("federated", OFFER, {**OFFER, "parameters": 10**400}),
     ("federated", OFFER, offer(shape=[3])),
     ("federated", OFFER, offer(dtype="float64")),
@@ -80,13 +86,32 @@ def test_the_odd_one_is_named_and_the_others_begin(topic: str, facts: Any, lie: 
     tell(topic, facts, **{liar: lie})
     assert hub.left_out == {liar} == set(hub.refused)
     for site in SITES:
-        reply = unpack(line.last[site])
+        reply = read(line.last[site], MOST)
         assert ("failed" in reply) == (site == liar)
         assert site == liar or set(reply["reply"]["facts"]) == set(SITES) - {liar}
     again = Journal(tmp_path, SITES, 0)
     assert SitesServer(Server(Mean(), 0), line, again, {}, Patience(0.0, 3)).left_out == {liar}
     hub._take(liar, pack({"key": "share:settings", "site": liar, "facts": {liar: {}}}))  # it comes too late
     assert "failed" in unpack(line.last[liar])
+
+
+@pytest.mark.parametrize("lie", [[1, 1e308, 1e308], [2**53 - 1, 1e150, 0], [1e308, -1e300, 0]], ids=str)
+def test_moments_that_spoil_the_numbers_of_all_are_refused(lie: list[float], tmp_path: Path) -> None:
+    hub, _, tell = before_training(tmp_path, meet=partial(agreed, terms=Terms("both", "pooled")))
+    tell("settings", {})
+    facts = {"columns": {"age": "numeric"}, "moments": {"age": [57, 58.0, 84.4]}}
+    tell("values", facts, south={**facts, "moments": {"age": lie}})
+    assert hub.left_out == {"south"} == set(hub.refused)
+
+
+def test_a_site_that_ends_again_and_again_delays_nobody(tmp_path: Path) -> None:
+    hub, _, _tell = before_training(tmp_path)
+    hub.journal.took[0] = SITES
+    done = pack({"key": "done", "site": "south"})
+    hub._take("south", done)
+    first = hub._since
+    hub._take("south", done)
+    assert hub.done == {"south"} and hub._since == first
 
 
 def test_two_that_contradict_each_other_are_both_named(tmp_path: Path) -> None:

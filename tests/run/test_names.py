@@ -72,7 +72,7 @@ def test_names_like_numbers_can_be_used_in_all_commands(here: Path) -> None:
     assert all(name in json.dumps(scores) for name in set(NAMES) - {"2020"})
 
 
-OTHERS = ("8:28", "1e-3", "1_000", "0x1f", "off", "~", ".5", "2024-01-02", "=", "north")
+OTHERS = ("\x85", "a\u2028b", "a\u2029", "8:28", "1e-3", "1_000", "0x1f", "off", "~", ".5", "2024-01-02", "=", "north")
 
 
 @pytest.mark.parametrize("name", [*NAMES, *OTHERS])
