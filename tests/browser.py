@@ -36,7 +36,7 @@ class Browser:
         if self.session:
             message["sessionId"] = self.session
         self.socket.send(json.dumps(message))
-        answer = {}
+        answer: dict[str, Any] = {}
         while answer.get("id") != self.calls:  # others are events
             answer = json.loads(self.socket.recv(timeout=120))
         assert "error" not in answer, answer

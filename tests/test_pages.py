@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from browser import browser
+from notebooks import made
 from pages import PAGES, ROOT, blocks_of, prepare, read, run
 
 import fedlit
@@ -102,6 +103,11 @@ def test_outputs_of_the_notebook_are_stored_and_name_no_folder_of_the_machine(no
     kinds = {kind for cell in cells for output in cell.outputs for kind in output.get("data", ())}
     assert {"text/html", "image/png"} <= kinds
     assert not any(folder in FILE.read_text(encoding="utf-8") for folder in ("/home/", "/tmp/", "/root/"))
+
+
+def test_the_page_of_the_notebook_is_as_it_is_made() -> None:
+    for path, content in made().items():
+        assert path.read_bytes() == content, f"run python tests/{made.__module__}.py: {path.name}"
 
 
 @pytest.mark.full
