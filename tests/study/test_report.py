@@ -33,6 +33,12 @@ def test_it_is_one_file_that_asks_for_nothing(compared: Comparison) -> None:
     assert "url(http" not in page(compared) and "@import" not in page(compared) and "<script" not in page(compared)
 
 
+def test_the_page_shows_no_marks_of_markdown(compared: Comparison) -> None:
+    body = page(compared).partition("<body>")[2]
+    shown = html.unescape(re.sub(r"<style.*?</style>|<[^>]*>", "", body, flags=re.DOTALL))
+    assert "Glossary" in shown and not {"*", "`"} & set(shown)
+
+
 def test_terminal_markdown_and_page_tell_the_same(compared: Comparison) -> None:
     told, text, written = sections(compared), str(compared), (compared.folder / "tables.md").read_text("utf-8")
     assert markdown("Title", told).split("\n", 1)[1] == written.split("\n", 1)[1]
