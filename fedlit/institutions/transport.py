@@ -110,6 +110,7 @@ class SiteTransport(Transport):
         self.ledger, self._seed = ledger, seed
         self._others: int | None = None
         self._facts: dict[str, Mapping[str, Any]] = {}
+        self._asked: dict[int, str] = {}
         self.shield: Shield | None = None
         self.saved, self._scores, self._local = -1, scores, (*LOCAL, *local)
         self._next: int | None = None
@@ -182,8 +183,10 @@ class SiteTransport(Transport):
         """
         seed = None if self._seed is None else round_seed(self._seed, number)
         terms = self.consent.check_question(asked, self._others, seed)
+        # behind other questions it is another one: an answer may depend on them
+        form = hashlib.sha256(self._asked.get(number, "").encode() + pack(question_to(asked))).hexdigest()
+        self._asked = {number: form}
         if terms.times is not None:
-            form = hashlib.sha256(pack(question_to(asked))).hexdigest()
             most = elements_of(asked) if terms.elements is None else terms.elements
             kind = terms.counted_as(asked)
             self.ledger.charge(number, 0, kind, form, elements_of(asked), times=terms.times, most=most)
@@ -224,7 +227,8 @@ class SiteTransport(Transport):
         self._facts[topic] = facts
         if topic == "federated":
             self._forms = dict(sharing_of({self.site: sent}).forms)
-            self._others = len(facts) - 1
+            # of sites that the coordinator invents, none counts if this site has accepted a list of them
+            self._others = len(self.consent.terms.federation.get("sites") or facts) - 1
         return {**facts, **own} if topic == "steps" else facts
 
     def digest_of_facts(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lines import MemoryLine, SiteEnd
+from lines import Killed, MemoryLine, SiteEnd
 
 from fedlit import GrowForest, Mean, Newton
 from fedlit.errors import ConfigError, RunError
@@ -221,6 +221,53 @@ def test_a_full_disk_at_a_site_is_not_the_coordinators_fault(tmp_path: Path, mon
     assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "privacy" / "memory.db"))
     assert Ledger(tmp_path / "privacy", ASKED.identity).count("curvature") == len(answered) < 30
     asked(tmp_path, answered, *questions(0, 50), {**reply(), "to": "round:0/49"})
+
+
+def test_a_question_behind_others_than_before_counts_again(tmp_path: Path) -> None:
+    """A tree's answers depend on all that was asked before: the same bytes after a restart may be another question."""
+    rule = GrowForest(trees=1, minimum=1, levels=3)
+    terms = Terms("north", {}, {}, {}, questions=rule.facts.questions)
+
+    def asked(*lows: float) -> None:
+        line = MemoryLine(["north"])
+        messages = [
+            {"n": n, "ask": question_to(Own("forest/counts", {"low": torch.tensor([lows[n]])}))} for n in (0, 1)
+        ]
+        for own in ({"to": ""}, {"to": "round:0", **messages[0]}, {"to": "round:0/0", **messages[1]}, None):
+            line.questions["north"].put(None if own is None else pack(own))
+        ledger, traffic = Ledger(tmp_path / "privacy", terms.identity), Traffic(tmp_path / "traffic.jsonl")
+        site = SiteTransport("north", SiteEnd(line, "north"), rule, Consent(terms), traffic, ledger)
+        server: Any = None
+        answers = {"left": torch.zeros(1)}
+        with line.turn, pytest.raises(Killed):
+            site.exchange(server, 0, {"north": Update({})}, lambda name, question: answers, measure=True)
+
+    asked(1.0, 2.0)
+    asked(1.0, 2.0)
+    assert Ledger(tmp_path / "privacy", terms.identity).count("forest/counts") == 2
+    with pytest.raises(RunError, match="expected at most 3 questions in a round"):
+        asked(0.0, 2.0)
+
+
+def test_invented_sites_do_not_raise_the_number_of_points(tmp_path: Path) -> None:
+    federation = {"id": "a" * 32, "sites": ["north", "south", "west"]}
+    rule = Newton("others", 3.0)
+    terms = Terms("north", {}, {"federated": OFFER}, FORMS, questions=rule.facts.questions, federation=federation)
+    line = MemoryLine(["north"])
+    offers = {"north": OFFER, **{f"invented-{number}": OFFER for number in range(50)}}
+    for own in ({"to": ""}, {"to": "share:federated", "reply": {"facts": offers}}):
+        line.questions["north"].put(pack(own))
+    for points in (2, 3):
+        to = "round:0" if points == 2 else "round:0/0"
+        line.questions["north"].put(pack({"to": to, "n": points - 2, "ask": curvature(points)}))
+    ledger, traffic = Ledger(tmp_path / "privacy", terms.identity), Traffic(tmp_path / "traffic.jsonl")
+    site = SiteTransport("north", SiteEnd(line, "north"), rule, Consent(terms), traffic, ledger)
+    server: Any = None
+    answers = {"value 1": torch.zeros(1)}
+    with line.turn, pytest.raises(RunError, match=r"curvature.*found float64 \[3\]"):
+        site.share("federated", {"north": OFFER})
+        site.exchange(server, 0, {"north": Update({})}, lambda name, question: answers, measure=True)
+    assert ledger.count("curvature") == 1
 
 
 def exchanged(folder: Path, *questions: Any) -> list[dict[str, Any]]:
