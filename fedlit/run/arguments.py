@@ -16,8 +16,8 @@ from fedlit.run.allowed import NAMES, check_allowed, check_no_links, is_of_run, 
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN
 from fedlit.run.config import METHODS, find_config, flatten, known_configs, parse_yaml, read_yaml, shown
-from fedlit.run.folders import CONFIG, check_name, to_resume, to_score
-from fedlit.run.keys import KEYS, check_keys
+from fedlit.run.folders import CHECKPOINTS, CONFIG, LAST, check_name, run_folder, to_resume, to_score
+from fedlit.run.keys import FORMATS, KEYS, check_keys
 from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
 from fedlit.yaml_text import as_text, is_text
@@ -29,7 +29,6 @@ ROOT = "lightning_logs"
 _NO_METHODS = ("seed", "name", "ckpt_path", "format", "data.source", "data.leave_out", "trainer.default_root_dir")
 """Keys that say whose rows are used, or where a run lies: no method may set them."""
 _MADE_FROM = "# made from "
-_FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
 
 @dataclass(frozen=True)
@@ -149,6 +148,9 @@ def read(
         check_format(command, style)
     if "name" in settings:
         check_name(str(settings["name"]), "--name")
+    if (checkpoint := _of_this_run(command, [*configs, *methods], keys, settings)) is not None:
+        settings["ckpt_path"] = str(checkpoint)
+        keys.append(Layer({"ckpt_path": str(checkpoint)}))
     name = str(settings.get("name") or title([*configs, *methods]))
     layers = [*files, *_method_layers(methods), *keys]
     root, checkpoint = Path(str(settings.get("trainer.default_root_dir") or ROOT)), settings.get("ckpt_path")
@@ -225,8 +227,28 @@ def pairs_of(typed: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def check_format(command: str, style: str) -> None:
     """Refuse a ``--format`` that a command does not have."""
-    styles = _FORMATS.get(command, ())
-    expect(style in styles, "--format", " or ".join(styles) or f"none with {command}", style, known=styles)
+    styles = FORMATS.get(command, ())
+    expect(style in styles, "--format", " or ".join(styles) or f"no format with {command}", style, known=styles)
+
+
+def _of_this_run(
+    command: Command, configs: Sequence[Path], typed: Sequence[Layer], settings: Mapping[str, Any]
+) -> Path | None:
+    """Return the checkpoint of the run whose own configuration is given, which is not always the newest of its name;
+    None if something else is asked for.
+    """
+    which = settings.get("ckpt_path")
+    scores = command in ("validate", "test", "predict") and which in (None, "last", "best")
+    resumes = command == "fit" and which == "last"
+    if not (scores or resumes) or len(configs) != 1 or not is_of_run(configs[0]):
+        return None
+    folder = configs[0].absolute().parent
+    named = any({"name", "trainer.default_root_dir"} & layer.values.keys() for layer in typed)
+    if named or run_folder(folder / CHECKPOINTS / LAST) is None or not (folder / CHECKPOINTS).is_dir():
+        return None
+    purpose = "validation" if command == "validate" else command
+    checkpoint, _ = to_score(folder.parent.parent, folder.parent.name, which, folder, purpose)
+    return checkpoint
 
 
 def _own_config(command: Command, configs: Sequence[Path], root: Path, name: str, checkpoint: Any) -> Path | None:

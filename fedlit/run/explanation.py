@@ -90,8 +90,10 @@ def read_corrections(run: Path) -> tuple[pd.DataFrame, int]:
     path = run / CORRECTIONS
     if not path.is_file():
         raise ConfigError(
-            f"{run}: expected a trained run whose clients show corrections (such as fedlit.IFedAvg), found no "
-            f"{CORRECTIONS}; see covertype_ifedavg.yaml (it is written at the end of training)"
+            f"{run}: expected a run that recorded at the end of its training what explain shows: corrections of "
+            "columns and outputs (fedlit.IFedAvg, as in covertype_ifedavg.yaml), effects of a mixed model, or the loss "
+            "along paths between clients' models (FedGMCC); found none of these. For the feature importance and "
+            "calibration of a client, see docs/how-to/predict.md"
         )
     values = read_named(path)
     return values.drop(columns="epoch"), int(values["epoch"].iloc[0])

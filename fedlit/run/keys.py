@@ -25,6 +25,28 @@ GROUPS = {
 """Group → its keys."""
 
 
+_DEVICES = (
+    "a process trains its clients on one device; leave it out. To split clients among several processes, each with a "
+    "device: torchrun --nproc-per-node N -m fedlit fit …"
+)
+_PART = "would score a part as the whole; leave it out"
+REFUSED = {
+    "devices": _DEVICES,
+    "strategy": _DEVICES,
+    "barebones": "leaves out what a run needs (checkpoints, logs); leave it out",
+    "fast_dev_run": "keeps nothing; set trainer.max_epochs: 1 and trainer.limit_train_batches: 2, which is as short",
+    "limit_val_batches": _PART,
+    "limit_test_batches": _PART,
+    "limit_predict_batches": _PART,
+    "overfit_batches": f"{_PART}, or set trainer.limit_train_batches to train on fewer batches",
+    "gradient_clip_val": "clips one module; set model.gradient_clip_val, which clips each client",
+    "accumulate_grad_batches": "does not reach the clients; set model.accumulate",
+}
+"""Option of the Trainer of which a federation of several optimizers takes only Lightning's default or ours → why."""
+FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
+"""Command → the values of ``format``; the others refuse it."""
+
+
 def check_key(key: str, where: str = "--", also: Iterable[str] = ()) -> None:
     """Refuse a key that does not exist in any configuration.
 
@@ -108,9 +130,20 @@ def help_of(command: str, about: str, topic: str) -> str:
         ConfigError: there are no such keys.
     """
     main = _OF_RUNS if command in ("validate", "test", "predict") else SHOWN
-    shown = [key for key in KEYS if (topic == "all" or topic in key if topic else key in main)]
+    useful = [key for key in KEYS if key.removeprefix("trainer.") not in REFUSED]
+    if command not in FORMATS:
+        useful.remove("format")
+    if command not in ("predict", "describe"):
+        useful.remove("data.predict")
+    if topic and topic != "all":
+        shown = [key for key in useful if topic in key]
+    else:
+        shown = [key for key in useful if topic == "all" or key in main]
+    option = topic.removeprefix("trainer.")
+    if not shown and option in REFUSED:
+        raise ConfigError(f"trainer.{option}: {REFUSED[option]}")
     words = f"all, a group ({', '.join(GROUPS)}) or a part of a key"
-    expect(bool(shown), f"fedlit {command} --help", words, topic, known=[*GROUPS, *KEYS])
+    expect(bool(shown), f"fedlit {command} --help", words, topic, known=[*GROUPS, *useful])
     lines = [f"usage: fedlit {command} --config NAME [--KEY VALUE ...]", "", f"{about[:1].upper()}{about[1:]}."]
     for group in ("", *GROUPS):
         if own := [key for key in shown if key.rpartition(".")[0] == group]:

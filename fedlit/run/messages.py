@@ -16,6 +16,7 @@ from typing import Any
 from fedlit.errors import ConfigError, FedlitError, Told, closest, described, did_you_mean
 from fedlit.run.allowed import ALL, NAMES
 from fedlit.run.config import shown
+from fedlit.run.keys import KEYS
 from fedlit.run.layers import Given, Layer, find_class, given_in, parameters_of
 
 _NOISE = re.compile(
@@ -24,6 +25,11 @@ _NOISE = re.compile(
     re.MULTILINE,
 )
 """What a message of jsonargparse has around the reason."""
+
+_TERMS = {
+    "int": "integer", "float": "number", "str": "text", "bool": "true or false", "dict": "mapping", "NoneType": "null",
+}  # fmt: skip
+"""Python's name of a type → the keys' page's."""
 
 
 def misfit(content: Mapping[str, Any], hints: Mapping[str, Any], file: Path) -> str | None:
@@ -57,7 +63,7 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
     Example:
         >>> error = ArgumentError(None, 'Parser key "seed":\n  Expected a <class \'int\'>. Got value: eight')
         >>> print(why_refused(error, {"seed": ("eight", "--seed")}))
-        --seed: expected int, found 'eight'.
+        --seed: expected integer, found 'eight'.
         >>> try:
         ...     raise ValueError("Does not validate ...") from ConfigError("IFCA: clusters: expected at least 1")
         ... except ValueError as error:
@@ -87,11 +93,31 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
         hint = "" if why[0].endswith("?") else f".{_hint(value, '')}"
         return ConfigError(f"{_shown(key, given)}: expected what its class accepts, found: {why[0]}{hint}")
     told = " or ".join(re.sub(r"Expected an? |<class '(?:\w+\.)*|'>|typing\.", "", line) for line in reasons)
-    told = told.replace("NoneType", "null")
     seen = re.findall(r"value: (?!Namespace)(.+?)(?:\. Got value.*)?$", text, re.MULTILINE)
     known = key in given and (not seen or str(value) in seen)
     found = value if known else Told([*seen, "others"][0])
-    return ConfigError(f"{_shown(key, given)}: expected {told}, found {found!r}.{_hint(value, told)}")
+    wanted = _in_yaml(told)
+    if known and "." in key and key in KEYS:
+        kind = KEYS[key][0].replace("`", "")  # as of a mapping to integers, not only of a mapping
+        if set(wanted.split()) <= set(kind.split()):
+            wanted = kind
+    return ConfigError(f"{_shown(key, given)}: expected {wanted}, found {found!r}.{_hint(value, told)}")
+
+
+def _in_yaml(types: str) -> str:
+    """Return types in the terms of YAML, which are those of the keys' page.
+
+    Example:
+        >>> _in_yaml("Literal['step', 'epoch'] or dict or NoneType")
+        'step or epoch or mapping or null'
+    """
+
+    def term(found: re.Match[str]) -> str:
+        if found["choices"] is not None:
+            return found["choices"].replace("'", "").replace(", ", " or ")
+        return _TERMS[found[0]]
+
+    return re.sub(rf"Literal\[(?P<choices>[^\]]*)\]|\b({'|'.join(_TERMS)})\b", term, types)
 
 
 def _failed(key: str, error: BaseException, given: Given) -> ConfigError:

@@ -33,31 +33,12 @@ from lightning.pytorch.loggers import Logger
 
 from fedlit.errors import ConfigError, expect, told_as
 from fedlit.run.config import listed
+from fedlit.run.keys import REFUSED
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
 
 DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
 """Options that differ from Lightning's where the user gives none."""
-
-
-_DEVICES = (
-    "a process trains its clients on one device; leave it out. To deal clients to several processes, each with a "
-    "device: torchrun --nproc-per-node N -m fedlit fit …"
-)
-_PART = "would score a part as the whole; leave it out"
-_REFUSED = {
-    "devices": _DEVICES,
-    "strategy": _DEVICES,
-    "barebones": "leaves out what a run needs (checkpoints, logs); leave it out",
-    "fast_dev_run": "keeps nothing; set trainer.max_epochs: 1 and trainer.limit_train_batches: 2, which is as short",
-    "limit_val_batches": _PART,
-    "limit_test_batches": _PART,
-    "limit_predict_batches": _PART,
-    "overfit_batches": f"{_PART}, or set trainer.limit_train_batches to train on fewer batches",
-    "gradient_clip_val": "clips one module; set model.gradient_clip_val, which clips each client",
-    "accumulate_grad_batches": "does not reach the clients; set model.accumulate",
-}
-"""Option of the Trainer of which a federation of several optimizers takes only Lightning's default or ours → why."""
 _CALLBACKS = {
     StochasticWeightAveraging: "does not reach the clients; set model.average, which averages each client's weights",
     WeightAveraging: "does not reach the clients; set model.average, which averages each client's weights",
@@ -80,7 +61,7 @@ def check_options(options: Mapping[str, Any], ranks: int = 1) -> None:
     usual = inspect.signature(Trainer).parameters
     problems = {
         key: why
-        for key, why in _REFUSED.items()
+        for key, why in REFUSED.items()
         if str(options.get(key)) not in ("None", str(usual[key].default), str(DEFAULTS.get(key)))
     }
     if options.get("limit_train_batches") == 0:

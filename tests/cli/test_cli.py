@@ -109,6 +109,20 @@ def test_runs_are_numbered_and_scored_with_their_own_seed(trained: Path, capsys:
     assert main(asked[:-2]) == 0
 
 
+def test_the_configuration_of_a_run_means_that_run(trained: Path) -> None:
+    assert main(["fit", *FAST, "--seed", "9"]) == 0
+    first, second = trained / RUN, trained / RUN.with_name("version_1")
+    for command, scores in (("validate", "validation.csv"), ("test", "test.csv")):
+        assert main([command, "--config", f"{RUN}/config.yaml"]) == 0
+        assert (first / scores).is_file() and not (second / scores).exists()
+    assert main(["fit", "--config", f"{RUN}/config.yaml", "--ckpt_path", "last", "--trainer.max_epochs", "3"]) == 0
+    assert {path.name for path in RUN.parent.iterdir()} == {"version_0", "version_1"}
+    resumed = [folder for folder in (first, second) if "max_epochs: 3" in (folder / "config.yaml").read_text()]
+    assert resumed == [first]
+    assert main(["validate", "--config", f"{RUN}/config.yaml", "--name", "quickstart"]) == 0
+    assert (second / "validation.csv").is_file()
+
+
 def test_configs_are_found_here_then_in_configs_then_in_the_package(here: Path) -> None:
     shipped = find_config("quickstart.yaml")
     assert shipped.parent.name == "configs" and "quickstart.yaml" in known_configs()

@@ -180,7 +180,7 @@ def test_nothing_is_imported_to_explain_why_a_configuration_is_refused(
     config.write_text(config.read_text().replace("federated: [core]", "federated: sites.Core"))
     tables = ["--data.source=fedlit.Tables", "--data.source.files={a: sites.CSV}", "--data.source.target=y"]
     for words in (["--config", str(config)], ["--config", "quickstart", *tables, "--seed=eight"]):
-        with pytest.raises(ConfigError, match=r"federated: expected list|seed: expected int"):
+        with pytest.raises(ConfigError, match=r"federated: expected list|seed: expected integer"):
             parse(read("describe", words))
     assert not Path("imported").exists()
 

@@ -12,9 +12,12 @@ import yaml
 from elsewhere import light
 from jsonargparse import Namespace
 
-from fedlit.run.keys import GROUPS, KEYS, SHOWN
+from fedlit.__main__ import main
+from fedlit.errors import ConfigError
+from fedlit.run.keys import _OF_RUNS, GROUPS, KEYS, SHOWN
 from fedlit.run.layers import DEFAULTS
 from fedlit.run.load import _parser
+from fedlit.run.trainer import check_options
 
 MARKUP = re.compile(r"`|:(class|func|mod|meth|attr|data):")
 ROOT = Path(__file__).parents[2]
@@ -97,13 +100,48 @@ def test_the_keys_that_matter_then_all_then_a_group_and_a_key_are_explained_with
         ("describe", "--help=exchange"): {key for key in KEYS if key.startswith("exchange.")},
         ("fit", "--config", "quickstart", "--help", "data.steps"): {"data.steps"},
         ("describe", "-h"): set(SHOWN),
-        ("fit", "--help", "all"): set(KEYS),
+        ("fit", "--help", "trainer.limit"): {"trainer.limit_train_batches"},
+        ("predict", "-h"): set(_OF_RUNS),
     }
     told = light([*asked, ("fit", "--help", "exchagne")], tmp_path)
     for expected, (status, out, _) in zip(asked.values(), told, strict=False):
         assert status == 0 and keys_of(out) == expected
     assert told[-1][0] == 2 and "Did you mean 'exchange'?" in told[-1][2]
     assert len(KEYS) > 80 and {"data", "model", "exchange", "checkpoint", "board", "trainer"} == set(GROUPS)
+
+
+def test_the_help_lists_a_key_unless_it_is_always_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = ("fit", "validate", "test", "predict", "describe")
+    told = light([(command, "--help", "all") for command in commands], tmp_path)
+    listed = {command: keys_of(out) for command, (_, out, _) in zip(commands, told, strict=True)}
+    formats = {"predict", "describe"}  # docs/keys.md
+    for command, keys in listed.items():
+        assert ("format" in keys) == (command in formats)
+        assert ("data.predict" in keys) == (command in formats)
+    for key in KEYS:
+        group, _, option = key.partition(".")
+        if group != "trainer":
+            continue
+        try:
+            check_options({option: "another"})
+        except ConfigError:
+            assert all(key not in keys for keys in listed.values()), key
+        else:
+            assert all(key in keys for keys in listed.values()), key
+
+
+@pytest.mark.parametrize(
+    "given", ["exchange.every=day", "trainer.max_epochs=day", "data.bins=many", "data.pool=perhaps"]
+)
+def test_a_refused_value_is_told_the_type_that_the_page_shows(
+    given: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = given.partition("=")[0]
+    assert main(["describe", "--config", "quickstart", f"--{given}"]) == 2
+    page = PAGE.read_text(encoding="utf-8").replace("`", "")
+    kind = page.partition(f"\n| {key} | ")[2].partition(" | ")[0]
+    assert kind and f"expected {kind}, found" in capsys.readouterr().err
 
 
 if __name__ == "__main__":
