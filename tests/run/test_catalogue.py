@@ -1,5 +1,6 @@
 """Every method's card and configuration: they belong together, and hold over tables that differ."""
 
+import re
 import shlex
 from inspect import signature
 from pathlib import Path
@@ -15,7 +16,7 @@ import yaml
 import fedlit
 from fedlit.__main__ import main
 from fedlit.run.arguments import read
-from fedlit.run.catalogue import FAMILIES, PLAIN, cards, section, short, times
+from fedlit.run.catalogue import FAMILIES, PLAIN, Card, cards, section, short, times
 from fedlit.run.config import METHODS, config_folders, flatten
 from fedlit.run.load import load
 from fedlit.run.run import Run
@@ -147,27 +148,69 @@ def test_what_is_typed_counts_most_wherever_it_stands(base: Path) -> None:
         assert run.exchange.every == "step" and (run.settings or {})["exchange.rule.class_path"] == "fedlit.Mean"
 
 
-PAGE, FIRST = Path(__file__).parents[2] / "docs" / "methods.md", "### Baselines\n"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+OVERVIEW = DOCS / "methods.md"
+NAVIGATION = ROOT / "zensical.toml"
+WRITTEN = {
+    OVERVIEW: ("### Baselines\n", ""),
+    NAVIGATION: ("    # methods: written by tests/run/test_catalogue.py\n", "    # end of methods\n"),
+}
+"""What is written in a file begins with the first line, and ends before the second; with an empty one, at the end."""
 
 
-def page() -> str:
-    """A table of each family, and a section for each method; ``python tests/run/test_catalogue.py`` writes them."""
-    lines, details = list[str](), list[str]()
+def tables() -> str:
+    """A table of each family."""
+    lines = list[str]()
     for family, title in FAMILIES.items():
-        lines += [f"### {title}", "", "| name | idea | columns may differ | classes may differ | cost |"]
+        lines += ["", f"### {title}", "", "| name | idea | columns may differ | classes may differ | cost |"]
         lines.append("| --- | --- | --- | --- | --- |")
-        for own in [card for card in cards().values() if card.family == family]:
-            cost = "–" if own.bytes is None else f"{times(own.bytes)} × bytes"
-            cost += "" if own.time is None else f", {times(own.time)} × time"
-            cells = [f"[`{own.name}`](#{own.name})", own.idea, short(own.columns), short(own.classes), cost]
+        for card in family_of(family):
+            cost = "–" if card.bytes is None else f"{times(card.bytes)} × bytes"
+            cost += "" if card.time is None else f", {times(card.time)} × time"
+            link = f"[`{card.name}`](methods/{card.name}.md)"
+            cells = [link, card.idea, short(card.columns), short(card.classes), cost]
             lines.append(f"| {' | '.join(cells)} |")
-            told = section(own).replace("```yaml", "<!-- not run: --method applies it -->\n```yaml")
-            details += ["", f"### {own.name}", "", told]
-        lines.append("")
-    return "\n".join([*lines, "## Each method", *details, ""])
+    return "\n".join([*lines[1:], ""])
 
 
-def test_each_is_shown_with_equation_and_configuration_and_the_page_is_as_it_is_made(
+def navigation() -> str:
+    """The pages of methods, family by family, in the format of the site's navigation."""
+    first, _ = WRITTEN[NAVIGATION]
+    lines = [first.rstrip()]
+    for family, title in FAMILIES.items():
+        lines.append(f'      {{ "{title}" = [')
+        lines += [f'        {{ "{card.title}" = "methods/{card.name}.md" }},' for card in family_of(family)]
+        lines.append("      ] },")
+    return "\n".join([*lines, ""])
+
+
+def method_page(card: Card) -> str:
+    """The page of a method: its idea, how to apply it, and all of its card."""
+    anchor = re.sub(r"[^a-z]+", "-", FAMILIES[card.family].lower())
+    family = f"[{FAMILIES[card.family]}](../methods.md#{anchor})"
+    idea, _, details = section(card).removeprefix(f"{card.title}. ").partition("\n\n")
+    details = details.replace("```yaml", "<!-- not run: --method applies it -->\n```yaml")
+    use = f"Apply it to any configuration with `--method {card.name}`. Family: {family}."
+    return "\n\n".join([f"# {card.title}", f"**{idea}**", use, details]) + "\n"
+
+
+def family_of(family: str) -> list[Card]:
+    return [card for card in cards().values() if card.family == family]
+
+
+def pages() -> dict[Path, str]:
+    """All that is written from the cards: file → text."""
+    texts = {DOCS / "methods" / f"{card.name}.md": method_page(card) for card in cards().values()}
+    for path, text in ((OVERVIEW, tables()), (NAVIGATION, navigation())):
+        first, end = WRITTEN[path]
+        before, _, rest = path.read_text("utf-8").partition(first)
+        _, _, after = rest.partition(end) if end else ("", "", "")
+        texts[path] = before + text + end + after
+    return texts
+
+
+def test_each_method_is_shown_with_equation_and_configuration(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -176,7 +219,12 @@ def test_each_is_shown_with_equation_and_configuration_and_the_page_is_as_it_is_
         assert section(card) in (out := capsys.readouterr().out) and f"--method {name}" in out
         assert all(key in out for key in card.tune)
     assert main(["methods"]) == 0 and "fedlit methods show NAME" in capsys.readouterr().out
-    assert PAGE.read_text("utf-8").endswith(page()), f"run python {__file__}"
+
+
+def test_each_method_has_a_page_as_it_is_made() -> None:
+    assert {path.stem for path in (DOCS / "methods").iterdir()} == set(cards())
+    for path, text in pages().items():
+        assert path.read_text("utf-8") == text, f"run python {__file__}"
 
 
 # ------------------------------------------------------------------ optimizers
@@ -228,4 +276,6 @@ def test_a_scheduler_of_another_class_starts_from_its_own_defaults(here: Path) -
 
 
 if __name__ == "__main__":
-    PAGE.write_text(PAGE.read_text("utf-8").partition(FIRST)[0] + page(), encoding="utf-8")
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
