@@ -45,7 +45,7 @@ class Browser:
     def open(self, page: Path) -> None:
         """Open a page of this machine, as a click on the file does."""
         self.call("Page.navigate", url=page.as_uri())
-        self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+        self.wait(f"location.href === {json.dumps(page.as_uri())} && document.readyState === 'complete'")
 
     def value(self, script: str) -> Any:
         """Evaluate an expression, which may be a promise."""

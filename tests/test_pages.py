@@ -176,6 +176,23 @@ def test_names_in_tables_are_not_broken(site: Path, tmp_path: Path) -> None:
         )
 
 
+LONG = ("changelog.html", "keys.html", "404.html")
+"""Pages that are searched, not read; so are those of the API."""
+
+
+@pytest.mark.full
+def test_no_page_is_longer_than_sixteen_screens(site: Path, tmp_path: Path) -> None:
+    pages = [page for page in site.rglob("*.html") if page.name not in LONG and page.parent.name != "api"]
+    heights = {}
+    with browser(tmp_path) as tab:
+        tab.call("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+        for page in pages:
+            tab.open(page)
+            heights[page.relative_to(site)] = tab.value("document.documentElement.scrollHeight")
+    assert len(heights) > 80
+    assert {page: height for page, height in heights.items() if height > 15_000} == {}
+
+
 @pytest.mark.full
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     """By the inventory that the builder writes of what it rendered."""

@@ -104,7 +104,7 @@ class Card:
             "Defaults": self.defaults,
             "Class": f"`{self.python}`" if self.python else "",
             "Differs from the paper": "; ".join(self.diff),
-            "What to tune": "; ".join(f"`{key}: {json.dumps(space)}`" for key, space in self.tune.items()),
+            "What to tune": "; ".join(f"`{key}`: {values_of(space)}" for key, space in self.tune.items()),
         }
         return {title: " ".join(told.split()) for title, told in facts.items() if told}
 
@@ -126,6 +126,22 @@ def section(card: Card) -> str:
     facts = "\n".join(f"- **{title}**: {told}" for title, told in card.facts.items())
     config, equation = card.config.read_text("utf-8").rstrip(), card.equation.rstrip()
     return f"{card.title}. {card.idea}\n\n```text\n{equation}\n```\n\n{facts}\n\n```yaml\n{config}\n```"
+
+
+def values_of(space: Mapping[str, Any]) -> str:
+    """Return the values of a search space as text for the user.
+
+    Example:
+        >>> values_of({"choices": ["epoch", {"epochs": 5}]})
+        '`epoch`, `{epochs: 5}`'
+        >>> values_of({"low": 0.01, "high": 1.0, "log": True})
+        '0.01 to 1.0, on a log scale'
+    """
+    if "choices" in space:
+        values = [json.dumps(value).replace('"', "") for value in space["choices"]]
+        return ", ".join(f"`{value}`" for value in values)
+    text = f"{space['low']} to {space['high']}"
+    return f"{text}, on a log scale" if space.get("log") else text
 
 
 def short(differ: str) -> str:

@@ -191,7 +191,7 @@ def method_page(card: Card) -> str:
     family = f"[{FAMILIES[card.family]}](../methods.md#{anchor})"
     idea, _, details = section(card).removeprefix(f"{card.title}. ").partition("\n\n")
     details = details.replace("```yaml", "<!-- not run: --method applies it -->\n```yaml")
-    use = f"Apply it to any configuration with `--method {card.name}`. Family: {family}."
+    use = f"Apply it to your configuration with `--method {card.name}`. Family: {family}."
     return "\n\n".join([f"# {card.title}", f"**{idea}**", use, details]) + "\n"
 
 
