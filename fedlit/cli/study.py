@@ -55,7 +55,7 @@ def compare(
             scenario=each,
         )  # fmt: skip
         print(f"\n{for_terminal(found)}\n")
-        print(f"Report: {found.folder / 'report.html'}")
+        print(f"All scores and lifts: {found.folder / 'report.html'}")
         for name, error in found.failures.items():
             say(f"FAILED {name}: {error}")
         failed |= bool(found.failures)

@@ -27,11 +27,14 @@ class Comparison(Shown, Findings):
     """The findings of a study. As text, it is what a terminal shows."""
 
     def parts(self) -> Iterable[str | Grid]:
-        """Yield a sentence on all clients, the main score, its lifts, the clusters, and each client's answer."""
+        """Yield warnings, a sentence on all clients, each client's answer, the main score, and any clusters."""
+        for note in self.notes:
+            yield f"Note: {note}."
+        if self.notes:
+            yield ""
         if self.answers:
             yield from (f"{summary(self.answers, few=len(self.answers) <= MANY)}.", "")
         yield from terminal(sections(self))
-        yield from (f"Note: {note}." for note in self.notes)
 
 
 def compare(

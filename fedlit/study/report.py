@@ -115,7 +115,7 @@ def _scores(found: Findings) -> Iterator[Section]:
             bar = ["Nobody can choose the best alone in hindsight, by mean test score, beforehand."]
             bar *= reference == HINDSIGHT
             title = f"Lift over {study.labels[reference]}: {score.label}, {lift_unit(score)}"
-            yield Section(title, [told, *bar], table=own, brief=own if main else None, below=True)
+            yield Section(title, [told, *bar], table=own, below=True)
 
 
 def _together(found: Findings) -> Iterator[Section]:

@@ -49,17 +49,13 @@ def grid(table: pd.DataFrame) -> Grid:
 
 
 def terminal(sections: Sequence[Section]) -> Iterator[str | Grid]:
-    """Yield the brief tables, then the answers, so that a reader sees these last."""
-    for own in sections:
-        if own.brief is not None:
-            yield f"{own.title}:"
-            below: list[str | Grid] = ["", grid(own.brief), *own.lines, ""]
-            yield from below
-    for own in sections:
-        if own.answers:
-            yield from (own.title, "")
-            for answer in own.answers:
-                yield from (f"{answer.client}: {answer.headline}.", f"  {answer.text}.")
+    """Yield the answers, then the brief tables."""
+    for section in sections:
+        for answer in section.answers:
+            yield from (f"{answer.client}: {answer.headline}.", f"  {answer.text}.")
+    for section in sections:
+        if section.brief is not None:
+            yield from ("", f"{section.title}:", "", grid(section.brief), *section.lines)
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
