@@ -135,9 +135,11 @@ def agreed_edges(sketches: Sequence[Sequence[float]], number: int) -> tuple[floa
     shares = (np.cumsum(weights) - weights / 2) / weights.sum()
     edges = np.interp(np.linspace(0, 1, number + 1), shares, values)
     edges[0], edges[-1] = values[0], values[-1]
+    with np.errstate(over="ignore"):  # of numbers whose range is not finite, all are one
+        closest = CLOSEST * (values[-1] - values[0])
     apart = [float(edges[0])]
     for edge in edges[1:].tolist():
-        if edge - apart[-1] > CLOSEST * (values[-1] - values[0]):
+        if edge - apart[-1] > closest:
             apart.append(edge)
     if len(apart) > 1:
         apart[-1] = float(values[-1])

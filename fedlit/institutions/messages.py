@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 MOST = 64 * 2**20
-"""The largest number of bytes of a message before it is known which tensors are sent."""
+"""The largest number of bytes of a message before it is known which tensors are sent, see :func:`largest`."""
 
 WIRE = 2
 """The version of the wire format: it rises with each change after which two sides would misunderstand each other."""
@@ -148,6 +148,15 @@ def wrong_settings(expected: Mapping[str, Any], found: Any) -> str:
 def bytes_of_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
     """Return the number of bytes of tensors of these dtypes and shapes."""
     return sum(getattr(torch, dtype).itemsize * math.prod(shape) for dtype, shape in forms.values())
+
+
+def largest(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
+    """Return the largest number of bytes of a message, either way, once it is known which tensors are federated.
+
+    Args:
+        forms: maps the name of each federated tensor, of all sites, to its (dtype, shape).
+    """
+    return MOST + 16 * bytes_of_forms(forms)
 
 
 def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], what: str) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 from fedlit.errors import RunError
 from fedlit.exchange.guard import DONE, Verdict
 from fedlit.exchange.rule import DOWN
-from fedlit.institutions.facts import HUGE, check_facts, whole
 from fedlit.institutions.messages import check_state, read
+from fedlit.institutions.topics import HUGE, check_facts, whole
 from fedlit.sharing import State
 
 LATEST = 10**9

@@ -17,19 +17,20 @@ from fedlit.exchange.questions import Question, wrong_answer
 from fedlit.exchange.server import BEGIN, Outcome, Server
 from fedlit.exchange.wire import pack, question_from, question_to
 from fedlit.institutions.extra import Lost
-from fedlit.institutions.facts import TOPICS, are_scores, check_facts, most_common, odd_ones, too_long
+from fedlit.institutions.facts import most_common, odd_ones, too_long
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import (
     HEAD,
     MOST,
-    bytes_of_forms,
     check_update,
+    largest,
     question_of,
     read,
     round_of,
     topic_of,
     wrong_settings,
 )
+from fedlit.institutions.topics import SCORES, TOPICS, are_scores, check_facts
 from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.settings import Privacy
 
@@ -253,7 +254,7 @@ class SitesServer:
             return
         self.away.discard(site)
         self.refused.pop(site, None)
-        if "scores" in message and are_scores(message["scores"]):
+        if "scores" in message:
             self.scores[site] = message["scores"]
         key = message["key"]
         if round_of(key) is not None and isinstance(message.get("saved"), int):
@@ -321,6 +322,8 @@ class SitesServer:
             check_facts(topic, facts)
             if topic == "settings" and (wrong := wrong_settings(self.settings, facts[site])):
                 raise RunError(f"settings differ: {wrong}; give all sites the coordinator's federation.yaml")
+        if not are_scores(message.get("scores"), site):
+            raise RunError(f"expected scores of {site} by name, at most {SCORES} of them, found something else")
         number = round_of(key)
         if number is not None and ("federated" not in self.journal.told or number > self.journal.number):
             raise RunError(
@@ -494,7 +497,7 @@ class SitesServer:
     def _bound(self) -> None:
         """Bound the bytes of a message, once it is known which tensors travel."""
         if self.server.sharing.forms:
-            self.most = MOST + 16 * bytes_of_forms(self.server.sharing.forms)
+            self.most = largest(self.server.sharing.forms)
 
     def _round(self) -> None:
         number, present = self.journal.number, dict(sorted(self.waiting.items()))

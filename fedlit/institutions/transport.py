@@ -17,7 +17,7 @@ from fedlit.exchange.server import Outcome, Server, round_seed
 from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import pack, question_from, question_to, update_to
 from fedlit.institutions.consent import Consent
-from fedlit.institutions.messages import MOST, forms_of, round_of
+from fedlit.institutions.messages import MOST, forms_of, largest, round_of
 from fedlit.institutions.replies import Closed, Heard, closed, facts_of_all, heard
 from fedlit.meanings import Meaning, digests_of
 from fedlit.privacy.ledger import Ledger
@@ -227,6 +227,7 @@ class SiteTransport(Transport):
         self._facts[topic] = facts
         if topic == "federated":
             self._forms = dict(sharing_of({self.site: sent}).forms)
+            self._most = largest(sharing_of(facts).forms)
             # of sites that the coordinator invents, none counts if this site has accepted a list of them
             self._others = len(self.consent.terms.federation.get("sites") or facts) - 1
         return {**facts, **own} if topic == "steps" else facts

@@ -27,7 +27,7 @@ MAE = Score("mae", "MAE", higher_is_better=False, percent=False, low=0.0)
 
 _FURTHEST = 1e15
 """How many scales a target may be from the mean: sums of its squares are still within float32."""
-_MOST = 2**24
+MOST_COUNTED = 2**24
 """Counts up to this one are whole numbers in float32."""
 
 
@@ -162,10 +162,12 @@ class Regression(Number):
         """Return the task with the mean and standard deviation over the rows of all clients."""
         told = [facts[name] for name in sorted(facts)]
         count, means, variances = (np.array([own[key] for own in told]) for key in ("count", "mean", "variance"))
-        mean = (count * means).sum() / count.sum()
-        variance = (count * (variances + (means - mean) ** 2)).sum() / count.sum()
-        # a constant target is learnt in its own unit; what rounding leaves of its variance is none
-        scale = math.sqrt(variance) if variance > (1e-12 * mean) ** 2 else 1.0
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not finite
+            mean = (count * means).sum() / count.sum()
+            variance = (count * (variances + (means - mean) ** 2)).sum() / count.sum()
+            # a constant target is learnt in its own unit; what rounding leaves of its variance is none
+            rounding = (1e-12 * mean) ** 2
+        scale = math.sqrt(variance) if variance > rounding else 1.0
         return cls(facts[client]["loss"], float(mean), scale, str(facts[client]["target"]))
 
     def encode(self, target: pd.Series) -> Tensor:
@@ -271,8 +273,8 @@ class Counts(Number):
     @classmethod
     def _values(cls, target: pd.Series, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
         values = super()._values(target, mean, scale)
-        wrong = (values < 0) | (values % 1 != 0) | (values > _MOST)
-        expected = f"counts (whole numbers from 0 to {_MOST:,}) for task: counts"
+        wrong = (values < 0) | (values % 1 != 0) | (values > MOST_COUNTED)
+        expected = f"counts (whole numbers from 0 to {MOST_COUNTED:,}) for task: counts"
         _refuse(target, values, wrong, expected, "mend or drop those rows, or take task: regression")
         return values
 

@@ -8,18 +8,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lines import MemoryLine, federate
 
 from fedlit import Mean
 from fedlit.data.agree import Terms
+from fedlit.data.moments import SKETCHED, sketch
 from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.facts import agreed
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import HEAD, MOST, read
 from fedlit.institutions.sites_server import Patience, SitesServer
+from fedlit.institutions.topics import NAMED, check_facts
 from fedlit.privacy.settings import Masked, Privacy
 
 SITES = ["east", "north", "south", "west"]
@@ -102,6 +105,57 @@ def test_moments_that_spoil_the_numbers_of_all_are_refused(lie: list[float], tmp
     facts = {"columns": {"age": "numeric"}, "moments": {"age": [57, 58.0, 84.4]}}
     tell("values", facts, south={**facts, "moments": {"age": lie}})
     assert hub.left_out == {"south"} == set(hub.refused)
+
+
+REGRESSION = {"task": "regression", "target": "cost", "loss": "squared", "shared": True}
+HONEST = {**REGRESSION, "count": 57, "mean": 180.0, "variance": 700.0}
+COUNTS = {"task": "counts", "target": "stays", "count": 57, "mean": 1.5, "shared": True}
+TARGETS: list[Any] = [
+    (HONEST, {**HONEST, "mean": 1e308, "variance": 1e308}),
+    (HONEST, {**HONEST, "count": 2**53 - 1, "mean": 1e150, "variance": 0.0}),
+    (HONEST, {**HONEST, "count": 1, "mean": 1e308, "variance": 0.0}),
+    (COUNTS, {**COUNTS, "mean": 1e308}),
+    (COUNTS, {**COUNTS, "mean": -1.0}),
+]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("target", "lie"), TARGETS)
+def test_a_target_that_spoils_that_of_all_is_refused(target: Any, lie: Any, tmp_path: Path) -> None:
+    hub, _, tell = before_training(tmp_path, meet=partial(agreed, terms=Terms()))
+    tell("settings", {})
+    tell("columns", {"target": target}, south={"target": lie})
+    assert hub.left_out == {"south"} == set(hub.refused)
+
+
+CODES = [f"{number}" for number in range(200_000)]
+LONG: list[Any] = [
+    {"categories": {"town": CODES}},
+    {"categories": {f"column {number}": CODES[:10_000] for number in range(7)}},
+    {"columns": dict.fromkeys(CODES, "numeric")},
+    {"target": {"task": "classification", "target": "ill", "labels": CODES, "shared": True}},
+    {"sketches": {"age": [57, *[1.0] * 300_000]}},
+    {"sketches": {"age": [57, *[1.0] * (SKETCHED + 1)]}},
+    {"sketches": {"age": [57]}},
+    {"sketches": {"age": [57, -1e308, 1e308]}},
+]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("lie", LONG, ids=range(len(LONG)))
+def test_facts_that_make_the_networks_of_all_wide_are_refused(lie: Any, tmp_path: Path) -> None:
+    hub, _, tell = before_training(tmp_path)
+    tell("settings", {})
+    tell("values", {"columns": {"age": "numeric"}}, south=lie)
+    assert hub.left_out == {"south"} == set(hub.refused)
+
+
+def test_as_much_as_a_table_can_say_is_believed() -> None:
+    quantiles = sketch(np.arange(1000.0))
+    labels = {"task": "classification", "target": "ill", "labels": CODES[:NAMED], "shared": True}
+    facts = {"columns": {"age": "numeric"}, "categories": {"town": CODES[:NAMED]}, "sketches": {"age": quantiles}}
+    assert len(quantiles) == SKETCHED + 1
+    check_facts("values", {"south": {**facts, "target": labels}, "north": {"sketches": {"age": [0]}}})
 
 
 def test_a_site_that_ends_again_and_again_delays_nobody(tmp_path: Path) -> None:

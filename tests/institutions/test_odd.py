@@ -285,6 +285,22 @@ def exchanged(folder: Path, *questions: Any) -> list[dict[str, Any]]:
     return [unpack(content) for _, _, content in line.messages]
 
 
+def test_a_site_hears_messages_as_long_as_the_coordinator_does(tmp_path: Path) -> None:
+    forms = {"w": ("float32", (2**20,))}
+    terms = Terms("north", {}, {"federated": {**OFFER, "tensors": forms}}, forms)
+    line, fact = MemoryLine(["north"]), terms.facts["federated"]
+    for own in ({"to": ""}, {"to": "share:federated", "reply": {"facts": {"north": fact, "south": fact}}}):
+        line.questions["north"].put(pack(own))
+    ledger, traffic = Ledger(tmp_path / "privacy", terms.identity), Traffic(tmp_path / "traffic.jsonl")
+    site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(terms), traffic, ledger)
+    with line.turn:
+        site.share("federated", {"north": fact})
+    journal = Journal(tmp_path / "hub", ["north", "south"], 0)
+    journal.tell("federated", {"north": {"north": fact}, "south": {"south": fact}})
+    hub = SitesServer(Server(Mean(), 0), line, journal, {}, Patience(60, 2))
+    assert site._most == hub.most > 4 * 2**20 * 16
+
+
 def reply(**changes: Any) -> dict[str, Any]:
     own = {"received": {"w": torch.ones(2)}, "next": 1, "lost": [], "records": {}, "bytes": 0}
     return {"to": "round:0", "reply": {key: value for key, value in {**own, **changes}.items() if value != "gone"}}
@@ -363,6 +379,11 @@ REFUSED: list[Any] = [
     said({"w": torch.ones(2), "head.weight": torch.ones(2)}),
     said({"w": torch.ones(3)}),
     said(site="north"),
+    said(scores={"north": {"auroc": 0.0}, "south": {"auroc": 1.0}}),
+    said(scores={"south": {f"score {number}": 1.0 for number in range(10_000)}}),
+    said(scores={"south": {"x" * 10_000: 1.0}}),
+    said(scores={"south": {"auroc": "best"}}),
+    said(scores=[]),
     RunError("expected an answer of at most 10 bytes, found 11"),
 ]
 

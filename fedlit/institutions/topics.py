@@ -1,0 +1,253 @@
+"""What sites send before training: the form that each topic must have."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedlit.data.moments import SKETCHED
+from fedlit.errors import RunError
+from fedlit.meanings import INPUTS, LABELS
+from fedlit.tasks import TASKS
+from fedlit.tasks.number import MOST_COUNTED, Counts
+
+Form = Callable[[Any], bool]
+"""Returns whether plain data has a form."""
+
+LARGEST = 2**30
+"""The largest number of bytes of all federated tensors of a site, and of all that it publishes."""
+MANY = 2**20
+"""The largest number of entries of a list or a mapping."""
+HUGE = 2**53
+"""Whole numbers are below it: all of them are numbers in float64, too."""
+DEEP = 64
+"""The largest number of dimensions of a tensor. The product of a million sizes would keep a process busy for hours."""
+NAMED = 2**14
+"""The largest number of categories of a column, and of classes: more than a table of rows has of diagnoses or towns."""
+WIDE = 2**16
+"""The largest number of columns and categories of a site together: each may become an input of every site's network."""
+SCORES = 100
+"""The largest number of scores of a site, and of characters in the name of one."""
+FLOAT32 = float(np.finfo(np.float32).max)
+
+
+# ---------------------------------------------------------------------- forms
+
+
+def whole(value: Any) -> bool:
+    """Return whether a value is a whole number of something, from 0.
+
+    Example:
+        >>> [whole(value) for value in (0, 7, -1, True, 1.0, 10**400)]
+        [True, True, False, False, False, False]
+    """
+    return type(value) is int and 0 <= value < HUGE
+
+
+def _positive(value: Any) -> bool:
+    return whole(value) and value > 0
+
+
+def _flag(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _number(value: Any) -> bool:
+    if type(value) is int:
+        return abs(value) < HUGE
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _scalar(value: Any) -> bool:
+    return isinstance(value, str | bool) or _number(value)
+
+
+def _optional(form: Form) -> Form:
+    return lambda value: value is None or form(value)
+
+
+def _list_of(form: Form, least: int = 0, most: int = MANY) -> Form:
+    return lambda value: isinstance(value, list) and least <= len(value) <= most and all(map(form, value))
+
+
+def _names_of(form: Form) -> Form:
+    """Return the form of mappings whose values have a form."""
+    return lambda value: isinstance(value, dict) and len(value) <= MANY and all(map(form, value.values()))
+
+
+def _fields(needed: Mapping[str, Form], others: Mapping[str, Form] | None = None) -> Form:
+    """Return the form of mappings that have all of the needed keys, and otherwise only some of the others."""
+    forms = {**needed, **(others or {})}
+
+    def fits(value: Any) -> bool:
+        if not isinstance(value, dict) or not needed.keys() <= value.keys() <= forms.keys():
+            return False
+        return all(forms[key](part) for key, part in value.items())
+
+    return fits
+
+
+def _plain(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------- topics
+
+
+def _bytes_of(form: Any) -> float:
+    """Return the bytes of a tensor of a form, ``[dtype, sizes]``; infinite if there is no such tensor."""
+    if not isinstance(form, list | tuple) or len(form) != 2 or not isinstance(form[0], str):
+        return math.inf
+    dtype, sizes = getattr(torch, form[0], None), form[1]
+    listed = isinstance(sizes, list | tuple) and len(sizes) <= DEEP
+    fits = isinstance(dtype, torch.dtype) and listed and all(map(whole, sizes))
+    return dtype.itemsize * math.prod(sizes) if fits else math.inf  # type: ignore[union-attr]
+
+
+def _tensors(value: Any) -> bool:
+    return _names_of(lambda form: True)(value) and sum(map(_bytes_of, value.values())) <= LARGEST
+
+
+_OFFER = _fields(
+    {
+        "tensors": _tensors,
+        "parameters": whole,
+        "met": _list_of(_text),
+        "named": _list_of(_text),
+        "chosen": _flag,
+        "whole": _flag,
+    }
+)
+
+
+def _offer(value: Any) -> bool:
+    return _OFFER(value) and value["parameters"] <= len(value["tensors"])
+
+
+_TARGET: dict[str, Form] = {
+    "labels": _list_of(_scalar, least=1, most=NAMED),
+    "positive": _optional(_scalar),
+    "values": _names_of(_list_of(_scalar, most=NAMED)),
+    "length": _positive,
+    "count": _positive,
+    "mean": _number,
+    "variance": lambda value: _number(value) and value >= 0,
+    "loss": _text,
+}
+_ANY_TARGET = _fields({"task": TASKS.__contains__, "target": _optional(_scalar), "shared": _flag}, _TARGET)
+
+
+def _target(value: Any) -> bool:
+    if not _ANY_TARGET(value):
+        return False
+    return value["task"] != Counts.name or 0 <= value.get("mean", 0) <= MOST_COUNTED
+
+
+def _moments(value: Any) -> bool:
+    return _list_of(_number, least=3, most=3)(value) and whole(value[0]) and value[2] >= 0
+
+
+def _sketch(value: Any) -> bool:
+    """Return whether a value is a number of rows and their quantiles; there are none of no rows."""
+    if not _list_of(_number, least=1, most=1 + SKETCHED)(value) or not whole(value[0]):
+        return False
+    rows, *quantiles = value
+    return bool(rows) == bool(quantiles) and all(abs(quantile) <= FLOAT32 for quantile in quantiles)
+
+
+_COLUMNS: dict[str, Form] = {"columns": _names_of(_optional(_text)), "target": _target}
+_VALUES: dict[str, Form] = {
+    "categories": _names_of(_list_of(_scalar, most=NAMED)),
+    "tails": _names_of(_text),
+    "moments": _names_of(_moments),
+    "sketches": _names_of(_sketch),
+}
+_TABLE = _fields({}, {**_COLUMNS, **_VALUES})
+
+
+def _values(value: Any) -> bool:
+    """Return whether a value is what a table says, of no more columns and categories than a network can have."""
+    if not _TABLE(value):
+        return False
+    categories = value.get("categories", {}).values()
+    return len(value.get("columns", {})) + sum(map(len, categories)) <= WIDE
+
+
+def _columns(value: Any) -> bool:
+    return _values(value) and value.keys() <= _COLUMNS.keys()
+
+
+_BOUNDS = f"at most {WIDE:,} of both together, {NAMED:,} categories of a column and as many classes"
+
+TOPICS: dict[str, tuple[Form, str]] = {
+    "settings": (_names_of(_plain), "settings by key"),
+    "clients": (_fields({}), "the name of a client alone"),
+    "columns": (_columns, f"at most {WIDE:,} columns with their kinds, and a target of at most {NAMED:,} classes"),
+    "values": (_values, f"columns and categories ({_BOUNDS}), moments, and at most {SKETCHED} quantiles of a column"),
+    "steps": (_fields({"steps": _positive, "rows": whole}), "numbers of steps and rows"),
+    "federated": (_offer, f"tensors with dtype and sizes, of at most {LARGEST:,} bytes together"),
+    "model": (lambda value: _list_of(_positive, least=2)(value) and len(value) == 2, "numbers of inputs and outputs"),
+    "manifest": (_fields({"published": _tensors}), f"tensors of at most {LARGEST:,} bytes together"),
+    "meaning": (_names_of(_fields({}, {INPUTS: _text, LABELS: _text})), "digests of inputs and labels"),
+    "privacy": (_names_of(_text), "a public key with its signature"),
+}
+"""Topic → the form of what a site sends of it, and that in words."""
+
+
+def check_facts(topic: str, facts: Mapping[str, Any]) -> None:
+    """Refuse facts that have another form than their topic's.
+
+    Args:
+        topic: what the facts are about.
+        facts: maps each client to its facts.
+
+    Raises:
+        RunError: a client's facts have another form; the message names it.
+
+    Example:
+        >>> check_facts("steps", {"north": {"steps": 3, "rows": 96}})
+        >>> check_facts("steps", {"north": {"steps": "3", "rows": 96}})
+        Traceback (most recent call last):
+        ...
+        fedlit.errors.RunError: steps: expected numbers of steps and rows from 'north', found something else; do all ...
+    """
+    form, words = TOPICS[topic]
+    for client, fact in facts.items():
+        if not form(fact):
+            raise RunError(
+                f"{topic}: expected {words} from {client!r:.60}, found something else; do all sites run the same "
+                "version?"
+            )
+
+
+_SCORE = _optional(lambda value: isinstance(value, float) or whole(value))
+
+
+def are_scores(value: Any, site: str) -> bool:
+    """Return whether a value is scores of a site, by name of the site and of the score; or None, for it has none yet.
+
+    Example:
+        >>> are_scores({"north": {"auroc": 0.8}}, "north"), are_scores({"south": {"auroc": 0.8}}, "north")
+        (True, False)
+    """
+    if value is None:
+        return True
+    if not isinstance(value, dict) or not value.keys() <= {site}:
+        return False
+    return all(_are_of_one(scores) for scores in value.values())
+
+
+def _are_of_one(scores: Any) -> bool:
+    named = _names_of(_SCORE)(scores) and len(scores) <= SCORES
+    return named and all(len(name) <= SCORES for name in scores)
