@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from fedlit.data.table import check_client
@@ -43,12 +44,19 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         config_: the generated configuration.
         run_: the folder of the run that makes the predictions.
 
+    A fitted federation is a mapping of its clients' names to :class:`Member`.
+
     Example::
 
         fed = fedlit.Federation(label="outcome").fit({"north": north, "south": south})
         fed.report()                     # who should join, and with which method
         fed["north"].predict(tomorrow)   # a DataFrame; also predict_proba, score, export
+        fed.predict({"north": tomorrow})
     """
+
+    # otherwise scikit-learn adds methods by which a pipeline would ask for these arguments
+    __metadata_request__fit: ClassVar = {"tables": UNUSED}
+    __metadata_request__predict: ClassVar = {"tables": UNUSED}
 
     def __init__(
         self,
@@ -77,7 +85,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         from fedlit.data.examine.propose import propose, written
         from fedlit.run.folders import new_folder
 
-        _check(tables)
+        _check(tables, "fit")
         expect(not self.settings or self.method is not None, "Federation: settings", "a method beside them", None)
         columns = isinstance(self.label, str | Mapping)
         expect(columns, "Federation: label", "a column, or client → its column", self.label)
@@ -112,8 +120,8 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _trained(self, config: Path, folder: Path) -> tuple[Results, Path]:
         from fedlit.run.load import load
 
-        keys = {"seed": self.seed, "trainer.default_root_dir": folder / "runs", **(self.settings or {})}
-        run = load(str(config), f"--method={self.method}", *(f"--{key}={value}" for key, value in keys.items()))
+        keys = {"seed": self.seed, "trainer.default_root_dir": str(folder / "runs"), **(self.settings or {})}
+        run = load(config, overrides={"method": self.method, **keys})
         run.fit(quiet=True)
         assert run.folder is not None
         return run.test(_checkpoint(run.folder), quiet=True), run.folder
@@ -127,6 +135,52 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """
         check_is_fitted(self)
         return self._shown
+
+    def predict(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+        """Return predictions of several clients' rows, see :meth:`Member.predict`.
+
+        Args:
+            tables: maps clients of the federation to rows.
+
+        Raises:
+            NotFittedError: the federation has not been fitted.
+            ConfigError: the tables are no mapping of frames, or there is no such client.
+            DataError: a column is missing, or has another type.
+        """
+        check_is_fitted(self)
+        _check(tables, "predict")
+        return {client: self[client].predict(rows) for client, rows in tables.items()}
+
+    def keys(self) -> KeysView[str]:
+        """Return the names of the clients."""
+        return KeysView(cast("Mapping[str, Member]", self))
+
+    def values(self) -> ValuesView[Member]:
+        """Return the clients, each of which can predict."""
+        return ValuesView(cast("Mapping[str, Member]", self))
+
+    def items(self) -> ItemsView[str, Member]:
+        """Return the names of the clients, each with the client itself."""
+        return ItemsView(cast("Mapping[str, Member]", self))
+
+    def get(self, client: str, default: Any = None) -> Any:
+        """Return one client, or the default if there is no such client."""
+        check_is_fitted(self)
+        if client not in self.clients_:
+            return default
+        return self[client]
+
+    def __iter__(self) -> Iterator[str]:
+        check_is_fitted(self)
+        return iter(self.clients_)
+
+    def __len__(self) -> int:
+        check_is_fitted(self)
+        return len(self.clients_)
+
+    def __contains__(self, client: object) -> bool:
+        check_is_fitted(self)
+        return client in self.clients_
 
     def __getitem__(self, client: str) -> Member:
         """Return one client, which can predict.
@@ -144,6 +198,10 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def _repr_html_(self) -> str:
         return self.report()._repr_html_() if hasattr(self, "clients_") else f"<pre>{self!r}</pre>"
+
+
+# not a base: it would compare federations by their clients, so that they had no hash
+Mapping.register(Federation)
 
 
 @dataclass(frozen=True)
@@ -203,15 +261,15 @@ class Member:
         return export_scorer(self.scorer, Path(folder)).folder
 
 
-def _check(tables: Any) -> None:
+def _check(tables: Any, method: str) -> None:
     fits = isinstance(tables, Mapping) and bool(tables)
-    expect(fits, "Federation.fit", "{client: DataFrame, …}", Told(type(tables).__name__))
+    expect(fits, f"Federation.{method}", "{client: DataFrame, …}", Told(type(tables).__name__))
     from fedlit.data.sources.base import check_client_name, check_names
 
     for client, frame in tables.items():
         check_client_name(client)
         fits, found = isinstance(frame, pd.DataFrame), Told(type(frame).__name__)
-        expect(fits, f"Federation.fit: client {client!r}", "a DataFrame", found)
+        expect(fits, f"Federation.{method}: client {client!r}", "a DataFrame", found)
     check_names(list(tables))
 
 

@@ -1,6 +1,8 @@
 """Federation: DataFrames in, predictions out; what the commands say, it says."""
 
+import inspect
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,34 @@ def test_it_has_scikit_learns_manners(fed: fedlit.Federation) -> None:
         fresh["north"]
     assert "<table" in fed._repr_html_()
     assert fed.clients_ == ("north", "south") and fed.set_params(minutes=3).minutes == 3
+
+
+def test_a_fitted_federation_is_a_mapping_of_its_clients(fed: fedlit.Federation) -> None:
+    assert isinstance(fed, Mapping) and list(fed) == list(fed.keys()) == ["north", "south"] and len(fed) == 2
+    assert "north" in fed and "west" not in fed and 0 not in fed and fed.get("west") is None
+    tables = {"south": NEW, "north": NEW}
+    predicted = fed.predict(tables)
+    assert list(predicted) == ["south", "north"]
+    for client, member in fed.items():
+        pd.testing.assert_frame_equal(predicted[client], member.predict(NEW))
+    assert [member.name for member in fed.values()] == [*fed]
+    with pytest.raises(NotFittedError):
+        list(clone(fed))
+    with pytest.raises(ConfigError, match=r"Federation\.predict"):
+        fed.predict(NEW)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="'west'"):
+        fed.predict({"west": NEW})
+    public = [name for name, value in inspect.getmembers(fedlit.Federation, callable) if not name.startswith("_")]
+    assert len(public) == 10, public
+
+
+@pytest.mark.parametrize(
+    "options", [{"method": "fedpr"}, {"settings": {"trainer.max_epoch": 2}}, {"settings": {"data.pool": "perhaps"}}]
+)
+def test_python_hears_of_no_flags(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        fedlit.Federation("outcome", folder=tmp_path, **{"method": "fedavg", **options}).fit({"north": NORTH})
+    assert "--" not in str(refused.value).replace("(fedlit fit --help all lists all keys)", "")
 
 
 @pytest.mark.parametrize(

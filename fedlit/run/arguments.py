@@ -16,10 +16,11 @@ from fedlit.run.allowed import NAMES, check_allowed, check_no_links, is_of_run, 
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN
 from fedlit.run.config import METHODS, find_config, flatten, known_configs, parse_yaml, read_yaml, shown
-from fedlit.run.folders import CHECKPOINTS, CONFIG, LAST, check_name, run_folder, to_resume, to_score
+from fedlit.run.folders import CONFIG, check_name, run_folder, to_resume, to_score
 from fedlit.run.keys import FORMATS, KEYS, check_keys
 from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
+from fedlit.train.whole import CHECKPOINTS, LAST
 from fedlit.yaml_text import as_text, is_text
 
 Command = Literal["fit", "validate", "test", "predict", "describe"]
@@ -125,13 +126,16 @@ def read(
     """
     found: dict[str, list[Path]] = {"--config": [], METHOD: []}
     keys = list[Layer]()
-    for flag, value in [*pairs_of(typed), *((f"--{key}", value) for key, value in (overrides or {}).items())]:
+    asked = [(flag, value, "--") for flag, value in pairs_of(typed)]
+    asked += [(f"--{key}", value, "") for key, value in (overrides or {}).items()]
+    for flag, value, dashes in asked:
         if flag in found:
-            path = find_config(value, METHODS if flag == METHOD else "")
-            expect(path not in found[flag], f"{flag} {value}", "each file once", Told("it twice"), "leave one out")
+            name = dashes + flag.removeprefix("--")
+            path = find_config(value, METHODS if flag == METHOD else "", what=name)
+            expect(path not in found[flag], f"{name} {value}", "each file once", Told("it twice"), "leave one out")
             found[flag].append(path)
         else:
-            keys.append(_layer(flag, value))
+            keys.append(_layer(flag, value, dashes))
     configs, methods = found["--config"], found[METHOD]
     foreign = [path for path in configs if of_run or is_of_run(path)]
     written = {path: Layer(read_yaml(path), f"{shown(path)}: ") for path in configs if path not in foreign}
@@ -141,7 +145,7 @@ def read(
         check_keys(layer.values, layer.where)
     also = [key.replace(".init_args", "") for layer in files for key, _ in flatten(dict(layer.values))]
     for layer in keys:
-        check_keys(layer.values, also=also)
+        check_keys(layer.values, layer.where, also)
     expect(bool(configs), "--config NAME", f"one of {', '.join(known_configs())}, or a file", Told("none"))
     settings = {key: value for layer in [*files, *keys] for key, value in flatten(dict(layer.values))}
     if style := settings.get("format"):
@@ -178,18 +182,19 @@ def layers_of(typed: Sequence[str]) -> list[Layer]:
     return [_layer(flag, value) for flag, value in pairs_of(typed)]
 
 
-def _layer(flag: str, value: Any) -> Layer:
-    """Return a layer with one key. Brackets are parsed here. Names are taken as they are, and one name is a list of
-    one; the type of the key determines what other plain text means.
+def _layer(flag: str, value: Any, dashes: str = "--") -> Layer:
+    """Return a layer with one key, which messages show after ``dashes``: in Python there are none. Brackets are parsed
+    here. Names are taken as they are, and one name is a list of one; the type of the key determines what other plain
+    text means.
     """
     key = flag.removeprefix("--")
     if isinstance(value, str) and value.startswith(("{", "[")):
-        value = parse_yaml(value, flag, key)
+        value = parse_yaml(value, dashes + key, key)
     elif isinstance(value, str) and is_text(key):
         value = None if value == "null" else as_text(value)
     if isinstance(value, str) and value != "null" and key.removesuffix("+") in NAMES:
         value = [value]
-    return Layer({key: value})
+    return Layer({key: value}, dashes)
 
 
 def _method_layers(methods: Sequence[Path]) -> list[Layer]:

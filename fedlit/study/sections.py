@@ -55,7 +55,9 @@ def terminal(sections: Sequence[Section]) -> Iterator[str | Grid]:
             yield from (f"{answer.client}: {answer.headline}.", f"  {answer.text}.")
     for section in sections:
         if section.brief is not None:
-            yield from ("", f"{section.title}:", "", grid(section.brief), *section.lines)
+            yield from ("", f"{section.title}:", "")
+            yield grid(section.brief)
+            yield from section.lines
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
