@@ -127,8 +127,8 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return run.test(_checkpoint(run.folder), quiet=True), run.folder
 
     def report(self) -> Recommendation | Results:
-        """Return who should join and with which method; with ``method``, its scores on test rows. It is shown as a
-        table in a notebook and as text elsewhere; ``report().plot()`` draws it.
+        """Return who should join and with which method; with ``method``, its scores on test rows. A notebook
+        shows cards or a table, a terminal text; ``report().plot()`` draws it.
 
         Raises:
             NotFittedError: the federation has not been fitted.

@@ -1,5 +1,6 @@
 """Federation: DataFrames in, predictions out; what the commands say, it says."""
 
+import html
 import inspect
 import pickle
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 import fedlit
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, DataError
+from fedlit.mixture.recommend import Recommendation
 from fedlit.train.results import Results
 
 
@@ -145,5 +147,11 @@ def test_it_recommends(tmp_path: Path) -> None:
     for label, member, new in (("outcome", fed["north"], north), ("state", again["south"], south)):
         expected = roc_auc_score(new[label], member.predict_proba(new)[:, 1])
         assert member.score(new)["auroc"] == pytest.approx(expected, abs=1e-6)
+    report = fed.report()
+    assert isinstance(report, Recommendation)
+    cards, _, rest = report._repr_html_().partition("<details>")
+    for client, advice in report.clients.items():
+        assert f"<b>{client}</b>" in cards and html.escape(advice.sentence) in cards
+    assert "<table" in rest and "<table" not in cards
     axes = again.report().plot()
     assert [own.get_text() for own in axes.get_yticklabels()] == ["north", "south"]

@@ -29,9 +29,9 @@ from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.load import load
 from fedlit.run.modules import find_modules
 from fedlit.score.plain import write_json
-from fedlit.show.shown import Grid, Shown, for_terminal
+from fedlit.show.shown import Grid, Shown, card_html, for_terminal
 from fedlit.show.text import MOST_ROWS, Verbatim, counted, more, shorten
-from fedlit.statistics import MATTERS, TITLES
+from fedlit.statistics import ALONE, JOIN, MATTERS, TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,6 +126,19 @@ class Recommendation(Shown):
             *lines, "", f"Wrote {self.best}, and next to it the candidates' configurations and {DONE}. Next:",
             Verbatim(f"  fedlit fit --config {best}"), Verbatim(f"  fedlit test --config {best}"),
         ]  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        if len(self.clients) > MOST_ROWS:
+            return super()._repr_html_()
+        from fedlit.show.canvas import THEME
+
+        colours = {JOIN: THEME["good"][0], ALONE: THEME["bad"][0]}
+        cards = [
+            card_html(name, f"{advice.sentence}.", colours.get(advice.verdict, "gray"))
+            for name, advice in self.clients.items()
+        ]
+        details = f"<details><summary>Scores, data and next steps</summary>{super()._repr_html_()}</details>"
+        return "".join(cards) + details
 
     def _answers(self) -> Iterator[str]:
         """Yield a sentence for each client; of many clients, one for each answer."""
