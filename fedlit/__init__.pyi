@@ -23,6 +23,7 @@ from .exchange.rules.clustered import CFL as CFL, Agglomerative as Agglomerative
 from .exchange.rules.robust import CenteredClipping as CenteredClipping, NormBound as NormBound
 from .exchange.rules.clustered import Clustered as Clustered
 from .exchange.rules.fedamp import FedAMP as FedAMP
+from .exchange.rules.fedpac import FedPACMean as FedPACMean
 from .exchange.rules.fedgmcc import FedGMCC as FedGMCC
 from .exchange.rules.server import FedNova as FedNova
 from .exchange.rules.forest import GrowForest as GrowForest
@@ -43,6 +44,7 @@ from .methods.ditto import Ditto as Ditto
 from .methods.fedala import FedALA as FedALA
 from .methods.fedbabu import FedBABU as FedBABU
 from .methods.feddyn import FedDyn as FedDyn, FedDynMean as FedDynMean
+from .methods.fedpac import FedPAC as FedPAC
 from .methods.fedprox import FedProx as FedProx
 from .methods.fedproto import FedProto as FedProto
 from .methods.fedrod import FedRoD as FedRoD

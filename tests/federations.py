@@ -292,6 +292,22 @@ CLUSTERED: dict[str, dict[str, Any]] = {
     "fedgmcc": of(
         rule=partial(m.FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers")
     ),
+    "fedpac": of(
+        small(m.FedPAC, classifier_first={"steps": 2}),
+        rule=m.FedPACMean,
+        participation=0.7,
+        buffers="average",
+        **BOTH,
+    ),
+    "fedpac, by name, rate 0.5": of(
+        partial(m.FedPAC, network=Named, classifier_first={"steps": 1}),
+        "core head",
+        rule=m.FedPACMean,
+        by_name=["head"],
+        rate=0.5,
+        loop=MOMENTUM,
+        **THREE,
+    ),
     "fedamp": of(small(m.FedProx, mu=0.5), rule=partial(m.FedAMP, sigma=3.0), participation=0.7, **THREE),
     "cfl": of(rule=partial(m.CFL, 9.0, 1e-6), every="step"),
     "ifca": of(rule=partial(m.IFCA, 3, "drawn"), buffers="average", **BOTH),

@@ -47,6 +47,8 @@ class Alternating(FederatedClient):
     """
 
     stackable = True
+    first_setting = "private_first"
+    """The argument that sets how long the first part is trained, for messages."""
 
     def __init__(
         self,
@@ -58,32 +60,45 @@ class Alternating(FederatedClient):
         super().__init__(spec, network, **kwargs)
         fits = private_first == "epoch" or (isinstance(private_first, dict) and not wrong_every(private_first))
         wanted = "epoch, {epochs: n} or {steps: n} with n of at least 1"
-        expect(fits, "Alternating: private_first", wanted, private_first)
+        expect(fits, f"{type(self).__name__}: {self.first_setting}", wanted, private_first)
         self.private_first = {"epochs": 1} if private_first == "epoch" else private_first
         self._round, self._free, self._turn, self._said = 1, frozenset[str](), "", False
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Refuse rounds in which one of the parts is never trained."""
-        tensors = {self._federated.tensor_of(name) for name in self._federated}
-        parameters = {name for name, _ in self.named_parameters()}
-        for what, own in (("federated", tensors & parameters), ("private", parameters - tensors)):
-            if not own:
+        federated = self._federated_parameters()
+        private = {name for name, _ in self.named_parameters()} - federated
+        for what, part in (("federated", federated), ("private", private)):
+            if not part:
                 raise ConfigError(
                     f"client {self.spec.name!r}: Alternating expected federated and private parameters that take "
                     f"turns, found none that is {what}; set exchange.federated to a part of the network, such as "
                     "[core], or model.client to fedlit.FederatedClient"
                 )
+        self.check_rounds(every)
+        return []
+
+    def check_rounds(self, every: str | Mapping[str, int]) -> None:
+        """Refuse rounds that end before the second part is trained."""
         unit, first = next(iter(self.private_first.items()))
         round = {"step": {"steps": 1}, "epoch": {"epochs": 1}}[every] if isinstance(every, str) else every
         self._round = round.get("epochs", 1)
         comparable = unit in round
         if (comparable and round[unit] <= first) or (unit == "epochs" and not comparable):
             raise ConfigError(
-                f"client {self.spec.name!r}: Alternating expected rounds that are longer than private_first, found "
-                f"exchange.every: {every} and private_first: {self.private_first}, so that the federated part is never "
-                f"trained; set exchange.every: {{{unit}: {2 * first}}}"
+                f"client {self.spec.name!r}: {type(self).__name__} expected rounds that are longer than "
+                f"{self.first_setting}, found exchange.every: {every} and {self.first_setting}: {self.private_first}, "
+                "so that the part that comes second is never trained; set exchange.every: "
+                f"{{{unit}: {2 * first}}}"
             )
-        return []
+
+    def first_part(self) -> set[str]:
+        """Return the names of the parameters that are trained first: the private ones."""
+        return {name for name, _ in self.named_parameters()} - self._federated_parameters()
+
+    def _federated_parameters(self) -> set[str]:
+        federated = {self._federated.tensor_of(name) for name in self._federated}
+        return federated.intersection(name for name, _ in self.named_parameters())
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Train the part whose turn it is, and freeze the other one."""
@@ -93,13 +108,16 @@ class Alternating(FederatedClient):
             self._free = frozenset(name for name, own in self.named_parameters() if own.requires_grad)
         unit, first = next(iter(self.private_first.items()))
         done = self.trainer.current_epoch % self._round if unit == "epochs" else self.steps_taken
-        turn = "all" if self.fine_tuning else "private" if done < first else "federated"
+        turn = "first" if done < first else "second"
+        if self.fine_tuning:
+            turn = "all"
         if turn == self._turn:
             return
         self._turn = turn
-        federated = {self._federated.tensor_of(name) for name in self._federated}
-        for name, own in self.named_parameters():
-            own.requires_grad_(name in self._free and (turn == "all" or (name in federated) == (turn == "federated")))
+        first_part = self.first_part()
+        for name, parameter in self.named_parameters():
+            part = "first" if name in first_part else "second"
+            parameter.requires_grad_(name in self._free and turn in ("all", part))
 
     def on_send(self, steps: int) -> None:
         """Warn if a round was too short."""
@@ -107,9 +125,10 @@ class Alternating(FederatedClient):
         if least and steps <= least and not self._said:
             self._said = True
             _log.warning(
-                "client %r: it took %d steps in a round, the first %d of which are its private part's, so that its "
-                "federated part was not trained; set private_first lower, or exchange.every to longer rounds",
+                "client %r: it took %d steps in a round, the first %d of which train a part of it, so that the rest "
+                "was not trained; set %s lower, or exchange.every to longer rounds",
                 self.spec.name,
                 steps,
                 least,
+                self.first_setting,
             )

@@ -57,10 +57,11 @@ class FedProto(FederatedClient):
 
     def __init__(self, spec: ClientSpec, network: NetworkFactory, strength: float = 1.0, **kwargs: Any) -> None:
         super().__init__(spec, network, **kwargs)
-        expect(strength >= 0, "FedProto: strength", "at least 0", strength)
+        method = type(self).__name__
+        expect(strength >= 0, f"{method}: strength", "at least 0", strength)
         if spec.task.name != "classification":
             raise ConfigError(
-                f"client {spec.name!r}: FedProto expected a client that predicts one of several classes, found the "
+                f"client {spec.name!r}: {method} expected a client that predicts one of several classes, found the "
                 f"task {spec.task.name}; set model.client to another method"
             )
         self.strength = strength
@@ -90,38 +91,51 @@ class FedProto(FederatedClient):
         drawn: Tensor = loss + self.strength * (distances * self.known[y]).mean()
         return drawn
 
-    @torch.no_grad()
     def on_send(self, steps: int) -> None:
         """Compute the prototypes of the training rows."""
+        sums, counts, _ = self.sum_features()
+        self._sent = sums / counts.clamp(min=1)[:, None]
+        self._counts = counts
+
+    @torch.no_grad()
+    def sum_features(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Σ z over the training rows of each label, the numbers of these rows, and Σ ‖z‖² over all of them, in
+        evaluation mode.
+
+        Shape:
+            - output: (labels, d), (labels,) and a scalar
+        """
         assert self._rows is not None
         training = self.training
         self.eval()
         sums = torch.zeros_like(self.received)
         counts = torch.zeros_like(self.known)
+        squares = counts.sum()
         for x, y in zip(self._rows.x.split(CHUNK), self._rows.y.split(CHUNK), strict=True):
-            z = self.core(self.encoder(x.to(self.device))).flatten(1)
+            z = self.core(self.encoder(x.to(self.device))).flatten(1).to(sums.dtype)
             member = (y.to(self.device)[:, None] == torch.arange(len(counts), device=self.device)).to(sums.dtype)
-            sums += member.T @ z.to(sums.dtype)
+            sums += member.T @ z
             counts += member.sum(0)
+            squares += z.square().sum()
         self.train(training)
-        self._sent = sums / counts.clamp(min=1)[:, None]
-        self._counts = counts
+        return sums, counts, squares
 
     def publish(self) -> State:
         """Return the prototype of each label, and the number of rows behind it."""
         published = {}
-        for place, label in enumerate(self._labels()):
+        for place, label in enumerate(self.labels()):
             published[f"{PROTOTYPE}{label}"] = self._sent[place]
             published[f"{ROWS}{label}"] = self._counts[place]
         return published
 
     def on_receive(self, received: State) -> None:
         """Remember the mean prototypes. What was not received stays as it is."""
-        for place, label in enumerate(self._labels()):
+        for place, label in enumerate(self.labels()):
             prototype = received.get(f"{DOWN}{PROTOTYPE}{label}")
             if prototype is not None:
                 self.received[place].copy_(prototype)
                 self.known[place] = 1.0
 
-    def _labels(self) -> Iterator[str]:
+    def labels(self) -> Iterator[str]:
+        """Return the names of the labels, in the order of the outputs."""
         return map(str, self.spec.classes)

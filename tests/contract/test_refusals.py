@@ -88,6 +88,7 @@ SETTINGS: list[tuple[Any, str]] = [
     (partial(m.PerFedAvg, spec(), MLP, alpha=0), "alpha"),
     *((partial(m.PFedMe, spec(), MLP, **own), *own) for own in ({"strength": 0}, {"inner_steps": 0}, {"eta": 2.0})),
     *((partial(m.Alternating, spec(), MLP, own), "private_first") for own in ("step", {"steps": 0}, {"rounds": 1})),
+    (partial(m.FedPAC, spec(), MLP, classifier_first={"steps": 0}), "FedPAC: classifier_first"),
     (partial(m.CHFL, spec(common=None)), "data.common"),
     (partial(m.CHFL, spec(common={}), unique="none"), "common column"),
     *((partial(m.CHFL, spec(common=SHARED), mu=own), "mu") for own in (1.5, {"b*": 0.5})),
@@ -186,7 +187,9 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
       for first, every in (("epoch", "epoch"), ({"steps": 1}, "step"), ({"steps": 5}, {"steps": 5}))),
     *((small(partial(m.Alternating, private_first={"steps": 1}), {"federated": own}, align="both"),
        "exchange.federated") for own in (["*"], [])),
+    (small(m.FedPAC, {"rule": m.FedPACMean()}), "'ash': FedPAC .*classifier_first.* exchange.every"),
     # what stays private, or must be federated
+    (small(m.FedPAC, {"rule": m.FedPACMean(), "federated": ["head"]}, align="both"), "FedPAC .*exchange.federated"),
     (small(m.IFedAvg, {"federated": ["core", "affine_in"]}), "pattern 'affine_in'"),
     (small(m.MOON, {"federated": ["head"]}, align="both"), "'ash': MOON"),
     (small(m.PerFedAvg, {"federated": []}), "'ash': PerFedAvg"),

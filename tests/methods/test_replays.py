@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from federations import make_run, weights
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedlit import FedALA, FedAMP, FedProto, FedProx, FedRoD, Network, PrototypeMean
+from fedlit import FedALA, FedAMP, FedPAC, FedPACMean, FedProto, FedProx, FedRoD, Network, PrototypeMean
 from fedlit.data.encoding import Rows
 from fedlit.run.run import Run
 
@@ -31,13 +32,14 @@ class Small(Network):
         )
 
 
-def run_of(folder: Path, client: Any, **exchange: Any) -> Run:
+def run_of(folder: Path, client: Any, align: str = "none", **exchange: Any) -> Run:
     """Clients of two, three and four classes: full-batch gradient descent, an exchange after each step."""
     return make_run(
         folder,
         loop={"client": partial(client, network=Small), "optimizer": partial(torch.optim.SGD, lr=LR)},
         exchange={"federated": ["core"], "guard": False, **exchange},
         data={"batches": 1},
+        align=align,
         epochs=ROUNDS,
         logger=False,
         check_val_every_n_epoch=ROUNDS,
@@ -194,3 +196,63 @@ def test_fedamp_moves_clients_along_the_gradient_of_attention(alpha: float, sigm
             torch.nn.utils.vector_to_parameters(row, core)
     assert_same(run, hand)
     assert (weights_of_others > 1).all() == (alpha > 1)
+
+
+def least_over_supports(p: np.ndarray) -> np.ndarray:
+    """The weights that minimise αᵀPα on the simplex: the best of all sets of positive weights."""
+    best = np.zeros(len(p))
+    value = np.inf
+    for count in range(1, len(p) + 1):
+        for support in map(list, combinations(range(len(p)), count)):
+            solution = np.linalg.solve(p[np.ix_(support, support)], np.ones(count))
+            solution /= solution.sum()
+            least = solution @ p[np.ix_(support, support)] @ solution
+            if (solution >= 0).all() and least < value:
+                value = least
+                best = np.zeros(len(p))
+                best[support] = solution
+    return best
+
+
+def feature_statistics(client: nn.Module, rows: Rows) -> tuple[np.ndarray, float]:
+    """h and V, label by label as in the authors' program."""
+    z = features(client, rows.x).detach().double()
+    h = np.zeros((4, z.shape[1]))
+    v = 0.0
+    for label in rows.y.unique().tolist():
+        member = z[rows.y == label]
+        share = len(member) / len(z)
+        h[label] = share * member.mean(0).numpy()
+        v += share * torch.trace(member.T @ member).item() / len(member) - (h[label] ** 2).sum()
+    return h, v / len(z)
+
+
+def test_fedpac_combines_heads_by_the_features_received(tmp_path: Path) -> None:
+    client = partial(FedPAC, strength=3.0)
+    run = run_of(tmp_path, client, "both", federated=["*"], rule=FedPACMean(), every={"epochs": 2})
+    hand, rows = start_of(run)
+    run.fit(quiet=True)
+    total = sum(len(rows[name].y) for name in hand)
+    prototypes: dict[int, Tensor] = {}
+    for _ in range(ROUNDS // 2):
+        h, v = zip(*(feature_statistics(client, rows[name]) for name, client in hand.items()), strict=True)
+        for name, client in hand.items():
+            x, y = rows[name].x, rows[name].y
+            descend(cross_entropy(client(x), y), list(client.head.parameters()))  # type: ignore[union-attr, operator]
+            z = features(client, x)
+            pulls = [(z[row] - prototypes[label]).square().mean() for row, label in enumerate(y.tolist()) if prototypes]
+            loss = cross_entropy(client.head(z), y) + 3.0 * sum(pulls) / len(y)  # type: ignore[operator]
+            descend(loss, [*client.encoder.parameters(), *client.core.parameters()])  # type: ignore[union-attr, operator]
+        every = torch.cat([features(client, rows[name].x) for name, client in hand.items()]).detach()
+        labels = torch.cat([rows[name].y for name in hand])
+        prototypes = {label: every[labels == label].mean(0) for label in labels.unique().tolist()}
+        sent = {name: deepcopy(dict(client.named_parameters())) for name, client in hand.items()}
+        for place, client in enumerate(hand.values()):
+            p = [[((h[place] - first) * (h[place] - second)).sum() for second in h] for first in h]
+            alpha = least_over_supports(np.array(p) + np.diag(v))
+            assert (alpha > 1e-3).sum() > 1
+            for key, parameter in client.named_parameters():
+                weights_of = alpha if key.startswith("head.") else [len(rows[name].y) / total for name in hand]
+                parts = zip(weights_of, sent.values(), strict=True)
+                parameter.data = sum(float(weight) * state[key].detach() for weight, state in parts)
+    assert_same(run, hand)
