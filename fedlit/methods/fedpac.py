@@ -22,9 +22,10 @@ class FedPAC(FedProto, Alternating):
     clients. It needs :class:`~fedlit.exchange.rules.fedpac.FedPACMean` as rule.
 
     In each round, the head is trained first while encoder and core rest; then these are trained while the head rests,
-    with the term λ · ‖z − C̄‖² / d in the loss. What the rule weighs classifiers by is computed from what the client
-    received, before it trains: h_c = p_c μ_c for each label, and V = (E‖z‖² − Σ_c ‖h_c‖²) / n, where p_c is the label's
-    share of the client's n training rows and μ_c its mean feature.
+    with the term λ · ‖z − C̄‖² / d in the loss, as in the authors' program (github.com/JianXu95/FedPAC). The rule weighs
+    classifiers by statistics of what the client received, before it trains: h_c = p_c μ_c for each label, and
+    V = (E‖z‖² − Σ_c ‖h_c‖²) / n, where p_c is the label's share of the client's n training rows and μ_c its mean
+    feature.
 
     NOTE[DIFF]: both parts are trained by the configured optimizer, whose momentum stays from round to round; the
     authors' program has an optimizer of its own for each part and round, with a higher rate for the head. Epochs of
