@@ -83,3 +83,26 @@ def sort_clusters(clusters: Iterable[Iterable[str]]) -> Clusters:
         (('ash', 'birch'), ('cedar',))
     """
     return tuple(sorted(names for cluster in clusters if (names := tuple(sorted(cluster)))))
+
+
+class Word(str):
+    """Text that would be a number, true, false or nothing if it stood bare in YAML, such as ``'101'``.
+
+    jsonargparse reads a plain str again where it knows no type. It leaves this one alone.
+    """
+
+    __slots__ = ()
+
+
+def plain(tree: Any) -> Any:
+    """Return the same values with each :class:`Word` as a plain str.
+
+    Example:
+        >>> type(plain({"files": [Word("1e3")]})["files"][0]).__name__
+        'str'
+    """
+    if isinstance(tree, dict):
+        return {key: plain(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(plain(value) for value in tree)
+    return str(tree) if isinstance(tree, Word) else tree

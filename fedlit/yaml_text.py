@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from fedlit.names import Word, plain
+
 TEXT = frozenset({
     "chosen", "client", "client_column", "columns", "drop", "leave_out", "name", "names", "path", "positive", "rename",
     "site", "split", "target", "types",
@@ -36,15 +38,6 @@ _NUMBERS_OF_YAML = {
 """Those of YAML 1.2: in YAML 1.1, ``8:28`` is 508 (in base 60) and ``1e-3`` is text."""
 
 
-class Word(str):
-    """Text that would be a number, true, false or nothing if it stood there bare, such as ``'101'``.
-
-    jsonargparse reads a plain str again where it knows no type. It leaves this one alone.
-    """
-
-    __slots__ = ()
-
-
 def is_text(key: str) -> bool:
     """Return whether the values of a key are text, whatever stands there.
 
@@ -63,15 +56,6 @@ def as_text(text: str) -> str:
         ('Word', 'str')
     """
     return text if _resolved(text) == f"{_TAG}str" else Word(text)
-
-
-def plain(tree: Any) -> Any:
-    """Return the same values with each :class:`Word` as a plain str."""
-    if isinstance(tree, dict):
-        return {key: plain(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(plain(value) for value in tree)
-    return str(tree) if isinstance(tree, Word) else tree
 
 
 def load(text: str, key: str = "") -> Any:

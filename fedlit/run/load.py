@@ -18,6 +18,7 @@ from fedlit import yaml_text
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
+from fedlit.names import Word
 from fedlit.run.allowed import only_allowed
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
 from fedlit.run.early_stopping import with_stop
@@ -40,7 +41,7 @@ def _parser() -> LightningArgumentParser:
     """Return the parser, with one flat set of keys for all commands, so that a run's saved ``config.yaml`` is valid for
     all of them. There is no ``seed_everything``, because no global generator is used.
     """
-    register_type(yaml_text.Word, serializer=lambda word: word, type_check=isinstance)
+    register_type(Word, serializer=lambda word: word, type_check=isinstance)
     set_loader(_YAML, yaml_text.load_dumped, exceptions=(yaml.YAMLError,))
     set_dumper(_YAML, yaml_text.dump)
     parser = LightningArgumentParser(

@@ -21,6 +21,7 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
 from fedlit.exchange.place import find_place
 from fedlit.exchange.transport import Transport
+from fedlit.names import plain
 from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.config import flatten, listed, shown
@@ -96,7 +97,7 @@ class Run:
         expect(loop.seed == data.seed, "seed", "one for loop and data", (loop.seed, data.seed))
         check_name(name, "name")
         self.loop, self.data, self.config_text = loop, data, config_text
-        self.settings = None if config_text is None else dict(flatten(yaml_text.plain(yaml_text.load(config_text))))
+        self.settings = None if config_text is None else dict(flatten(plain(yaml_text.load(config_text))))
         exchange = exchange if exchange is not None else Exchange()
         self._untouched_exchange = deepcopy(exchange)
         self._take(exchange, transport or _everywhere())

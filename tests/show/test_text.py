@@ -152,7 +152,7 @@ def test_a_confusion_matrix_has_a_row_of_unknown_labels_and_numbers_if_few(class
     assert np.allclose(np.asarray(shares).sum(1), 1)
 
 
-NAMES = ["<img src=x onerror=a()>", "</title></script><script>a()</script>", "\"'><svg onload=a()>", "\x1b[2J\u202e"]
+HOSTILE = ["<img src=x onerror=a()>", "</title></script><script>a()</script>", "\"'><svg onload=a()>", "\x1b[2J\u202e"]
 
 
 class Tags(HTMLParser):
@@ -168,15 +168,15 @@ class Tags(HTMLParser):
 
 
 def test_names_are_no_elements_of_pages() -> None:
-    sections = [Section(name, [name], [name], pd.DataFrame([NAMES], ["row"], NAMES)) for name in NAMES]
-    notebook = Grid(NAMES, [NAMES]).html()
-    report = Tags(report_of(NAMES[1], sections)).found
+    sections = [Section(name, [name], [name], pd.DataFrame([HOSTILE], ["row"], HOSTILE)) for name in HOSTILE]
+    notebook = Grid(HOSTILE, [HOSTILE]).html()
+    report = Tags(report_of(HOSTILE[1], sections)).found
     assert not {"img", "script", "svg", "onerror", "onload"} & (report | Tags(notebook).found)
     assert "\x1b" not in notebook and "\u202e" not in notebook
 
 
 @pytest.mark.parametrize(
-    "name", [*NAMES, "[a](javascript:a)", "a\n# b\n- c", "a|b", "`a` **b** _c_", "www.a.de", "&lt;"]
+    "name", [*HOSTILE, "[a](javascript:a)", "a\n# b\n- c", "a|b", "`a` **b** _c_", "www.a.de", "&lt;"]
 )
 def test_a_label_is_plain_text_in_markdown(name: str) -> None:
     markdown_it = pytest.importorskip("markdown_it")

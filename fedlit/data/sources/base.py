@@ -18,9 +18,8 @@ import numpy as np
 from fedlit.data.files import RemoteFile
 from fedlit.data.table import SPLITS, ClientTable, check_client, own_task
 from fedlit.errors import DataError, Told, expect, told_as
-from fedlit.names import Share, names_a_folder
+from fedlit.names import Share, names_a_folder, plain
 from fedlit.show.text import counted, shorten
-from fedlit.yaml_text import plain
 
 if TYPE_CHECKING:
     import pandas as pd

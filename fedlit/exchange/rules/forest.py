@@ -59,7 +59,7 @@ class GrowForest(Rule):
 
     Example:
         >>> GrowForest(trees=50).asks.partition(":")[0]
-        'sums over its rows in the nodes of 50 growing trees, level by level (some 30 to 50 questions)'
+        'sums over its rows in the nodes of 50 growing trees, level by level (some 30 to 50 questions, at most 100)'
     """
 
     sends = "the trees: columns, thresholds, and the sums of each leaf"
