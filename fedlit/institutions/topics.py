@@ -151,7 +151,7 @@ _ANY_TARGET = _fields({"task": TASKS.__contains__, "target": _optional(_scalar),
 def _target(value: Any) -> bool:
     if not _ANY_TARGET(value):
         return False
-    return value["task"] != Counts.name or 0 <= value.get("mean", 0) <= MOST_COUNTED
+    return bool(value["task"] != Counts.name or 0 <= value.get("mean", 0) <= MOST_COUNTED)
 
 
 def _moments(value: Any) -> bool:
