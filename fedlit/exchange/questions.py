@@ -15,7 +15,7 @@ from fedlit.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.errors import ConfigError, RunError, told_as
 from fedlit.nn.blocks import FrozenBatchNorm
-from fedlit.sharing import State, live_of, named_tensors
+from fedlit.sharing import State, form_of, live_of, named_tensors
 from fedlit.tasks.base import one_of
 
 CHAIN = ("encoder", "core", "head")
@@ -172,16 +172,51 @@ class InputRange:
 
 
 @dataclass(frozen=True)
+class AnswerForm:
+    """The form of one tensor of an answer.
+
+    Attributes:
+        dtypes: the types that it may have.
+        shape: its sizes; None for one that only the client knows.
+    """
+
+    dtypes: tuple[str, ...]
+    shape: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        """Return the form in words."""
+        sizes = ", ".join("any" if size is None else str(size) for size in self.shape)
+        return f"{' or '.join(self.dtypes)} of shape ({sizes})"
+
+    def fits(self, tensor: Tensor) -> bool:
+        """Return whether a tensor has this form."""
+        dtype, shape = form_of(tensor)
+        if dtype not in self.dtypes or len(shape) != len(self.shape):
+            return False
+        return all(wanted is None or size == wanted for size, wanted in zip(shape, self.shape, strict=True))
+
+
+@dataclass(frozen=True)
 class Own:
     """A question for clients of one class, answered by the named tensors of ``client.answer(topic, tensors, rows)``.
 
     Attributes:
         topic: what the question is about.
         tensors: the tensors that come with it, by name.
+        answers: the forms of all tensors of its answer, by name. They are not sent: who asks knows them. If None, any
+            tensors are believed.
+
+    Example:
+        >>> question = Own("slope", answers={"slope": AnswerForm(("float64",), (2, None))})
+        >>> wrong_answer(question, {"slope": torch.zeros(2, 5).double()})
+        ''
+        >>> wrong_answer(question, {"slope": torch.zeros(3, 5).double()})
+        'slope: float64 of shape (2, any)'
     """
 
     topic: str
     tensors: State = field(default_factory=dict)
+    answers: Mapping[str, AnswerForm] | None = field(default=None, compare=False)
 
 
 Question = Losses | InputRange | Own
@@ -191,7 +226,7 @@ QUESTIONS: dict[str, type[Any]] = {"losses": Losses, "input_range": InputRange, 
 
 def wrong_answer(question: Question, answer: Any) -> str:
     """Return the form that an answer should have, in words, if it has another one; otherwise an empty text. Answers to
-    :class:`Own` are known to the rule and its clients alone: any named tensors of finite numbers may be one.
+    :class:`Own` are finite, and have the forms that the question expects.
 
     Example:
         >>> wrong_answer(Losses([{}, {}]), torch.zeros(2)), wrong_answer(Losses([{}, {}]), torch.zeros(3))
@@ -205,7 +240,14 @@ def wrong_answer(question: Question, answer: Any) -> str:
         fits = isinstance(answer, Tensor) and answer.dtype == torch.float32 and answer.shape[:1] == (2,)
         return "" if fits else "float32 of shape (2, …)"
     named = isinstance(answer, dict) and all(isinstance(value, Tensor) for value in answer.values())
-    return "" if named and all(bool(value.isfinite().all()) for value in answer.values()) else "finite named tensors"
+    if not named or not all(bool(value.isfinite().all()) for value in answer.values()):
+        return "finite named tensors"
+    if question.answers is None:
+        return ""
+    if answer.keys() != question.answers.keys():
+        return f"tensors named {', '.join(question.answers) or 'nothing'}"
+    odd = (name for name, form in question.answers.items() if not form.fits(answer[name]))
+    return next((f"{name}: {question.answers[name]}" for name in odd), "")
 
 
 @dataclass

@@ -79,10 +79,14 @@ def update_to(update: Update, needs: frozenset[Need]) -> dict[str, Any]:
     return {"state": update.state, "published": update.published, **counts}
 
 
+_EXPECTED = "answers"
+"""The field of a question that stays with whoever asks."""
+
+
 def question_to(question: Question) -> dict[str, Any]:
     """Return a question as a message."""
     name = next(name for name, kind in QUESTIONS.items() if type(question) is kind)
-    return {"question": name, **vars(question)}
+    return {"question": name, **{key: value for key, value in vars(question).items() if key != _EXPECTED}}
 
 
 def question_from(message: Mapping[str, Any]) -> Question:
@@ -94,6 +98,8 @@ def question_from(message: Mapping[str, Any]) -> Question:
     fields = dict(message) if isinstance(message, Mapping) else {}
     name = fields.pop("question", None)
     try:
+        if _EXPECTED in fields:
+            raise TypeError
         question: Question = QUESTIONS[name](**fields)
     except (KeyError, TypeError) as error:
         raise RunError(

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -15,7 +16,7 @@ from fedlit.errors import FedlitError, RunError, told_as
 from fedlit.exchange.named import Named
 from fedlit.exchange.questions import Question, wrong_answer
 from fedlit.exchange.server import BEGIN, Outcome, Server
-from fedlit.exchange.wire import pack, question_from, question_to
+from fedlit.exchange.wire import pack, question_to
 from fedlit.institutions.extra import Lost
 from fedlit.institutions.facts import most_common, odd_ones, too_long
 from fedlit.institutions.journal import Journal
@@ -64,9 +65,17 @@ class Patience:
 
 @dataclass
 class _Asking:
-    """The questions of a rule to one site within a round, and the answers that have come."""
+    """The questions of a rule to one site within a round, and the answers that have come.
+
+    Attributes:
+        questions: what was put to the site, as it is sent.
+        asked: the same questions, as the rule asks them; None where a masked sum was asked for.
+        at: the number of the next question.
+        answers: the answers, by the number of the question.
+    """
 
     questions: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[Question | None] = field(default_factory=list)
     at: int = 0
     answers: dict[int, Any] = field(default_factory=dict)
 
@@ -616,18 +625,26 @@ class SitesServer:
     # ------------------------------------------------------------------ what a rule asks within a round
 
     def _ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
-        return self._put_all({site: {"ask": question_to(own)} for site, own in questions.items()})
+        return self._put_all({site: {"ask": question_to(own)} for site, own in questions.items()}, questions)
 
     def _put_masked(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return self._put_all({site: {"masked": dict(own)} for site, own in questions.items()})
 
-    def _put_all(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Ask sites, and wait until all have answered."""
+    def _put_all(
+        self, questions: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Question] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Ask sites, and wait until all have answered.
+
+        Args:
+            questions: maps each site to what is sent to it.
+            asked: maps each site to the question of the rule, where it is one.
+        """
         assert self._asking is not None
         numbers = {}
         for site, question in questions.items():
             own = self._asking.setdefault(site, _Asking())
             own.questions.append(dict(question))
+            own.asked.append(asked.get(site))
             numbers[site] = len(own.questions) - 1
             self._put(site)
         since = time.monotonic()
@@ -662,22 +679,27 @@ class SitesServer:
             self._send(site, {"again": True}, key)  # an answer to what this coordinator has not asked
             return
         if asked is not None and asked < len(own.questions):
-            self._check_answer(own.questions[asked], message.get("answers"))
+            _check_answer(own.asked[asked], message.get("answers"))
             own.answers[asked] = message["answers"]
         own.at, self._open[site] = 0 if asked is None else asked + 1, key
         if site in self._asking:
             self._put(site)
 
-    def _check_answer(self, question: Mapping[str, Any], answer: Any) -> None:
-        """Refuse an answer that the rule cannot use.
 
-        Raises:
-            RunError: it has another form than the question asks for.
-        """
-        if not _is_answer(answer, masked="masked" in question):
-            raise RunError("expected a tensor or named tensors as answer, found something else")
-        if "ask" in question and (wrong := wrong_answer(question_from(question["ask"]), answer)):
-            raise RunError(f"expected {wrong} as answer, found something else")
+def _check_answer(question: Question | None, answer: Any) -> None:
+    """Refuse an answer that the rule cannot use.
+
+    Args:
+        question: what the rule asks; None if a masked sum was asked for.
+        answer: of a site.
+
+    Raises:
+        RunError: it has another form than the question asks for.
+    """
+    if not _is_answer(answer, masked=question is None):
+        raise RunError("expected a tensor or named tensors as answer, found something else")
+    if question is not None and (wrong := wrong_answer(question, answer)):
+        raise RunError(f"expected {wrong} as answer, found something else")
 
 
 def _odd(error: Exception) -> RunError:

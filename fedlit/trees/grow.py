@@ -7,7 +7,7 @@ each column of a node gets a threshold that is drawn, and the best of these spli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +18,12 @@ from fedlit.trees.draws import NOTHING_LEFT, NOTHING_RIGHT, TRIES, Frontier, Tot
 from fedlit.trees.nodes import SIDE, Grown, Keys, Nodes, find_leaves, keys_of, uniform
 from fedlit.trees.party import SCALE, Arrays, Party
 
-Ask = Callable[[str, Sequence["dict[str, NDArray] | None"]], Sequence[Arrays]]
-"""Asks all parties at once: (topic, the message to each; None for a party that is not asked) → answers."""
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shapes of the arrays of an answer, by name."""
+Ask = Callable[[str, Sequence["dict[str, NDArray] | None"], Sequence[Shapes]], Sequence[Arrays]]
+"""Asks all parties at once: (topic, the message to each, the shapes of each answer) → answers. There is no message, but
+None, to a party that is not asked.
+"""
 
 
 @dataclass
@@ -67,6 +71,12 @@ class _Side:
             kept = kept & totals.any(1)
         self.totals, self.nodes = totals[kept], nodes[kept]
 
+    def shape(self, thresholds: NDArray) -> tuple[int, ...]:
+        """Return the shape of the party's counts at thresholds (d, thresholds, nodes)."""
+        columns, each, _ = thresholds.shape
+        sums = self.totals[:, self.sums].shape[1]
+        return sums, columns, each, len(self.nodes)
+
     def begin(self, open_: NDArray[np.bool_], low: NDArray, high: NDArray) -> dict[str, NDArray]:
         """Return what the party is sent at first."""
         self._keep(self.totals, np.cumsum(open_) - 1, open_)
@@ -92,7 +102,7 @@ class _Side:
 
 def asking(parties: Sequence[Party]) -> Ask:
     """Return a function that asks parties of this process."""
-    return lambda topic, told: [
+    return lambda topic, told, shapes: [
         {} if own is None else getattr(party, topic)(own) for party, own in zip(parties, told, strict=True)
     ]
 
@@ -134,10 +144,12 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, way: Way) -> Grown:
     return nodes.grown()
 
 
-def _asked(ask: Ask, topic: str, told: Sequence[dict[str, NDArray]], sides: Sequence[_Side]) -> list[Arrays]:
+def _asked(
+    ask: Ask, topic: str, told: Sequence[dict[str, NDArray]], sides: Sequence[_Side], shapes: Sequence[Shapes]
+) -> list[Arrays]:
     """Ask the parties that have open nodes; the others never have any again."""
     open_ = [own if len(side.nodes) else None for own, side in zip(told, sides, strict=True)]
-    return list(ask(topic, open_))
+    return list(ask(topic, open_, shapes))
 
 
 def _decide(
@@ -152,7 +164,8 @@ def _decide(
     thresholds = frontier.draw(way, ranks)
     if way.exact:  # nobody else knows the ranges
         told = [{"thresholds": thresholds[:, :, side.nodes]} for side in sides]
-    answers = [answer.get("left") for answer in _asked(ask, "counts", told, sides)]
+    shapes = [{"left": side.shape(thresholds)} for side in sides]
+    answers = [answer.get("left") for answer in _asked(ask, "counts", told, sides, shapes)]
     left = np.zeros((level.totals.shape[1], *thresholds.shape), np.int32 if way.classes else np.int64)
     for side, answer in zip(sides, answers, strict=True):
         if answer is not None:
@@ -173,7 +186,8 @@ def _narrow(ask: Ask, frontier: Frontier, sides: Sequence[_Side], told: list[dic
     """Ask for the range of each column in each node."""
     frontier.low = np.full_like(frontier.low, np.inf)
     frontier.high = np.full_like(frontier.high, -np.inf)
-    for side, answer in zip(sides, _asked(ask, "ranges", told, sides), strict=True):
+    shapes = [dict.fromkeys(("low", "high"), (len(frontier.low), len(side.nodes))) for side in sides]
+    for side, answer in zip(sides, _asked(ask, "ranges", told, sides, shapes), strict=True):
         if answer:
             frontier.low[:, side.nodes] = np.minimum(frontier.low[:, side.nodes], answer["low"])
             frontier.high[:, side.nodes] = np.maximum(frontier.high[:, side.nodes], answer["high"])

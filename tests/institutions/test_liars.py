@@ -197,7 +197,18 @@ def test_all_wait_for_a_liar_where_none_may_be_missing(
     assert hub.journal.told.keys() == {"settings", "federated"} and hub.refused == {}
 
 
-def test_a_forest_grows_on_without_a_site_that_answers_falsely(liars: Any, tmp_path: Path) -> None:
+ANSWERS: list[Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]] = [
+    lambda answer: {name: value.float() / 0 for name, value in answer.items()},
+    lambda answer: {**answer, "more": torch.zeros(1)},
+    lambda answer: {},
+    lambda answer: {name: value.float() for name, value in answer.items()},
+    lambda answer: {name: value[..., :1] for name, value in answer.items()},
+    lambda answer: {name: value[:, :, :, None] for name, value in answer.items()},
+]
+
+
+@pytest.mark.parametrize("lie", ANSWERS, ids=["infinite", "more", "none", "types", "nodes", "dimensions"])
+def test_a_forest_grows_on_without_a_site_that_answers_falsely(lie: Any, liars: Any, tmp_path: Path) -> None:
     """Its answer ends a round without a tree; the next one has those of the other sites, and is the same at all."""
     from test_sites import written
 
@@ -210,8 +221,7 @@ def test_a_forest_grows_on_without_a_site_that_answers_falsely(liars: Any, tmp_p
         message = unpack(content)
         if (way, site, message.get("key")) != ("from", "south", "round:0/1"):
             return [content]
-        answers = {name: value.float() / 0 for name, value in message["answers"].items()}
-        return [pack({**message, "answers": answers})]
+        return [pack({**message, "answers": lie(message["answers"])})]
 
     line.meddle = meddle
     sources = {site: liars.table(tmp_path, site) for site in SITES}

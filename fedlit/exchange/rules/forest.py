@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedlit.exchange.question_terms import QuestionTerms
-from fedlit.exchange.questions import Blueprint, Own
+from fedlit.exchange.questions import AnswerForm, Blueprint, Own
 from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.seeding import derive_seed
 from fedlit.sharing import Sharing, State
@@ -132,31 +132,39 @@ class GrowForest(Rule):
         """Grow trees and send them to all clients."""
         clients, questions = list(round.updates), 0
 
-        def ask(topic: str, told: Sequence[Mapping[str, NDArray] | None]) -> list[Arrays]:
+        def ask(topic: str, told: Sequence[Mapping[str, NDArray] | None], shapes: Sequence[_Shapes]) -> list[Arrays]:
             nonlocal questions
             questions += 1
-            said = {
-                name: Own(f"forest/{topic}", {key: _tensor(value) for key, value in question.items()})
-                for name, question in zip(clients, told, strict=True)
-                if question is not None
-            }
+            said = {}
+            for name, question, expected in zip(clients, told, shapes, strict=True):
+                if question is not None:
+                    tensors = {key: _tensor(value) for key, value in question.items()}
+                    forms = {key: AnswerForm(_TYPES.get(key, _WHOLE), shape) for key, shape in expected.items()}
+                    said[name] = Own(f"forest/{topic}", tensors, forms)
             answers = round.ask(said)
             return [{key: value.numpy() for key, value in answers.get(name, {}).items()} for name in clients]
 
         seed = derive_seed(round.seed, "forest")
         start = {key: np.array(value) for key, value in {"seed": seed, **self._limits}.items()}
-        starts = ask("start", [start] * len(clients))
+        # only clients know how many columns and sums there are
+        begun: dict[str, tuple[int | None, ...]] = {"low": (None,), "high": (None,), "classes": (), "meaning": (2,)}
+        if not self.summed:
+            begun["totals"] = (self.trees, None)
+        starts = ask("start", [start] * len(clients), [begun] * len(clients))
         self._refuse_others(clients, starts)
         columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
         tried = max(1, int(np.rint(self.max_features * columns)))
         way = Way(classes, columns, tried, self.thresholds, self.minimum, self.levels, summed=self.summed)
         if self.summed:
 
-            def ask_all(topic: str, told: Sequence[Mapping[str, NDArray] | None]) -> list[Arrays]:
-                return [_added(ask(topic, list(told) * len(clients)))]
+            def ask_all(
+                topic: str, told: Sequence[Mapping[str, NDArray] | None], shapes: Sequence[_Shapes]
+            ) -> list[Arrays]:
+                return [_added(ask(topic, list(told) * len(clients), list(shapes) * len(clients)))]
 
             box = {"low": np.min([one["low"] for one in starts], 0), "high": np.max([one["high"] for one in starts], 0)}
-            grown = grow(ask_all, [{**ask_all("totals", [{}])[0], **box}], root_keys(seed, self.trees), way)
+            (totals,) = ask_all("totals", [{}], [{"totals": (self.trees, classes or 3)}])
+            grown = grow(ask_all, [{**totals, **box}], root_keys(seed, self.trees), way)
         else:
             grown = grow(ask, starts, root_keys(seed, self.trees), way)
         if len(grown.feature) == grown.roots:
@@ -178,6 +186,11 @@ class GrowForest(Rule):
                 what, advice = "units of the target", "the task's targets: pooled"
             same = f"the {what} of {clients[0]!r}, which GrowForest needs"
             demand(columns and target, f"client {name!r}", same, "others", f"set {advice}")
+
+
+_Shapes = Mapping[str, tuple[int | None, ...]]
+_WHOLE = ("uint8", "int16", "int32", "int64", "uint64")
+_TYPES = {"low": ("float32",), "high": ("float32",)}
 
 
 def _added(answers: Sequence[Arrays]) -> Arrays:

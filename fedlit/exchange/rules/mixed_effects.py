@@ -11,7 +11,7 @@ from torch import Tensor
 from fedlit import reml
 from fedlit.errors import DataError
 from fedlit.exchange.question_terms import QuestionTerms
-from fedlit.exchange.questions import Blueprint, Own
+from fedlit.exchange.questions import AnswerForm, Blueprint, Own
 from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.sharing import Sharing, State
 
@@ -119,7 +119,10 @@ class _Problem:
         """Ask all clients the same question, and return the sum of their answers."""
         columns = zip(self.names, self.places, effects, strict=True)
         told = {name: _tensor([place, slope, effect]) for place, (name, slope, effect) in enumerate(columns)}
-        question = Own("mixed", {**told, "theta": _tensor(theta), "at": _tensor(at)})
+        both = len(self.names) + 1, len(self.names) + 1
+        shapes = {"cross": both, "slope": (len(theta), *both), "logdet": (), "logdet_slope": (len(theta),), "rows": ()}
+        forms = {name: AnswerForm(("float64",), shape) for name, shape in shapes.items()}
+        question = Own("mixed", {**told, "theta": _tensor(theta), "at": _tensor(at)}, forms)
         answers = self.round.ask(dict.fromkeys(sorted(self.round.updates), question))
         said = [answers[client] for client in sorted(answers)]
         return {name: np.sum([own[name].numpy() for own in said], 0) for name in said[0]}

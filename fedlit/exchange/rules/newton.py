@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedlit.exchange.question_terms import OTHERS, QuestionTerms
-from fedlit.exchange.questions import Blueprint, Own
+from fedlit.exchange.questions import AnswerForm, Blueprint, Own
 from fedlit.exchange.rule import Facts, Round, Rule, demand
 from fedlit.sharing import Sharing, State
 from fedlit.show.text import shorten
@@ -183,7 +183,7 @@ class Newton(Rule):
             for some in outputs.values():
                 for name in some[0].clients[client]:
                     points[client][name] = torch.stack([problem.tried[problem.names.index(name)] for problem in some])
-        answers = round.ask({client: Own("curvature", points[client]) for client in sorted(asked)})
+        answers = round.ask({client: _question(points[client]) for client in sorted(asked)})
         for problem in problems:
             d = len(problem.names)
             value, gradient, curvature = (torch.zeros(shape, dtype=torch.float64) for shape in ((), (d,), (d, d)))
@@ -195,6 +195,15 @@ class Newton(Rule):
                 gradient[at] += said["gradient"]
                 curvature[at[:, None], at] += said["curvature"]
             problem.take(value, gradient, curvature, self.ridge)
+
+
+def _question(points: Mapping[str, Tensor]) -> Own:
+    """Return the question about points: of each coefficient, its value at each of them."""
+    forms: dict[str, AnswerForm] = {}
+    for output, names in _by_output(name for name in points if name != "ridge").items():
+        sizes = len(points[names[0]]), len(names), len(names)
+        forms |= {f"{what} {output}": AnswerForm(("float64",), sizes[: n + 1]) for n, what in enumerate(_SAID)}
+    return Own("curvature", points, forms)
 
 
 def _output(name: str) -> str:
