@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from federations import trained
+from federations import ASKING, METHODS, trained
 from torch import nn
 
 from fedlit import CNN, MLP, GlobalLayers
 from fedlit.errors import ConfigError
-from fedlit.exchange.questions import Answerer, InputRange, Losses, function_of
+from fedlit.exchange.questions import Answerer, InputRange, Losses, function_of, wrong_answer
 from fedlit.exchange.server import Asked
 
 
@@ -37,6 +37,31 @@ def test_what_a_client_is_asked_is_what_it_has(tmp_path: Path) -> None:
     assert torch.equal(low, rows.x.amin(0)) and torch.equal(high, rows.x.amax(0))
     sent = 2 * sum(value.numel() for value in other.values()) * 4
     assert asked.weigh({}, {}) == sent + 2 * 4 + 2 * rows.x.shape[1] * 4
+
+
+@pytest.mark.parametrize("method", ["forest", "pooled logistic", "mixed model"])
+def test_clients_answer_in_the_forms_that_rules_declare(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics: set[str] = set()
+    answered = Asked.__call__
+
+    def watched(self: Asked, questions: Any) -> Any:
+        answers = answered(self, questions)
+        for client, question in questions.items():
+            topics.add(question.topic)
+            answer = answers[client]
+            assert question.answers is not None and wrong_answer(question, answer) == ""
+            assert wrong_answer(question, {**answer, "more": torch.zeros(1)})
+            for name, value in answer.items():
+                assert wrong_answer(question, {**answer, name: value[None]}).startswith(name)
+                assert wrong_answer(question, {**answer, name: value.bool()}).startswith(name)
+                assert wrong_answer(question, {other: answer[other] for other in answer if other != name})
+        return answers
+
+    monkeypatch.setattr(Asked, "__call__", watched)
+    run = trained(tmp_path, **{**{**METHODS, **ASKING}[method], "epochs": 1})
+    assert topics == set(run.exchange.rule.facts.questions)
 
 
 @pytest.mark.parametrize(
