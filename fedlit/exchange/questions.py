@@ -188,9 +188,8 @@ class AnswerForm:
         sizes = ", ".join("any" if size is None else str(size) for size in self.shape)
         return f"{' or '.join(self.dtypes)} of shape ({sizes})"
 
-    def fits(self, tensor: Tensor) -> bool:
-        """Return whether a tensor has this form."""
-        dtype, shape = form_of(tensor)
+    def fits(self, dtype: str, shape: tuple[int, ...]) -> bool:
+        """Return whether a tensor of a type and a shape has this form."""
         if dtype not in self.dtypes or len(shape) != len(self.shape):
             return False
         return all(wanted is None or size == wanted for size, wanted in zip(shape, self.shape, strict=True))
@@ -244,10 +243,20 @@ def wrong_answer(question: Question, answer: Any) -> str:
         return "finite named tensors"
     if question.answers is None:
         return ""
-    if answer.keys() != question.answers.keys():
-        return f"tensors named {', '.join(question.answers) or 'nothing'}"
-    odd = (name for name, form in question.answers.items() if not form.fits(answer[name]))
-    return next((f"{name}: {question.answers[name]}" for name in odd), "")
+    return wrong_forms({name: form_of(value) for name, value in answer.items()}, question.answers)
+
+
+def wrong_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]], expected: Mapping[str, AnswerForm]) -> str:
+    """Return what an answer should have, in words, if it has other tensors than expected; otherwise an empty text.
+
+    Args:
+        forms: maps the name of each tensor of the answer to its (dtype, shape).
+        expected: the forms that all of them should have, by name.
+    """
+    if forms.keys() != expected.keys():
+        return f"tensors named {', '.join(expected) or 'nothing'}"
+    odd = (name for name, form in expected.items() if not form.fits(*forms[name]))
+    return next((f"{name}: {expected[name]}" for name in odd), "")
 
 
 @dataclass

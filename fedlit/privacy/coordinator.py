@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import RunError
-from fedlit.exchange.questions import Own, Question
+from fedlit.exchange.questions import AnswerForm, Own, Question, wrong_forms
 from fedlit.exchange.rule import Ask, Rule, Update
 from fedlit.exchange.wire import pack, question_to
 from fedlit.privacy.masking import Layout, Total, dtype_of, layout_of, sum_of
@@ -85,7 +85,9 @@ class Gathering:
                     f"found other ones, or to {', '.join(asked)} alone: give all the same inputs and outputs "
                     "(data.align: both)"
                 )
-            total = self._sum(None, {"n": next(places), "question": question})
+            sample = next(iter(asked.values()))
+            expected = sample.answers if isinstance(sample, Own) else None
+            total = self._sum(None, {"n": next(places), "question": question}, expected)
             first, *others = self.sites
             zeros = {name: torch.zeros_like(own) for name, own in total.sums.items()}
             return {first: total.sums, **dict.fromkeys(others, zeros)}
@@ -97,10 +99,17 @@ class Gathering:
         state = {name: torch.zeros(forms[name][1], dtype=dtype_of(forms[name][0])) for name in self.sharing.names[site]}
         return Update(state, parameters=tuple(self.sharing.parameters[site]))
 
-    def _sum(self, layout: Layout | None, question: Mapping[str, Any]) -> Total:
+    def _sum(
+        self,
+        layout: Layout | None,
+        question: Mapping[str, Any],
+        expected: Mapping[str, AnswerForm] | None = None,
+    ) -> Total:
         answers = self.put({site: {"flags": self._flags_for(site), **question} for site in self.sites})
         forms = {site: _forms(site, answers[site], asked=bool(question)) for site in self.sites}
         if layout is None:
+            if expected is not None:
+                self._check_answers(forms, expected)
             first = self.sites[0]
             if differing := [site for site in self.sites if forms[site] != forms[first]]:
                 raise RunError(
@@ -112,6 +121,21 @@ class Gathering:
 
     def _flags_for(self, site: str) -> dict[str, Any]:
         return {peer: [fit, proofs.get(site, "")] for peer, (fit, proofs) in self.flags.items()}
+
+    def _check_answers(
+        self, forms: Mapping[str, Mapping[str, tuple[str, tuple[int, ...]]]], expected: Mapping[str, AnswerForm]
+    ) -> None:
+        """Refuse answers with other tensors than the rule can add.
+
+        Raises:
+            RunError: there is one; the message names its site.
+        """
+        for site, own in forms.items():
+            if wrong := wrong_forms(own, expected):
+                raise RunError(
+                    f"masked sums, round {self.number + 1}: expected {wrong} as answer of site {site!r}, found "
+                    "something else; do all sites run the same version?"
+                )
 
 
 def _forms(site: str, message: Mapping[str, Any], *, asked: bool) -> dict[str, tuple[str, tuple[int, ...]]]:

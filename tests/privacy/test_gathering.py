@@ -19,7 +19,7 @@ from torch import Tensor
 import fedlit
 from fedlit import CFL, IFCA, GrowForest, Mean, Newton
 from fedlit.errors import ConfigError, FedlitError, RunError
-from fedlit.exchange.questions import Own
+from fedlit.exchange.questions import AnswerForm, Own
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.privacy.client_level import epsilon, noised
@@ -412,3 +412,17 @@ def test_answers_that_are_to_be_summed_are_told_to_nobody_singly(tmp_path: Path)
     shield.refuse_single(Own("another", {}))
     with pytest.raises(RunError, match="Newton"):
         shield.answer(0, {"flags": flags, "n": 0, "question": question_to(Own("another", {}))}, lambda own: {})
+
+
+@pytest.mark.parametrize("lie", [{}, {"value": ["float64", [2]]}, {"value": ["float64", [1]], "more": ["int64", []]}])
+def test_a_masked_answer_of_another_form_is_refused_with_its_site(lie: dict[str, Any], tmp_path: Path) -> None:
+    own = shields(tmp_path, rule := Newton(of="all"))
+
+    def put(questions: Any) -> Any:
+        honest = {"value": ["float64", [1]]}
+        return {site: {"state": {}, "forms": lie if site == "dune" else honest} for site in questions}
+
+    question = Own("curvature", {}, {"value": AnswerForm(("float64",), (1,))})
+    ask = Sites(own).gathering(rule, put=put).asking(lambda asked: {})
+    with pytest.raises(RunError, match="dune"):
+        ask(dict.fromkeys(own, question))
