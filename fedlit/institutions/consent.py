@@ -12,12 +12,14 @@ from fedlit.errors import RunError
 from fedlit.exchange.question_terms import QuestionTerms, kind_of
 from fedlit.exchange.questions import Question
 from fedlit.institutions.messages import bytes_of_forms
-from fedlit.show.text import shorten
+from fedlit.show.text import shorten, wrap
 
 Forms = Mapping[str, tuple[str, tuple[int, ...]]]
 
+_COLUMNS = 80
+
 _TOPICS = {
-    "settings": "the settings of the federation, as federation.yaml has them, and versions (all in terms.json)",
+    "settings": "the settings of the federation, as federation.yaml has them, and versions (terms.json has all)",
     "clients": "the site's name",
     "columns": "names and kinds of columns, and what is known of the target",
     "values": "values of columns that other sites have, too",
@@ -114,6 +116,19 @@ class Terms:
             return 8 * sum(prod(form[1]) for form in self.tensors.values())
         return bytes_of_forms(self.tensors) + bytes_of_forms(self.published)
 
+    @property
+    def most_questions(self) -> int | None:
+        """The largest number of questions in a round, of which one is for the masked sum of updates; None if any number
+        was agreed to.
+        """
+        most = 1
+        for terms in self.questions.values():
+            if terms.times is None:
+                return None
+            subjects = {name.partition(": ")[0] for name in self.tensors if name.startswith(terms.about)}
+            most += terms.times * (len(subjects) if terms.about else 1)
+        return most
+
     def lines(self) -> list[str]:
         """Return the terms as lines for the person who decides."""
         numbers = sum(prod(form[1]) for form in self.tensors.values())
@@ -121,7 +136,7 @@ class Terms:
         lines = [
             *self._of_this_site(),
             f"Site {self.site} would join the coordinator {self.coordinator.get('address', '?')}",
-            "  whose authority has the fingerprint",
+            "  whose certificate authority has the fingerprint",
             *_halves(self.coordinator.get("fingerprint", "?")),
             *_which(self.federation),
             "",
@@ -130,9 +145,9 @@ class Terms:
             *self._of_rows(),
             "",
             f"What leaves this site in each of at most {self.rounds:,} rounds (every {_when(self.every)}):",
-            f"  {len(self.tensors)} tensors, {numbers:,} numbers, {self.bytes_a_round:,} bytes"
-            + (f" and {bytes_of_forms(self.tensors):,} come back" if self.tensors else ""),
-            "  their names, the round, and which round the site's newest checkpoint is at: some 2,000 bytes",
+            f"  {len(self.tensors)} tensors of {numbers:,} numbers, {self.bytes_a_round:,} bytes"
+            + (f"; {bytes_of_forms(self.tensors):,} bytes come back" if self.tensors else ""),
+            "  their names, the round, and the round of the site's newest checkpoint: some 2,000 bytes",
             *(f"    {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.tensors.items()),
             *(f"    published: {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.published.items()),
         ]
@@ -153,11 +168,11 @@ class Terms:
             "",
             "What stays: all rows, all other tensors, optimizers, predictions" + ("." if self.scores else ", scores."),
         ]
-        return lines
+        return [part for line in lines for part in wrap(line, _COLUMNS).split("\n")]
 
     def _of_rows(self) -> list[str]:
         """Return how many rows stand behind what is sent once, and what is said of fewer."""
-        lines = [f"  behind each of these values are at least {self.facts_from} training rows (data.facts_from)"]
+        lines = [f"  at least {self.facts_from} training rows stand behind each of these values (data.facts_from)"]
         classes = self.behind.get("target", {}).get("labels", {})
         if classes:
             lines.append(f"    rows of each class whose name is sent: {_counted(classes)}")
@@ -170,15 +185,14 @@ class Terms:
 
     def _of_this_site(self) -> list[str]:
         """Return what the site's own file decides, and what a stranger who wrote it could have decided."""
-        trust = "no module: federation.yaml may name classes of fedlit's list alone"
+        trust = "no module: federation.yaml may name only classes that fedlit lists"
         if self.trust:
             trust = f"ANY CODE OF {', '.join(self.trust)} MAY RUN HERE, because federation.yaml may name it"
-        peers = [
-            "  peers: the keys of other sites, as this one knows them:" if self.peers else "  peers: none compared"
-        ]
-        peers += [f"    {name} {key}" for name, key in self.peers.items()]
-        if self.masked and not self.peers:
-            peers = ["  peers: KEYS OF OTHER SITES WERE NOT COMPARED: a dishonest coordinator could fake them"]
+        peers = "none, and none is needed without masks"
+        if self.peers:
+            peers = "the keys of other sites, as this one knows them:"
+        elif self.masked:
+            peers = "KEYS OF OTHER SITES WERE NOT COMPARED: a dishonest coordinator could fake them"
         user = self.user or "whoever starts it"
         return [
             "What this site's own file decides (site.yaml):",
@@ -304,7 +318,7 @@ def write(folder: Path, terms: Terms) -> None:
 def _which(federation: Mapping[str, Any]) -> list[str]:
     if not federation:
         return []
-    return [f"  the federation {federation['id']}", f"  of the sites {', '.join(federation['sites'])}"]
+    return [f"  the federation {federation['id']}", f"  with the sites {', '.join(federation['sites'])}"]
 
 
 def _halves(text: str) -> list[str]:

@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,17 @@ def too_long(topic: str, facts: Mapping[str, Any], most: int) -> dict[str, str]:
 # ---------------------------------------------------------------------- who disagrees
 
 
-_ADVICE = {
+ADVICE = {
     "meaning": "give all tables the same columns in the same order, with the same categories, and the same classes, "
     "set data.align: both, or federate the core alone",
     "federated": "federate only parts of equal shape (for Global Layers: core), give the clients a common space with "
     "data.align: both, or share what is named alike (exchange.by_name)",
     "columns": "give all tables columns and labels of the same kinds",
     "values": "give all tables columns and labels of the same kinds",
+    "steps": "set a larger data.batch_size, or data.batches, with which all sites take equally many",
 }
+
+_STEPS, _TIMES_STEPS = 100_000, 1_000
 
 
 def odd_ones(
@@ -84,9 +88,34 @@ def odd_ones(
         problems = _outvoted({client: fact["tensors"] for client, fact in facts.items()})
     elif topic in ("columns", "values"):
         problems = _unfit(facts, meet)
+    elif topic == "steps":
+        problems = too_many_steps(facts, median_low(fact["steps"] for fact in facts.values()))
     else:
         problems = {}
-    return {client: f"{topic}: {problem}; {_ADVICE[topic]}" for client, problem in problems.items()}
+    return {client: f"{topic}: {problem}; {ADVICE[topic]}" for client, problem in problems.items()}
+
+
+def too_many_steps(facts: Mapping[str, Any], usual: int) -> dict[str, str]:
+    """Return the clients that say they take so many steps in an epoch that the others, who wait for them, would never
+    end it.
+
+    Args:
+        facts: maps each client to its facts of ``steps``.
+        usual: the number of steps to compare with.
+
+    Returns:
+        Maps each of these clients to what is the matter.
+
+    Example:
+        >>> too_many_steps({"a": {"steps": 40}, "b": {"steps": 2**50}}, 40)
+        {'b': 'expected at most 100,000 steps in an epoch, found 1,125,899,906,842,624'}
+    """
+    most = max(_STEPS, _TIMES_STEPS * usual)
+    return {
+        client: f"expected at most {most:,} steps in an epoch, found {fact['steps']:,}"
+        for client, fact in facts.items()
+        if fact["steps"] > most
+    }
 
 
 def _outvoted(votes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -5,13 +5,14 @@ Most of what is used here is private to Flower, whose version is therefore pinne
 """
 
 import base64
+import json
 import logging
 import os
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -24,9 +25,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 from flwr.app import Array, ArrayRecord, Message, RecordDict
-from flwr.app.message import remove_content_from_message
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.app.message.arraychunk import ArrayChunk
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
 from flwr.common.serde import message_to_proto
+from flwr.common.serde_utils import metadata_from_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
     DeactivateNodeRequest,
@@ -35,11 +38,15 @@ from flwr.proto.fleet_pb2 import (
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest, PushObjectRequest
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata as ProtoMetadata
 from flwr.proto.node_pb2 import Node
 from flwr.serverapp import Grid
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
+    get_object_body,
+    get_object_head_values_from_object_content,
     get_object_tree,
     iterate_object_tree,
     no_object_id_recompute,
@@ -88,6 +95,32 @@ def unpacked(record: RecordDict) -> bytes:
         return bytes(array.data)
     except (KeyError, AttributeError, TypeError) as error:
         raise RunError("expected a message of fedlit, found another; do all run the same version?") from error
+
+
+def check_pieces(pieces: Mapping[str, bytes], most: int) -> None:
+    """Check, before anything is put together, how long the arrays of a message will be. Flower's array names the chunks
+    that it consists of, each any number of times, so that a small message can become a large array.
+
+    Args:
+        pieces: the pieces of the message as Flower sends them, by their names.
+        most: the largest number of bytes of all arrays together.
+
+    Raises:
+        RunError: the message is longer.
+    """
+    size = names = 0
+    for piece in pieces.values():
+        kind, chunks, _ = get_object_head_values_from_object_content(piece)
+        if kind == ArrayChunk.__qualname__:
+            continue
+        names += len(piece)
+        if names > SLACK:
+            raise RunError(f"expected at most {SLACK} bytes beside the content of a message, found more")
+        if kind == Array.__qualname__:
+            places = json.loads(get_object_body(piece, Array))["arraychunk_ids"]
+            size += sum(len(pieces[chunks[place]]) for place in places)
+        if size > most + SLACK:
+            raise RunError(f"expected a message of at most {most} bytes, found one that becomes longer")
 
 
 class Speaker:
@@ -211,6 +244,7 @@ class Speaker:
                     "of it was used",
                 )
         try:
+            check_pieces(pieces, self.most)
             message: Any = inflate_object_from_contents(tree.object_id, pieces)
             content = unpacked(message.content)
         except FedlitError:
@@ -514,13 +548,41 @@ def make_link(port: int, sites: dict[str, Any]) -> tuple[Any, Link]:
     return app, Link(app.state.linkstate_factory.state(), sites)
 
 
-def open_grid(address: str, run: int, token: str) -> Grid:
+def put_together(name: str, pieces: dict[str, bytes], most: int) -> Any:
+    """Return a site's message from its pieces. One that cannot be put together, or would be too long, becomes a message
+    without content, which is refused like any other that is not fedlit's: it must not end the coordinator.
+
+    Args:
+        name: the name of the piece that heads the message.
+        pieces: the pieces of the message as Flower sends them, by their names.
+        most: the largest number of bytes of a message.
+    """
+    head = pieces.get(name, b"")
+    try:
+        check_pieces(pieces, most)
+        return inflate_object_from_contents(name, pieces)
+    except Exception:  # Flower raises kinds of its own
+        return _without_content(head)
+
+
+def _without_content(head: bytes) -> Message:
+    """Return a message that has nothing but what its head says of the message to which it replies."""
+    metadata = ProtoMetadata(message_type="query", ttl=_LIFE)
+    with suppress(Exception):  # if it replies to nothing, its site counts as silent
+        metadata.reply_to_message_id = ProtoMessage.FromString(
+            get_object_body(head, Message)
+        ).metadata.reply_to_message_id
+    return make_message(metadata=metadata_from_proto(metadata), content=RecordDict())
+
+
+def open_grid(address: str, run: int, token: str, most: int) -> Grid:
     """Return the coordinator's connection to the SuperLink, which takes the place of Flower's ServerApp.
 
     Args:
         address: ``HOST:PORT`` of the SuperLink on this machine.
         run: the number of the run, as :meth:`Link.begin` returned it.
         token: the token of the run, as :meth:`Link.begin` returned it.
+        most: the largest number of bytes of an answer.
     """
     from flwr.supercore.task_identity import TaskIdentity
     from flwr.superlink.grid import HttpGrid, http_grid
@@ -530,6 +592,7 @@ def open_grid(address: str, run: int, token: str) -> Grid:
     TaskIdentity.task_id = 0
     # an answer is announced before its pieces are there: Flower would wait a second in each round
     http_grid.pull_objects = partial(http_grid.pull_objects, initial_backoff=0.02)  # type: ignore[attr-defined]
+    http_grid.inflate_object_from_contents = partial(put_together, most=most)  # type: ignore[attr-defined]
     grid = HttpGrid(address, insecure=True, token=token)
     grid._retry_invoker.max_time = 3.0  # it is on this machine, and started again where it is killed
     grid.set_run(Run.create_empty(run))

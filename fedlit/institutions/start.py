@@ -131,7 +131,7 @@ def _serve(settings: CoordinatorSettings, serve: Callable[[Path, Line], None] | 
                 while (told := link.hear(1.0)) is None:
                     pass
                 with _noted(link):
-                    serve(settings.folder, FlowerLine(open_grid(**json.loads(told)), settings.most))
+                    serve(settings.folder, FlowerLine(open_grid(**json.loads(told), most=settings.most), settings.most))
                 return
             except (Gone, Lost, *LOST):
                 link.again()

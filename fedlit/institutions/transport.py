@@ -13,10 +13,11 @@ from fedlit.errors import ConfigError, RunError, told_as
 from fedlit.exchange.question_terms import elements_of
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Rule, Update
-from fedlit.exchange.server import Outcome, Server, round_seed
+from fedlit.exchange.server import BEGIN, Outcome, Server, round_seed
 from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import pack, question_from, question_to, update_to
 from fedlit.institutions.consent import Consent
+from fedlit.institutions.facts import ADVICE, too_many_steps
 from fedlit.institutions.messages import MOST, forms_of, largest, round_of
 from fedlit.institutions.replies import Closed, Heard, closed, facts_of_all, heard
 from fedlit.meanings import Meaning, digests_of
@@ -127,35 +128,56 @@ class SiteTransport(Transport):
         answer: Answer | None = None,
         seconds: float | None = None,
     ) -> Mapping[str, Any]:
-        """Send a request, and answer the rule's questions until the coordinator has replied."""
-        answers = dict[int, tuple[Any, Any]]()
+        """Send a request, and answer the rule's questions until the coordinator has replied.
+
+        Raises:
+            RunError: the coordinator asks for more answers than were agreed to; each stays in memory until the reply.
+        """
+        answers = dict[int, Any]()
+        most = self._most_answers(key)
         asked = {**message, "saved": self.saved}
         incoming = self._request(key, asked, _names(message), seconds)
         while incoming.reply is None:
             number = incoming.number
             if incoming.again:  # a coordinator that was started again has forgotten what it asked
-                incoming = self._request(key, asked, _names(message))
+                incoming = self._request(key, asked)
                 continue
             if answer is None or not incoming.question:
                 raise RunError("expected a reply of the coordinator, found a question or nothing; refused")
+            names = None
             if number not in answers:  # once, and with the same bytes again where that was lost
+                if most is not None and len(answers) >= most:
+                    raise RunError(
+                        f"{key}: expected at most {most:,} questions, as agreed to, found one more from the "
+                        "coordinator; nothing was answered"
+                    )
                 with told_as(_odd, passing=OSError):  # a disk that is full is no fault of the question
-                    answers[number] = self._found(int(round_of(key) or 0), incoming.question, answer)
-            found, names = answers[number]
-            incoming = self._request(f"{key}/{number}", {"answers": found}, {"question": number, **names})
+                    answers[number], kinds = self._found(int(round_of(key) or 0), incoming.question, answer)
+                names = {"question": number, **kinds}
+            incoming = self._request(f"{key}/{number}", {"answers": answers[number]}, names)
         return incoming.reply
 
-    def _request(self, key: str, message: Mapping[str, Any], names: Any, seconds: float | None = None) -> Heard:
+    def _most_answers(self, key: str) -> int | None:
+        """Return how many questions may come before the reply to a request; None for any number. Before training the
+        coordinator asks them all again without a site that does not answer.
+        """
+        most = self.consent.terms.most_questions
+        if most is None or round_of(key) != BEGIN:
+            return most
+        return most * (1 + (self._others or 0))
+
+    def _request(self, key: str, message: Mapping[str, Any], names: Any = None, seconds: float | None = None) -> Heard:
         """Repeat a request until a reply to it comes.
 
         Args:
             key: the key of the request.
             message: the content of the request.
-            names: what is recorded about it.
+            names: what is recorded about it; None if the same message was recorded before.
             seconds: the time to wait for the reply, in seconds; for ever if None.
         """
         said = pack({**message, "key": key, "site": self.site})
-        self.traffic.note(key, said, names)
+        if names is not None:
+            self.traffic.note(key, said, names)
         sent = self.line.answer(said)
         while True:
             incoming = heard(self.line.hear(seconds if sent else None), self._most)
@@ -230,7 +252,19 @@ class SiteTransport(Transport):
             self._most = largest(sharing_of(facts).forms)
             # of sites that the coordinator invents, none counts if this site has accepted a list of them
             self._others = len(self.consent.terms.federation.get("sites") or facts) - 1
-        return {**facts, **own} if topic == "steps" else facts
+        if topic != "steps":
+            return facts
+        self._check_steps(facts)
+        return {**told_of(topic, facts), **own}
+
+    def _check_steps(self, facts: Mapping[str, Any]) -> None:
+        """Refuse an epoch that would never end: the sites wait for the one with the most steps.
+
+        Raises:
+            RunError: a site takes too many steps; the message names it, whoever invented them.
+        """
+        for name, problem in too_many_steps(facts, facts[self.site]["steps"]).items():
+            raise RunError(f"steps: {name}: {problem}; refused. {ADVICE['steps'].capitalize()}")
 
     def digest_of_facts(self) -> str:
         """Return the SHA-256 of what the coordinator told of all sites before training."""

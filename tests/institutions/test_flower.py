@@ -1,5 +1,6 @@
 """Real processes on this machine: a coordinator, Flower's SuperLink with TLS, and what speaks at two sites."""
 
+import json
 import os
 import queue
 import socket
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -259,3 +261,61 @@ def test_a_port_that_is_taken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     told = r"expected to listen at 127\.0\.0\.1:\d+, found: Address already"
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(RunError, match=told):
         superlink._listen(*taken.getsockname())
+
+
+def message_of(content: bytes) -> Any:
+    """A message of Flower as a site sends it."""
+    from flwr.app.message import make_message
+    from flwr.common.serde_utils import metadata_from_proto
+    from flwr.proto.message_pb2 import Metadata
+
+    from fedlit.institutions.flower import packed
+
+    metadata = Metadata(reply_to_message_id="asked", message_type="query", ttl=60.0)
+    return make_message(metadata=metadata_from_proto(metadata), content=packed(content))
+
+
+@pytest.mark.parametrize("times", [1, 1500])
+def test_a_chunk_that_is_listed_many_times_is_refused_unread(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At both ends. The memory that Python takes is measured: 1500 MiB would fit into 1 MiB on the wire."""
+    from flwr.app import Array
+    from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body, get_all_nested_objects
+
+    from fedlit.institutions.flower import check_pieces, put_together, unpacked
+
+    def deflated(array: Array) -> bytes:
+        body = {"dtype": "uint8", "shape": [2**20], "stype": "fedlit", "arraychunk_ids": [0] * times}
+        assert array.children
+        return add_header_to_object_body(object_body=json.dumps(body).encode(), obj=array)
+
+    message = message_of(bytes(2**20))
+    with monkeypatch.context() as change:
+        change.setattr(Array, "deflate", deflated)
+        pieces = {name: piece.deflate() for name, piece in get_all_nested_objects(message).items()}
+    *_, head = pieces
+    tracemalloc.start()
+    if times == 1:
+        check_pieces(pieces, 2**20)
+        assert unpacked(put_together(head, pieces, 2**20).content) == bytes(2**20)
+    else:
+        with pytest.raises(RunError, match="at most 1048576 bytes"):
+            check_pieces(pieces, 2**20)
+        with pytest.raises(RunError, match="expected a message of fedlit"):
+            unpacked(put_together(head, pieces, 2**20).content)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_pieces_that_are_none_end_no_coordinator(place: int) -> None:
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    from fedlit.institutions.flower import put_together, unpacked
+
+    pieces = {name: piece.deflate() for name, piece in get_all_nested_objects(message_of(b"content")).items()}
+    *_, head = pieces
+    pieces[list(pieces)[place]] = b"Array,0\x00[["
+    found = put_together(head, pieces, 2**20)
+    with pytest.raises(RunError, match="expected a message of fedlit"):
+        unpacked(found.content)
+    assert (found.metadata.reply_to_message_id == "asked") == (list(pieces)[place] != head)

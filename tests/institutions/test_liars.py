@@ -78,6 +78,8 @@ LIES: list[Any] = [
     ("federated", OFFER, offer(dtype="float64")),
     ("meaning", {"w": {"labels": "6f"}}, {"w": {"labels": "70"}}),
     ("steps", {"steps": 3, "rows": 0}, {"steps": float("nan"), "rows": 0}),
+    ("steps", {"steps": 3, "rows": 0}, {"steps": 2**53 - 1, "rows": 0}),
+    ("steps", {"steps": 3_000, "rows": 0}, {"steps": 3_000_001, "rows": 0}),
 ]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import sqlite3
 import struct
 from dataclasses import replace
@@ -27,6 +28,7 @@ from fedlit.institutions.extra import Lost
 from fedlit.institutions.gate import Gate
 from fedlit.institutions.joining import consent
 from fedlit.institutions.journal import Journal
+from fedlit.institutions.replies import heard
 from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
 from fedlit.privacy.ledger import Ledger
@@ -170,15 +172,33 @@ NEWTON = Newton("all", 3.0)
 ASKED = Terms("north", {}, {"federated": OFFER}, FORMS, questions=NEWTON.facts.questions)
 
 
-def asked(folder: Path, answered: list[Any], *questions: Any) -> None:
+class Answered:
+    """A shield that answers whatever it is asked under masks, as it does what it has answered before."""
+
+    def answer(self, number: int, asked: Any, answer: Any) -> dict[str, Any]:
+        return {"state": {}}
+
+    def unfit(self, number: int, update: Update) -> str:
+        return ""
+
+    def flags(self, number: int, *, fit: bool) -> dict[str, str]:
+        return {}
+
+    def send(self, number: int, update: Update) -> Update:
+        return update
+
+
+def asked(folder: Path, answered: list[Any], *questions: Any, shield: bool = False) -> None:
     """Ask a site that has just been started."""
     line = MemoryLine(["north"])
     for own in ({"to": ""}, *questions):
         line.questions["north"].put(pack(own))
-    line.questions["north"].put(None)
+    line.questions["north"].put(None)  # then it is killed
     ledger, traffic = Ledger(folder / "privacy", ASKED.identity), Traffic(folder / "traffic.jsonl")
     site = SiteTransport("north", SiteEnd(line, "north"), NEWTON, Consent(ASKED), traffic, ledger)
     site._forms = FORMS
+    stand_in: Any = Answered()
+    site.shield = stand_in if shield else None
 
     def answer(name: str, question: Any) -> Any:
         answered.append(question)
@@ -270,6 +290,60 @@ def test_invented_sites_do_not_raise_the_number_of_points(tmp_path: Path) -> Non
     assert ledger.count("curvature") == 1
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_terms_name_each_key_once_in_eighty_columns(masked: bool) -> None:
+    keys = {site: f"SHA256:{site[0] * 43}" for site in ("east", "south")}
+    lines = replace(TERMS, peers=keys, masked=masked).lines()
+    assert all(sum(key in line for line in lines) == 1 for key in keys.values())
+    assert max(map(len, lines)) <= 80 and not any("[" in line for line in lines[:8])
+
+
+def test_masked_questions_under_new_numbers_are_bounded(tmp_path: Path) -> None:
+    """The site would keep each answer until the round is over."""
+    with pytest.raises(RunError, match="expected at most 51 questions"):
+        asked(tmp_path, [], *(masked_question(n) for n in range(60)), shield=True)
+    with pytest.raises(Killed):
+        asked(tmp_path, [], *(masked_question(n) for n in range(51)), shield=True)
+
+
+def masked_question(number: int) -> dict[str, Any]:
+    to = f"round:0/{number - 1}" if number else "round:0"
+    return {"to": to, "n": number, "masked": {"n": 0, "question": curvature(1), "flags": {}}}
+
+
+def test_an_answer_that_is_sent_again_is_noted_once(tmp_path: Path) -> None:
+    again = {"to": "round:0/0", "again": True}
+    (first,) = questions(0, 1)
+    asked(tmp_path, [], *([first, again] * 5), first, {**reply(), "to": "round:0/0"})
+    lines = [json.loads(line) for line in (tmp_path / "traffic.jsonl").read_text().splitlines()]
+    assert [line["key"] for line in lines] == ["round:0", "round:0/0"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_floats_of_eight_bits_are_no_message(dtype: torch.dtype) -> None:
+    """PyTorch does not say of all of them whether they are finite."""
+    with pytest.raises(RunError, match="expected a message of fedlit"):
+        heard(pack(reply(received={"down/anything": torch.ones(2).to(dtype)})), 2**20)
+
+
+@pytest.mark.parametrize("steps", [100_000, 100_001, 2**53 - 1])
+def test_an_epoch_that_never_ends_is_refused(steps: int, tmp_path: Path) -> None:
+    facts = {"north": {"steps": 3, "rows": 0}, "invented": {"steps": steps, "rows": 2**50}}
+    line = MemoryLine(["north"])
+    for own in ({"to": ""}, {"to": "share:steps", "reply": {"facts": facts}}):
+        line.questions["north"].put(pack(own))
+    terms = Terms("north", {}, {"steps": {"steps": 3, "rows": 0}}, {})
+    ledger, traffic = Ledger(tmp_path / "privacy", terms.identity), Traffic(tmp_path / "traffic.jsonl")
+    site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(terms), traffic, ledger)
+    with line.turn:
+        if steps == 100_000:
+            shared = site.share("steps", {"north": {"steps": 3, "rows": 96}})
+            assert shared == {"north": {"steps": 3, "rows": 96}, "invented": {"steps": steps, "rows": 0}}
+            return
+        with pytest.raises(RunError, match=r"invented.*data\.batches"):
+            site.share("steps", {"north": {"steps": 3, "rows": 96}})
+
+
 def exchanged(folder: Path, *questions: Any) -> list[dict[str, Any]]:
     """What a site says to a coordinator that asks one question after another, then nothing more."""
     line = MemoryLine(["north"])
@@ -307,8 +381,8 @@ def reply(**changes: Any) -> dict[str, Any]:
 
 
 def test_what_can_be_meant_is_believed(tmp_path: Path) -> None:
-    (heard,) = exchanged(tmp_path, reply())
-    assert heard["key"] == "round:0" and heard["updates"]["north"]["rows"] == 0  # the mean does not need it
+    (message,) = exchanged(tmp_path, reply())
+    assert message["key"] == "round:0" and message["updates"]["north"]["rows"] == 0  # the mean does not need it
 
 
 UNBELIEVED: list[Any] = [
