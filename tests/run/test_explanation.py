@@ -87,7 +87,7 @@ def test_the_command_writes_pictures_a_table_and_words_from_corrections_alone(
 def test_what_is_refused(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for words, found in (
         ("--run nowhere", "--run:"),
-        (f"--run {tmp_path}", "corrections.csv"),
+        (f"--run {tmp_path}", str(tmp_path)),
     ):
         assert main(["explain", *words.split(), "--out", str(tmp_path / "out")]) == 2
         assert found in capsys.readouterr().err

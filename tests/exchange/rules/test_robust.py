@@ -185,8 +185,9 @@ TABLE: dict[str, tuple[Callable[[], Rule], Callable[[int], int] | None]] = {
 ADAPTIVE = ("FedAdagrad", "FedAdam", "FedYogi")
 CLUSTERED = {"CFL": partial(fedlit.CFL, 9.0, 1e-6), "Agglomerative": partial(fedlit.Agglomerative, 1, clusters=2)}
 MADE: dict[str, Callable[[], Rule]] = {**{name: own[0] for name, own in TABLE.items()}, **CLUSTERED}
-# abstract; or they ask clients, or evaluate their networks
+# abstract; or they ask clients, evaluate their networks, or give each client a state of its own from what it publishes
 OTHERS = {"Clustered", "FedDynMean", "FedGMCC", "GrowForest", "IFCA", "MixedEffects", "Newton", "Rule", "ScaffoldMean"}
+OTHERS |= {"FedAMP", "FedPACMean", "PrototypeMean"}
 
 
 def result(name: str, values: np.ndarray, order: list[int] | None = None) -> np.ndarray:
