@@ -40,7 +40,7 @@ def agreeing(rule: Rule) -> Any:
     """Return the consent of somebody who agrees to all that leaves, and to questions as far as the rule declares."""
     checks = dict.fromkeys(("check", "check_update"), lambda *_, **__: None)
     consent = Consent(Terms("", {}, {}, {}, questions=rule.facts.questions or {"*": QuestionTerms()}))
-    return SimpleNamespace(**checks, check_question=consent.check_question, terms=SimpleNamespace(federation={}))
+    return SimpleNamespace(**checks, check_question=consent.check_question, terms=consent.terms)
 
 
 @dataclass
