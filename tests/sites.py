@@ -40,7 +40,10 @@ def agreeing(rule: Rule) -> Any:
     """Return the consent of somebody who agrees to all that leaves, and to questions as far as the rule declares."""
     checks = dict.fromkeys(("check", "check_update"), lambda *_, **__: None)
     consent = Consent(Terms("", {}, {}, {}, questions=rule.facts.questions or {"*": QuestionTerms()}))
-    return SimpleNamespace(**checks, check_question=consent.check_question, terms=consent.terms)
+    terms: Any = consent.terms
+    if any(kind.about for kind in terms.questions.values()):  # how many depends on tensors, which are not known yet
+        terms = SimpleNamespace(federation={}, most_questions=None)
+    return SimpleNamespace(**checks, check_question=consent.check_question, terms=terms)
 
 
 @dataclass
