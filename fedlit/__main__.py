@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from fedlit.cli.commands import COMMANDS, call, find_command, take_trusted, usage
-from fedlit.cli.interrupted import STATUS, came, heed, leave
+from fedlit.cli.interrupted import STATUS, came, heed, ignore_termination, leave
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.place import find_place, refuse_ranks, says_the_end
 from fedlit.files import UNWRITABLE, advice, reason
@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _join()
         status = _dispatch(args or ["--help"])
     except BaseException as error:
+        ignore_termination()
         if isinstance(error, SystemExit) and not came():  # help was printed
             raise
         if os.environ.get("FEDLIT_DEBUG"):

@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from types import FrameType
 
-from fedlit.exchange.place import says_the_end
+from fedlit.exchange.place import find_place, says_the_end
 
 PATIENCE = 4.0
 """Seconds for an orderly end."""
@@ -35,6 +35,14 @@ def heed() -> None:
             signal.signal(signal.SIGTERM, _signalled)
 
 
+def ignore_termination() -> None:
+    """Ignore SIGTERM from here on, so that the process can say why it ends: a launcher sends it to the other ranks as
+    soon as one has ended.
+    """
+    if signal.getsignal(signal.SIGTERM) is _signalled:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def leave(status: int) -> None:
     """End the process at once if a signal came, because the shutdown of Python and libraries may take long."""
     if _came:
@@ -46,10 +54,12 @@ def leave(status: int) -> None:
 
 def _signalled(number: int, frame: FrameType | None) -> None:
     interrupt = number == signal.SIGINT
+    status, what = (STATUS, "interrupted") if interrupt else (1, "error: the run was terminated (SIGTERM)")
     if not interrupt and signal.getsignal(number) is _signalled:  # no training, before which Lightning puts its own
+        if find_place() is not None:  # the launcher ends all ranks because one ended, perhaps without a word
+            _end(status, what)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-    status, what = (STATUS, "interrupted") if interrupt else (1, "error: the run was terminated (SIGTERM)")
     if interrupt and number in _came:
         _end(status, "interrupted again: ended at once")
     if number not in _came:

@@ -236,6 +236,25 @@ def test_interrupted_by_a_person_or_a_scheduler(tmp_path: Path) -> None:
         runs.communicate()
 
 
+TERMINATED = """
+import os, signal
+from fedlit.cli.interrupted import heed, ignore_termination
+heed()
+if {erred}:
+    ignore_termination()
+os.kill(os.getpid(), signal.SIGTERM)
+print("fedlit: error: its own", file=__import__("sys").stderr)
+"""
+
+
+@pytest.mark.parametrize(("erred", "text"), [(False, "terminated (SIGTERM)"), (True, "error: its own")])
+def test_a_rank_outside_training_says_why_it_ends(erred: bool, text: str) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    command = [sys.executable, "-c", TERMINATED.format(erred=erred)]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **place}, check=False)
+    assert len(ended.stderr.splitlines()) == 1 and text in ended.stderr
+
+
 def test_a_client_whose_validation_rows_have_one_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing that is monitored is defined then; the run goes on all the same."""
     rows = pd.DataFrame({"x": [n * 7 % 40 for n in range(40)], "y": ["no"] * 37 + ["yes"] * 3})
