@@ -153,7 +153,7 @@ class ClientLoader:
     def _order(self, again: int) -> Tensor:
         keys = (self.epoch, again) if again else (self.epoch,)
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "rows", self.client, *keys))
-        return torch.randperm(len(self.rows), generator=generator).to(self.rows.x.device)
+        return _to_device(torch.randperm(len(self.rows), generator=generator), self.rows.x.device)
 
     def __iter__(self) -> Iterator[Batch | None]:
         # A generator: the order is drawn at the first `next`, after the loop has set the epoch.
@@ -209,3 +209,8 @@ class EvalLoader:
         for start in range(0, len(self.rows), self.batch_size):
             stop = start + self.batch_size
             yield Batch(self.rows.x[start:stop], self.rows.y[start:stop])
+
+
+def _to_device(order: Tensor, device: torch.device) -> Tensor:
+    """Copy an order of rows to a device. A GPU is not waited for, which only memory that cannot be paged allows."""
+    return order.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else order.to(device)
