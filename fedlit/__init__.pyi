@@ -7,13 +7,14 @@ from .data.shaping.by_distance import Distance as Distance
 from .data.shaping.derived import ColumnSplit as ColumnSplit, ConceptShift as ConceptShift, Subsample as Subsample
 from .data.shaping.mutations import Mutation as Mutation
 from .data.shaping.partition import ByColumn as ByColumn, Dirichlet as Dirichlet, Iid as Iid, Partition as Partition
-from .data.sources.known import Covertype as Covertype, Heart as Heart, HumanActivity as HumanActivity
-from .data.sources.known import VehicleSensors as VehicleSensors
+from .data.sources.known import Covertype as Covertype, Heart as Heart
 from .data.sources.openml import OpenML as OpenML
 from .data.sources.populations import Populations as Populations
 from .data.sources.packaged import Bundled as Bundled, Rdatasets as Rdatasets
 from .data.sources.reads import Reads as Reads
+from .data.sources.recordings import HumanActivity as HumanActivity
 from .data.sources.tables import Tables as Tables
+from .data.sources.vehicle import VehicleSensors as VehicleSensors
 from .exchange.exchange import Exchange as Exchange
 from .exchange.rule import Round as Round
 from .exchange.rule import Rule as Rule, Update as Update

@@ -1,11 +1,16 @@
 """Small files in the layouts of the two sensor data sets; what they hold can be told from their position."""
 
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from scipy.io import savemat
 
-from fedlit.data.sources.known import ACTIVITIES
+from fedlit.data.sources.recordings import ACTIVITIES
+
+NODES = (1, 2, 3, 4, 5, 6, 41, 42, *range(46, 57), 58, 59, 60, 61)
+"""The nodes of the network, as the authors' readme lists them."""
 
 
 def vehicle_rows(rows: int = 30, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -35,6 +40,26 @@ def write_matlab(folder: Path) -> Path:
 
 def text(values: np.ndarray) -> str:
     return "\n".join("  ".join(f"{value:.7e}" for value in row) for row in np.atleast_2d(values)) + "\n"
+
+
+def write_events(folder: Path, more: Mapping[str, str] | None = None) -> Path:
+    """The authors' archive of text files: two runs of each node; ``more`` replaces files or adds some."""
+    values, labels = vehicle_rows()
+    files = {"events/readme.txt": "features"}
+    for node, sensor, label in zip(NODES, values, labels, strict=True):
+        for run, sign in (("aav3", 1), ("dw12", -1)):
+            rows = sensor[label[:, 0] == sign]
+            for kind, half in ((1, rows[:, :50]), (2, rows[:, 50:])):
+                wide = np.hstack([half, np.zeros((len(half), 3))])  # lines have more than the 50 numbers that count
+                files[f"events/runs/{run}/n{node}/{run}feat{node}_{kind}.txt"] = text(wide)
+                files[f"events/runs/{run}/n{node}/{run}spec{node}_{kind}.txt"] = "other numbers"
+            files[f"events/runs/{run}/acoustic_1/{run}feat{node}_1.txt"] = "the same by kind of signal"
+    path = folder / "vehicle" / "event.zip"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in (files | dict(more or {})).items():
+            archive.writestr(name, content)
+    return path
 
 
 def write_activity(folder: Path, rows: int = 90, columns: int = 6) -> Path:

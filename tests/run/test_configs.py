@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from openml_answers import recorded
-from sensor_files import write_activity, write_matlab
+from sensor_files import write_activity, write_events
 
 from fedlit.__main__ import main
 from fedlit.data.files import find
@@ -17,7 +17,7 @@ from fedlit.data.sources import Covertype, known_sources
 
 GLASS = 40675  # of OpenML: nine numbers, two classes, 163 rows
 SMALL = {  # no file to be had: a small one, and some of its clients for time's sake
-    "fedlit.VehicleSensors": (write_matlab, "[sensor_01,sensor_10,sensor_23]"),
+    "fedlit.VehicleSensors": (write_events, "[sensor_01,sensor_10,sensor_23]"),
     "fedlit.HumanActivity": (write_activity, "[subject_01,subject_10,subject_30]"),
 }
 LIKE_OTHERS = ("activity_ifedavg", "aloi_chfl", "covertype_apfl", "covertype_centralized", "covertype_chfl",

@@ -1,20 +1,17 @@
-"""Published tables: heart disease at several sites, forest cover types in several areas, human activity by person, and
-vehicles by sensor.
-"""
+"""Published tables: heart disease at several sites, and forest cover types in several areas."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import yaml
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_tables, published, read_known
+from fedlit.data.sources.base import Source, check_tables, read_known
 from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.errors import DataError, Told, expect, must_be_known
@@ -38,9 +35,6 @@ _SOIL_COLUMNS = tuple(f"soil_type_{code}" for code in ELU_CODES)
 _LABEL = "cover_type"
 _NAMES = (*_NUMERIC, *_AREA_COLUMNS, *_SOIL_COLUMNS, _LABEL)
 _CATEGORICAL = ("soil_type", "climatic_zone", "geologic_zone", "wilderness_area")
-Activity = Literal["WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING"]
-ACTIVITIES: tuple[str, ...] = get_args(Activity)
-"""The activities, in the order of the file's numbers 1 to 6."""
 
 
 @dataclass(eq=False)
@@ -188,153 +182,3 @@ def _derive(frame: pd.DataFrame, area: np.ndarray, soil: np.ndarray) -> pd.DataF
         geologic_zone=code // 100 % 10,
         wilderness_area=area.astype(np.int64) + 1,
     )
-
-
-@dataclass(eq=False)
-class _Recordings(Source):
-    """Clients whose rows are split by class, at random by the run's seed."""
-
-    root: str | None = None
-    clients: Sequence[str] | None = None
-    test: float = 0.33
-    validation: float = 0.1
-
-    def tables(self, seed: int) -> list[ClientTable]:
-        """Read the tables; ``seed`` draws the splits."""
-        clients, tables = self._read(locate(self.known_files[0], self.root)), []
-        for client in self.clients or ():
-            features, target = clients[self.known.index(client)]
-            shares, labels = (self.test, self.validation), target.to_numpy()
-            splits = random_split(len(target), seed, *shares, client, labels, least=100)
-            positive = 1 if labels.dtype.kind == "i" else None
-            tables.append(ClientTable(client, features, target, splits, positive=positive))
-        return check_tables(tables)
-
-    @abstractmethod
-    def _read(self, path: Path) -> list[tuple[pd.DataFrame, pd.Series]]:
-        """Return the features and labels of all clients, in their order."""
-
-
-@dataclass(eq=False)
-class HumanActivity(_Recordings):
-    """UCI's Human Activity Recognition Using Smartphones: 30 people are the clients, six activities the classes.
-
-    The file's own training and test rows belong to different people, so they cannot be used to test a client. Both are
-    read, and each person's rows are split by activity, at random by the run's seed
-    (:func:`~fedlit.data.splitting.random_split`).
-
-    - Clients: subject_01 to subject_30.
-    - Columns: 561 numbers, named in features.txt; the number of its line is added to a name that occurs several times
-      (fBodyAcc-bandsEnergy()-1,8 #303).
-    - Target: activity, one of WALKING, WALKING_UPSTAIRS, WALKING_DOWNSTAIRS, SITTING, STANDING, LAYING.
-    - Splits: both halves of the original together; by activity and the run's seed, 33 % test (100 rows at least),
-      then 10 % of the rest validation.
-    - Licence: according to its README, no warranty and no commercial use, and publications cite Anguita et al.; UCI's
-      page may say otherwise (not verified).
-    - Citation: D. Anguita, A. Ghio, L. Oneto, X. Parra and J. L. Reyes-Ortiz (2012). Human activity recognition on
-      smartphones using a multiclass hardware-friendly support vector machine. IWAAL 2012.
-
-    Args:
-        root: the folder to look in first for the unpacked archive.
-        clients: the people to read, ``subject_01`` to ``subject_30``; all if None.
-        positive: activities that count as 1, all others as 0; all six classes if None (as in the iFedAvg paper).
-            ``[SITTING]`` is what the MOCHA paper predicts (Smith et al. 2017).
-        test: the share of a person's rows that are test rows, in (0, 1); at least 100 rows (Roschewitz et al. 2021,
-            Section 4), if a person has 200.
-        validation: the share of the other rows that are validation rows, in (0, 1).
-
-    Example::
-
-        tables = HumanActivity(clients=["subject_01", "subject_07"]).tables(seed=0)
-    """
-
-    name: ClassVar[str] = "activity"
-    known: ClassVar[tuple[str, ...]] = tuple(f"subject_{number:02}" for number in range(1, 31))
-    known_files: ClassVar[tuple[RemoteFile, ...]] = (RemoteFile(**_KNOWN["activity"]),)
-
-    positive: Sequence[Activity] | None = None
-
-    def _read(self, path: Path) -> list[tuple[pd.DataFrame, pd.Series]]:
-        import pandas as pd
-
-        names = [line.strip().partition(" ")[2] for line in path.read_text(encoding="utf-8").splitlines()]
-        names = [f"{own} #{line}" if names.count(own) > 1 else own for line, own in enumerate(names, start=1)]
-        widths = {"X": len(names), "y": 1, "subject": 1}
-        with published(path.parent, "an activity from 1 to 6 and a subject from 1 to 30 for each row"):
-            halves = ([_numbers(path, name, half, widths[name]) for name in widths] for half in ("train", "test"))
-            rows = np.concatenate([np.hstack(half) for half in halves])
-            codes, subject = rows[:, -2].astype(np.int64), rows[:, -1]
-            if not (np.isin(rows[:, -2], range(1, 7)) & np.isin(subject, range(1, 31))).all():
-                raise ValueError("others")
-        features, labels = pd.DataFrame(rows[:, :-2], columns=names), np.array(ACTIVITIES, dtype=object)[codes - 1]
-        target = pd.Series(labels, name="activity")
-        target = target if self.positive is None else target.isin(self.positive).astype(np.int64)
-        people = (np.flatnonzero(subject == number) for number in range(1, 31))
-        return [(features.iloc[own], target.iloc[own]) for own in people]
-
-
-def _numbers(beside: Path, name: str, half: str, columns: int) -> np.ndarray:
-    """Read a file of numbers separated by blanks, (lines, columns)."""
-    import pandas as pd
-
-    path = beside.parent / half / f"{name}_{half}.txt"
-    with published(path, f"lines of {columns} finite numbers"):
-        frame = pd.read_csv(path, sep=r"\s+", header=None, skip_blank_lines=False, dtype=np.float64)
-        if frame.shape[1] != columns or not np.isfinite(frame.to_numpy()).all():
-            raise ValueError(f"{frame.shape[1]} fields, or others")
-    return frame.to_numpy()
-
-
-@dataclass(eq=False)
-class VehicleSensors(_Recordings):
-    """Vehicle Sensor Network (Duarte and Hu 2004): 23 sensors are the clients, two kinds of vehicle the classes.
-
-    The file is ``vehicle.mat`` in the layout that the code of MOCHA (Smith et al. 2017) reads: cell arrays ``X`` of
-    (rows, 100) and ``Y`` of (rows, 1), one cell per sensor, labels −1 and 1 (or 0 and 1). The original file has not
-    been tried.
-
-    50 features are acoustic and 50 seismic. The file says neither which half is which nor which vehicle label 1 means,
-    so columns are numbered and labels are 0 and 1. Rows are split by class, at random by the run's seed
-    (:func:`~fedlit.data.splitting.random_split`).
-
-    - Clients: sensor_01 to sensor_23.
-    - Columns: feature_001 to feature_100, numbers: 50 acoustic, 50 seismic.
-    - Target: vehicle, 1 or 0: an assault amphibious vehicle or a dragon wagon; the file does not say which is 1.
-    - Splits: by class and the run's seed, 33 % test (100 rows at least), then 10 % of the rest validation.
-    - Licence: none is stated: ask the authors before you share it.
-    - Citation: M. F. Duarte and Y. H. Hu (2004). Vehicle classification in distributed sensor networks. Journal of
-      Parallel and Distributed Computing 64(7):826-838.
-
-    Args:
-        root: the folder to look in first.
-        clients: the sensors to read, ``sensor_01`` to ``sensor_23``; all if None.
-        test: the share of a sensor's rows that are test rows, in (0, 1); at least 100 rows (Roschewitz et al. 2021,
-            Section 4), if a sensor has 200.
-        validation: the share of the other rows that are validation rows, in (0, 1).
-
-    Example::
-
-        tables = VehicleSensors(clients=["sensor_01", "sensor_10"]).tables(seed=0)
-    """
-
-    name: ClassVar[str] = "vehicle"
-    known: ClassVar[tuple[str, ...]] = tuple(f"sensor_{number:02}" for number in range(1, 24))
-    known_files: ClassVar[tuple[RemoteFile, ...]] = (RemoteFile(**_KNOWN["vehicle"]),)
-
-    def _read(self, path: Path) -> list[tuple[pd.DataFrame, pd.Series]]:
-        import pandas as pd
-        from scipy.io import loadmat
-
-        names = [f"feature_{number:03}" for number in range(1, 101)]
-        with published(path, f"cell arrays X and Y of {len(self.known)} sensors, of a MATLAB file up to version 7"):
-            cells = loadmat(path, variable_names=["X", "Y"])
-            x, y = (list(map(_array, cells[name].ravel())) for name in ("X", "Y"))
-            values = [pd.DataFrame(own, columns=names) for own in x]
-            labels = [pd.Series((own.ravel() == 1).astype(np.int64), name="vehicle") for own in y]
-            if not len(x) == len(y) == len(self.known) or not np.isin(np.concatenate(y), (-1, 0, 1)).all():
-                raise ValueError(f"{len(x)} and {len(y)} sensors, or other labels")
-        return list(zip(values, labels, strict=True))
-
-
-def _array(cell: Any) -> np.ndarray:
-    return np.asarray(cell.toarray() if hasattr(cell, "toarray") else cell, dtype=np.float64)  # MATLAB's sparse

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.io import savemat
-from sensor_files import cells, vehicle_rows, write_activity, write_matlab
+from sensor_files import NODES, cells, text, vehicle_rows, write_activity, write_events, write_matlab
 from sklearn.model_selection import train_test_split
 
 from fedlit.data.files import RemoteFile
 from fedlit.data.sources import Covertype, Heart, HumanActivity, Rdatasets, VehicleSensors
-from fedlit.data.sources.known import ACTIVITIES, AREAS, ELU_CODES
+from fedlit.data.sources.known import AREAS, ELU_CODES
+from fedlit.data.sources.recordings import ACTIVITIES
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
@@ -153,6 +154,37 @@ def test_vehicle_of_a_matlab_file_and_of_damaged_ones(tmp_path: Path) -> None:
         savemat(path, variables)
         with pytest.raises(DataError, match=r"vehicle\.mat: expected"):
             VehicleSensors(str(tmp_path)).tables(seed=0)
+
+
+def test_vehicle_of_the_authors_archive(tmp_path: Path) -> None:
+    values, labels = vehicle_rows()
+    incomplete = {"events/runs/dw1/n41/dw1feat41_1.txt": text(np.zeros((4, 50)))}
+    hidden = ("__MACOSX/events/runs/aav3/n5/._aav3feat5_1.txt", "events/runs/aav3/n5/.aav3feat5_1.txt.swp")
+    write_events(tmp_path, incomplete | dict.fromkeys(hidden, "no numbers"))
+    tables = VehicleSensors(str(tmp_path)).tables(seed=0)
+    assert [table.name for table in tables] == [f"sensor_{number:02}" for number in range(1, 24)]
+    for table, sensor, label, node in zip(tables, values, labels, NODES, strict=True):
+        order = np.argsort(-label[:, 0], kind="stable")  # the run aav3 is before dw12
+        np.testing.assert_allclose(table.features.to_numpy(), sensor[order], atol=1e-12)
+        assert table.target.tolist() == (label[order, 0] == 1).tolist()
+        (note,) = table.notes
+        assert f"node {node}" in note and ("dw1" in note) == (node == 41)
+    (tenth,) = VehicleSensors(str(tmp_path), clients=["sensor_10"]).tables(seed=0)
+    assert tenth.features.equals(tables[9].features)
+    write_matlab(tmp_path)
+    (tenth,) = VehicleSensors(str(tmp_path), clients=["sensor_10"]).tables(seed=0)
+    assert tenth.features.equals(tables[9].features)  # of two files the archive, whose labels have a meaning
+
+
+@pytest.mark.parametrize("content", [np.zeros((3, 49)), np.zeros((3, 50)), np.full((10, 50), np.inf), None])
+def test_a_damaged_vehicle_archive_names_the_file(content: np.ndarray | None, tmp_path: Path) -> None:
+    if content is None:
+        path = write_events(tmp_path)
+        path.write_bytes(path.read_bytes()[:5000])
+    else:
+        write_events(tmp_path, {"events/runs/aav3/n5/aav3feat5_2.txt": text(content)})
+    with pytest.raises(DataError, match=r"feat5_2\.txt|run aav3, node 5|event\.zip: expected"):
+        VehicleSensors(str(tmp_path)).tables(seed=0)
 
 
 def test_activity_of_the_unpacked_folder(tmp_path: Path) -> None:
