@@ -19,6 +19,7 @@ from fedlit.errors import ConfigError, Told, expect
 
 if TYPE_CHECKING:
     from fedlit.mixture.recommend import Recommendation
+    from fedlit.score.estimator import Trained
     from fedlit.score.scorer import Scorer
     from fedlit.train.results import Results
 
@@ -217,6 +218,18 @@ class Member:
     name: str
     label: str
     scorer: Scorer
+
+    @property
+    def estimator(self) -> Trained:
+        """The client as an estimator of scikit-learn, for its displays and inspection tools:
+        ``RocCurveDisplay.from_estimator(fed["north"].estimator, rows, rows["outcome"])``.
+
+        Raises:
+            ConfigError: the client predicts several labels for each row, which they do not show.
+        """
+        from fedlit.score.estimator import estimator_of
+
+        return estimator_of(self.scorer)
 
     def predict(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return predictions of rows: a frame with their index, a column for the probability of each class, and

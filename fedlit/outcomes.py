@@ -77,6 +77,11 @@ class Outcome:
         """The number of columns of predictions: a probability for each class (at each position), or one number."""
         return self.length * len(self.classes) or 1
 
+    @property
+    def one_label(self) -> bool:
+        """Whether one of several labels is predicted for each row."""
+        return self.name == "classification"
+
     def at(self, classes: Sequence[int]) -> Outcome:
         """Return the outcome with only some of the classes, chosen by their positions."""
         parts: dict[str, Any] = {

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
+from matplotlib import pyplot as plt
+from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibrationDisplay, calibration_curve
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import roc_auc_score
+from sklearn.frozen import FrozenEstimator
+from sklearn.inspection import PartialDependenceDisplay, permutation_importance
+from sklearn.metrics import RocCurveDisplay, accuracy_score, roc_auc_score
 
 import fedlit
 from fedlit.__main__ import main
@@ -69,6 +73,40 @@ def test_scores_are_scikit_learns_and_an_export_predicts_the_same(fed: fedlit.Fe
     assert np.asarray(dots).tolist() == report.to_frame()["auroc"].tolist()
     read = load(fed["north"].export(tmp_path / "north"))
     np.testing.assert_allclose(read.predict_proba(NEW), fed["north"].predict_proba(NEW), atol=1e-6)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["itself", "frozen"])
+def test_scikit_learns_displays_take_a_client(fed: fedlit.Federation, frozen: bool) -> None:
+    """The positive class, ``ill``, is the first in the alphabet, so that an order left as it is would show."""
+    own = fed["north"].estimator
+    estimator = FrozenEstimator(own) if frozen else own
+    features, y = NEW[own.feature_names_in_], NEW["outcome"]
+    ill = fed["north"].predict(NEW)["probability_ill"]
+    assert own.classes_.tolist() == ["ill", "well"] and is_classifier(estimator)
+    curve = RocCurveDisplay.from_estimator(estimator, features, y, pos_label="ill")
+    assert curve.roc_auc == pytest.approx(roc_auc_score(y == "ill", ill))
+    reliability = CalibrationDisplay.from_estimator(estimator, features, y, n_bins=5, pos_label="ill")
+    np.testing.assert_allclose(reliability.prob_true, calibration_curve(y == "ill", ill, n_bins=5)[0])
+    dependence = PartialDependenceDisplay.from_estimator(estimator, features, ["age"], grid_resolution=5)
+    steps = np.diff(dependence.pd_results[0]["average"][0])
+    assert (steps < 0).all()  # of well: the older, the less
+    found = permutation_importance(estimator, features, y, scoring="roc_auc", n_repeats=3, random_state=0)
+    assert found.importances_mean.argmax() == own.feature_names_in_.tolist().index("age")
+    assert found.importances_mean.max() > 0.1
+    plt.close("all")
+
+
+def test_an_estimator_answers_as_its_client_does(fed: fedlit.Federation) -> None:
+    member, rows = fed["north"], NEW.drop(columns="outcome")
+    estimator, predicted = member.estimator, member.predict(NEW)
+    np.testing.assert_array_equal(estimator.predict(rows), predicted["predicted"])
+    np.testing.assert_array_equal(estimator.predict_proba(rows), predicted[["probability_ill", "probability_well"]])
+    score = estimator.score(rows, NEW["outcome"])
+    assert type(score) is float and score == accuracy_score(NEW["outcome"], predicted["predicted"])
+    array = rows[estimator.feature_names_in_].to_numpy()
+    np.testing.assert_array_equal(estimator.predict(array), predicted["predicted"])
+    with pytest.raises(ConfigError, match="FrozenEstimator"):
+        estimator.fit(rows, NEW["outcome"])
 
 
 def test_it_has_scikit_learns_manners(fed: fedlit.Federation) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 _HOMES = {
     "export": "fedlit.mixture.export",
     "Scorer": "fedlit.score.scorer",
+    "estimator_of": "fedlit.score.estimator",
     "load": "fedlit.score.folder",
     "load_run": "fedlit.mixture.mixture",
 }

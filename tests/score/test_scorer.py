@@ -8,14 +8,18 @@ import pandas as pd
 import pytest
 import torch
 from made_tables import clinic
+from sklearn.base import is_regressor
+from sklearn.inspection import permutation_importance
+from sklearn.metrics import r2_score
 
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.sources import Tables
 from fedlit.errors import ConfigError, DataError, RunError
 from fedlit.outcomes import Outcome
 from fedlit.score.arrays import ArrayFunction, as_arrays, from_arrays
+from fedlit.score.estimator import estimator_of
 from fedlit.score.scorer import Function, Scorer
-from fedlit.tasks import Classification, Regression, task_state
+from fedlit.tasks import Classification, MultiLabel, Regression, task_state
 from fedlit.tasks.go_alone import CLASSIFIERS, COUNTERS, LABELLERS, REGRESSORS, GoAlone
 
 TABLE = clinic()
@@ -138,6 +142,19 @@ def test_a_number_has_no_classes() -> None:
     np.testing.assert_allclose(told["predicted"], expected, rtol=1e-12)
     with pytest.raises(ConfigError, match="expected a classifier"):
         made.predict_proba(TABLE.features)
+
+
+def test_a_number_is_a_regressor_and_several_labels_are_refused() -> None:
+    task = Regression(mean=1e6, scale=2.0, target="price")
+    made = Scorer("north", ENCODER, lambda x: task.predict(torch.from_numpy(x[:, :1])).numpy(), task_state(task))
+    estimator, y = estimator_of(made), TABLE.features["age"] / 10 + 1e6
+    predicted = made.predict(TABLE.features)["predicted"]
+    assert is_regressor(estimator) and estimator.score(TABLE.features, y) == r2_score(y, predicted)
+    found = permutation_importance(estimator, TABLE.features, y, n_repeats=2, random_state=0)
+    assert found.importances_mean.argmax() == 0 and not found.importances_mean[1:].any()
+    state = task_state(MultiLabel(("a", "b"), ("no", "no"), ("yes", "yes"), (0, 0)))
+    with pytest.raises(ConfigError, match="'multi_label'"):
+        estimator_of(Scorer("north", ENCODER, of_age, state))
 
 
 def test_a_function_that_fails_is_no_prediction() -> None:
