@@ -8,30 +8,23 @@ from fedlit.data.files import RemoteFile, find, locate
 from fedlit.data.sources import known_sources
 from fedlit.data.sources.base import Source
 from fedlit.errors import FedlitError, expect
-from fedlit.run.catalogue import FAMILIES, cards, section, short, times
-from fedlit.show.shown import Grid, for_terminal, say
-from fedlit.show.text import Verbatim
+from fedlit.run.catalogue import FAMILIES, cards, section
+from fedlit.show.shown import for_terminal, say
+from fedlit.show.text import Verbatim, definitions
 
-_ABOUT = """Columns, classes: whether clients may differ in them; private: only if the part that differs is not \
-federated, as with --exchange.federated '[core]' --data.align none. Bytes of an exchange and gradients of a step \
-(time) are multiples of FedAvg's with the same federated part.
-"""
 _USE = "Show one:    fedlit methods show NAME\nUse it:      fedlit fit --config NAME --method METHOD"
 
 
 def list_methods() -> None:
-    """List the methods, what may differ between clients, and what each method costs.
+    """List the methods, family by family, with the idea of each.
 
     fedlit methods show NAME shows one of them. Use it over any configuration: fedlit fit --config NAME --method METHOD
     """
+    longest = max(map(len, cards()))
     for family, title in FAMILIES.items():
-        own = [card for card in cards().values() if card.family == family]
-        rows = [
-            [each.name, short(each.columns), short(each.classes), times(each.bytes), times(each.time)] for each in own
-        ]
-        table = Grid(["method", "columns", "classes", "bytes", "time"], rows).text()
-        print(for_terminal(Verbatim(f"{title}:\n\n{table}\n")))
-    print(for_terminal(_ABOUT))
+        ideas = [(card.name.ljust(longest), card.idea) for card in cards().values() if card.family == family]
+        print(for_terminal(f"{title}:"))
+        print(definitions(ideas), end="\n\n")
     print(for_terminal(Verbatim(_USE)))
 
 

@@ -98,7 +98,7 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
     from fedlit.exchange.named import check_left_out
     from fedlit.explain.clusters import CLUSTERS, judged
     from fedlit.files import read_named
-    from fedlit.train.logger import FederatedTensorBoardLogger
+    from fedlit.train.logger import FederatedTensorBoardLogger, board_address
 
     results = run.fit(checkpoint)
     print(f"\n{for_terminal(results.brief() if brief else results)}\n")
@@ -114,6 +114,8 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
             curves = isinstance(logger, FederatedTensorBoardLogger)
             told = "Curves: tensorboard --logdir" if curves else f"Logged by {type(logger).__name__}:"
             print(f"{told} {shlex.quote(str(logger.log_dir))}")
+            if curves:
+                print(f"        {board_address(results.main.name)}")
     check_left_out(run.exchange.found)
 
 

@@ -116,7 +116,7 @@ def for_terminal(what: str | Shown, stream: TextIO | None = None, otherwise: int
 
 _COLOURS = {
     r"fedlit: error:": 31, r"fedlit: interrupted": 33, r"(Note|Warning|FAILED)\b": 33,
-    r"[a-z]+: +rows\b.*": 1, r"[A-Z][\w' ()]+:$": 1,
+    r"[a-z]+: +rows\b.*": 1, r"[A-Z][-\w' ()]+:$": 1,
 }  # fmt: skip
 """How a line begins → its colour, as terminals count them: errors red, warnings yellow, headings bold."""
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 from lightning.pytorch import Trainer
@@ -21,6 +22,12 @@ from fedlit.train.whole import spared
 FEDERATION = "federation"
 HPARAMS = f"{FEDERATION}/hparams"
 """The run that TensorBoard's HParams tab compares; the tab shows every scalar in the folder of the hyperparameters."""
+
+BOARD = "http://localhost:6006"
+"""Where ``tensorboard`` serves its pages, unless another program uses the port."""
+
+LIGHTNING_EPOCH = "epoch"
+"""The tag that Lightning adds to whatever is logged without a step; as a chart it is a straight line."""
 
 FLUSH = 20
 """The longest time between two writings of curves to disk, in seconds."""
@@ -111,10 +118,12 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
                 self._worst[client] = None
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Write scalars as the class describes it."""
+        """Write scalars as the class describes it; Lightning's own ``epoch`` is left out."""
         over: dict[str, list[float]] = {}
         for key, value in metrics.items():
             run, _, tag = key.partition("/")
+            if key == LIGHTNING_EPOCH:
+                continue
             if run not in self.clients:
                 self.writer().add_scalar(key, value, step)
                 continue
@@ -171,6 +180,21 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
             with spared_logger(self):
                 writer.close()
         self._writers.clear()
+
+
+def board_address(score: str) -> str:
+    """Return the address at which TensorBoard shows the losses and one score, unsmoothed, and no other chart.
+
+    Args:
+        score: the name of the score.
+
+    Example:
+        >>> board_address("auroc")
+        'http://localhost:6006/?tagFilter=train/loss$|val/loss$|val/auroc$&runFilter=%5E(?!.*hparams)&smoothing=0'
+    """
+    tags = ("train/loss", "val/loss", f"val/{score}")
+    filters = {"tagFilter": "|".join(f"{tag}$" for tag in tags), "runFilter": "^(?!.*hparams)", "smoothing": "0"}
+    return f"{BOARD}/?{urlencode(filters, safe='/$|()?!*')}"
 
 
 def boards(trainer: Trainer) -> list[FederatedTensorBoardLogger]:

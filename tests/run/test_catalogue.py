@@ -218,7 +218,17 @@ def test_each_method_is_shown_with_equation_and_configuration(
         assert main(["methods", "show", name]) == 0
         assert section(card) in (out := capsys.readouterr().out) and f"--method {name}" in out
         assert all(key in out for key in card.tune)
-    assert main(["methods"]) == 0 and "fedlit methods show NAME" in capsys.readouterr().out
+
+
+def test_methods_are_listed_with_their_ideas(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["methods"]) == 0
+    listed = capsys.readouterr().out
+    assert max(map(len, listed.splitlines())) <= 80
+    words = " ".join(listed.split())
+    assert all(f" {card.name} {card.idea} " in words for card in cards().values())
 
 
 def test_each_method_has_a_page_as_it_is_made() -> None:

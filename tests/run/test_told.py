@@ -1,9 +1,12 @@
 """What a run tells: to loggers of Lightning, and of networks that are no better than the simplest models."""
 
+import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pandas as pd
@@ -16,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import fedlit
 from fedlit.__main__ import main
@@ -97,12 +101,27 @@ def test_the_command_line_takes_a_class_and_says_where_it_writes(
     told = capsys.readouterr().out
     assert f"Logged by CSVLogger: '{folder / BELOW}'\n" in told
     assert f"Curves: tensorboard --logdir '{folder}'\n" in told  # of this run alone; a space must be typed again
+    filters = parse_qs(urlsplit(re.findall(r"http\S+", told)[0]).query)
+    (tag_filter,), (run_filter,) = filters["tagFilter"], filters["runFilter"]
+    known = charts(folder)
+    assert "epoch" not in {tag for _, tag in known}
+    shown = {(run, tag) for run, tag in known if re.search(tag_filter, tag) and re.search(run_filter, run)}
+    assert shown == set(product(["wine", "federation"], ["train/loss", "val/loss", "val/auroc"]))
     before = (folder / BELOW / "metrics.csv").read_text(encoding="utf-8")
     assert main(["test", *fast, "--trainer.logger=CSVLogger"]) == 0  # keeps what is there
     assert (folder / BELOW / "metrics.csv").read_text(encoding="utf-8") == before
     tested = pd.read_csv(folder / BELOW.parent / "version_1" / "metrics.csv")
     scores = pd.read_csv(folder / "test.csv", index_col="client")
     assert tested["wine/test/auroc"].item() == pytest.approx(scores.loc["wine", "auroc"])
+
+
+def charts(folder: Path) -> set[tuple[str, str]]:
+    """The runs and tags of the scalars that TensorBoard shows of a folder."""
+    found = set()
+    for path in {file.parent for file in folder.rglob("events*")}:
+        scalars = EventAccumulator(str(path)).Reload().Tags()["scalars"]
+        found |= {(str(path.relative_to(folder)), tag) for tag in scalars}
+    return found
 
 
 def test_a_score_over_fewer_classes_is_marked(here: Path) -> None:
