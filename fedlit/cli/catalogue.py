@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 from fedlit.data.files import RemoteFile, find, locate
+from fedlit.data.reach import unreachable
 from fedlit.data.sources import known_sources
 from fedlit.data.sources.base import Source
 from fedlit.errors import FedlitError, expect
@@ -60,10 +61,12 @@ def fetch(name: str) -> int:
     source = _source(name)
     if not source.known_files:
         print(f"{source.name} has no file to fetch beforehand.")
+    missing = [file for file in source.known_files if find(file) is None]
+    lost = unreachable(address for file in missing for address in file.addresses)
     status = 0
     for file in source.known_files:
         try:
-            print(f"{file.path}: {locate(file)}")
+            print(f"{file.path}: {locate(file, unreachable_addresses=lost)}")
         except FedlitError as error:
             say(f"fedlit: error: {error}")
             status = max(status, int(file.url is not None))  # who has no address was never to be had this way
@@ -79,8 +82,9 @@ def show_source(name: str) -> None:
     source = _source(name)
     print(for_terminal("\n\n".join(_about(source))))
     for file in source.known_files:
-        address = f"\n  {file.url}" if file.url else ""  # that of a page is part of what to do
-        print(for_terminal(f"{file.path}: {file.about}{address}\n  {_where(source, file)}"))
+        addresses = [f"  {address}" for address in file.addresses]  # that of a page is part of what to do
+        lines = [f"{file.path}: {file.about}", *addresses, f"  {_where(source, file)}"]
+        print(for_terminal("\n".join(lines)))
 
 
 def _where(source: type[Source], file: RemoteFile) -> str:

@@ -1,17 +1,19 @@
 """Finds data files, and downloads those that are missing.
 
 A file is looked for in two places: the folder given as ``root``, otherwise ``$FEDLIT_DATA``, otherwise ``data/`` of the
-working directory; and the cache. What is found is used as it is. What is not found is downloaded into the cache, and
-only a download whose checksum is right gets its final name.
+working directory; and the cache. What is found is used as it is. What is not found is downloaded into the cache, from
+the first of its addresses that answers, and only a download whose checksum is right gets its final name.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from fedlit.data.reach import unreachable
 from fedlit.errors import DataError
 
 
@@ -28,6 +30,7 @@ class RemoteFile:
             that the original has on its server.
         page: where a person can get the file if there is no ``url``. Nothing is downloaded from there, because nobody
             has verified the address or knows the checksum.
+        mirrors: other addresses of the same file, which are asked where the original's does not answer.
 
     Example:
         >>> file = RemoteFile("heart/va.data", "https://example.org/processed.va.data", "e7c9", "200 patients")
@@ -41,6 +44,12 @@ class RemoteFile:
     about: str
     alternatives: tuple[str, ...] = ()
     page: str | None = None
+    mirrors: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The original's address, followed by those of its mirrors."""
+        return () if self.url is None else (self.url, *self.mirrors)
 
     def names(self) -> tuple[str, ...]:
         """Return every path below a data folder under which this file is accepted, the best first."""
@@ -72,33 +81,53 @@ def find(file: RemoteFile, root: str | Path | None = None) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def locate(file: RemoteFile, root: str | Path | None = None) -> Path:
+def locate(
+    file: RemoteFile, root: str | Path | None = None, unreachable_addresses: Mapping[str, str] | None = None
+) -> Path:
     """Return the path of a file, and download it into the cache if it exists nowhere else.
 
     Safe in parallel processes: each downloads under a temporary name of its own and renames it, in one step, to the
     final name when the checksum is right. Nothing partial remains after a failure.
 
+    Args:
+        file: the file.
+        root: a folder that takes the place of ``$FEDLIT_DATA``.
+        unreachable_addresses: addresses that are known not to answer, each with the reason; if None, they are asked.
+
     Raises:
-        DataError: if the file is not here and cannot be fetched. The message says which folders and which address were
-            tried, why it failed, and where to put the file by hand.
+        DataError: if the file is not here and cannot be fetched. The message says which folders and which addresses
+            were tried, why each failed, and where to put the file by hand.
     """
     if (path := find(file, root)) is not None:
         return path
-    reason = "it has no public address" + (f" that is verified; try {file.page}" if file.page else "")
+    if unreachable_addresses is None:
+        unreachable_addresses = unreachable(file.addresses)
     folder, cache = search_roots(root)
-    if file.url is not None:
-        import pooch
-
-        target, loader = cache / file.path, pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16)
-        try:
-            # Made here because pooch's own check-then-make fails when two processes arrive together.
-            target.parent.mkdir(parents=True, exist_ok=True)
-            return Path(
-                pooch.retrieve(file.url, f"sha256:{file.sha256}", target.name, target.parent, downloader=loader)
-            )
-        except (OSError, ValueError) as error:  # requests' errors are OSErrors; ValueError for a wrong checksum
-            reason = f"{file.url} could not be fetched: {error}"
+    failures = []
+    for address in file.addresses:
+        reason = unreachable_addresses.get(address)
+        if reason is None:
+            try:
+                return _download(file, address, cache)
+            except (OSError, ValueError) as error:  # requests' errors are OSErrors; ValueError for a wrong checksum
+                reason = str(error)
+        failures.append(f"{address} could not be fetched: {reason}")
+    if not failures:
+        advice = f" that is verified; try {file.page}" if file.page else ""
+        failures.append(f"it has no public address{advice}")
     raise DataError(
-        f"{file.path} ({file.about}): expected it in {folder} or {cache}, found it in neither; {reason}. Put it at "
-        f"{folder / file.path}, or name its folder with root or $FEDLIT_DATA."
+        f"{file.path} ({file.about}): expected it in {folder} or {cache}, found it in neither; {'; '.join(failures)}. "
+        f"Put it at {folder / file.path}, or name its folder with root or $FEDLIT_DATA."
     )
+
+
+def _download(file: RemoteFile, address: str, cache: Path) -> Path:
+    """Download a file into the cache."""
+    import pooch
+
+    target = cache / file.path
+    loader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16)
+    # Made here because pooch's own check-then-make fails when two processes arrive together.
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path = pooch.retrieve(address, f"sha256:{file.sha256}", target.name, target.parent, downloader=loader)
+    return Path(path)

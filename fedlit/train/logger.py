@@ -192,8 +192,8 @@ def board_address(score: str) -> str:
         >>> board_address("auroc")
         'http://localhost:6006/?tagFilter=train/loss$|val/loss$|val/auroc$&runFilter=%5E(?!.*hparams)&smoothing=0'
     """
-    tags = ("train/loss", "val/loss", f"val/{score}")
-    filters = {"tagFilter": "|".join(f"{tag}$" for tag in tags), "runFilter": "^(?!.*hparams)", "smoothing": "0"}
+    tags = dict.fromkeys(["train/loss$", "val/loss$", f"val/{score}$"])
+    filters = {"tagFilter": "|".join(tags), "runFilter": "^(?!.*hparams)", "smoothing": "0"}
     return f"{BOARD}/?{urlencode(filters, safe='/$|()?!*')}"
 
 

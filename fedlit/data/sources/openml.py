@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedlit.data.files import cache_folder
+from fedlit.data.reach import unreachable
 from fedlit.data.sources.base import RESERVED, Source, check_tables, client_name
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable, TaskSettings, check_task, class_labels, own_task
@@ -18,6 +19,8 @@ from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_SITE = "https://www.openml.org"
 
 
 @dataclass(eq=False)
@@ -108,15 +111,26 @@ class OpenML(Source):
         which = {"data_id": int(own)} if own.isdecimal() else {"name": own}  # a command line hands over text
         told = (
             f"openml: data set {self.dataset!r}, version {version}: expected it below {folder / 'openml'} or from "
-            "https://www.openml.org"
+            f"{_SITE}"
         )
         advice = "without a network copy that folder from elsewhere; remove it if it is damaged"
+        if not _asked_before(folder, own):  # scikit-learn itself waits without end
+            for reason in unreachable([_SITE]).values():
+                raise DataError(f"{told}, found: {reason}; {advice}")
         # One quick retry: who has no network shall not wait to be told so. The slower parser, because the other one
         # fails (scikit-learn 1.9 with pandas 3) where categories are whole numbers, and then throws the cached file
         # away. What it raises has no public class.
         with told_as(lambda error: DataError(f"{told}, found: {' '.join(described(error).split())}; {advice}")):
             how = {"as_frame": True, "parser": "liac-arff", "n_retries": 1, "delay": 0.25}
             return fetch_openml(**which, version=version, data_home=folder, target_column=None, **how)
+
+
+def _asked_before(folder: Path, dataset: str) -> bool:
+    """Return whether scikit-learn has stored OpenML's first answer about a data set."""
+    answers = folder / "openml" / "openml.org" / "api" / "v1" / "json" / "data"
+    if dataset.isdecimal():
+        return (answers / f"{dataset}.gz").is_file()
+    return (answers / "list" / "data_name" / dataset.lower()).is_dir()
 
 
 def _plain(column: pd.Series) -> pd.Series:

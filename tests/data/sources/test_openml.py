@@ -1,6 +1,8 @@
 """OpenML, by answers that were recorded: the real ``fetch_openml`` reads them from its cache."""
 
 import gzip
+import socket
+import time
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +96,19 @@ def test_data_sets_that_do_not_fit(
     root = recorded(tmp_path, data_id)
     with pytest.raises(error, match=message):
         OpenML(data_id, root=root, **arguments).tables(seed=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dataset", ["iris", IRIS])
+def test_a_network_that_never_answers_is_given_up_in_five_seconds(
+    dataset: str | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for name in ("https_proxy", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        begin = time.monotonic()
+        with pytest.raises(DataError, match=r"https://www\.openml\.org"):
+            OpenML(dataset, root=tmp_path).tables(seed=0)
+        assert time.monotonic() - begin < 5
 
 
 def test_without_a_network(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ import hashlib
 import http.server
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,10 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets._covtype import ARCHIVE
 
+from fedlit.__main__ import main
 from fedlit.data import sources
 from fedlit.data.files import RemoteFile, find, locate, search_roots
-from fedlit.data.sources import Covertype, Heart, OpenML, Populations, Reads
+from fedlit.data.reach import PATIENCE
+from fedlit.data.sources import Covertype, Heart, OpenML, Populations, Reads, known_sources
 from fedlit.data.sources.base import check_tables
 from fedlit.data.table import ClientTable, Split
 from fedlit.errors import ConfigError, DataError, FedlitError
@@ -103,10 +108,52 @@ def test_a_failed_download_says_why_and_leaves_nothing(
     assert files_in(cache) == []
 
 
-def test_a_cache_that_cannot_be_written(cache: Path) -> None:
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/file"
+
+
+def test_a_mirror_is_used_where_the_first_does_not_answer(cache: Path, server: tuple[str, Path], silent: str) -> None:
+    file = dataclasses.replace(sample(silent), mirrors=("http://127.0.0.1:9/file", server[0]))
+    begin = time.monotonic()
+    assert locate(file).read_bytes() == CONTENT
+    assert time.monotonic() - begin < PATIENCE + 1
+
+
+@pytest.mark.parametrize("proxy", ["dead", "silent"])
+@pytest.mark.parametrize("source", ["covertype", "heart"])
+def test_without_a_network_all_addresses_are_named_in_five_seconds(
+    source: str,
+    proxy: str,
+    cache: Path,
+    silent: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, silent if proxy == "silent" else "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "")
+    begin = time.monotonic()
+    assert main(["data", "fetch", source]) == 1
+    assert time.monotonic() - begin < 5
+    told = capsys.readouterr().err
+    addresses = [address for file in known_sources()[source].known_files for address in file.addresses]
+    assert len(addresses) >= 2
+    assert all(address in told for address in addresses)
+
+
+def test_covertype_has_the_mirror_of_scikit_learn() -> None:
+    (file,) = Covertype.known_files
+    assert (ARCHIVE.url in file.mirrors, file.sha256) == (True, ARCHIVE.checksum)
+
+
+def test_a_cache_that_cannot_be_written(cache: Path, server: tuple[str, Path]) -> None:
     cache.write_text("a file where the folder should be")
     with pytest.raises(DataError, match=re.escape(str(cache))):
-        locate(sample("http://127.0.0.1:9/file"))
+        locate(sample(server[0]))
 
 
 def splits(train: int, validation: np.ndarray, test: int, end: int = 10) -> dict[Split, np.ndarray]:
