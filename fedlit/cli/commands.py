@@ -33,7 +33,9 @@ class Command(NamedTuple):
 
 _GROUPS = {
     "Your tables": {
-        "init": Command("tables:init", "FOLDER --target COLUMN", "write a configuration for the tables in a folder"),
+        "init": Command(
+            "tables:init", "FILES --target COLUMN", "write a configuration for tables (--example: make some)"
+        ),
         "check": Command("tables:check", "--config NAME", "find problems in the tables, and what fixes them"),
         "recommend": Command("tables:recommend", "--config NAME", "find out who should join, and with which method"),
     },
@@ -87,7 +89,8 @@ def usage(first: str = "") -> str:
         "Partial federated learning on tables that differ in columns and classes.",
         "",
         "To begin:          fedlit fit quickstart",
-        "With your tables:  fedlit init FOLDER --target COLUMN",
+        "With example data: fedlit init --example",
+        "With your tables:  fedlit init FILES --target COLUMN",
     ]
     for title, own in _GROUPS.items():
         lines += ["", f"{title}:", _listed(own)]
@@ -140,10 +143,10 @@ def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
 def call(name: str, function: Callable[..., Any], words: Sequence[str]) -> Any:
     """Call the function of a command with the arguments that were typed.
 
-    A positional parameter is a word, a keyword-only parameter is a flag, spelt with underscores like keys or with
-    hyphens: ``bool`` is a flag without a value, ``list`` a flag with several values, ``tuple`` a flag that may be
-    repeated, ``Literal`` one of several values. ``*words`` are the remaining words, such as the keys of a
-    configuration; a function with no other parameter gets all words.
+    A positional parameter is a word, or several if it is a ``list``; a keyword-only parameter is a flag, spelt with
+    underscores like keys or with hyphens: ``bool`` is a flag without a value, ``list`` a flag with several values,
+    ``tuple`` a flag that may be repeated, ``Literal`` one of several values. ``*words`` are the remaining words, such
+    as the keys of a configuration; a function with no other parameter gets all words.
 
     Args:
         name: the name of the command, such as ``site join``.
@@ -218,7 +221,7 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: s
     elif get_origin(kind) is tuple:
         options |= {"action": "append", "default": []}
     elif get_origin(kind) is list:
-        options["nargs"] = "+"
+        options["nargs"] = "+" if required or by_name else "*"
     else:
         options["type"] = kind
     parser.add_argument(name, **options)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.errors import ConfigError, FedlitError, expect
+from fedlit.errors import ConfigError, FedlitError, Told, expect
 from fedlit.mixture.settings import is_mixture
 from fedlit.run.arguments import Asked, read
 from fedlit.run.config import find_config, shown
@@ -26,30 +26,38 @@ _SHAPED = ("leave_out", "mutations")  # keys of data that change tables and need
 
 
 def init(
-    folder: str,
+    files: list[str] | None = None,
     *,
     target: tuple[str, ...] = (),
     client_column: str | None = None,
     out: Path | None = None,
     force: bool = False,
+    example: bool = False,
 ) -> None:
-    """Look at the tables of a folder, one client per file, and write a configuration that is ready to train.
+    """Look at tables, one client per file, and write a configuration that is ready to train.
 
     Its first lines state every guess.
 
     Args:
-        folder: a folder, a pattern such as 'sites/*.csv', or one file
+        files: the files, a folder, or a pattern such as 'sites/*.csv'
         target: the column to predict; for one client alone, CLIENT=COLUMN (may be repeated)
         client_column: the column of one file that names the client of each row, such as a school
-        out: the file to write (default: the folder's name, here)
+        out: the file to write (default: the name of the one file or folder, else mine.yaml, here)
         force: overwrite an existing file
+        example: write the tables of three made-up hospitals into this folder instead
     """
-    out = out or Path(f"{_stem(folder)}.yaml")
+    if example:
+        expect(not files, "--example", "no files, for it writes some", files)
+        return _write_example()
+    advice = "for example tables write fedlit init --example"
+    expect(bool(files), "fedlit init", "the clients' files, a folder or a pattern", Told("none"), advice)
+    patterns = files or []
+    out = out or Path(f"{_stem(patterns)}.yaml")
     expect(out.suffix in (".yaml", ".yml"), "--out", "a name that ends in .yaml", str(out))
     expect(force or not out.exists(), "--out", "a new file", str(out), "name another one, or overwrite it with --force")
     from fedlit.data.examine.propose import propose, written
 
-    proposal = propose(folder, _targets(target), client_column)
+    proposal = propose(patterns, _targets(target), client_column)
     text = written(proposal, shlex.quote(str(out)))
     try:
         out.write_text(text, encoding="utf-8")
@@ -62,11 +70,33 @@ def init(
         print(for_terminal(Verbatim(f"  fedlit {command.format(shlex.quote(str(out)))}")))
 
 
-def _stem(folder: str) -> str:
+def _write_example() -> None:
+    """Write the tables of the made-up hospitals, and new rows of one of them, into the working directory."""
+    from fedlit.data.sources.hospitals import TARGET, Hospitals
+
+    hospitals = Hospitals()
+    frames = {f"{client}.csv": hospitals.frame(client) for client in hospitals.clients}
+    clients = " ".join(frames)
+    frames["tomorrow.csv"] = hospitals.new_rows("north")
+    for name in frames:
+        free = not Path(name).exists()
+        expect(free, "--example", f"no file {name}", Told(f"{name} in {Path.cwd()}"), "go to an empty folder")
+    for name, frame in frames.items():
+        try:
+            frame.to_csv(name, index=False, mode="x")
+        except OSError as error:
+            told = f"--example: {name} cannot be written: {error.strerror or error}. Go to another folder."
+            raise ConfigError(told) from error
+    print(for_terminal(f"Wrote {', '.join(frames)}: three made-up hospitals, and patients of north without a label."))
+    print(for_terminal("\nNext:"))
+    print(for_terminal(Verbatim(f"  fedlit init {clients} --target {TARGET}")))
+
+
+def _stem(patterns: Sequence[str]) -> str:
     """Return the name of the configuration for these files."""
-    if any(mark in folder for mark in "*?["):
+    if len(patterns) > 1 or any(mark in patterns[0] for mark in "*?["):
         return "mine"
-    path = Path(folder).expanduser()
+    path = Path(patterns[0]).expanduser()
     name = path.resolve().name
     return re.sub(r"[^\w-]+", "_", name.split(".")[0] if path.is_file() else name) or "mine"
 

@@ -158,11 +158,28 @@ def split_rows(
         first, last = (str(begin[split]).removesuffix(".0") for split in ("validation", "test"))
         said = f"by {by.name}, validation rows begin at {first}, test rows at {last}"
         return made, [Note(said, "split", column=str(by.name), head=client)]
-    parts = by.astype(str).str.strip().str.casefold().replace("val", "validation")
+    parts = parts_of(by)
     odd, advice = by[~parts.isin(SPLITS)], "correct them, or split in another way"
     found = Told(f"{len(odd):,} others: {shorten([*map(repr, odd.unique())])}")
     expect(odd.empty, where, "train, validation or test in each row", found, advice, DataError)
     return {split: np.flatnonzero((parts == split).to_numpy()).astype(np.int64) for split in SPLITS}, []
+
+
+def parts_of(column: pd.Series) -> pd.Series:
+    """Return which split each row of a column names, in lower case; ``val`` is short for ``validation``."""
+    return column.astype(str).str.strip().str.casefold().replace("val", "validation")
+
+
+def names_parts(column: pd.Series) -> bool:
+    """Return whether a column says of each row in which split it is, and each split has rows.
+
+    Example:
+        >>> import pandas as pd
+        >>> names_parts(pd.Series(["Train", "val", "test"])), names_parts(pd.Series(["train", "test"]))
+        (True, False)
+    """
+    first = {*parts_of(column.head(100))}  # most columns are ruled out by their first rows
+    return first <= {*SPLITS} and {*parts_of(column)} == {*SPLITS}
 
 
 def _stratified(

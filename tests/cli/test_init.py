@@ -206,3 +206,39 @@ def test_one_table_of_many_small_sites(here: Path, capsys: pytest.CaptureFixture
     assert main(["fit", "schools.yaml", "--trainer.max_epochs", "1"]) == 0
     with pytest.raises(ConfigError, match="least_rows"):
         Tables(**own | {"least_rows": 31}).tables(seed=0)
+
+
+def test_the_example_is_trained_by_the_printed_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command prints the next one; new rows are no client."""
+    assert main(["init", "--example"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  fedlit ")]
+    files = {path.name for path in here.glob("*.csv")}
+    assert files == {"north.csv", "south.csv", "west.csv", "tomorrow.csv"}
+    assert main(line.split()[1:]) == 0
+    assert settings("mine.yaml")["split"] == {"column": "part"}
+    assert main(["fit", "--config", "mine.yaml", "--trainer.max_epochs", "1"]) == 0
+    run = "lightning_logs/mine/version_0"
+    assert main(["predict", "--run", run, "--client", "north", "--data", "tomorrow.csv"]) == 0
+    assert len(pd.read_csv("tomorrow.scores.csv")) == len(pd.read_csv("tomorrow.csv"))
+
+
+def test_the_example_overwrites_no_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "west.csv").write_text("mine")
+    assert main(["init", "--example"]) == 2
+    assert "west.csv" in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in here.glob("*.csv")] == [("west.csv", "mine")]
+
+
+def test_a_column_of_parts_is_found(here: Path) -> None:
+    """It splits the rows, and is no feature; batches fit its training rows. Two parts of three are a column like any
+    other.
+    """
+    site("north.csv", 1, outcome=ill, fold=lambda own, draw: ["Train", "val", "test", "test", "test", "test"] * 20)
+    site("south.csv", 2, outcome=ill, fold=lambda own, draw: ["train", "test"] * 60)
+    assert main(["init", "sites", "--target", "outcome"]) == 0
+    own = settings()
+    assert own["split"] == {"north": {"column": "fold"}}
+    north, south = Tables(**own).tables(seed=1)
+    assert [len(north.splits[split]) for split in ("train", "validation", "test")] == [20, 20, 80]
+    assert "fold" not in north.features and "fold" in south.features
+    assert read_yaml(Path("sites.yaml"))["data"]["batches"] == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,9 @@ from jinja2 import Template
 from fedlit import yaml_text
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
+from fedlit.data.sources.base import check_names
 from fedlit.data.sources.places import Place, places_of
+from fedlit.data.splitting import names_parts, parts_of
 from fedlit.errors import DataError, Told, expect
 from fedlit.show.text import MOST_ROWS, counted, more, shorten, wrap
 
@@ -33,7 +35,8 @@ class Proposal:
     Attributes:
         settings: arguments of :class:`fedlit.Tables`.
         notes: client and what was found or guessed.
-        rows: the number of labelled rows of the smallest client.
+        rows: the number of labelled rows of the smallest client; of its training rows where a column says which these
+            are.
     """
 
     settings: dict[str, Any] = field(default_factory=lambda: {"files": {}, "target": {}})
@@ -61,11 +64,11 @@ class Proposal:
         return [*lines[:MOST_ROWS], *more(lines, "notes")]
 
 
-def propose(folder: str, targets: Mapping[str | None, str], client_column: str | None = None) -> Proposal:
-    """Look at the files of a folder and propose a configuration.
+def propose(files: Sequence[str], targets: Mapping[str | None, str], client_column: str | None = None) -> Proposal:
+    """Look at files and propose a configuration.
 
     Args:
-        folder: a folder, a pattern or one file.
+        files: folders, patterns and files.
         targets: the column to predict by client; of all others under None.
         client_column: the column of one file that names the client of each row.
 
@@ -73,8 +76,8 @@ def propose(folder: str, targets: Mapping[str | None, str], client_column: str |
         DataError: a file cannot be read, or has no column that could be meant.
         ConfigError: a client or a column that is not there.
     """
-    places = places_of(folder)
-    clients = [place.client for place in places]
+    places = [place for pattern in files for place in places_of(pattern)]
+    clients = check_names([place.client for place in places])
     whole = client_column is None or len(places) == 1
     expect(whole, "--client-column", "one file that holds all clients' rows", len(places))
     for client in targets:
@@ -84,13 +87,16 @@ def propose(folder: str, targets: Mapping[str | None, str], client_column: str |
     for place in places:
         raw = _looked(made, place, targets.get(place.client, targets.get(None)), client_column is not None)
         labels[place.client] = _labels(made, place.client, raw)
+        _split(made, place.client, raw)
     numbers = {held.name for held in labels.values() if _is_number(held)}
     for client, held in labels.items():  # few rows have few values: one task for all
         if held.name in numbers and held.dtype.kind in "iuf" and not {*held.unique()} <= {0, 1}:
             made.note(client, f"{held.name} is a number: regression", task="regression")
     settings = made.settings
-    if len({*settings["target"].values()}) == 1:
-        settings["target"] = settings["target"][clients[0]]
+    for key in ("target", "split"):
+        values = list(settings.get(key, {}).values())
+        if len(values) == len(clients) and all(value == values[0] for value in values):
+            settings[key] = values[0]
     if client_column is not None:
         _federate(made, clients[0], raw, client_column)
         settings |= {key: own[clients[0]] for key in ("task", "positive") if (own := settings.get(key))}
@@ -143,6 +149,17 @@ def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
     return found
 
 
+def _split(made: Proposal, client: str, raw: Raw) -> None:
+    """Add the column that says which rows are training, validation and test rows to the proposal, if there is one."""
+    target = made.settings["target"][client]
+    columns = [str(name) for name in raw.frame if str(name) != target and names_parts(raw.frame[name])]
+    if len(columns) == 1:
+        column = columns[0]
+        training = parts_of(raw.frame[column]) == "train"
+        made.rows = min(made.rows, int((training & raw.frame[target].notna()).sum()))
+        made.note(client, f"{column} says which rows are training, validation and test rows", split={"column": column})
+
+
 def _is_number(labels: pd.Series) -> bool:
     return labels.dtype.kind in "iuf" and (labels.nunique() > _FEW_CLASSES or bool((labels % 1 != 0).any()))
 
@@ -180,6 +197,7 @@ def written(proposal: Proposal, file: str) -> str:
     template = Path(__file__).with_name("init.yaml.j2").read_text(encoding="utf-8")
     text: str = Template(template, keep_trailing_newline=True).render(
         file=file,
+        drawn="column" not in proposal.settings.get("split", {}),  # some client's rows are split at random
         settings=textwrap.indent(settings, 6 * " ").strip(),
         notes=wrap("".join(f"\n# - {note}" for note in proposal.told()), 79),
         # Each batch needs several rows, of the smallest client too, when part of its training rows is a fold.

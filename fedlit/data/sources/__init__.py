@@ -11,7 +11,7 @@ import fedlit
 from fedlit.data.sources.base import Source
 
 _SHIPPED = (
-    *("Bundled", "Covertype", "EMNIST", "Heart", "HumanActivity", "OpenML"),
+    *("Bundled", "Covertype", "EMNIST", "Heart", "Hospitals", "HumanActivity", "OpenML"),
     *("Populations", "Rdatasets", "Reads", "Tables", "VehicleSensors"),
 )
 __all__ = [*_SHIPPED, "Source", "known_sources"]
