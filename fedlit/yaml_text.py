@@ -15,8 +15,8 @@ import yaml
 from fedlit.names import Word, plain
 
 TEXT = frozenset({
-    "chosen", "client", "client_column", "columns", "drop", "leave_out", "name", "names", "path", "positive", "rename",
-    "site", "split", "target", "types",
+    "chosen", "client", "client_column", "columns", "drop", "known", "leave_out", "name", "names", "path", "positive",
+    "rename", "site", "split", "target", "types",
 })  # fmt: skip
 """The last parts of keys whose values are names, labels and words of the user: never numbers, never classes."""
 _LISTS = frozenset({"clients", "common", "sites"})

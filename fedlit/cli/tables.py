@@ -131,17 +131,17 @@ def check(
     asked = read("describe", [*(word for name in config for word in ("--config", name)), *keys])
     from fedlit.data.examine.page import examine
 
-    tables, source = _tables(asked)
-    page = examine(tables, source)
+    tables, source, known = _tables(asked)
+    page = examine(tables, source, known)
     if format == "json":
         print(json.dumps(page.to_dict(), indent=2, default=str))
     else:
         print(for_terminal(page, otherwise=80))
 
 
-def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
-    """Return the tables that a run would read. In simple cases only the source is built, so that torch need not be
-    imported; all other cases are left to the full parser.
+def _tables(asked: Asked) -> tuple[list[ClientTable], Source, dict[str, str] | None]:
+    """Return the tables that a run would read, their source, and the columns that are known. In simple cases only the
+    source is built, so that torch need not be imported; all other cases are left to the full parser.
     """
     source = None
     data, seed = asked.content.get("data") or {}, asked.content.get("seed", 0)
@@ -152,12 +152,12 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
         from fedlit.run.load import parse
 
         module = parse(asked)[0].data
-        return module.tables(), module.source
+        return module.tables(), module.source, module.known
     from fedlit.data.table import choose_columns
 
     tables = source.tables(seed)
     columns = data.get("columns")
-    return (choose_columns(tables, columns) if columns else tables), source
+    return (choose_columns(tables, columns) if columns else tables), source, data.get("known")
 
 
 def _source(given: dict[str, Any], asked: Asked) -> Source | None:

@@ -61,6 +61,8 @@ class FederatedData(LightningDataModule):
         columns: names or patterns of the columns to use (see :func:`fedlit.data.table.choose_columns`: ``!`` takes
             out); all if None.
         mutations: faults to inject into chosen clients (see :class:`fedlit.data.shaping.mutations.Mutation`).
+        known: maps a column to the reason why nothing has to be done about what ``fedlit check`` finds in it: ``{score:
+            measured at admission}``. Reports and the model card print it.
         leave_out: names of clients to leave out. The source makes their tables first, so that splits, injected faults
             and seeds of the others do not change.
         eval_batch_size: rows per batch in validation, test and prediction.
@@ -110,6 +112,7 @@ class FederatedData(LightningDataModule):
     pool: bool = False
     columns: list[str] | None = None
     mutations: list[Mutation] | None = None
+    known: dict[str, str] | None = None
     leave_out: list[str] | None = None
     eval_batch_size: int = 1024
     predict: Split = "test"

@@ -17,6 +17,8 @@ class Note(str):
         column: the column concerned; "" for none.
         fix: keys of :class:`fedlit.Tables`, or of how a file is read (``drop``, ``rename``, ``missing``, ``types``,
             ``task``, ``positive``, ``split``), that settle it; none where a person must decide.
+        alternatives: several such fixes, where a person must choose one; ``fix`` is then empty.
+        counts: the numbers of the sentence, by noun: ``{"cells": 20}``.
         at: the clients whose settings ``fix`` is; all of ``clients`` if None.
         head: the text before the sentence.
 
@@ -31,6 +33,8 @@ class Note(str):
     clients: tuple[str, ...]
     column: str
     fix: Mapping[str, Any]
+    alternatives: tuple[Mapping[str, Any], ...]
+    counts: Mapping[str, int]
     at: tuple[str, ...]
 
     def __new__(
@@ -41,25 +45,31 @@ class Note(str):
         clients: Sequence[str] = (),
         column: str = "",
         fix: Mapping[str, Any] | None = None,
+        alternatives: Sequence[Mapping[str, Any]] = (),
+        counts: Mapping[str, int] | None = None,
         at: Sequence[str] | None = None,
         head: str = "",
     ) -> Note:
         """See the class."""
         own = super().__new__(cls, f"{head}: {text}" if head else text)
         own.text, own.kind, own.column, own.fix = text, kind, column, dict(fix or {})
+        own.alternatives = tuple(alternatives)
+        own.counts = dict(counts or {})
         own.clients, own.at = tuple(clients), tuple(clients if at is None else at)
         return own
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data: the kind, the clients, the column, the text, and the keys to write for each client."""
-        fix = {client: dict(self.fix) for client in self.at if self.fix}
-        return {
-            "kind": self.kind,
-            "clients": list(self.clients),
-            "column": self.column,
-            "text": self.text,
-            "fix": fix,
-        }
+    def copied(self, *, clients: Sequence[str] = (), column: str = "", head: str = "") -> Note:
+        """Return the same note of other clients, of a column, with another text before it."""
+        return Note(
+            self.text,
+            self.kind,
+            clients=clients,
+            column=column,
+            fix=self.fix,
+            alternatives=self.alternatives,
+            counts=self.counts,
+            head=head,
+        )
 
 
 def client_note(
@@ -81,7 +91,7 @@ def prefixed(head: str, note: str, *, column: str = "") -> Note:
         return Note(note, column=column, head=head)
     before = note.removesuffix(note.text).removesuffix(": ")
     whole = f"{head}: {before}" if before else head
-    return Note(note.text, note.kind, column=note.column or column, fix=note.fix, head=whole)
+    return note.copied(column=note.column or column, head=whole)
 
 
 def similar(notes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:

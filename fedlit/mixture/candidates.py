@@ -18,7 +18,7 @@ from fedlit.tasks.go_alone import LINEAR, TREES
 ENOUGH = 500
 """With fewer rows for training and validation a client's own network is not tried."""
 _LARGE = 2000
-_KEPT = ("source", "columns", "mutations", "leave_out")  # keys of data that say which tables; others say how
+_KEPT = ("source", "columns", "mutations", "known", "leave_out")  # keys of data that say which tables; others say how
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,10 @@ BESIDE = ("loss", "classes")  # what stands beside the scores by which models ar
 BOOTSTRAP = "bootstrap.parquet"
 
 # Keys that do not change what is computed, beyond rounding.
-_FREE = ("name", "board.", "checkpoint.", "model.threads", "trainer.default_root_dir", "trainer.enable_progress_bar")
+_FREE = (
+    "name", "board.", "checkpoint.", "data.known", "model.threads", "trainer.default_root_dir",
+    "trainer.enable_progress_bar",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

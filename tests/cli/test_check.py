@@ -1,7 +1,6 @@
 """``fedlit check``: the page, its data, and that what it suggests can be pasted and changes what it says."""
 
 import json
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import yaml
 
 from fedlit.__main__ import main
+from fedlit.data.merging import merged
 
 SOUTH = {"path": "south.csv", "sep": ";"}
 SETTINGS: dict[str, Any] = {
@@ -57,25 +57,17 @@ def told(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
 
 
 def test_what_is_suggested_settles_what_was_found(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By hand, note by note: then nothing is found any more, and what was written before still holds."""
+    """Merged as a block: then nothing is found any more, and what was written before still holds."""
     page = told(capsys)
-    settled = [own for own in page["notes"] if own["fix"] and own["kind"] != "read"]
-    assert [own["kind"] for own in settled] == ["leak", "group", "missing", "date", "positive", "positive", "name"]
+    settled = [own["kind"] for own in page["findings"] if own["fix"]]
+    assert settled == ["leak", "group", "missing", "date", "positive", "name"]
     assert main(["check", "--config", "mine.yaml", "--seed", "3"]) == 0
     text = capsys.readouterr().out
-    assert "  Write: files: {south: {rename: {AGE_YEARS: age}}}\n" in text and text.count("-999 (") == 1
-    assert max(map(len, text.splitlines())) <= 80
-    settings = deepcopy(SETTINGS)
-    settings["files"]["north"] = {"path": settings["files"]["north"]}
-    for client, fix in [pair for note in settled for pair in note["fix"].items()]:
-        for key, value in fix.items():
-            of_file = key in ("rename", "missing", "types")
-            (settings["files"][client] if of_file else settings.setdefault(key, {})).update(
-                {key: value} if of_file else {client: value}
-            )
-    write(settings)
+    assert text.count("-999 (") == 1 and max(map(len, text.splitlines())) <= 80
+    content = yaml.safe_load(Path("mine.yaml").read_text())
+    Path("mine.yaml").write_text(yaml.safe_dump(merged(content, page["fix"])))
     after = told(capsys)
-    assert not [own for own in after["notes"] if own["fix"]]
+    assert after["fix"] == {}
     columns = {own["client"]: own["columns"] for own in after["clients"]}
     assert set(columns["north"]) == {"age", "ward", "bmi"}  # the leak is dropped
     assert set(columns["south"]) == {"age", "bmi", "seen"}  # renamed, and ward is still dropped
@@ -91,6 +83,6 @@ def test_sources_of_sources_are_looked_at_too(tables: Path, capsys: pytest.Captu
     write(source)
     assert main(["check", "--config", "mine.yaml"]) == 0
     shown = capsys.readouterr().out
-    assert "code: alone predicts outcome" in shown and "Write:" not in shown
+    assert "code: alone predicts outcome" in shown and "data:\n  columns: ['!code']\n" in shown
     write(source, columns=["!code"])
-    assert "leak" not in [note["kind"] for note in told(capsys)["notes"]]
+    assert "leak" not in [own["kind"] for own in told(capsys)["findings"]]

@@ -31,8 +31,9 @@ def noted(tables: Sequence[ClientTable]) -> Iterator[Note]:
         for note in table.notes:
             if not isinstance(note, Note):
                 note = Note(note.removeprefix(f"{table.name}: "), head=table.name)
-            who = () if note == note.text else (table.name,)  # without a name before it, it is of all
-            yield Note(note.text, note.kind, clients=who, column=note.column, fix=note.fix)
+            # of one file with a column of clients, what is said of the file names no client
+            whole = note.startswith(f"{note.column}: ") if note.column else note == note.text
+            yield note.copied(clients=() if whole else (table.name,), column=note.column)
 
 
 def untrainable(tables: Sequence[ClientTable]) -> Iterator[Note]:
@@ -193,5 +194,7 @@ def _alike(ones: Sequence[Any], others: Sequence[Any], labels: bool) -> bool:
 Check = Callable[[Sequence[ClientTable]], Iterable[Note]]
 Comparison = Callable[[Sequence[ClientFacts]], Iterable[Note]]
 CHECKS: tuple[Check, ...] = (untrainable, leaks, rows, people, noted)
+BLOCKING: tuple[Check, ...] = (leaks,)
+"""Those of the checks whose findings may forbid a verdict."""
 COMPARISONS: tuple[Comparison, ...] = (names, scales, kinds, spellings)
 """Checks of tables that need not have the same columns: of one table with a column of clients they say nothing."""

@@ -1,8 +1,13 @@
-"""Finds columns that alone predict the target, by the adjusted R² of their bins."""
+"""Finds columns that alone predict the target, by the adjusted R² of their bins.
+
+They are looked for at each client, and in the rows of all clients with one target together, so that clients with few
+rows count.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -10,35 +15,134 @@ import pandas as pd
 from fedlit.data.examine.facts import is_number, raw_column, sampled, task_of
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
+from fedlit.show.text import counted
 
 ALMOST = 0.9
 """Adjusted R² of one column alone, for classes or for the ranks of a number, from which it is suspected."""
 ROWS, COLUMNS = 2_000, 300
 """Training rows that are looked at, and columns that are looked at together."""
+_POOLED_ROWS, _POOLED_CLIENTS = 4_000, 500
 _FEWEST, _FEWEST_OF_CLASS = 40, 8
 _BINS, _ROWS_OF_BIN = 32, 4
+_NOTHING = 1e-9  # variance of a target that rounding alone makes
+_UNSEEN = "columns that reveal the target are not looked for"
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A sample of a client's training rows."""
+
+    table: ClientTable
+    features: pd.DataFrame
+    target: pd.Series
+
+    def at_most(self, rows: int) -> _Rows:
+        kept = sampled(np.arange(len(self.target)), rows)
+        return _Rows(self.table, self.features.iloc[kept], self.target.iloc[kept])
+
+
+@dataclass(frozen=True)
+class _Score:
+    """How well a column predicts the target: the R², and the rows and clients of which it is."""
+
+    value: float
+    rows: int
+    clients: tuple[str, ...]
 
 
 def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
-    """Find columns that nearly determine their client's target."""
+    """Find columns that nearly determine the target, and say for which clients they could not be looked for."""
+    targets = dict[tuple[str, bool], list[_Rows]]()
     for table in tables:
-        rows = sampled(np.sort(table.splits["train"]), ROWS)
-        target, few = table.target.iloc[rows], table.features.iloc[rows]
         classes = task_of(table) == "classification"
-        if isinstance(target.name, tuple) or len(rows) < _FEWEST or not (classes or is_number(target)):
+        if isinstance(table.target.name, tuple) or not (classes or is_number(table.target)):
+            text = (
+                "columns that reveal the target are not looked for: it is neither one of several classes nor a number"
+            )
+            yield Note(text, "not looked for", clients=(table.name,))
             continue
-        answers = (pd.get_dummies(target, dtype=float) if classes else target.rank(pct=True).to_frame()).to_numpy()
-        answers = answers[:, answers.sum(axis=0) >= _FEWEST_OF_CLASS]
-        if not answers.var(axis=0).any():
-            continue
-        for start in range(0, few.shape[1], COLUMNS):
-            some = few.iloc[:, start : start + COLUMNS]
-            for name, score in zip(some, _scores(_bins(some, table.categorical), answers).tolist(), strict=True):
-                if score >= ALMOST:
-                    raw = raw_column(table, str(name))
-                    text = f"alone predicts {target.name} (R² {score:.3f}); is it known when the prediction is made? "
-                    text += "If not, drop it"
-                    yield Note(text, "leak", clients=(table.name,), column=raw, fix={"drop": [raw]})
+        rows = sampled(np.sort(table.splits["train"]), ROWS)
+        sample = _Rows(table, table.features.iloc[rows], table.target.iloc[rows])
+        targets.setdefault((str(table.target.name), classes), []).append(sample)
+    for (target, classes), samples in targets.items():
+        yield from _leaks(target, classes, samples)
+
+
+def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Note]:
+    """Find the columns that predict one target."""
+    holders = dict[str, list[str]]()
+    best = dict[str, _Score]()
+    examined = set[str]()
+    for sample in samples:
+        for name in dict.fromkeys(raw_column(sample.table, str(typed)) for typed in sample.features):
+            holders.setdefault(name, []).append(sample.table.name)
+    for name, score in _scored(classes, samples):
+        examined |= {*score.clients}
+        if score.value > best.get(name, score).value or name not in best:
+            best[name] = score
+    for name, score in best.items():
+        if score.value >= ALMOST:
+            rows = f"{counted(score.rows, 'training row')} of {counted(len(score.clients), 'client')}"
+            where = f" at {score.clients[0]}" if len(score.clients) == 1 < len(holders[name]) else ""
+            text = f"alone predicts {target}{where} (R² {score.value:.3f} in {rows}); is it known when the prediction "
+            text += "is made? If not, drop it; if so, write why in data.known"
+            counts = {"rows": score.rows}
+            yield Note(text, "leak", clients=holders[name], column=name, fix={"drop": [name]}, counts=counts)
+    for sample in samples:
+        if sample.table.name not in examined:
+            rows = counted(len(sample.target), "training row")
+            text = f"{_UNSEEN}: {rows}, or too few of a second class"
+            yield Note(text, "not looked for", clients=(sample.table.name,))
+
+
+def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Score]]:
+    """Yield the scores of raw columns: at each client, then in the rows of all clients that have the same columns."""
+    for sample in samples:
+        yield from _scores_of(classes, [sample], [*map(str, sample.features)])
+    chosen = sampled(np.arange(len(samples)), _POOLED_CLIENTS)
+    few = max(1, _POOLED_ROWS // len(chosen))
+    pooled = [samples[place].at_most(few) for place in chosen.tolist()]
+    together = dict[tuple[int, ...], list[str]]()
+    kinds = dict[tuple[str, bool], list[int]]()
+    for place, sample in enumerate(pooled):
+        categories = {*sample.table.categorical}
+        for name in map(str, sample.features):
+            kinds.setdefault((name, name in categories), []).append(place)
+    for (name, _), places in kinds.items():
+        together.setdefault(tuple(places), []).append(name)
+    for holders, names in together.items():
+        if len(holders) > 1:
+            yield from _scores_of(classes, [pooled[place] for place in holders], names)
+
+
+def _scores_of(classes: bool, samples: Sequence[_Rows], names: Sequence[str]) -> Iterator[tuple[str, _Score]]:
+    """Yield the scores of columns in the rows of some clients together; none if there are too few."""
+    target = pd.concat([sample.target for sample in samples])
+    if len(target) < _FEWEST:
+        return
+    answers = (pd.get_dummies(target, dtype=float) if classes else target.rank(pct=True).to_frame()).to_numpy()
+    answers = answers[:, answers.sum(axis=0) >= _FEWEST_OF_CLASS]
+    owners = np.repeat(np.arange(len(samples)), [len(sample.target) for sample in samples])
+    within = _variation(answers, owners) / (len(target) - len(samples))
+    if within < _NOTHING:
+        return
+    table = samples[0].table
+    clients = tuple(sample.table.name for sample in samples)
+    for start in range(0, len(names), COLUMNS):
+        some = list(names[start : start + COLUMNS])
+        columns = pd.concat([sample.features[some] for sample in samples])
+        unexplained = _unexplained(_bins(columns, table.categorical), answers)
+        for name, score in zip(some, (1 - unexplained / within).tolist(), strict=True):
+            yield raw_column(table, name), _Score(score, len(target), clients)
+
+
+def _variation(answers: np.ndarray, owners: np.ndarray) -> float:
+    """Return the sum of squares of answers (n, k) about the means of their clients. What only tells clients apart
+    explains none of it.
+    """
+    rows = np.bincount(owners)
+    totals = np.stack([np.bincount(owners, answer) for answer in answers.T]) if answers.size else np.zeros((1, 1))
+    return float((answers**2).sum() - (totals**2 / rows).sum()) if answers.size else 0.0
 
 
 def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
@@ -57,9 +161,9 @@ def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
     return bins
 
 
-def _scores(bins: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Return the adjusted R² with which each column's bins (n, d) predict indicators of classes, or ranks (n, k): (d,).
-    It is 0 for columns with fewer than two rows in a bin.
+def _unexplained(bins: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """Return the variance of indicators of classes, or ranks (n, k), that each column's bins (n, d) leave unexplained:
+    (d,). It is infinite for columns with fewer than two rows in a bin.
     """
     (rows, columns), width = bins.shape, int(bins.max()) + 1
     places = (bins + width * np.arange(columns)).ravel()
@@ -67,6 +171,6 @@ def _scores(bins: np.ndarray, answers: np.ndarray) -> np.ndarray:
     used, explained = (counts > 0).sum(axis=1), np.zeros(columns)
     for answer in answers.T:
         totals = np.bincount(places, np.repeat(answer, columns), columns * width).reshape(columns, width)
-        explained += (totals**2 / np.maximum(counts, 1)).sum(axis=1) / rows - answer.mean() ** 2
-    adjusted = 1 - (1 - explained / answers.var(axis=0).sum()) * (rows - 1) / np.maximum(rows - used, 1)
-    return np.where(2 * used <= rows, adjusted, 0)
+        explained += (totals**2 / np.maximum(counts, 1)).sum(axis=1)
+    left = (answers**2).sum() - explained
+    return np.where(2 * used <= rows, left / np.maximum(rows - used, 1), np.inf)

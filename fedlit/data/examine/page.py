@@ -2,56 +2,42 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fedlit import yaml_text
-from fedlit.data.examine.checks import CHECKS, COMPARISONS, MOST_PAIRS
+from fedlit.data.examine.checks import MOST_PAIRS
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name, facts_of
-from fedlit.data.note import Note
+from fedlit.data.examine.ledger import all_findings
+from fedlit.data.findings import Findings
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.show.shown import Grid, Shown
-from fedlit.show.text import MOST_ROWS, Verbatim, counted, more, shorten
+from fedlit.show.text import MOST_ROWS, counted, more, shorten
 
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
 
-_BETWEEN = ("name", "scale", "kind", "values", "labels")  # kinds whose sentences name the clients
-_INFORMS = ("left out", "read")  # kinds that say what was done, where nothing has to be decided
-_KINDS = (
-    "untrainable", "leak", "rows", "people", "group", "missing", "task", "date", "positive", *_BETWEEN, "", *_INFORMS,
-)  # fmt: skip
-"""The worst first; other kinds count as ``""``."""
-_OF_FILES = ("rename", "missing", "types", "names", "sep", "encoding")
 _MANY = 12  # clients up to which each has a paragraph of its own
-_FEW = 3  # clients of whom is printed what to write
-_NUMBERS = re.compile(r"\d[\d,.]*")
 _HEADER = ("client", "rows", *SPLITS, "columns", "missing %", "target")
 _HOW = (
-    "Columns that predict the target were looked for in a sample of each client's training rows. Rows of two clients "
-    f"can only be compared where one process sees both, and for at most {MOST_PAIRS} pairs of clients."
+    "Columns that predict the target were looked for in a sample of training rows, at each client and in those of all "
+    "clients with one target together. Rows of two clients can only be compared where one process sees both, and for "
+    f"at most {MOST_PAIRS} pairs of clients."
 )
 
 
 @dataclass(frozen=True)
 class Page(Shown):
-    """What clients' tables hold, with notes on them.
+    """What clients' tables hold, with findings about them.
 
     Attributes:
         clients: the summary of each client.
-        notes: the notes on all tables, the most important first.
-        own_tables: whether ``fix`` of notes are keys of :class:`fedlit.Tables`; of other sources columns can be left
-            out by ``data.columns``.
+        findings: the findings about all tables, the worst first.
     """
 
     clients: tuple[ClientFacts, ...]
-    notes: tuple[Note, ...]
-    own_tables: bool = True
+    findings: Findings
 
     def parts(self) -> Iterable[str | Grid]:
         """See :class:`fedlit.show.shown.Shown`."""
@@ -65,34 +51,26 @@ class Page(Shown):
             yield ""
             yield _common_columns(self.clients)
         yield ""
-        shown = [note for note in self.notes if many or note.kind != "left out"]
-        yield "To review:" if shown else "Nothing else to review." if self.notes else "No problems were found."
-        for _, notes in groupby(shown, key=_rank):
-            yield from self._bullets(list(notes))
+        # the paragraphs above have what is left out
+        shown = [own for own in self.findings if many or own.kind != "left out"]
+        if shown:
+            yield from replace(self.findings, items=tuple(shown)).parts()
+        else:
+            yield "Nothing else to review." if self.findings else "No problems were found."
         yield ""
         yield _HOW
-
-    def _bullets(self, notes: Sequence[Note]) -> Iterable[str]:
-        """Yield notes of one kind. Of many clients those that differ only in numbers are shown once."""
-        groups = dict[str, list[Note]]()
-        for note in notes:
-            same = _NUMBERS.sub("#", note.text) if len(self.clients) > _MANY else note.text
-            groups.setdefault(f"{note.column}: {same}", []).append(note)
-        for group in sorted(groups.values(), key=lambda own: -len(own))[:MOST_ROWS]:
-            first, clients = group[0], list(dict.fromkeys(client for note in group for client in note.clients))
-            who = shorten(clients, 4) if first.kind not in _BETWEEN else ""
-            yield f"- {': '.join(filter(None, [who, first.column, first.text]))}"
-            if self.own_tables and first.kind not in _INFORMS:
-                yield from _fixes(first, [client for note in group for client in note.at])
-        if len(groups) > MOST_ROWS:
-            yield f"- … and {len(groups) - MOST_ROWS} more (--format json has all)"
+        remedies = [*self.findings.remedies()]
+        if remedies:
+            yield from ("", "To write into the configuration, or let fedlit check --fix FILE write:", *remedies)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return {"clients": [asdict(own) for own in self.clients], "notes": [own.to_dict() for own in self.notes]}
+        return {"clients": [asdict(own) for own in self.clients], **self.findings.to_dict()}
 
 
-def examine(tables: Sequence[ClientTable], source: Source | None = None) -> Page:
+def examine(
+    tables: Sequence[ClientTable], source: Source | None = None, known: Mapping[str, str] | None = None
+) -> Page:
     """Examine clients' tables, alone and together.
 
     Columns that predict the target are looked for in a sample of training rows; quantiles are of a sample; the same
@@ -101,34 +79,19 @@ def examine(tables: Sequence[ClientTable], source: Source | None = None) -> Page
     Args:
         tables: the tables, as a source returns them.
         source: the source of the tables, so that the proposed keys fit it; :class:`fedlit.Tables` if None.
+        known: maps a column to the reason why nothing has to be done about it.
+
+    Raises:
+        ConfigError: a column is known that no client has.
 
     Example:
         >>> from fedlit.data.sources import Bundled
         >>> page = examine(Bundled(clients=["wine"]).tables(seed=8))
-        >>> page.clients[0].rows["train"], page.notes
-        (106, ())
+        >>> page.clients[0].rows["train"], len(page.findings)
+        (106, 0)
     """
-    from fedlit.data.sources.tables import Tables
-
     clients = tuple(map(facts_of, tables))
-    notes = [note for check in CHECKS for note in check(tables)]
-    if getattr(source, "client_column", None) is None:
-        notes += [note for comparison in COMPARISONS for note in comparison(clients)]
-    return Page(clients, tuple(sorted(notes, key=_rank)), source is None or isinstance(source, Tables))
-
-
-def _rank(note: Note) -> int:
-    return _KINDS.index(note.kind if note.kind in _KINDS else "")
-
-
-def _fixes(note: Note, clients: Sequence[str]) -> Iterable[str]:
-    """Yield what settles a note, as YAML: keys of Tables, or of a file's entry."""
-    for client in clients[:_FEW]:
-        for key, value in note.fix.items():
-            own = {"files": {client: {key: value}}} if key in _OF_FILES else {key: {client: value}}
-            plain = json.loads(json.dumps(own, default=str))
-            text = yaml_text.dump(plain, default_flow_style=True, width=10**9)
-            yield Verbatim(f"  Write: {text.strip()[1:-1]}")
+    return Page(clients, all_findings(tables, clients, source, known))
 
 
 # ---------------------------------------------------------------------- clients in tables and sentences

@@ -12,9 +12,10 @@ import pytest
 
 from fedlit.data.examine import Page, examine
 from fedlit.data.files import RemoteFile
-from fedlit.data.note import Note
+from fedlit.data.findings import Finding, Findings
 from fedlit.data.sources import Heart, Tables
 from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError
 
 N = 240
 
@@ -52,19 +53,19 @@ def looked(folder: Path, target: Any, tables: dict[str, pd.DataFrame], **options
     return examine(source.tables(seed=8), source)
 
 
-def odd(page: Page) -> list[Note]:
-    """The notes that ask something."""
-    return [note for note in page.notes if note.kind not in ("left out", "read")]
+def odd(page: Page) -> list[Finding]:
+    """The findings that ask something."""
+    return [own for own in page.findings if own.kind not in ("left out", "read", "few rows", "not looked for")]
 
 
 def found(page: Page) -> list[tuple[str, str, str]]:
     """Kind, clients and column of what was found."""
-    return [(note.kind, " ".join(note.clients), note.column) for note in odd(page)]
+    return [(own.kind, " ".join(own.clients), own.column) for own in odd(page)]
 
 
 def fixes(page: Page) -> dict[str, Any]:
-    """Of what was found: column → what would settle it, by client."""
-    return {note.column: note.to_dict()["fix"] for note in odd(page)}
+    """Of what was found: column → the settings of the tables that would settle it."""
+    return {own.column: own.fix["data"]["source"]["init_args"] if own.fix else {} for own in odd(page)}
 
 
 # ---------------------------------------------------------------------- honest tables
@@ -102,7 +103,7 @@ HONEST: dict[str, Callable[[np.random.Generator], dict[str, pd.DataFrame]]] = {
 def test_what_is_not_odd_is_not_found(tmp_path: Path, what: str) -> None:
     page = looked(tmp_path, "outcome", HONEST[what](np.random.default_rng(7)))
     assert [own for own in found(page) if own[0] not in ("", "duplicate")] == []
-    assert page.notes == () or what != "nothing"
+    assert len(page.findings) == 0 or what != "nothing"
 
 
 # ---------------------------------------------------------------------- leaks
@@ -123,7 +124,7 @@ LEAKS: dict[str, Callable[[pd.DataFrame, np.random.Generator], Any]] = {
 def test_a_column_that_tells_the_target_is_found(tmp_path: Path, planted: str) -> None:
     page = looked(tmp_path, "outcome", {"north": made(1, told=LEAKS[planted])})
     assert found(page) == [("leak", "north", "told")]
-    assert fixes(page) == {"told": {"north": {"drop": ["told"]}}}
+    assert fixes(page) == {"told": {"drop": ["told"]}} and len(page.findings.blocks) == 1
 
 
 def test_leaks_of_a_number(tmp_path: Path) -> None:
@@ -143,6 +144,65 @@ def test_leaks_are_looked_for_in_training_rows_only(tmp_path: Path) -> None:
     assert "leak" not in [kind for kind, *_ in found(page)]
 
 
+def small_sites(tell: Callable[[pd.DataFrame, np.random.Generator], Any], rows: int = 30) -> pd.DataFrame:
+    """One table of eight sites, too small for a look at each alone."""
+    return pd.concat([made(seed, rows, told=tell, site=f"s{seed}") for seed in range(8)])
+
+
+@pytest.mark.parametrize("in_one_file", [True, False])
+def test_leaks_are_found_in_rows_of_small_sites_together(tmp_path: Path, in_one_file: bool) -> None:
+    rows = small_sites(LEAKS["a code of it"])
+    if in_one_file:
+        page = looked(tmp_path, "outcome", {"sites": rows}, client_column="site")
+    else:
+        sites = {str(name): own.drop(columns="site") for name, own in rows.groupby("site")}
+        page = looked(tmp_path, "outcome", sites)
+    (leak,) = page.findings.blocks
+    assert (leak.column, len(leak.clients)) == ("told", 8)
+    assert fixes(page)["told"] == {"drop": ["told"]}
+
+
+def test_what_only_tells_sites_apart_is_no_leak(tmp_path: Path) -> None:
+    """Outcomes differ between sites, and a column names the site: within a site it says nothing."""
+    rows = small_sites(lambda own, draw: 0.0, rows=60)
+    site = rows["site"].str[1:].astype(int)
+    rows["told"] = site * 100 + np.random.default_rng(3).normal(size=len(rows)).round(3)
+    rows["outcome"] = (np.random.default_rng(4).random(len(rows)) < np.where(site < 4, 0.02, 0.98)).astype(int)
+    page = looked(tmp_path, "outcome", {"sites": rows}, client_column="site")
+    assert page.findings.blocks == ()
+
+
+def test_a_leak_at_one_site_is_dropped_at_all(tmp_path: Path) -> None:
+    """Of a column that is common, what one site must not know is no input of the others."""
+    tables = {"north": made(1, told=LEAKS["a code of it"]), "south": made(2, told=choice("X1", "Z9"))}
+    page = looked(tmp_path, "outcome", tables)
+    assert fixes(page) == {"told": {"drop": ["told"]}} and page.findings[0].clients == ("north", "south")
+
+
+def test_for_whom_nothing_was_looked_for_is_stated(tmp_path: Path) -> None:
+    tables = {"north": made(1), "south": made(2, rows=30).rename(columns={"outcome": "died"})}
+    page = looked(tmp_path, {"north": "outcome", "south": "died"}, tables)
+    assert [own.clients for own in page.findings if own.kind == "not looked for"] == [("south",)]
+
+
+def test_a_date_has_one_finding_and_one_fix(tmp_path: Path) -> None:
+    days = pd.date_range("2021-01-01", periods=N, freq="3D").astype(str)
+    tables = {own: made(seed, died=lambda own, draw: np.where(own["outcome"] == 1, days, None))
+              for seed, own in enumerate(["north", "south"])}  # fmt: skip
+    assert fixes(looked(tmp_path, "outcome", tables)) == {"died": {"drop": ["died"]}}
+
+
+def test_what_is_known_is_settled_and_shown(tmp_path: Path) -> None:
+    made(1, told=LEAKS["a code of it"]).to_csv(tmp_path / "north.csv", index=False)
+    source = Tables({"north": str(tmp_path / "north.csv")}, "outcome")
+    tables = source.tables(seed=8)
+    page = examine(tables, source, known={"told": "set at admission"})
+    assert page.findings.blocks == () and page.findings.fix == {}
+    assert [own.reason for own in page.findings.known] == ["set at admission"] and "set at admission" in str(page)
+    with pytest.raises(ConfigError, match=r"data\.known"):
+        examine(tables, source, known={"tlod": "set at admission"})
+
+
 def test_many_columns_take_bounded_time() -> None:
     from time import process_time
 
@@ -154,7 +214,7 @@ def test_many_columns_take_bounded_time() -> None:
     start = process_time()
     page = examine([ClientTable(name, features + shift, target, splits) for name, shift in (("a", 0), ("b", 1))])
     assert process_time() - start < 15
-    assert found(page) == [("leak", "a", "g17"), ("leak", "b", "g17")]
+    assert found(page) == [("leak", "a b", "g17")]
 
 
 # ---------------------------------------------------------------------- one client
@@ -166,7 +226,7 @@ def test_many_columns_take_bounded_time() -> None:
 )
 def test_a_client_that_cannot_be_trained_is_found(tmp_path: Path, target: Any, task: str | None) -> None:
     page = looked(tmp_path, target, {"north": made(1, outcome=0, other="no")}, task=task)
-    assert page.notes[0].kind == "untrainable" and page.notes[0].clients == ("north",)
+    assert page.findings[0].kind == "untrainable" and page.findings[0].clients == ("north",)
 
 
 # ---------------------------------------------------------------------- between clients
@@ -184,7 +244,7 @@ def test_one_category_and_one_kind_in_two_ways(tmp_path: Path) -> None:
         ("kind", "north south", "smoker"), ("kind", "north south", "grade"), ("values", "north south", "sex"),
         ("values", "north south", "unit"),
     ]  # fmt: skip
-    assert fixes(page)["smoker"] == {"north": {"types": {"smoker": "boolean"}}}
+    assert fixes(page)["smoker"] == {"files": {"north": {"types": {"smoker": "boolean"}}}}
     assert fixes(page)["grade"] == {}  # as categories of numbers and of words they had none in common
 
 
@@ -198,7 +258,7 @@ def test_one_thing_under_two_names(tmp_path: Path, column: str, name: str, fix: 
     tables = {"north": made(1, town=town), "south": south, "west": made(3, town=town)}
     page = looked(tmp_path, "outcome", tables)
     assert found(page) == [("name", "north west south", column)]
-    assert fixes(page) == {column: {"south": {"rename": {name: column}}} if fix else {}}
+    assert fixes(page) == {column: {"files": {"south": {"rename": {name: column}}}} if fix else {}}
 
 
 @pytest.mark.parametrize(
@@ -211,11 +271,11 @@ def test_one_name_in_two_units(tmp_path: Path, column: str, factor: float) -> No
     page = looked(tmp_path, "outcome", tables)
     (note,) = odd(page)
     assert (note.kind, note.column, note.clients[-1]) == ("scale", column, "south")
-    assert all(f"{tables[own][column].median():,.5g} at {own}" in note.text for own in note.clients)
+    assert all(f"{tables[own][column].median():,.5g} at {own}" in note.sentence for own in note.clients)
     (note,) = (
         own for own in odd(looked(tmp_path, column, tables, task="regression")) if own.kind == "scale"
     )  # targets
-    assert note.column == column and "in units of the target can only be" in note.text
+    assert note.column == column and "in units of the target can only be" in note.sentence
 
 
 @pytest.mark.parametrize(
@@ -230,7 +290,7 @@ def test_labels_that_look_alike(tmp_path: Path, ours: list[Any], theirs: list[An
     west = made(3, outcome=choice(*ours)).rename(columns={"outcome": "died", "age": "years of age"})
     tables = {"west": west, "north": made(1, outcome=choice(*ours)), "south": made(2, outcome=choice(*theirs))}
     targets = {"west": "died", "north": "outcome", "south": "outcome"}
-    notes = [own for own in looked(tmp_path, targets, tables).notes if own.kind == "labels"]
+    notes = [own for own in looked(tmp_path, targets, tables).findings if own.kind == "labels"]
     assert [note.clients for note in notes] == [("north", "south")] * alike
 
 
@@ -238,7 +298,7 @@ def test_the_same_people_at_two_clients(tmp_path: Path) -> None:
     north = made(1)
     south = pd.concat([made(2).iloc[30:], north.iloc[:30]])[["bmi", "ward", "outcome", "age", "pressure"]]
     (note,) = odd(looked(tmp_path, "outcome", {"north": north, "south": south}))
-    assert (note.kind, note.clients) == ("rows", ("north", "south")) and note.text.startswith("30 rows")
+    assert (note.kind, note.clients) == ("rows", ("north", "south")) and note.sentence.startswith("30 rows")
 
 
 def test_the_same_identifiers_at_two_clients(tmp_path: Path) -> None:
@@ -246,7 +306,11 @@ def test_the_same_identifiers_at_two_clients(tmp_path: Path) -> None:
     ids = [f"P{n:05d}" for n in np.random.default_rng(0).permutation(90_000)[: 2 * N]]
     north, south = (made(n, patient_id=own, row_id=range(N)) for n, own in ((1, ids[:N]), (2, ids[N - 9 : -9])))
     (note,) = (own for own in odd(looked(tmp_path, "outcome", {"a": north, "b": south})) if own.kind)
-    assert (note.kind, note.clients, note.column) == ("people", ("a", "b"), "patient_id") and "9 values" in note.text
+    assert (note.kind, note.clients, note.column) == (
+        "people",
+        ("a", "b"),
+        "patient_id",
+    ) and "9 values" in note.sentence
 
 
 # ---------------------------------------------------------------------- the page
@@ -265,14 +329,14 @@ def test_every_client_has_its_numbers(tmp_path: Path) -> None:
     text = str(page)
     assert "3 numeric, 1 categorical. Left out: note (free text); c0, c1, c2, " in text and "Missing: bmi 5 %" in text
     assert "Nothing else to review." in str(
-        replace(page, notes=tuple(own for own in page.notes if own.kind == "left out"))
+        replace(page, findings=Findings(tuple(own for own in page.findings if own.kind == "left out")))
     )
-    assert "No problems were found." in str(replace(page, notes=()))
+    assert "No problems were found." in str(replace(page, findings=Findings()))
     told = json.loads(json.dumps(page.to_dict()))
-    assert told["notes"][0]["column"] == "note" and told["clients"][0]["columns"]["ward"]["kind"] == "categorical"
+    assert told["findings"][0]["column"] == "note" and told["clients"][0]["columns"]["ward"]["kind"] == "categorical"
     for width in (40, 80):
-        shown = page.text(width).split("\n")
-        assert max(len(line) for line in shown if "Write:" not in line) <= width
+        shown, _ = page.text(width).split("To write into")  # what is to be copied is not broken
+        assert max(map(len, shown.split("\n"))) <= width
 
 
 def test_several_labels_have_names_and_balance(tmp_path: Path) -> None:
@@ -293,7 +357,7 @@ def test_a_page_of_many_clients_stays_short() -> None:
         target = pd.Series(draw.integers(0, 2, 15), name="outcome")
         tables.append(ClientTable(f"s{place}", features, target, splits, notes=(f"s{place}: {place} rows are odd",)))
     page = examine(tables)
-    assert len(page.notes) >= 300 and len(page.text(80).splitlines()) < 50
+    assert len(page.text(80).splitlines()) < 50
 
 
 def test_labels_that_are_dates_are_text_in_json() -> None:

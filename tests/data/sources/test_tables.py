@@ -171,8 +171,8 @@ def test_identifiers_are_unique_over_all_clients_of_a_table(tmp_path: Path) -> N
     for table in Tables(path, "y", client_column="site").tables(seed=1):
         assert list(table.features) == ["x", "visit_no"] and table.schema and table.schema.keys == ["case_no"]
     files = {"north": write(tmp_path / "n.csv", rows[:48]), "south": write(tmp_path / "s.csv", rows[48:66])}
-    found = examine(Tables(files, "y", split="random", drop=["site"]).tables(seed=1)).notes
-    told = {note.column: note.text.rpartition("; ")[0] for note in found if note.kind == "kind"}
+    found = examine(Tables(files, "y", split="random", drop=["site"]).tables(seed=1)).findings
+    told = {own.column: own.sentence.rpartition("; ")[0] for own in found if own.kind == "kind"}
     assert told == dict.fromkeys(("visit_no", "case_no"), "left out (identifier) at north; numeric at south")
 
 

@@ -1,0 +1,158 @@
+"""Writes the settings that settle a finding as content of a configuration, for one client, several or all."""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedlit.data.table import ClientTable
+
+if TYPE_CHECKING:
+    from fedlit.data.sources.base import Source
+
+_OF_READING = frozenset({"missing", "rename", "names", "sep", "encoding", "decimal", "thousands"})
+"""Settings of a file's entry in ``files``, or of ``read`` for all files."""
+_OF_COLUMNS = frozenset({"drop", "missing", "types"})
+"""Settings for all clients that concern only those which have the column."""
+_TOUCHED = ("files", "read", "types", "drop", "split", "positive", "task")
+_GIVEN_SPLITS = (None, "stratified", "random")
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """Knows the source of tables, and who has which column.
+
+    Attributes:
+        source: the source whose settings are written.
+        holders: maps each column, left out or used, and each target to the clients that have it.
+        clients: the names of all clients.
+        dates: the raw columns of which several typed ones are made.
+    """
+
+    source: Source | None
+    holders: Mapping[str, frozenset[str]]
+    clients: frozenset[str]
+    dates: frozenset[str] = field(default_factory=frozenset)
+
+    @classmethod
+    def of(cls, tables: Sequence[ClientTable], source: Source | None) -> Remedies:
+        """Return the remedies for tables of a source; of tables without one, as :class:`fedlit.Tables` takes them."""
+        holders = dict[str, set[str]]()
+        dates = set[str]()
+        for table in tables:
+            names = {str(name) for name in table.features}
+            if table.schema is not None:
+                dates |= {*table.schema.columns} - names - {*table.schema.left_out}
+                names = {*table.schema.columns}
+            target = table.target.name
+            targets = target if isinstance(target, tuple) else (target,)
+            for name in (*names, *map(str, targets)):
+                holders.setdefault(name, set()).add(table.name)
+        frozen = {name: frozenset(who) for name, who in holders.items()}
+        return cls(source, frozen, frozenset(table.name for table in tables), frozenset(dates))
+
+    @property
+    def in_one_file(self) -> bool:
+        """Whether one file holds the rows of all clients, so that columns are the same at all of them."""
+        return getattr(self.source, "client_column", None) is not None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The content of the configuration today, as far as fixes add to it."""
+        if not self._own_tables:
+            return {}
+        settings = {key: getattr(self.source, key, None) for key in _TOUCHED}
+        return _in_source({key: _plain(value) for key, value in settings.items() if value is not None})
+
+    def content(self, settings: Mapping[str, Any], clients: Collection[str], column: str) -> dict[str, Any]:
+        """Return settings of a client as content of a configuration.
+
+        Args:
+            settings: keys of :class:`fedlit.Tables`, or of a file's entry, as they would be for a single client.
+            clients: whose settings they are; empty for all.
+            column: the column concerned; "" for none.
+
+        Returns:
+            The content; it is empty if the source has no such settings.
+        """
+        if not self._own_tables:
+            return self._other_source(settings)
+        content = dict[str, Any]()
+        holders = self.holders.get(column, self.clients)
+        everyone = not clients or self.clients <= {*clients}
+        for key, value in settings.items():
+            common = everyone or self.in_one_file or (key in _OF_COLUMNS and holders <= {*clients})
+            if key == "drop" and isinstance(getattr(self.source, "drop", None), Mapping):
+                common = False  # a client whose columns are named alone need not have this one
+            plain = _plain(value)
+            if key in _OF_READING:
+                content |= self._of_reading({key: plain}, clients, common)
+            elif key == "types" and not common:
+                content["files"] = self._files({key: plain}, clients)
+            elif common and (key != "positive" or everyone):
+                content[key] = plain
+            else:
+                content[key] = dict.fromkeys(sorted(holders & {*clients} or clients), plain)
+        return _in_source(content) if content else {}
+
+    def replaces(self, settings: Mapping[str, Any]) -> bool:
+        """Return whether settings would take the place of something that the user has written."""
+        return "split" in settings and getattr(self.source, "split", None) not in _GIVEN_SPLITS
+
+    @property
+    def _own_tables(self) -> bool:
+        from fedlit.data.sources.tables import Tables
+
+        return self.source is None or isinstance(self.source, Tables)
+
+    def _other_source(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what leaves columns out, which all sources can."""
+        if {*settings} != {"drop"}:
+            return {}
+        patterns = [f"!{glob.escape(name)}{'.*' if name in self.dates else ''}" for name in settings["drop"]]
+        return {"data": {"columns": patterns}}
+
+    def _of_reading(self, option: dict[str, Any], clients: Collection[str], common: bool) -> dict[str, Any]:
+        """Return an option of reading, for all files or in the entries of some. What a file's entry says comes before
+        what is said of all files.
+        """
+        (key,) = option
+        files = getattr(self.source, "files", None)
+        entries = files if isinstance(files, Mapping) else {}
+        ahead = [client for client, own in entries.items() if isinstance(own, Mapping) and key in own]
+        content = dict[str, Any]()
+        if common:
+            content["read"] = option
+        if common and ahead:
+            content["files"] = {client: option for client in ahead}
+        if not common:
+            content["files"] = self._files(option, clients)
+        return content
+
+    def _files(self, option: dict[str, Any], clients: Collection[str]) -> dict[str, Any]:
+        """Return an option in the entries of some clients' files. Of a folder or a pattern, all files are named."""
+        from fedlit.data.sources.places import places_of
+
+        files = getattr(self.source, "files", None)
+        entries = {client: dict(option) for client in sorted(clients)}
+        if not isinstance(files, str):
+            return entries
+        paths = {place.client: {"path": _shown(place.path)} for place in places_of(files)}
+        return {client: {**path, **entries.get(client, {})} for client, path in paths.items()}
+
+
+def _in_source(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"data": {"source": {"init_args": dict(settings)}}}
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value, default=str))
+
+
+def _shown(path: str) -> str:
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -1,0 +1,231 @@
+"""Findings about the tables of a federation: what was seen, how much it matters, and what settles it.
+
+A reader or a check makes a :class:`fedlit.data.note.Note` where it sees something. Notes of all tables that one process
+sees become findings, each of which stands once for all of its clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
+from typing import Any, Literal, overload
+
+from fedlit import yaml_text
+from fedlit.data.merging import merged
+from fedlit.errors import expect
+from fedlit.show.shown import Grid, Shown
+from fedlit.show.text import MOST_ROWS, Verbatim, shorten
+
+Severity = Literal["blocks", "review", "info"]
+SEVERITIES: tuple[Severity, ...] = ("blocks", "review", "info")
+
+KINDS: Mapping[str, Severity] = {
+    "leak": "blocks",
+    "untrainable": "review",
+    "rows": "review",
+    "people": "review",
+    "group": "review",
+    "missing": "review",
+    "identifier": "review",
+    "task": "review",
+    "date": "review",
+    "positive": "review",
+    "name": "review",
+    "scale": "review",
+    "kind": "review",
+    "values": "review",
+    "labels": "review",
+    "": "review",
+    "spelling": "info",
+    "gaps": "info",
+    "converted": "info",
+    "few rows": "info",
+    "unlabelled": "info",
+    "small clients": "info",
+    "left out": "info",
+    "read": "info",
+    "not looked for": "info",
+}
+"""The severity of each kind of finding, the worst first. Other kinds count as ``""``."""
+_BETWEEN = frozenset({"name", "scale", "kind", "values", "labels"})
+"""Kinds whose sentences name the clients."""
+_HEADINGS: Mapping[str, str] = {"blocks": "Blocks a verdict:", "review": "To review:", "info": "For information:"}
+_REASON = "REASON"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something seen about the tables of a federation.
+
+    Attributes:
+        kind: a stable word for it, see :data:`KINDS`.
+        sentence: what was seen.
+        clients: the clients concerned; empty for all.
+        column: the column or target concerned; "" for none.
+        severity: whether it forbids a verdict (``blocks``), asks for a decision (``review``) or informs.
+        counts: the numbers of the sentence, by noun.
+        fix: content of a configuration that settles it when it is merged; empty if a person must decide.
+        alternatives: several such contents, one of which is to be chosen.
+        reason: why nothing has to be done, as ``data.known`` says; "" if the finding is open.
+    """
+
+    kind: str
+    sentence: str
+    clients: tuple[str, ...] = ()
+    column: str = ""
+    severity: Severity = "review"
+    counts: Mapping[str, int] = field(default_factory=dict)
+    fix: Mapping[str, Any] = field(default_factory=dict)
+    alternatives: tuple[Mapping[str, Any], ...] = ()
+    reason: str = ""
+
+    def __str__(self) -> str:
+        clients = "" if self.kind in _BETWEEN else shorten(self.clients, 4)
+        text = ": ".join(filter(None, [clients, self.column, self.sentence]))
+        return f"{text}. Known: {self.reason}" if self.reason else text
+
+    @property
+    def choices(self) -> tuple[Mapping[str, Any], ...]:
+        """The contents of which one is to be chosen, if the finding has no fix. What concerns a column can always be
+        declared known.
+        """
+        if self.fix or self.reason or self.severity == "info":
+            return ()
+        known = {"data": {"known": {self.column: _REASON}}}
+        return (*self.alternatives, known) if self.column else self.alternatives
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Findings(Shown, Sequence[Finding]):
+    """All findings about the tables of a federation, the worst first.
+
+    Attributes:
+        items: the findings.
+        settings: the parts of the configuration to which fixes are added.
+
+    Example:
+        >>> leak = Finding("leak", "alone predicts outcome", column="code", severity="blocks",
+        ...                fix={"data": {"source": {"init_args": {"drop": ["code"]}}}})
+        >>> found = Findings((leak,))
+        >>> print(found.block())
+        data:
+          source:
+            init_args:
+              drop: [code]
+        <BLANKLINE>
+        >>> len(found.blocks), len(found.with_known({"code": "is known at admission"}).blocks)
+        (1, 0)
+    """
+
+    items: tuple[Finding, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @overload
+    def __getitem__(self, place: int) -> Finding: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Finding]: ...
+
+    def __getitem__(self, place: int | slice) -> Finding | Sequence[Finding]:
+        return self.items[place]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def blocks(self) -> tuple[Finding, ...]:
+        """The open findings above which there is no verdict."""
+        return tuple(own for own in self.items if own.severity == "blocks" and not own.reason)
+
+    @property
+    def known(self) -> tuple[Finding, ...]:
+        """The findings that ``data.known`` settles."""
+        return tuple(own for own in self.items if own.reason)
+
+    @property
+    def fix(self) -> dict[str, Any]:
+        """All fixes together, as content that :func:`fedlit.data.merging.merged` adds to a configuration."""
+        return reduce(merged, (own.fix for own in self.items if not own.reason), {})
+
+    def with_known(self, reasons: Mapping[str, str]) -> Findings:
+        """Return the findings with those settled whose column is known.
+
+        Args:
+            reasons: maps a column to the reason why nothing has to be done about it.
+        """
+        items = list[Finding]()
+        for finding in self.items:
+            if finding.column in reasons and finding.severity != "info":
+                finding = replace(finding, reason=reasons[finding.column], fix={}, alternatives=())
+            items.append(finding)
+        return replace(self, items=tuple(items))
+
+    def block(self) -> str:
+        """Return the YAML that settles what has a fix: the keys with their whole values, those of today included."""
+        return self._written(self.fix)
+
+    def questions(self) -> Iterator[str]:
+        """Yield comments: each question, followed by the settings of which one is to be chosen."""
+        for finding in self.items:
+            if finding.choices:
+                yield f"# choose: {finding}"
+                for choice in finding.choices:
+                    content = yaml_text.dump(_touched(self.settings, choice), default_flow_style=True, width=10**9)
+                    yield f"#   {content.strip()[1:-1]}"
+
+    def _written(self, change: Mapping[str, Any]) -> str:
+        content = _touched(self.settings, change)
+        return yaml_text.dump(content, default_flow_style=None, width=10**9) if content else ""
+
+    def parts(self) -> Iterable[str | Grid]:
+        """See :class:`fedlit.show.shown.Shown`."""
+        for severity in SEVERITIES:
+            listed = [own for own in self.items if own.severity == severity and not own.reason]
+            yield from _bullets(_HEADINGS[severity], listed)
+        yield from _bullets("Known, as data.known says:", self.known)
+
+    def remedies(self) -> Iterator[str]:
+        """Yield the YAML that settles what has a fix, then the questions as comments."""
+        lines = [*self.block().splitlines(), *self.questions()]
+        yield from map(Verbatim, lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data: each finding, and all fixes together."""
+        return {"findings": [own.to_dict() for own in self.items], "fix": self.fix}
+
+
+def _bullets(heading: str, findings: Sequence[Finding]) -> Iterator[str]:
+    if findings:
+        yield heading
+    for finding in findings[:MOST_ROWS]:
+        yield f"- {finding}"
+    if len(findings) > MOST_ROWS:
+        yield f"- … and {len(findings) - MOST_ROWS} more (--format json has all)"
+
+
+def _touched(settings: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that a change touches, with their whole values after it."""
+    content = dict[str, Any]()
+    for key, value in change.items():
+        before = settings.get(key)
+        if key in ("data", "source", "init_args") and isinstance(value, Mapping):
+            content[key] = _touched(before or {}, value)
+        else:
+            content[key] = merged({} if before is None else {key: before}, {key: value})[key]
+    return content
+
+
+def check_known(reasons: Mapping[str, str], columns: Iterable[str]) -> None:
+    """Refuse reasons for columns that no client has.
+
+    Raises:
+        ConfigError: naming the column.
+    """
+    known = sorted({*columns})
+    for column in reasons:
+        expect(column in known, "data.known", "columns of the tables", column, known=known)
