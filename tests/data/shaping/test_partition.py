@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from scipy.stats import wasserstein_distance
 
 from fedlit.data.agree import Terms, negotiate
 from fedlit.data.shaping.by_distance import Distance, Space, emd
+from fedlit.data.shaping.common_columns import RANKS, choose_common, correlations
 from fedlit.data.shaping.derived import ColumnSplit
 from fedlit.data.shaping.partition import ByColumn, Deal, Dirichlet, Hand, Partition, Redraw
 from fedlit.data.sources import Bundled, Tables
@@ -175,6 +177,53 @@ def test_a_share_is_common_and_every_other_column_is_at_one_client() -> None:
     assert ways[0] == ways[2] != ways[1]
 
 
+def common_to(tables: list[ClientTable]) -> list[str]:
+    return [name for name in tables[0].features if all(name in table.features for table in tables)]
+
+
+def test_common_columns_by_correlation_are_those_of_all_ways() -> None:
+    source = Partition(Bundled(clients=["wine"]), clients=3)  # 13 columns, of which 4 in common: 715 ways
+    tables = source.tables(seed=0)
+    training = pd.concat([table.features.iloc[table.splits["train"]] for table in tables])
+    related = training.corr().abs()
+    names = list(related)
+    sums = {
+        common: sum(related.loc[one, other] for one in common for other in names if other not in common)
+        for common in combinations(names, 4)
+    }
+    ordered = sorted(sums, key=lambda common: sums[common])
+    expected = {"minimum": ordered[0], "median": ordered[len(ordered) // 2], "maximum": ordered[-1]}
+    for by, common in expected.items():
+        split = ColumnSplit(source, common=0.3, by=by, ways=1)
+        assert common_to(split.tables(seed=0)) == list(common)
+        assert common_to(split.tables(seed=5)) == list(common)  # other rows train there, but the way is the same
+    own = {tuple(table.features) for seed in (0, 1) for table in ColumnSplit(source, by="median").tables(seed)}
+    assert len(own) == 6
+
+
+def test_of_too_many_ways_common_columns_are_extreme_among_drawn_ones() -> None:
+    (whole,) = Bundled(clients=["breast_cancer"]).tables(seed=0)
+    related = whole.features.iloc[whole.splits["train"]].corr().abs().to_numpy()
+
+    def strength(common: np.ndarray) -> float:
+        return float(related[common][:, np.setdiff1d(range(30), common)].sum())
+
+    rng = np.random.default_rng(1)
+    chance = [strength(rng.permutation(30)[:9]) for _ in range(500)]
+    chosen = {rank: strength(choose_common(related, 9, rank, np.random.default_rng(0))) for rank in RANKS}
+    assert chosen["minimum"] <= min(chance) and max(chance) <= chosen["maximum"]
+    assert np.quantile(chance, 0.45) < chosen["median"] < np.quantile(chance, 0.55)
+
+
+def test_categories_are_correlated_by_codes_and_constants_with_nothing() -> None:
+    columns = {"x": [1.0, 2.0, 3.0, 4.0], "c": ["a", "a", "b", "b"], "constant": [1.0] * 4}
+    splits = {"train": np.arange(4), "validation": np.arange(0), "test": np.arange(0)}
+    table = ClientTable("one", pd.DataFrame(columns), pd.Series([0, 1, 0, 1]), splits, categorical=("c",))
+    related = correlations([table])
+    assert related[0, 1] == pytest.approx(np.corrcoef(columns["x"], [0, 0, 1, 1])[0, 1])
+    assert not related[2].any()
+
+
 def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_once(tmp_path: Path) -> None:
     rows = pd.DataFrame({f"x{k}": np.arange(60) * 7 % (41 + k) / 4 for k in range(6)})
     rows = rows.assign(site=["a", "b"] * 30, y=[0, 1, 1] * 20)
@@ -204,6 +253,7 @@ def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_
         (lambda: by_column(["44.9"], [3]), DataError, "cuts: expected numbers in own"),
         (lambda: ByColumn("age", cuts=[3, 3]), ConfigError, "cuts: .*found \\[3, 3\\]"),
         (lambda: ColumnSplit(DEALT, common=0.9).tables(0), DataError, "beside 27 common ones, found 30 columns"),
+        (lambda: ColumnSplit(DEALT, by="most").tables(0), ConfigError, "column split: by"),  # type: ignore[arg-type]
         (lambda: ColumnSplit(BOTH).tables(0), DataError, "the columns of breast_cancer at wine, found others"),
     ],
 )
