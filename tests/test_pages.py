@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pictures
 import pytest
 from browser import browser
+from matplotlib.image import imread
 from notebooks import made
 from pages import PAGES, ROOT, blocks_of, prepare, read, run
 
@@ -108,6 +110,20 @@ def test_outputs_of_the_notebook_are_stored_and_name_no_folder_of_the_machine(no
 def test_the_page_of_the_notebook_is_as_it_is_made() -> None:
     for path, content in made().items():
         assert path.read_bytes() == content, f"run python tests/{made.__module__}.py: {path.name}"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", pictures.DRAWN)
+def test_a_study_s_picture_shows_the_tables_of_its_page(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its pixels, of which another version of Matplotlib may shade a few otherwise."""
+    stored = imread(pictures.PICTURES / f"{name}.png")
+    monkeypatch.setattr(pictures, "PICTURES", tmp_path)
+    pictures.DRAWN[name]()
+    drawn = imread(tmp_path / f"{name}.png")
+    assert drawn.shape == stored.shape
+    assert abs(drawn - stored).mean() < 0.002, "run python tests/pictures.py"
 
 
 @pytest.mark.full

@@ -38,6 +38,8 @@ FINDING, METHOD = (THEME[name][0] for name in ("finding", "method"))
 
 # of clusters, as squares: Paul Tol's light ones, all of which bear black letters
 CLUSTERS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#44bb99", "#99ddff", "#aaaa00", "#bbcc33")
+# of lines and dots, whose markers differ too: after Okabe and Ito; the first two are those of methods and findings
+SERIES = (METHOD, FINDING, "#009e73", "#cc79a7", "#56b4e9", "#a67c00")
 SCALE, SIGNED_SCALE = "cividis_r", "PRGn"  # of what has no sign, and of what has one
 
 _STYLE: Any = {
@@ -94,7 +96,7 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     with matplotlib.rc_context(_STYLE):
         for ending, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None, "Creator": None}})):
             written.append(path.with_name(f"{path.name}.{ending}"))
-            figure.savefig(written[-1], facecolor="white", **options)
+            figure.savefig(written[-1], facecolor=PAPER, **options)
     return written
 
 

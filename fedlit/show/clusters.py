@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fedlit.explain.clusters import concepts_of, stable_numbers
-from fedlit.show.canvas import CLUSTERS, canvas
+from fedlit.show.canvas import CLUSTERS, SERIES, canvas
 from fedlit.show.heatmap import LEGIBLE, TEXT, draw_heatmap
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
     """
     with canvas(4.6, 3.2) as figure:
         axes = figure.add_subplot()
-        for colour, (path, own) in zip(CLUSTERS, paths.groupby("path", sort=False), strict=False):
+        for colour, (path, own) in zip(SERIES, paths.groupby("path", sort=False), strict=False):
             loss = own.groupby("u")["loss"].agg(["mean", "std"]).fillna(0.0)
             style = "--" if path == "straight" else "-"
             axes.plot(loss.index, loss["mean"], color=colour, label=f"{path} path", ls=style)
