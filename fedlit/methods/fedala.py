@@ -29,7 +29,7 @@ class FedALA(FederatedClient):
     After an exchange, each adaptive layer becomes Θ̂ = Θ_k + (Θ − Θ_k) ⊙ W_k, where Θ_k is what the client sent last, Θ
     what it received, and W_k has a weight in [0, 1] for each element. All weights begin with 1. They take gradient
     steps on the loss of Θ̂ over a random share of the client's training rows, drawn anew in each exchange: W_k ←
-    clip(W_k − η ∇_W f_k(Θ̂)) (Algorithm 1). In the client's first exchange, the weights take steps until they have
+    clip(W_k − η ∇_W f_k(Θ̂)). In the client's first exchange, the weights take steps until they have
     converged, in each later one a single step. Layers that are not adaptive are as they were received.
 
     NOTE[DIFF]: a step of the weights uses all sampled rows, in evaluation mode; the paper's uses batches of them. The

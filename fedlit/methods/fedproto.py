@@ -25,7 +25,7 @@ class FedProto(FederatedClient):
 
     The prototype C_k of a label is the mean output of the core over the client's training rows with that label. The
     loss has the term λ · ‖z − C̄‖² / d, the mean over rows, where z is the core's output, d its width and C̄ what was
-    received for the row's label (Algorithm 1). Clients need no columns, classes or sizes of networks in common, but the
+    received for the row's label. Clients need no columns, classes or sizes of networks in common, but the
     width of the core's output; labels are matched by name. Until something was received, and with λ = 0, the client is
     a plain one. In fine-tuning, nothing is drawn.
 

@@ -23,7 +23,7 @@ class FedRoD(FederatedClient):
     On each batch, the features and the generic head take a step on the balanced softmax loss, which adds the logarithm
     of each class's number of training rows to its logit: the generic predictor is then made for equal classes,
     whichever the client has. The personal head takes a step on the loss of the sum of logits, with the features and
-    the generic logits held fixed (Algorithm 1). The balanced loss of one logit, for two classes, adds the log-ratio of
+    the generic logits held fixed. The balanced loss of one logit, for two classes, adds the log-ratio of
     their rows; that of several labels does so for each. If the target is a number, nothing is added.
 
     ``train/loss`` is the sum of both losses. The personal head is ``personal``.

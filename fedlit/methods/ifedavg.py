@@ -29,6 +29,8 @@ class IFedAvg(FederatedClient):
     default here too). The studies of faults have ``pooled``: one mean and variance for all clients, so that an offset
     or a unit is still in the rows, and φ_in has to find it.
     NOTE[DIFF]: a task of two classes has one output, the paper's networks have two (Table 5).
+    NOTE[DIFF]: rows count alike in the loss unless ``class_weights`` is ``balanced``. The paper weighs classes equally
+    for all methods that it compares (Section 4).
 
     Args:
         spec: the client's description.

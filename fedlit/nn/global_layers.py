@@ -150,6 +150,9 @@ class GlobalLayers(Network):
     says that both experiments use the same model.
     NOTE[DIFF]: the attention's residual is the block's input, and w3 takes normalised numbers. The paper's text leaves
     both open. The published program adds the normalised input instead, and gives w3 numbers before normalisation.
+    NOTE[DIFF]: a normalisation stands before the last linear layer, and the feed-forward of a transformer layer is
+    gated in the Covertype form. No text of the paper has either, but the counts in Tables 8 and 9 and the published
+    program have both.
 
     Example:
         >>> comanche = GlobalLayers(11, 6)

@@ -124,7 +124,9 @@ class Covertype(Source):
         columns: ``derived`` for 11 columns (7 measures without hillshade; soil type, its climatic zone, its geologic
             zone and the wilderness area as categories), ``numbers`` for the same as numbers, ``raw`` for the file's 54
             columns, all as numbers. NOTE[DIFF]: the Global Layers paper has ordinal codes (D.1.1), as ``derived`` has;
-            the published program standardises all eleven, as with ``numbers``.
+            the published program standardises all eleven, as with ``numbers``. NOTE[DIFF]: D.1.1 drops the wilderness
+            area, the partition key, but Table 3 lists it, Table 1 counts it, and the counts of parameters in Table 8
+            need it. It is kept; ``data.columns: ["*", "!wilderness_area"]`` drops it.
         positive: the cover types that count as 1, while all others count as 0; null for the seven types themselves.
 
     Example::

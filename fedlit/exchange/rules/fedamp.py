@@ -14,7 +14,7 @@ from fedlit.sharing import State
 
 class FedAMP(Rule):
     """Every client receives its own model, moved towards those of other clients, and more so the nearer they are:
-    u_k = w_k + Σ_j ξ_kj (w_j − w_k) with ξ_kj = α A'(‖w_k − w_j‖²) and A(x) = 1 − e^(−x/σ) (Algorithm 1). A client that
+    u_k = w_k + Σ_j ξ_kj (w_j − w_k) with ξ_kj = α A'(‖w_k − w_j‖²) and A(x) = 1 − e^(−x/σ). A client that
     took no part receives nothing.
 
     Distances are over the parameters that both clients federate. Clients minimise f_k(w) + λ / 2α · ‖w − u_k‖², which
