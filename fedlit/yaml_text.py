@@ -16,7 +16,7 @@ from fedlit.names import Word, plain
 
 TEXT = frozenset({
     "chosen", "client", "client_column", "columns", "drop", "known", "leave_out", "name", "names", "path", "positive",
-    "rename", "site", "split", "target", "types",
+    "rename", "site", "split", "target", "types", "values",
 })  # fmt: skip
 """The last parts of keys whose values are names, labels and words of the user: never numbers, never classes."""
 _LISTS = frozenset({"clients", "common", "sites"})
@@ -101,6 +101,24 @@ def dump(content: Any, **options: Any) -> str:
     """
     text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **options)
     return text
+
+
+def as_read(content: Any, key: str = "") -> Any:
+    """Return a content of Python's as a file with it would be read, in which names are text. What no file can hold is
+    returned as it is.
+
+    Args:
+        content: a mapping or a list.
+        key: the key whose value it is, if it is not a whole configuration.
+
+    Example:
+        >>> type(as_read({"north": "yes"}, "data.source.positive")["north"]).__name__
+        'Word'
+    """
+    try:
+        return load(dump(content), key)
+    except yaml.representer.RepresenterError:
+        return content
 
 
 class _Loader(yaml.SafeLoader):

@@ -21,7 +21,7 @@ from fedlit.run.keys import FORMATS, KEYS, check_keys
 from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
 from fedlit.train.whole import CHECKPOINTS, LAST
-from fedlit.yaml_text import as_text, is_text
+from fedlit.yaml_text import as_read, as_text, is_text
 
 Command = Literal["fit", "validate", "test", "predict", "describe"]
 
@@ -190,6 +190,8 @@ def _layer(flag: str, value: Any, dashes: str = "--") -> Layer:
     key = flag.removeprefix("--")
     if isinstance(value, str) and value.startswith(("{", "[")):
         value = parse_yaml(value, dashes + key, key)
+    elif isinstance(value, Mapping):
+        value = as_read(value, key)
     elif isinstance(value, str) and is_text(key):
         value = None if value == "null" else as_text(value)
     if isinstance(value, str) and value != "null" and key.removesuffix("+") in NAMES:

@@ -19,6 +19,7 @@ from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
 from fedlit.train.manifest import Manifest, read_checkpoint
+from fedlit.yaml_text import as_read
 
 Settings = dict[str, Any]
 
@@ -85,7 +86,7 @@ def prepare(
             "or that its rows were pooled into one table; train one that exchanges tensors"
         )
     files = [] if isinstance(config, Mapping) else [find_config(str(config))]
-    own, where = (read_yaml(files[0]), f"{shown(files[0])}: ") if files else (dict(config), "")  # type: ignore[arg-type]
+    own, where = (read_yaml(files[0]), f"{shown(files[0])}: ") if files else (as_read(config), "")
     source = (own.get("data") or {}).get("source")
     foreign = [path for path in files if is_of_run(path)]
     for path in foreign:

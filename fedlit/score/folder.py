@@ -81,6 +81,7 @@ def columns_of(encoder: RowEncoder) -> list[dict[str, Any]]:
         {"name": name, "holds": own.kind}
         | ({"mean": own.moments.mean, "standard deviation": own.moments.variance**0.5} if own.moments else {})
         | ({"categories": list(own.categories)} if own.categories else {})
+        | ({"values": dict(raw.values)} if (raw := encoder.schema.columns.get(name)) and raw.values else {})
         for name, own in encoder.columns.items()
     ]
 

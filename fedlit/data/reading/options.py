@@ -172,6 +172,51 @@ class ReadOptions:
 
 DEFAULTS = ReadOptions()
 
+Recoding = Mapping[str, str | None]
+"""Value of a column, as text → the text that it becomes; None for no value."""
+
+Values = Mapping[str, Mapping[str, Any]]
+"""Column → the :data:`Recoding` of its values; or client's name or pattern → such a mapping."""
+
+
+def values_by_client(given: Values) -> dict[str, dict[str, Recoding]]:
+    """Return the recodings of columns by client's name or pattern, with all values as text.
+
+    Raises:
+        ConfigError: something else than a mapping of values for each column.
+
+    Example:
+        >>> values_by_client({"sex": {1: "M", 2: "F"}})
+        {'*': {'sex': {'1': 'M', '2': 'F'}}}
+        >>> values_by_client({"north": {"smoker": {"": "no"}}})
+        {'north': {'smoker': {'': 'no'}}}
+    """
+    nested = [
+        isinstance(value, Mapping) for own in given.values() if isinstance(own, Mapping) for value in own.values()
+    ]
+    by_client: Mapping[str, Any] = given if any(nested) else {"*": given}
+    made = dict[str, dict[str, Recoding]]()
+    for client, columns in by_client.items():
+        fits = isinstance(columns, Mapping)
+        expect(fits, "values", "{column: {value: another}}, or such a mapping for each client", given)
+        made[str(client)] = {str(column): _recoding(column, own) for column, own in columns.items()}
+    return made
+
+
+def _recoding(column: str, given: Any) -> Recoding:
+    """Return the recoding of one column, with all values as text."""
+    plain = isinstance(given, Mapping) and bool(given)
+    fits = plain and all(own is None or isinstance(own, str | int | float) for own in given.values())
+    expect(fits, f"values: {column}", "values and what they become, such as {1: M, 2: F}", given)
+    return {_text(value): None if own is None else _text(own) for value, own in given.items()}
+
+
+def _text(value: Any) -> str:
+    """Return a value as the text of its cell: a number as a file would have it, and without surrounding blanks."""
+    whole = isinstance(value, float) and value.is_integer()
+    return " ".join(str(int(value) if whole else value).split())
+
+
 Declared = str | list[Any] | Mapping[str, Any]
 """A kind, the values of an ordinal column in their order, or ``{date: '%d/%m/%Y'}``."""
 

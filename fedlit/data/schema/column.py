@@ -12,10 +12,11 @@ import pandas as pd
 from pandas.api.types import infer_dtype, is_numeric_dtype
 
 from fedlit.data.note import Note
-from fedlit.data.reading.options import MISSING
+from fedlit.data.reading.options import MISSING, Recoding
 from fedlit.data.schema.cells import Cells, true_or_false
 from fedlit.data.schema.dates import PARTS, ZONE, expand, parse_dates
 from fedlit.data.schema.numbers import Notation, plain_numbers
+from fedlit.data.schema.recode import recode
 from fedlit.errors import DataError, Told, expect
 from fedlit.show.text import counted, shorten
 
@@ -49,6 +50,7 @@ class Column:
         order: the values of an ordinal column, the lowest first.
         spelling: maps categories in lower case to their usual spelling, if a category is spelt in several ways or is a
             word that means missing elsewhere.
+        values: maps values to others, before anything else is done with a cell.
 
     Example:
         >>> dose = Column("numeric", notation=Notation(unit="mg"))
@@ -64,6 +66,7 @@ class Column:
     parts: tuple[str, ...] = PARTS
     order: tuple[str, ...] = ()
     spelling: Mapping[str, str] = field(default_factory=dict)
+    values: Recoding = field(default_factory=dict)
 
     @classmethod
     def typed(cls, values: pd.Series, categorical: bool) -> Column:
@@ -88,6 +91,10 @@ class Column:
         """
         if self.kind == "left out":
             return {}, []
+        if self.values:
+            recoded = recode(values, self.values)
+            typed, notes = replace(self, values={}).apply(recoded.values, where)
+            return typed, [*recoded.kept_notes, *notes]
         plain = self.kind == "numeric" and self.notation == _PLAIN and not self.missing
         numbers = as_numbers(values, plain) if self.kind in ("numeric", "coded") else None
         if numbers is not None:
@@ -171,6 +178,8 @@ class Column:
         if made.kind not in get_args(Kind) or not set(made.parts) <= set(PARTS):
             raise ValueError("expected columns of known types")
         made.read(["1", "x"])  # raises for what is no format, order or notation
+        if not all(isinstance(own, str | None) for own in made.values.values()):
+            raise ValueError("expected values that become text")
         return made
 
 

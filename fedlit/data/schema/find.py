@@ -75,7 +75,13 @@ def declared_column(name: str, said: Declared, missing: tuple[str | float, ...] 
     return Column(said, missing=missing)  # type: ignore[arg-type]  # checked above
 
 
-def find(values: pd.Series, options: ReadOptions = DEFAULTS, declared: Column | None = None, where: str = "") -> Found:
+def find(
+    values: pd.Series,
+    options: ReadOptions = DEFAULTS,
+    declared: Column | None = None,
+    where: str = "",
+    kept: Mapping[str, str] | None = None,
+) -> Found:
     """Detect what a column (n,) holds.
 
     Args:
@@ -83,6 +89,7 @@ def find(values: pd.Series, options: ReadOptions = DEFAULTS, declared: Column | 
         options: how the file is written.
         declared: the column that the configuration declares; then only its notation is detected.
         where: the beginning of messages.
+        kept: words, by lower case, that mean missing elsewhere, but are values here.
 
     Raises:
         ConfigError: declared dates whose format cannot be found.
@@ -113,6 +120,8 @@ def find(values: pd.Series, options: ReadOptions = DEFAULTS, declared: Column | 
     every = Cells.of(values)
     if {"+", "++", "+++"} & {*every.texts}:
         column = replace(column, spelling={own: own for own in ("-", "--", "---")})  # no words for a missing value
+    if kept:
+        column = replace(column, spelling={**column.spelling, **kept})
     cells, gaps = every.without(column.missing, column.spelling)
     found = (_of_cells if declared is None else _as_declared)(cells, column, options, where)
     return replace(found, gaps=gaps, notes=(*found.notes, *cells.notes))

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from fedlit.data.note import Note, prefixed
-from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions
+from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions, Recoding
 from fedlit.data.schema.column import Column, Typed
 from fedlit.data.schema.find import Found, declared_column, find
 from fedlit.errors import DataError, Told, did_you_mean, expect
@@ -48,6 +48,7 @@ class Schema:
         types: Mapping[str, Declared] | None = None,
         options: ReadOptions = DEFAULTS,
         where: str = "",
+        kept: Mapping[str, Mapping[str, str]] | None = None,
     ) -> tuple[Schema, pd.DataFrame, list[Note]]:
         """Detect what all columns hold.
 
@@ -56,6 +57,7 @@ class Schema:
             types: the declared types of some columns.
             options: how the file is written; kept for new rows.
             where: the beginning of messages.
+            kept: column → words, by lower case, that mean missing elsewhere, but are values there.
 
         Returns:
             The schema; the typed rows, as :meth:`apply` gives them; and notes for a person that name their column.
@@ -69,14 +71,17 @@ class Schema:
             for name in names:
                 expect(name in raw or name == "*", key, "one of the columns", name, known=map(str, raw))
         found, said = dict[str, Found](), dict[str, Column | None]()
+        words = dict(kept or {})
         for column, cells in raw.items():
             name = str(column)
             said[name] = declared_column(name, declared[name], options.missing_in(name)) if name in declared else None
-            found[name] = find(cells, options, said[name], f"{where}, column {name!r}")
+            found[name] = find(cells, options, said[name], f"{where}, column {name!r}", words.get(name))
         if any(own.column.notation.decimal == "," for own in found.values()):
             for name, own in found.items():  # in a file with decimal commas, a point separates thousands
                 if any(note.kind == "thousands" for note in own.notes):
-                    found[name] = find(raw[name], replace(options, decimal=",", thousands="."), said[name])
+                    found[name] = find(
+                        raw[name], replace(options, decimal=",", thousands="."), said[name], kept=words.get(name)
+                    )
         notes = _of_all(raw, found)
         notes += [prefixed(name, note, column=name) for name, own in found.items() for note in own.notes]
         columns = {name: own.column for name, own in found.items()}
@@ -135,6 +140,11 @@ class Schema:
             typed |= made
             notes += [prefixed(name, note, column=name) for note in said]
         return _frame(typed, raw.index), notes
+
+    def with_values(self, values: Mapping[str, Recoding]) -> Schema:
+        """Return the schema of rows in which these values have yet to be mapped."""
+        columns = {name: replace(own, values=values.get(name, {})) for name, own in self.columns.items()}
+        return replace(self, columns=columns)
 
     def categorical(self, typed: Iterable[Any]) -> tuple[str, ...]:
         """Return which typed columns hold categories."""

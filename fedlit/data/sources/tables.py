@@ -11,9 +11,10 @@ import numpy as np
 
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading import Raw, read_table
-from fedlit.data.reading.options import Declared, check_declared
+from fedlit.data.reading.options import Declared, Recoding, check_declared, values_by_client
 from fedlit.data.sources.base import Source, check_names, check_tables, choose_clients, client_name
 from fedlit.data.sources.places import Files, Place, places_of
+from fedlit.data.sources.recoded import recoded
 from fedlit.data.splitting import SplitSettings, check_split, groups_of, own_split, same_rows, split_rows
 from fedlit.data.table import (
     ClientTable,
@@ -65,6 +66,9 @@ class Tables(Source):
             …
         types: the types of columns: ``numeric``, ``categorical``, ``boolean``, ``date``, ``identifier``, ``text``,
             ``drop``; a list is the order of an ordinal column; ``{date: '%d/%m/%Y'}``.
+        values: what values of columns become, before types are found, also of the target: ``{sex: {1: M, 2: F}, smoker:
+            {"": no}}``, where ``""`` is an empty cell and ``null`` no value; by column for all clients, or by client's
+            name or pattern.
         drop: the columns to leave out; one list for all clients (each drops the columns that it has), or by client's
             name or pattern.
         root: a folder that is searched for relative paths after the working directory; ``$FEDLIT_DATA`` if None.
@@ -99,6 +103,7 @@ class Tables(Source):
     least_rows: int = 0
     read: dict[str, Any] | None = None
     types: dict[str, Any] | None = None
+    values: dict[str, dict[str, Any]] | None = None
     drop: list[str] | dict[str, list[str]] | None = None
     root: str | None = None
     split: SplitSettings | None = None
@@ -113,6 +118,7 @@ class Tables(Source):
         super().__post_init__()
         for column, said in (self.types or {}).items():
             check_declared(column, said)
+        values_by_client(self.values or {})
         expect(self.unlabelled in ("refuse", "drop"), "unlabelled", "refuse or drop", self.unlabelled)
         check_split(self.split)
         if isinstance(self.files, Mapping):
@@ -163,6 +169,7 @@ class Tables(Source):
         for key in _BY_CLIENT:
             if isinstance(value := getattr(self, key), dict):
                 check_patterns(f"tables: {key}", value, clients)
+        check_patterns("tables: values", values_by_client(self.values or {}), clients)
         for client in clients:
             said = self._of("target", client) is not None
             expect(said, "tables: target", f"a column for client {client!r}", self.target)
@@ -173,6 +180,7 @@ class Tables(Source):
         """Refuse settings for columns that no client has."""
         drop = self.drop if isinstance(self.drop, dict) else {"*": self.drop or ()}
         said = [("types", "*", self.types or ()), *(("drop", *own) for own in drop.items())]
+        said += [("values", *own) for own in values_by_client(self.values or {}).items()]
         for place in places:
             of_all = place.options.missing == (self.read or {}).get("missing") or place.client not in columns
             missing = [own for own in place.options.missing_by_column if own != "*"]
@@ -187,6 +195,10 @@ class Tables(Source):
         value = getattr(self, key)
         return first_match(value, client) if isinstance(value, dict) else value
 
+    def _values(self, client: str) -> dict[str, Recoding]:
+        """Return what values of a client's columns become."""
+        return first_match(values_by_client(self.values or {}), client) or {}
+
     def _targets(self, client: str) -> list[str]:
         target = self._of("target", client)
         return [target] if isinstance(target, str) else list(target)
@@ -200,6 +212,8 @@ class Tables(Source):
         import pandas as pd
 
         made, schema, common = [], None, list[Note]()
+        if self.values:
+            raws = recoded(raws, self._values, together=self.client_column is not None)
         if self.client_column is not None:  # what one table's columns are is the same at all clients
             rows = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
             targets = {own for client in raws for own in self._targets(client)}
@@ -213,6 +227,7 @@ class Tables(Source):
 
     def _find(self, clients: list[str], rows: pd.DataFrame, place: Place) -> tuple[Schema, pd.DataFrame, list[Note]]:
         """Return the schema of columns, the typed rows, and notes."""
+        from fedlit.data.schema.recode import kept_words
         from fedlit.data.schema.schema import Schema
 
         types: dict[str, Declared] = {own: said for own, said in (self.types or {}).items() if own in rows}
@@ -225,7 +240,11 @@ class Tables(Source):
         if isinstance(missing, dict):  # the target's are its own; what is said of all files need not fit each
             here = {own: words for own, words in missing.items() if own == "*" or own in rows}
             options = replace(options, missing=here)
-        return Schema.find(rows, {**types, **place.types}, options, f"client {clients[0]!r}")
+        kept: dict[str, dict[str, str]] = {}
+        for client in clients:
+            for column, recoding in self._values(client).items():
+                kept.setdefault(column, {}).update(kept_words(recoding))
+        return Schema.find(rows, {**types, **place.types}, options, f"client {clients[0]!r}", kept)
 
     def _table(self, client: str, raw: Raw, place: Place, seed: int, schema: Schema | None) -> ClientTable:
         """Return one client's table. ``schema`` is given if its columns were examined together with those of other
@@ -245,6 +264,7 @@ class Tables(Source):
         else:
             schema = replace(schema, columns={name: own for name, own in schema.columns.items() if name in used})
             features, found = schema.apply(used, f"client {client!r}")
+        schema = schema.with_values(self._values(client))  # new rows are not mapped yet
         column, task = rows[by] if by else None, own_task(self.task, client)
         classes = not several and is_classification(task)
         of_split, known = labels.target, schema.columns.get(by)

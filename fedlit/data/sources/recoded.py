@@ -1,0 +1,55 @@
+"""Maps the values of clients' raw tables, as the setting ``values`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fedlit.data.note import Note, prefixed
+from fedlit.data.reading import Raw
+from fedlit.data.reading.options import Recoding
+
+if TYPE_CHECKING:
+    from fedlit.data.sources.places import Place
+
+Raws = dict[str, "tuple[Raw, Place]"]
+
+
+def recoded(raws: Raws, values_of: Callable[[str], Mapping[str, Recoding]], *, together: bool) -> Raws:
+    """Return the tables with mapped values, and notes on values that are mapped to nothing or that no cell has.
+
+    Args:
+        raws: maps each client to its table.
+        values_of: returns what the values of a client's columns become.
+        together: whether the tables are the rows of one file: a value is missed only if no client has it.
+    """
+    from fedlit.data.schema.recode import recode
+
+    made: Raws = {}
+    unused: dict[str, list[set[str]]] = {}
+    for client, (raw, place) in raws.items():
+        frame = raw.frame
+        notes = list(raw.notes)
+        for column, recoding in values_of(client).items():
+            if column not in frame:
+                continue
+            mapped = recode(frame[column], recoding)
+            frame = frame.assign(**{column: mapped.values})
+            unused.setdefault(column, []).append(set(mapped.unused))
+            said = mapped.kept_notes if together else mapped.notes
+            notes += [prefixed(f"{client}: {column}", note, column=column) for note in said]
+        made[client] = (replace(raw, frame=frame, notes=tuple(notes)), place)
+    return _with_unused(made, unused) if together else made
+
+
+def _with_unused(raws: Raws, unused: Mapping[str, list[set[str]]]) -> Raws:
+    """Add notes on values that no client has to the first client's table."""
+    from fedlit.data.schema.recode import unused_note
+
+    notes = list[Note]()
+    for column, missed in unused.items():
+        everywhere = sorted(set.intersection(*missed))
+        notes += [prefixed(column, note, column=column) for note in unused_note(everywhere)]
+    client, (raw, place) = next(iter(raws.items()))
+    return {**raws, client: (replace(raw, notes=(*raw.notes, *notes)), place)}
