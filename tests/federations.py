@@ -249,7 +249,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "stopped early, averages, then fine-tuned": of(loop={"average": 0.5, "stop": EARLY, "then": TUNED}),
     "two optimizers": of(TwoOptimizers),
     "ifedavg": of(m.IFedAvg, data=POOLED, loop=MOMENTUM, **BOTH),
-    "ifedavg around global layers": of(small(m.IFedAvg, lr_factor=3.0), loop=MOMENTUM),
+    "ifedavg around global layers": of(small(m.IFedAvg, lr_factor=3.0, outputs="scalar"), loop=MOMENTUM),
     "apfl": of(m.APFL, **BOTH),
     "apfl, alpha learnt": of(small(m.APFL, learn_alpha=True), loop=MOMENTUM),
     "chfl": of(partial(m.CHFL, hidden=[8, 6]), COMMON, data={"common": "all", **POOLED}),

@@ -3,6 +3,9 @@
 CORRECTIONS = "corrections.csv"
 """Of a run's folder: what its clients correct, at the end of training."""
 
+ALL = "all"
+"""The name of a correction that changes all outputs of a client alike."""
+
 EFFECTS = "effects.csv"
 """Of a run's folder: effects, variances and clients' own effects of a mixed model."""
 

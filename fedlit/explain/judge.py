@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.errors import Told, expect
+from fedlit.explain import ALL
 
 Numbers = NDArray[np.float64]
 
@@ -269,14 +270,15 @@ def finding_words(cell: Mapping[Any, Any], *, turned: bool) -> str:
     value, others = cell["value"], cell["others"]
     side, _, kind = str(cell["part"]).rpartition(" ")
     kept, name = ("output" if side == "output" else "column"), cell["feature"]
+    place = "all outputs" if (side, name) == ("output", ALL) else f"{kept} {name}"
     known = math.isfinite(others)
     if turned:
         rest = f", the other clients {others:.3g} on average" if known else ""
-        return f"{cell['client']} turns output {name} round (times {value:.3g}{rest}). Are its labels flipped?"
+        return f"{cell['client']} turns {place} round (times {value:.3g}{rest}). Are its labels flipped?"
     does, do = {
-        "scale": (f"multiplies {kept} {name} by {value:.3g}", f"by {others:.3g}"),
-        "shift": (f"shifts {kept} {name} by {value:+.3g}", f"by {others:+.3g}"),
-    }.get(kind, (f"has {value:.3g} as {kind} of {kept} {name}", f"have {others:.3g}"))
+        "scale": (f"multiplies {place} by {value:.3g}", f"by {others:.3g}"),
+        "shift": (f"shifts {place} by {value:+.3g}", f"by {others:+.3g}"),
+    }.get(kind, (f"has {value:.3g} as {kind} of {place}", f"have {others:.3g}"))
     text = f"{cell['client']} {does}" + (f", the other clients {do} on average." if known else ".")
     if math.isfinite(cell["apart"]):
         text += f" That is {abs(cell['apart']):.1f} times as far from that as they usually are."

@@ -9,11 +9,13 @@ from torch import Tensor
 
 from fedlit.client.client import FederatedClient
 from fedlit.errors import expect
+from fedlit.explain import ALL
 from fedlit.nn.blocks import Affine
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
 Parts = Literal["both", "weight", "bias", "none"]
+OutputParts = Literal["both", "weight", "bias", "scalar", "none"]
 
 
 class IFedAvg(FederatedClient):
@@ -36,7 +38,8 @@ class IFedAvg(FederatedClient):
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
         inputs: what φ_in has: scales and shifts (``both``), one of them, or ``none``.
-        outputs: the same for φ_out; ``none`` is the paper's main setting.
+        outputs: the same for φ_out, or one scale for all outputs (``scalar``, φ_out(z) = w · z; A.4 and the right half
+            of Fig. 19). ``none`` is the paper's main setting. With one output, ``scalar`` is ``weight``.
         lr_factor: the learning rate of φ, as a multiple of the network's; 1 in the paper. Weight decay, which pulls
             towards 0 and not towards the identity, never applies to φ.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
@@ -57,16 +60,15 @@ class IFedAvg(FederatedClient):
         spec: ClientSpec,
         network: NetworkFactory,
         inputs: Parts = "both",
-        outputs: Parts = "none",
+        outputs: OutputParts = "none",
         lr_factor: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(spec, network, **kwargs)
         expect(lr_factor > 0, "IFedAvg: lr_factor", "a number above 0", lr_factor)
-        self.affine_in, self.affine_out = (
-            Affine(size, weight=parts in ("both", "weight"), bias=parts in ("both", "bias"))
-            for size, parts in ((spec.num_features, inputs), (spec.num_outputs, outputs))
-        )
+        scales = 1 if outputs == "scalar" else spec.num_outputs
+        self.affine_in = _affine(spec.num_features, inputs)
+        self.affine_out = _affine(scales, "weight" if outputs == "scalar" else outputs)
         self.lr_factor = lr_factor
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,7 +99,11 @@ class IFedAvg(FederatedClient):
             for kind, value in (("scale", layer.weight), ("shift", layer.bias)):
                 if value is not None:
                     own = value.detach().cpu().tolist()
-                    input_names = names if len(own) == len(names) else ["all"]
+                    input_names = names if len(own) == len(names) else [ALL]
                     values = zip(input_names, own, strict=True)
                     found[f"{side} {kind}"] = {name: v for name, v in values if name not in absent or side == "output"}
         return found
+
+
+def _affine(size: int, parts: Parts) -> Affine:
+    return Affine(size, weight=parts in ("both", "weight"), bias=parts in ("both", "bias"))

@@ -257,6 +257,7 @@ AGREEING: dict[str, dict[str, Any]] = {
     "weighted classes": {"network": Drops, "client": partial(FederatedClient, class_weights="balanced")},
     "apfl": {"network": Drops, "client": partial(APFL, alpha=0.3), "exchange": CORE},
     "ifedavg": {"network": Drops, "client": partial(IFedAvg, lr_factor=3.0), "exchange": CORE},
+    "ifedavg, a scalar": {"network": Drops, "client": partial(IFedAvg, outputs="scalar"), "exchange": CORE},
     "global layers": {"network": partial(Frozen, dropout=0.3)},
     # networks that a stack must treat as each alone does
     **{

@@ -70,6 +70,24 @@ def test_ifedavgs_corrections_are_what_inputs_and_outputs_go_through() -> None:
     assert list(found["input shift"].values()) == own["affine_in.bias"].tolist()
 
 
+def test_ifedavgs_scalar_multiplies_all_outputs_by_one_number() -> None:
+    """Roschewitz et al. 2021, A.4: φ_out(z) = w z, whose derivative is that of the cross-entropy, (p − y) · z."""
+    torch.manual_seed(8)
+    client, x, y = build(outputs="scalar"), torch.randn(60, 3), torch.arange(60) % 3
+    logits = client.head(client.core(client.encoder(x))).detach()
+    weight = client.affine_out.weight
+    assert weight is not None and weight.shape == (1,) and client.affine_out.bias is None
+    with torch.no_grad():
+        weight.fill_(-0.7)
+    torch.testing.assert_close(client(x), -0.7 * logits)
+    client.training_step(Batch(x, y), 0).backward()
+    wrong = torch.softmax(-0.7 * logits, dim=1) - functional.one_hot(y, 3)
+    torch.testing.assert_close(weight.grad, (wrong * logits).sum(dim=1).mean().reshape(1))
+    assert client.corrections["output scale"] == {"all": pytest.approx(-0.7)}
+    assert "output shift" not in client.corrections
+    assert list(build((0, 1), outputs="scalar").corrections["output scale"]) == ["1"]  # one output, which has a name
+
+
 SPEC = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())
 
 
