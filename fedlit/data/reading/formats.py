@@ -1,4 +1,4 @@
-"""Reads formats other than text: Excel, Parquet and SQL."""
+"""Reads formats other than text: Excel, Parquet, Feather and SQL."""
 
 from __future__ import annotations
 
@@ -118,7 +118,6 @@ def read_parquet(path: Path, options: ReadOptions) -> pd.DataFrame:
     Raises:
         DataError: it is too large.
     """
-    import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -134,7 +133,35 @@ def read_parquet(path: Path, options: ReadOptions) -> pd.DataFrame:
             batches.append(batch)
     columns = pa.Table.from_batches(batches).columns if batches else []
     del batches, batch
-    # Each column is freed as soon as pandas has it. Without copy=False all of one type would be copied into one block.
+    return _frame_of(columns, names)
+
+
+def read_arrow(path: Path, options: ReadOptions) -> pd.DataFrame:
+    """Read a Feather file, which is a file of Arrow's, as :func:`read_parquet` reads Parquet.
+
+    Raises:
+        DataError: it is too large.
+    """
+    import pyarrow as pa
+
+    batches, rows, used = [], 0, 0
+    with pa.ipc.open_file(path) as file:
+        for place in range(file.num_record_batches):
+            batch = file.get_batch(place)
+            rows += batch.num_rows
+            used += batch.nbytes
+            options.check_size(rows, used)
+            batch.validate(full=True)
+            batches.append(batch)
+        table = pa.Table.from_batches(batches, file.schema)
+    return _frame_of(table.columns, table.column_names)
+
+
+def _frame_of(columns: list[pa.ChunkedArray], names: list[str]) -> pd.DataFrame:
+    """Return a frame of columns. Each is freed as soon as pandas has it."""
+    import pandas as pd
+
+    # without copy=False, all of one type would be copied into one block
     frame = pd.DataFrame({place: series_of(columns.pop(0)) for place in range(len(columns))}, copy=False)
     return frame.set_axis(names[: frame.shape[1]], axis=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
 import io
@@ -16,8 +17,10 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from fedlit.data.note import Note
-from fedlit.data.reading.formats import VARIABLE, check_url, read_excel, read_parquet, read_sql
+from fedlit.data.reading.binary import ARROW, program_of, refuse_archive, refuse_unread
+from fedlit.data.reading.formats import VARIABLE, check_url, read_arrow, read_excel, read_parquet, read_sql
 from fedlit.data.reading.options import INVISIBLE, Add, ReadOptions
+from fedlit.data.reading.statistics import read_statistics
 from fedlit.data.reading.text import read_text
 from fedlit.errors import ConfigError, DataError, FedlitError, Told, expect
 from fedlit.extras import needs
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 PIECE = 2**20
 MOST_LINES = 100  # of a quoted cell, where a text is cut
-OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open}
+OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open, b"BZh": bz2.open}
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ def read_table(place: str | Path, options: ReadOptions, client: str, first: int 
     r"""Read a client's table. Types are not determined here.
 
     Args:
-        place: a file (delimited text, also compressed; Parquet; Excel), or an SQLAlchemy URL. What a file is
-            is seen from its first bytes. ``${NAME}`` in a URL stands for an environment variable.
+        place: a file (delimited text, also compressed; Parquet; Feather; Excel; SPSS, Stata or SAS), or an SQLAlchemy
+            URL. What a file is is seen from its first bytes. ``${NAME}`` in a URL stands for an environment variable.
         options: how the table is read.
         client: the name of the client, for messages.
         first: the number of bytes, decompressed, after which no more of delimited text is read; a note says so.
@@ -110,17 +113,28 @@ def _read_file(path: Path, options: ReadOptions, add: Add, first: int | None) ->
         head = file.read(512)
     if head.startswith(b"PAR1\x15"):
         return read_parquet(path, options)
+    if head.startswith(ARROW):
+        return read_arrow(path, options)
+    program = program_of(head)
+    if program is not None:
+        return read_statistics(path, program, options, add)
     is_markup = head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"<", b"{", b"[{", b"[\n"))
     told, advice = Told("a web page, XML or JSON, whatever it is called"), "save it as CSV, Parquet or .xlsx"
     expect(not is_markup, "content", "a table", told, advice, DataError)
     opener = next((own for magic, own in OPENERS.items() if head.startswith(magic)), lambda path: path.open("rb"))
     if head.startswith(b"PK\x03\x04"):
         with zipfile.ZipFile(path) as archive:
-            if any(name.startswith("xl/worksheets/") for name in archive.namelist()):
-                return read_excel(path, options, add)
+            members = archive.namelist()
+        refuse_archive(members)
+        if any(name.startswith("xl/worksheets/") for name in members):
+            return read_excel(path, options, add)
         opener = _open_zip
     content = io.BytesIO()
     with opener(path) as source:
+        start = source.read(len(head))
+        refuse_unread(start)
+        content.write(start)
+        options.check_size(size=content.tell())
         while piece := source.read(min(PIECE, options.max_bytes + 1)):
             content.write(piece)
             options.check_size(size=content.tell())  # before it fills the memory

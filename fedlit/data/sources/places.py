@@ -18,7 +18,10 @@ from fedlit.errors import DataError, Told, expect
 Files = str | dict[str, str | dict[str, Any]]
 """A folder, a pattern or one file; or each client's name and its file, or its ``path`` and how it is read."""
 
-ENDINGS = (".csv", ".tsv", ".txt", ".data", ".parquet", ".pq", ".feather", ".arrow", ".xlsx", ".xls", ".ods")
+ENDINGS = (
+    ".csv", ".tsv", ".txt", ".data", ".parquet", ".pq", ".feather", ".arrow", ".xlsx", ".xls", ".ods", ".sav", ".zsav",
+    ".dta", ".sas7bdat", ".xpt",
+)  # fmt: skip
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 

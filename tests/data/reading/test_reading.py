@@ -1,5 +1,6 @@
 """Reading: what comes back is what was written, and what is no table is refused by file, line and key."""
 
+import bz2
 import csv
 import datetime
 import decimal
@@ -7,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import pickle
 import re
 import sqlite3
 import traceback
@@ -90,7 +92,13 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     "a wrong encoding": ("a,b\nMüller,1\n".encode("latin-1"), {"encoding": "utf-8"}, None, "encoding: expected"),
     "rows": (LONG, {"max_rows": 4999}, None, "max_rows"),
     "bytes": (LONG, {"max_bytes": len(LONG) - 1}, None, "max_bytes"),
-    "old Excel": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\n\0", {}, None, r"NUL bytes, .*save it as .*\.xlsx"),
+    "old Excel": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\n\0", {}, None, r"old Excel.*save it as \.xlsx"),
+    "R": (gzip.compress(b"RDX3\nX\n\0\0\0\3"), {}, None, "data of R .*write.csv"),
+    "Access": (b"\0\1\0\0Standard ACE DB\0" + b"\1" * 99, {}, None, "Access .*mdb-export"),
+    "a pickle": (pickle.dumps(Path("x"), 4), {}, None, "pickle .*read_pickle"),
+    "binary Excel": (zipped(**{"xl/workbook.bin": b""}), {}, None, "xlsb.*soffice"),
+    "a name like a format": (b"ORC,b\n1,2\n", {}, [["1", "2"]], ""),
+    "packed by bzip2": (bz2.compress(b"a,b\n1,2\n"), {}, [["1", "2"]], ""),
     "a page": (b'<table border="1"><tr><td>x</td></tr></table>', {}, None, "a web page.*save it as CSV"),
     "JSON": (b'[{"a": 1}]', {}, None, "JSON"),
     "packed twice": (gzip.compress(gzip.compress(LONG)), {}, None, "NUL bytes"),
@@ -365,7 +373,7 @@ def test_tables_and_queries(url: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read(f"sqlite:///{tmp_path / 'absent.db'}", query="visits")
     assert not (tmp_path / "absent.db").exists()
-    check(tmp_path / "north.db", {}, None, "NUL")
+    check(tmp_path / "north.db", {}, None, "sqlite:///FILE")
 
 
 def test_new_rows_of_a_run_that_read_a_database_may_be_a_file(tmp_path: Path) -> None:

@@ -1,0 +1,100 @@
+"""Tells binary formats apart by their first bytes: those that are read, and those of which a line converts them."""
+
+from __future__ import annotations
+
+from fedlit.errors import DataError, Told, expect
+
+ARROW = b"ARROW1"
+"""The first bytes of Feather files, and of all files of Arrow's."""
+
+_OLD_STATA = bytes(range(102, 116))
+_STATISTICS: tuple[tuple[bytes, str], ...] = (
+    (b"$FL2", "sav"),
+    (b"$FL3", "sav"),
+    (b"<stata_dta>", "dta"),
+    (bytes(12) + b"\xc2\xea\x81\x60\xb3\x14\x11\xcf\xbd\x92\x08\x00\x09\xc7\x31\x8c", "sas7bdat"),
+    (b"HEADER RECORD*******LIB", "xport"),
+)
+"""First bytes → the format of a statistics program, as :mod:`fedlit.data.reading.statistics` calls it."""
+
+_READ = "a format that is read, such as CSV, Parquet or .xlsx"
+_PANDAS = "in Python: pandas.read_{0}('FILE').to_parquet('FILE.parquet')"
+_R = "in R: write.csv(readRDS('FILE'), 'FILE.csv', row.names = FALSE)"
+_R_DATA = "in R: load('FILE'), and for one table in it write.csv(TABLE, 'FILE.csv', row.names = FALSE)"
+_ACCESS = "with mdbtools: mdb-export FILE TABLE > TABLE.csv"
+_SHEET = "with LibreOffice: soffice --convert-to xlsx FILE"
+_OTHERS: tuple[tuple[bytes, str, str], ...] = (
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel file (.xls)", f"save it as .xlsx, or {_SHEET}"),
+    (b"RDX", "data of R (.RData)", _R_DATA),
+    (b"RDA", "data of R (.RData)", _R_DATA),
+    (b"X\n\0\0\0", "data of R (.rds)", _R),
+    (b"\0\1\0\0Standard ACE DB", "an Access database (.accdb)", _ACCESS),
+    (b"\0\1\0\0Standard Jet DB", "an Access database (.mdb)", _ACCESS),
+    (b"SQLite format 3\0", "an SQLite database", "write path: sqlite:///FILE and query: TABLE"),
+    (b"FEA1", "an old Feather file", _PANDAS.format("feather")),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _PANDAS.format("hdf")),
+    (b"ORC", "an ORC file", _PANDAS.format("orc")),
+    (b"Obj\1", "an Avro file", "in Python: polars.read_avro('FILE').write_parquet('FILE.parquet')"),
+    (b"MATLAB ", "data of MATLAB (.mat)", "in MATLAB: writetable(TABLE, 'FILE.csv')"),
+    (b"\x28\xb5\x2f\xfd", "a file packed by Zstandard", "unpack it with zstd -d FILE"),
+    (b"Rar!", "a RAR archive", "unpack it"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it"),
+    (b"\x89PNG", "a picture", "get the table as CSV from whoever wrote it"),
+    (b"\xff\xd8\xff", "a picture", "get the table as CSV from whoever wrote it"),
+)
+"""First bytes, what such a file is, and the line that makes a table of it that is read."""
+
+_IN_ZIP: tuple[tuple[str, str, str], ...] = (
+    ("xl/workbook.bin", "a binary Excel file (.xlsb)", f"save it as .xlsx, or {_SHEET}"),
+    ("META-INF/manifest.xml", "an OpenDocument file (.ods)", f"save it as .xlsx, or {_SHEET}"),
+    ("word/document.xml", "a Word document", "get the table as CSV from whoever wrote it"),
+)
+"""A member of a ZIP archive, what such an archive is, and the line that converts it."""
+
+
+def program_of(head: bytes) -> str | None:
+    """Return the format of a statistics program, given a file's first bytes; None if it is of none.
+
+    Example:
+        >>> program_of(b"$FL2@(#) SPSS DATA FILE"), program_of(b"age,sex")
+        ('sav', None)
+    """
+    for magic, program in _STATISTICS:
+        if head.startswith(magic):
+            return program
+    # old files of Stata begin with their version, the order of bytes, and the kind of file
+    old = len(head) > 3 and head[0] in _OLD_STATA and head[1] in (1, 2) and head[2:4] == b"\1\0"
+    return "dta" if old else None
+
+
+def refuse_unread(head: bytes) -> None:
+    """Refuse a format that is not read.
+
+    Args:
+        head: the first bytes of the file, decompressed.
+
+    Raises:
+        DataError: naming the format, and the line that converts it.
+    """
+    if b"\0" not in head:  # a table whose first column happens to be called ORC
+        return
+    for magic, what, line in _OTHERS:
+        expect(not head.startswith(magic), "content", _READ, Told(what), f"convert it: {line}", DataError)
+    expect(head[257:262] != b"ustar", "content", _READ, Told("an archive (.tar)"), "unpack it", DataError)
+    # pickles of protocol 2 and later: the protocol, then a frame or an import
+    pickled = head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
+    line = f"convert it, if it is your own, for it can run code: {_PANDAS.format('pickle')}"
+    expect(not pickled, "content", _READ, Told("a pickle of Python"), line, DataError)
+
+
+def refuse_archive(names: list[str]) -> None:
+    """Refuse a ZIP archive that is a document of a format that is not read.
+
+    Args:
+        names: the names of its members.
+
+    Raises:
+        DataError: naming the format, and the line that converts it.
+    """
+    for member, what, line in _IN_ZIP:
+        expect(member not in names, "content", _READ, Told(what), f"convert it: {line}", DataError)
