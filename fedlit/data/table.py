@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from fedlit.errors import ConfigError, DataError, FedlitError, Told, did_you_mean, expect
+from fedlit.outcomes import SEQUENCE
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -274,6 +275,12 @@ def is_classification(task: Mapping[str, str] | None) -> bool:
 def has_classes(table: ClientTable) -> bool:
     """Return whether a client's target is one of several classes."""
     return is_classification(own_task(table.task, table.name))
+
+
+def has_sequences(table: ClientTable) -> bool:
+    """Return whether a client's target is a label for each position of a row, as with reads."""
+    task = own_task(table.task, table.name)
+    return task is not None and task["name"] == SEQUENCE
 
 
 def without_classes(target: pd.Series) -> str:

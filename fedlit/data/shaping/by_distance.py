@@ -6,115 +6,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import combinations, islice
-from typing import ClassVar, Literal  # noqa: F401  (jsonargparse reads Deal's ClassVar here)
+from typing import ClassVar, Literal, get_args  # noqa: F401  (jsonargparse reads Deal's ClassVar here)
 
 import numpy as np
 
 from fedlit.data.shaping.partition import Deal, Hand
-from fedlit.data.table import SPLITS, ClientTable
-from fedlit.errors import ConfigError
+from fedlit.data.shaping.space import Features, Space
+from fedlit.data.table import SPLITS, ClientTable, has_classes, has_sequences
+from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.seeding import derive_seed
 
-SAMPLE = 200
-"""Rows of a client that are measured, at most."""
 _NORMAL = 0.05  # the p-value above which distances pass for normally distributed
-_MOVES, _SEQUENCES, _PAIRS = 50, 5, 200
-
-
-def emd(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray, label: float) -> float:
-    """Return the earth mover's distance between two sets of labelled rows. All rows of a set have the same weight.
-
-    NOTE[DIFF]: the paper does not say what it costs to move (x, y) to (x′, y′). Here that is
-    ‖x − x′‖ + label · [y ≠ y′], as classes have no order.
-
-    Args:
-        x: features, shape (n, d).
-        y: labels as numbers, shape (n,).
-        other_x: features, shape (m, d).
-        other_y: labels, shape (m,).
-        label: the cost of a different label, at least 0.
-
-    Example:
-        >>> emd(np.zeros((2, 1)), np.array([0, 1]), np.full((1, 1), 3.0), np.array([1]), label=2.0)
-        4.0
-    """
-    import ot
-    from scipy.spatial.distance import cdist
-
-    cost = cdist(x, other_x) + label * (np.asarray(y)[:, None] != np.asarray(other_y)[None, :])
-    return float(ot.emd2([], [], cost, numItermax=1_000_000))
-
-
-class Space:
-    """Rows as points in a space, for the distances of clients to the whole, which are all training rows. At most
-    :data:`SAMPLE` rows of each client, and of the whole, are measured, drawn by the seed.
-
-    Args:
-        whole: the rows to place in the space.
-        train: the positions of the training rows.
-        seed: the run's seed.
-        raw: whether numbers are used unchanged; otherwise they are standardised by the training rows.
-
-    Attributes:
-        x: shape (rows, d), float32: numbers, with the training mean for a missing one; then a column of 0 and 1 for
-            each category, which are all 0 if the category is missing.
-        y: labels as numbers, shape (rows,).
-    """
-
-    def __init__(self, whole: ClientTable, train: np.ndarray, seed: int, raw: bool = False) -> None:
-        from scipy.spatial.distance import pdist
-
-        self.x, self.y, self.train = _points(whole, train, raw), whole.target.factorize()[0], train
-        # in the order of their numbers, so that it is all the same who has which row, and where it stands
-        ordered = train[np.argsort(whole.features.index.to_numpy()[train], kind="stable")]
-        drawn = ordered[np.random.default_rng(derive_seed(seed, "distance")).permutation(len(ordered))]
-        self._turn = np.full(len(self.x), -1)  # a row comes in a turn of its own, whoever has it
-        self._turn[drawn] = np.arange(len(drawn))
-        self._label = float(pdist(self.x[drawn[:SAMPLE]]).mean())  # what another label costs
-
-    def away(self, owner: np.ndarray, client: int, other: int | None = None) -> float:
-        """Return the distance of a client's training rows to those of another client, or to the whole, given the client
-        of each row.
-        """
-        one, two = (self._sample(owner, own) for own in (client, other))
-        return emd(self.x[one], self.y[one], self.x[two], self.y[two], self._label)
-
-    def _sample(self, owner: np.ndarray, client: int | None) -> np.ndarray:
-        own = self.train if client is None else self.train[owner[self.train] == client]
-        return own[np.argsort(self._turn[own])][:SAMPLE]
-
-    def mean(self, owner: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the mean distance of all clients to the whole, weighted by their training rows (Eq. 9), and the
-        distance of each client.
-        """
-        sizes = np.bincount(owner[self.train])
-        each = np.array([self.away(owner, client) for client in range(len(sizes))])
-        return float(np.average(each, weights=sizes)), each
-
-    def normal(self, owner: np.ndarray) -> float:
-        """Return the p-value of Shapiro and Wilk's test that the distances between clients are normally distributed;
-        NaN if there are fewer than three.
-        """
-        from scipy.stats import shapiro
-
-        between = [self.away(owner, *pair) for pair in islice(combinations(range(owner.max() + 1), 2), _PAIRS)]
-        return float(shapiro(between).pvalue) if len(between) > 2 else np.nan
-
-
-def _points(whole: ClientTable, train: np.ndarray, raw: bool) -> np.ndarray:
-    import pandas as pd
-
-    categorical = list(whole.categorical)
-    numbers = whole.features.drop(columns=categorical).astype(np.float32)
-    seen = numbers.iloc[train].astype(np.float64)
-    mean, scale = (own.fillna(0).astype(np.float32) for own in (seen.mean(), seen.std(ddof=0)))
-    numbers = numbers.fillna(mean)
-    if not raw:
-        numbers = (numbers - mean) / scale.where(scale > 0, 1)
-    # categories stay 0 and 1: a rare one is not to count more
-    coded = [pd.get_dummies(whole.features[name]) for name in categorical]
-    return np.concatenate([numbers, *coded], axis=1)
+_MOVES, _SEQUENCES = 50, 5
 
 
 @dataclass(eq=False)
@@ -133,18 +36,51 @@ class Distance(Deal):
     distribution, it would be empty before it came nearer. Here as many rows of the others replace them, and subsets
     keep the sizes that k-means gave them.
 
+    NOTE[DIFF]: the paper's levels (17.1, 27.1 and 48.9 for EMNIST; 10.5, 20.6 and 26.3 for genomes, Table I) are in
+    the space of its autoencoders' codes, whose scale it does not state. The same numbers can be asked for here; they
+    are distances in the space that ``features`` names, with this class's cost of a label.
+
+    Rows may be labelled by one of several classes, or be reads with a label for each position.
+
     Args:
-        emd: the wanted distance: ``highest``, that of the k-means subsets; ``lowest``, that of rows dealt at random;
-            ``middle``, halfway between these two, which is approached from above.
-        features: whether features are ``standardised`` by the training rows of all clients, or ``raw``. A different
-            label costs the mean distance between two rows.
+        emd: the wanted distance: a number, from ``lowest`` to ``highest`` (an error says how much these are);
+            ``highest``, that of the k-means subsets; ``lowest``, that of rows dealt at random; ``middle``, halfway
+            between these two. It is approached from above.
+        features: whether features are ``standardised`` by the training rows of all clients, ``raw``, or
+            ``autoencoded``: the codes of an autoencoder of standardised features (appendix A; see
+            :func:`~fedlit.data.shaping.space.codes_of_autoencoder`). A different label costs the mean distance between
+            two rows.
         least: the minimum number of training rows of each client (and one row of every other split): a smaller subset
             gets rows of the largest.
+        code: the length of an autoencoder's codes, at least 1; the paper has 98 for EMNIST and 30 for reads (Table II).
+
+    Example:
+        >>> from fedlit.data.shaping.partition import Partition
+        >>> from fedlit.data.sources import Bundled
+        >>> iris = Bundled(clients=["iris"])
+        >>> for emd in ("highest", 1.0):
+        ...     tables = Partition(iris, clients=3, deal=Distance(emd)).tables(seed=0)
+        ...     print(emd, [int((table.target == "setosa").sum()) for table in tables])
+        highest [20, 0, 30]
+        1.0 [13, 26, 11]
     """
 
-    emd: Literal["lowest", "middle", "highest"] = "middle"
-    features: Literal["standardised", "raw"] = "standardised"
+    emd: float | Literal["lowest", "middle", "highest"] = "middle"
+    features: Features = "standardised"
     least: int = 20
+    code: int = 98
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        number = isinstance(self.emd, int | float) and 0 <= self.emd < np.inf
+        named = self.emd in ("lowest", "middle", "highest")
+        expect(number or named, "partition: deal: emd", "a number, lowest, middle or highest", self.emd)
+        must_be_known("partition: deal: features", [self.features], get_args(Features))
+        expect(self.code >= 1, "partition: deal: code", "at least 1", self.code)
+
+    def takes(self, whole: ClientTable) -> bool:
+        """Return whether rows have classes, or a label for each position."""
+        return has_classes(whole) or has_sequences(whole)
 
     def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
         """Return the client of each row, see the class."""
@@ -152,7 +88,7 @@ class Distance(Deal):
 
         rows = {split: np.sort(whole.splits[split]) for split in SPLITS if split in whole.splits}
         with threadpool_limits(1):  # with more, sums depend on which thread is first
-            space = Space(whole, rows["train"], seed, self.features == "raw")
+            space = Space(whole, rows["train"], seed, self.features, self.code)
             start = self._subsets(space, rows, clients, seed)
             return start if self.emd == "highest" else self._nearer(space, rows, start, seed)
 
@@ -170,7 +106,7 @@ class Distance(Deal):
 
     def _nearer(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> np.ndarray:
         """Turn the first subsets into clients that are as far from the whole as wanted."""
-        wanted = sum(space.mean(owner)[0] for owner in (start, _shuffled(splits, start, seed, 0))) / 2
+        wanted = self._wanted(space, splits, start, seed)
         made = list[tuple[float, np.ndarray]]()
         for sequence in range(_SEQUENCES):
             dealt = splits, start, seed, sequence
@@ -179,6 +115,17 @@ class Distance(Deal):
             if not made[-1][0] <= _NORMAL:  # nor where there are too few to test
                 break
         return max(made, key=lambda own: own[0])[1]
+
+    def _wanted(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> float:
+        """Return the wanted distance as a number."""
+        highest = space.mean(start)[0]
+        lowest = space.mean(_shuffled(splits, start, seed, 0))[0]
+        if isinstance(self.emd, str):
+            return (highest + lowest) / 2
+        reachable = f"a distance from {lowest:.4g} (rows dealt at random) to {highest:.4g} (the k-means subsets)"
+        fits = lowest <= self.emd <= highest
+        expect(fits, "partition: deal: emd", reachable, self.emd, "or write lowest, middle or highest")
+        return self.emd
 
 
 def _shuffled(splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.ndarray:

@@ -51,8 +51,9 @@ class Deal(ABC):
             ConfigError: the number of clients is not defined, or the target has no classes although they are needed.
             DataError: there are too few rows.
         """
-        fits, found = has_classes(whole) or not self.by_classes, Told(without_classes(whole.target))
-        expect(fits, "partition: deal", "classes to deal by", found, "deal by fedlit.Iid or fedlit.ByColumn")
+        found = Told(without_classes(whole.target))
+        advice = "deal by fedlit.Iid or fedlit.ByColumn"
+        expect(self.takes(whole), "partition: deal", "classes to deal by", found, advice)
         used = np.sort(np.concatenate(list(whole.splits.values())))  # the others are neither measured nor dealt
         splits = {split: np.searchsorted(used, rows) for split, rows in whole.splits.items()}
         whole = replace(whole, features=whole.features.iloc[used], target=whole.target.iloc[used], splits=splits)
@@ -71,6 +72,10 @@ class Deal(ABC):
         """Return the clients' names: c01, c02, …"""
         expect((clients or 0) > 0, "partition: clients", "the number of clients, at least 1", clients)
         return [f"c{number:0{max(2, len(str(clients)))}d}" for number in range(1, (clients or 0) + 1)]
+
+    def takes(self, whole: ClientTable) -> bool:
+        """Return whether rows with this target can be dealt."""
+        return has_classes(whole) or not self.by_classes
 
     def needs(self, split: Split) -> int:
         """Return the minimum number of rows of a split that each client has."""

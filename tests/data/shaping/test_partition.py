@@ -14,11 +14,12 @@ from scipy.spatial.distance import cdist
 from scipy.stats import wasserstein_distance
 
 from fedlit.data.agree import Terms, negotiate
-from fedlit.data.shaping.by_distance import Distance, Space, emd
+from fedlit.data.shaping.by_distance import Distance
 from fedlit.data.shaping.common_columns import RANKS, choose_common, correlations
 from fedlit.data.shaping.derived import ColumnSplit
 from fedlit.data.shaping.partition import ByColumn, Deal, Dirichlet, Hand, Partition, Redraw
-from fedlit.data.sources import Bundled, Tables
+from fedlit.data.shaping.space import Space, codes_of_autoencoder, emd
+from fedlit.data.sources import Bundled, Reads, Tables
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.errors import ConfigError, DataError
 
@@ -117,7 +118,7 @@ def test_it_is_scipys_for_one_label_and_that_of_an_assignment_for_several() -> N
 
 def test_the_mean_is_weighted_by_rows_and_another_label_costs_the_mean_distance() -> None:
     frame, rows = pd.DataFrame({"x": [0.0, 0.0, 0.0, 4.0]}), np.arange(4)
-    space = Space(ClientTable("all", frame, pd.Series([0, 0, 0, 1]), {"train": rows}), rows, seed=0, raw=True)
+    space = Space(ClientTable("all", frame, pd.Series([0, 0, 0, 1]), {"train": rows}), rows, seed=0, features="raw")
     mean, each = space.mean(np.array([0, 0, 0, 1]))
     label = 3 * 4.0 / 6  # three of six pairs of rows are 4 apart
     assert each == pytest.approx([0.25 * (4 + label), 0.75 * (4 + label)])
@@ -130,14 +131,14 @@ def test_standardised_columns_indicators_and_missing_numbers() -> None:
     whole = ClientTable("all", frame, pd.Series([0, 1, 0, 1]), {}, ("kind",))
     expected = [[-1, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0], [97, 0, 1, 0]]  # by the three training rows
     np.testing.assert_allclose(Space(whole, np.arange(3), 0).x, expected, rtol=1e-6)
-    raw = Space(whole, np.arange(3), 0, raw=True)
+    raw = Space(whole, np.arange(3), 0, features="raw")
     np.testing.assert_allclose(raw.x[:, :2], [[1, 5], [2, 5], [3, 5], [99, 5]])
 
 
 @pytest.mark.parametrize("features", ["standardised", "raw"])
 def test_the_dial_reaches_what_is_wanted(features: Any) -> None:
     (whole,) = DIGITS.tables(seed=1)
-    space, owner, found = Space(whole, np.sort(whole.splits["train"]), 1, features == "raw"), np.empty(1797, int), []
+    space, owner, found = Space(whole, np.sort(whole.splits["train"]), 1, features), np.empty(1797, int), []
     for wanted in ("highest", "middle", "lowest"):
         for client, hand in enumerate(Distance(wanted, features).deal(whole, 5, seed=1).values()):  # type: ignore[arg-type]
             assert len(hand["train"]) >= 20
@@ -147,6 +148,73 @@ def test_the_dial_reaches_what_is_wanted(features: Any) -> None:
     assert highest > middle > lowest
     goal = (highest + lowest) / 2
     assert goal - 0.1 * (highest - lowest) <= middle <= goal + 1e-6 + 0.02 * (highest - lowest)
+
+
+def mean_of(space: Space, hands: dict[str, Hand], rows: int) -> float:
+    owner = np.empty(rows, int)
+    for client, hand in enumerate(hands.values()):
+        owner[hand["train"]] = client
+    return space.mean(owner)[0]
+
+
+@pytest.mark.parametrize(("features", "wanted"), [("standardised", 9.5), ("raw", 48.9), ("autoencoded", 6.5)])
+def test_a_number_is_reached_in_its_space(features: Any, wanted: float) -> None:
+    (whole,) = DIGITS.tables(seed=1)
+    space = Space(whole, np.sort(whole.splits["train"]), 1, features, code=30)
+    hands = Distance(wanted, features, code=30).deal(whole, 5, seed=1)
+    assert 0.97 * wanted <= mean_of(space, hands, 1797) <= 1.001 * wanted
+    with pytest.raises(ConfigError, match=r"a distance from \d.* to \d.*, found 999"):
+        Distance(999, features, code=30).deal(whole, 5, seed=1)
+
+
+def test_codes_are_few_and_keep_what_varies() -> None:
+    rng = np.random.default_rng(3)
+    hidden = rng.normal(size=(600, 2))
+    x = (hidden @ rng.normal(size=(2, 12)) + 0.01 * rng.normal(size=(600, 12))).astype(np.float32)
+    codes = codes_of_autoencoder(x, np.arange(400), 8, seed=0)
+    assert codes.shape == (600, 8) and np.array_equal(codes, codes_of_autoencoder(x, np.arange(400), 8, seed=0))
+    linear = np.column_stack([codes, np.ones(600)])
+    fitted = linear[:400]
+    left = hidden[400:] - linear[400:] @ np.linalg.lstsq(fitted, hidden[:400], rcond=None)[0]
+    assert left.var() < 0.1 * hidden.var()  # in rows that it did not see
+
+
+def write_reads(folder: Path, rows: int) -> None:
+    """Reads of two kinds, whose labels mark C and G in one and A and T in the other."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for row in range(rows):
+        read = "".join(rng.choice(list("CCCG" if row % 2 else "AAAT"), 12))
+        labels = "".join(str(int(base in "GT")) for base in read)
+        lines += [f">r{row} labels={labels}", read]
+    (folder / "all.fasta").write_text("\n".join(lines) + "\n")
+
+
+def test_reads_are_dealt_by_bases_and_the_share_of_other_labels(tmp_path: Path) -> None:
+    write_reads(tmp_path, 200)
+    source = Reads({"genomes": str(tmp_path / "all.fasta")}, length=12)
+    (whole,) = source.tables(seed=0)
+    train = np.sort(whole.splits["train"])
+    space = Space(whole, train, 0)
+    bases = np.array([list(read) for read in whole.features.astype(str).agg("".join, axis=1)])
+    letters = np.array([list(labels) for labels in whole.target])
+    differ = (bases[:, None] != bases[None]).sum(axis=2)
+    np.testing.assert_allclose(cdist(space.x, space.x) ** 2, 2 * differ, atol=1e-4)
+    one, two = train[:3], train[3:6]
+    label = cdist(space.x, space.x)[np.ix_(train, train)].sum() / (len(train) * (len(train) - 1))
+    others = (letters[one][:, None] != letters[two][None]).mean(axis=2)
+    cost = np.sqrt(2 * differ[np.ix_(one, two)]) + label * others
+    expected = cost[linear_sum_assignment(cost)].mean()
+    assert emd(space.x[one], space.y[one], space.x[two], space.y[two], label) == pytest.approx(expected, rel=1e-5)
+    for features in ("standardised", "autoencoded"):
+        deal = Distance("highest", features, code=8)  # type: ignore[arg-type]
+        tables = Partition(source, clients=2, deal=deal).tables(seed=0)
+        kinds = [{*table.features.astype(str).to_numpy().ravel()} for table in tables]
+        assert sorted(map(sorted, kinds)) == [["A", "T"], ["C", "G"]]
+    far = mean_of(space, Distance("highest").deal(whole, 2, seed=0), len(whole.target))
+    near = mean_of(space, Distance("lowest").deal(whole, 2, seed=0), len(whole.target))
+    wanted = (far + 2 * near) / 3
+    assert mean_of(space, Distance(wanted).deal(whole, 2, seed=0), len(whole.target)) == pytest.approx(wanted, rel=0.05)
 
 
 def test_k_means_subsets_that_are_too_small_get_rows() -> None:
@@ -248,6 +316,9 @@ def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_
         (lambda: Partition(DIABETES, 3, deal=Dirichlet()).tables(0), ConfigError, "classes to deal by, .*a number"),
         (lambda: by_column(["a", "b", "c"], clients=4), ConfigError, "clients: .* 3"),
         (lambda: by_column(["a", "b"], column="owm"), ConfigError, "column: .*'own'"),
+        (lambda: Partition(DIABETES, 3, deal=Distance()).tables(0), ConfigError, "classes to deal by, .*a number"),
+        (lambda: Distance("far"), ConfigError, "partition: deal: emd"),  # type: ignore[arg-type]
+        (lambda: Distance(features="row"), ConfigError, "deal: features: .* Did you mean 'raw'"),  # type: ignore[arg-type]
         (lambda: Dirichlet(0.01, least=55).deal(whole_of(TEN[::10]), 6, 0), DataError, "larger alpha than 0.01"),
         (lambda: by_column(["a b", "a_b"]), ConfigError, "client 'a_b': 2 clients have this name"),
         (lambda: by_column(["44.9"], [3]), DataError, "cuts: expected numbers in own"),
