@@ -97,13 +97,15 @@ class Paper:
 
     Attributes:
         source: the source of the figures.
+        items: the paper's tables, figures and claims that the study repeats, such as ``Table 2``.
         values: maps each method → client, ``(mean)`` or ``(worst)`` → metric to its value, in % if the metric is in
-            percent.
+            percent; empty if the paper only draws them.
         remarks: maps each method, or ``all``, to how the convention of its figures differs from fedlit's.
     """
 
     source: str
-    values: dict[str, dict[str, dict[str, float]]]
+    items: list[str] = field(default_factory=list)
+    values: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
 
     def value(self, method: str, client: str, metric: str) -> float | None:

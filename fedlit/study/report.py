@@ -217,7 +217,9 @@ def paper_notes(study: Study) -> list[str]:
     if study.paper is None:
         return []
     remarks = study.paper.remarks
-    source = f"Paper: {study.paper.source}. In brackets: ours minus the paper's."
+    source = ": ".join(filter(None, [study.paper.source, ", ".join(study.paper.items)]))
+    difference = " In brackets: ours minus the paper's." if study.paper.values else ""
+    source = f"Paper: {source}.{difference}"
     own = [f"† {label}: {remarks[method]}" for method, label in study.labels.items() if method in remarks]
     return [source, *([remarks["all"]] if "all" in remarks else []), *own]
 

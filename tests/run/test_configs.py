@@ -10,6 +10,7 @@ import pytest
 import yaml
 from emnist_files import write_emnist
 from openml_answers import recorded
+from read_files import write_genomes
 from sensor_files import write_activity, write_events
 
 import fedlit
@@ -21,6 +22,7 @@ GLASS = 40675  # of OpenML: nine numbers, two classes, 163 rows
 SMALL = {  # no file to be had: a small one, and some of its clients for time's sake
     "fedlit.EMNIST": (write_emnist, "3"),
     "fedlit.VehicleSensors": (write_events, "[sensor_01,sensor_10,sensor_23]"),
+    "fedlit.Reads": (write_genomes, ""),
     "fedlit.HumanActivity": (write_activity, "[subject_01,subject_10,subject_30]"),
 }
 LIKE_OTHERS = ("activity_ifedavg", "aloi_chfl", "covertype_apfl", "covertype_centralized", "covertype_chfl",
@@ -86,7 +88,8 @@ def test_two_epochs_and_a_test(
     elif source["class_path"] in SMALL:
         write, clients = SMALL[source["class_path"]]
         write(tmp_path / "small")
-        recorded_answer = [f"--{key}.init_args.root={tmp_path / 'small'}", f"--data.source.init_args.clients={clients}"]
+        recorded_answer = [f"--{key}.init_args.root={tmp_path / 'small'}"]
+        recorded_answer += [f"--data.source.init_args.clients={clients}"] if clients else []
     elif source["class_path"] == "fedlit.Covertype":
         recorded_answer = [f"--{key}.init_args.root={request.getfixturevalue('covertype')}"]
     elif source["class_path"] == "fedlit.Rdatasets":
