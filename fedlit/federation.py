@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import infer_dtype
 from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
+from fedlit.data.reading.frames import frame_of
 from fedlit.data.table import check_client
 from fedlit.errors import ConfigError, Told, expect
 
@@ -86,7 +88,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         from fedlit.data.examine.propose import propose, written
         from fedlit.run.folders import new_folder
 
-        _check(tables, "fit")
+        tables = _frames(tables, "fit")
         expect(not self.settings or self.method is not None, "Federation: settings", "a method beside them", None)
         columns = isinstance(self.label, str | Mapping)
         expect(columns, "Federation: label", "a column, or client → its column", self.label)
@@ -149,7 +151,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             DataError: a column is missing, or has another type.
         """
         check_is_fitted(self)
-        _check(tables, "predict")
+        tables = _frames(tables, "predict")
         return {client: self[client].predict(rows) for client, rows in tables.items()}
 
     def keys(self) -> KeysView[str]:
@@ -254,6 +256,7 @@ class Member:
         from fedlit.data.labels import read_target
         from fedlit.tasks import read_predictions
 
+        rows = frame_of(rows)
         if self.label not in rows:
             raise ConfigError(f"client {self.name!r}: expected the column {self.label!r} to score by, found none")
         name = self.scorer.state["name"]
@@ -274,21 +277,34 @@ class Member:
         return export_scorer(self.scorer, Path(folder)).folder
 
 
-def _check(tables: Any, method: str) -> None:
+def _frames(tables: Any, method: str) -> dict[str, pd.DataFrame]:
+    """Return clients' rows as frames of pandas, of whatever library they are."""
     fits = isinstance(tables, Mapping) and bool(tables)
     expect(fits, f"Federation.{method}", "{client: DataFrame, …}", Told(type(tables).__name__))
     from fedlit.data.sources.base import check_client_name, check_names
 
-    for client, frame in tables.items():
+    frames = dict[str, pd.DataFrame]()
+    for client, rows in tables.items():
         check_client_name(client)
-        fits, found = isinstance(frame, pd.DataFrame), Told(type(frame).__name__)
-        expect(fits, f"Federation.{method}: client {client!r}", "a DataFrame", found)
-    check_names(list(tables))
+        frame = frame_of(rows)
+        fits = isinstance(frame, pd.DataFrame)
+        expect(fits, f"Federation.{method}: client {client!r}", "a DataFrame", Told(type(rows).__name__))
+        frames[client] = frame
+    check_names(list(frames))
+    return frames
 
 
 def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
+    from fedlit.data.schema.cells import plain_text
+
+    # cells of several types, as pandas.read_excel returns them, become the text that a CSV file would hold
+    plain = frame.copy(deep=False)
+    for place in range(frame.shape[1]):
+        column = frame.iloc[:, place]
+        if infer_dtype(column, skipna=True) == "mixed-integer":
+            plain.isetitem(place, column.map(plain_text, na_action="ignore"))
     try:
-        frame.rename(columns=str).to_parquet(path, index=False)
+        plain.rename(columns=str).to_parquet(path, index=False)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise ConfigError(
             f"Federation.fit: client {client!r}: expected columns of one type each and of different names, found: "

@@ -43,13 +43,14 @@ def predict(
     check_output(out, data)
     folder = _find(run, ckpt_path, "predict")  # before torch is imported
     from fedlit.mixture.mixture import load_run
+    from fedlit.score.scorer import check_frame
 
     scorer = load_run(folder, client, ckpt_path)
     table = read_rows(data, scorer.encoder)
     rows = table.frame
     given = ["name"] if keys is None and has_reads(data) else keys
     scores = scorer.predict(rows, given)
-    if not keys and not scorer.keys:
+    if not scorer.keys_in(check_frame(rows, scorer.encoder), given):
         scores.insert(0, "row", range(len(scores)))
     replaced = write_scores(scores, out, raw)
     lines = [

@@ -16,8 +16,9 @@ from fedlit.data.schema.find import find, missing_notes, spellings, unsupported
 from fedlit.data.schema.numbers import find_notation, is_code, plain_numbers
 from fedlit.data.table import TaskSettings, class_labels, is_classification, own_task, several
 from fedlit.errors import DataError, Told, expect
-from fedlit.show.text import shorten
+from fedlit.show.text import in_rows, shorten
 
+_MINORITY = 0.5  # of the cells: fewer that are no numbers are mistakes in a column of numbers
 _MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
 _CASES = """positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
     default churn churned fraud spam bad failure failed relapse present"""  # labels that say that something is there
@@ -70,7 +71,7 @@ def read_target(
         made.append(values)
         notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in said]
     target = made[0] if raw.ndim == 1 else several(pd.concat([frame.iloc[:, :0], *made], axis=1), where)
-    labelled, gaps = _labelled(client, ", ".join(map(str, frame)), target, unlabelled)
+    labelled, gaps = _labelled(client, frame, target, unlabelled)
     target = target[labelled]
     if raw.ndim == 1:
         asked, target = list[Note](), class_labels(client, target.infer_objects(), task)
@@ -120,11 +121,14 @@ def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
     return np.array([spelt[text.casefold()] for text in texts], object), notes
 
 
-def _labelled(client: str, name: str, target: pd.Series, unlabelled: str) -> tuple[np.ndarray, list[Note]]:
-    """Return which rows have a label, and a note on the others."""
+def _labelled(client: str, raw: pd.DataFrame, target: pd.Series, unlabelled: str) -> tuple[np.ndarray, list[Note]]:
+    """Return which rows of a raw target have a label, and a note on the others."""
+    name = ", ".join(map(str, raw))
     labelled, where = target.notna().to_numpy(), f"client {client!r}, target {name!r}"
     without = int((~labelled).sum())
-    found, advice = f"{without:,} rows without one of {len(target):,}", "fill them in, or write unlabelled: drop"
+    cells = raw.iloc[~labelled, 0]
+    found = f"{without:,} rows without one of {len(target):,}: {in_rows(cells.index, cells)}"
+    advice = "correct them, say with values what they mean, or write unlabelled: drop"
     expect(not without or unlabelled == "drop", where, "a label in every row", Told(found), advice, DataError)
     advice = "name another target, or leave the client out"
     expect(bool(labelled.any()), where, "labels", Told("none"), advice, DataError)
@@ -169,6 +173,24 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
             fix = {} if likely is None else {"positive": likely}
             notes.append(Note(f"AUROC and AUPRC are those of {largest!r}; {ask}", "positive", fix=fix))
     return notes
+
+
+def unread(raw: pd.Series) -> str:
+    """List the cells of a raw target (n,) that are no numbers, with their rows, if most of them are; otherwise "".
+
+    Example:
+        >>> unread(pd.Series(["1.5", "2", "7.5", "1.2.3"]))
+        "'1.2.3' in row 3"
+    """
+    cells, _ = Cells.of(raw).without((), words=LABEL_MISSING)
+    if not cells.texts:
+        return ""
+    lost = np.isnan(find_notation(cells.texts)[0].read(cells.texts))
+    share = cells.counts[lost].sum() / cells.counts.sum()
+    if not 0 < share < _MINORITY:
+        return ""
+    bad = raw[cells.take(lost.astype(np.float64), 0.0) > 0]
+    return in_rows(bad.index, bad)
 
 
 def plain_target(client: str, raw: pd.Series) -> pd.Series:

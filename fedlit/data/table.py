@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlit.errors import ConfigError, DataError, FedlitError, Told, did_you_mean, expect
 from fedlit.outcomes import SEQUENCE
-from fedlit.show.text import shorten
+from fedlit.show.text import in_rows, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,7 +231,7 @@ def class_labels(client: str, target: pd.Series, task: TaskSettings | None = Non
     if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
         odd, where = target[target % 1 != 0], f"client {client!r}, target {target.name!r}"
         advice = "say task: regression to predict numbers; or name another target, or cut this one into classes first"
-        found = Told(f"numbers such as {', '.join(map(str, odd.unique()[:3]))}")
+        found = Told(f"numbers such as {in_rows(odd.index, odd, 3)}")
         expect(odd.empty, where, "class labels", found, advice, DataError)
         return target.astype(np.int64)  # the label is 1, not 1.0
     return target

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fedlit.data.reading import Raw
 
 _OF_A_FILE = ("sep", "encoding", "sheet", "rename", "query")
-_PACKED = (".gz", ".xz", ".zip")
-_TYPED = (".parquet", ".pq", ".xlsx")
+_PACKED = (".gz", ".bz2", ".xz", ".zip")
+_TYPED = (".parquet", ".pq", ".feather", ".arrow", ".xlsx", ".sav", ".zsav", ".dta", ".sas7bdat", ".xpt")
 _KINDS = (".csv", ".tsv", ".txt", ".data", *_TYPED, *ENDINGS)
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.data.columns import NUMBERS, RowEncoder
+from fedlit.data.reading.frames import frame_of
 from fedlit.data.sources.reads import are_positions
 from fedlit.errors import ConfigError, DataError, RunError, Told, expect, told_as
 from fedlit.outcomes import SEQUENCE, Outcome
@@ -111,8 +112,9 @@ class Scorer:
         """Return what the client predicts for each row.
 
         Args:
-            frame: the columns that were trained on, in any order; either typed, or text as in a file. Further columns
-                are ignored, and :attr:`notes` lists them.
+            frame: the columns that were trained on, in any order; either typed, or text as in a file; of pandas, or of
+                a library that hands over columns as Arrow does (Polars, DuckDB). Further columns are ignored, and
+                :attr:`notes` lists them.
             keys: the columns of ``frame`` with which results begin, instead of the client's keys.
 
         Returns:
@@ -123,7 +125,7 @@ class Scorer:
             DataError: a column is missing, occurs twice, or has cells of another type.
         """
         frame = check_frame(frame, self.encoder)
-        chosen = self._keys(frame, keys)
+        chosen = self.keys_in(frame, keys)
         told = pd.DataFrame(self.outcome.columns(self._predictions(frame, chosen)))
         if self.labels_reads:
             bases = frame[list(self.encoder.columns)].notna().to_numpy()
@@ -157,7 +159,16 @@ class Scorer:
 
     # ------------------------------------------------------------------
 
-    def _keys(self, frame: pd.DataFrame, keys: Sequence[str] | None) -> list[str]:
+    def keys_in(self, frame: pd.DataFrame, keys: Sequence[str] | None = None) -> list[str]:
+        """Return the columns with which results of these rows begin; none if the frame has none of the client's keys.
+
+        Args:
+            frame: the rows.
+            keys: the columns that are wished for; those of the client if None.
+
+        Raises:
+            DataError: the frame lacks a column that is wished for.
+        """
         chosen = list(self.keys) if keys is None else list(keys)
         if keys is None:
             return [name for name in chosen if name in frame]
@@ -220,9 +231,10 @@ def check_frame(frame: pd.DataFrame, encoder: RowEncoder) -> pd.DataFrame:
     Raises:
         DataError: it is not a frame, or two columns have one name.
     """
+    frame = frame_of(frame)
     who, found = f"client {encoder.client!r}", Told(type(frame).__name__)
     do = "its columns need names, as in pandas.DataFrame(rows, columns=names)"
-    expect(isinstance(frame, pd.DataFrame), who, "rows as a pandas DataFrame", found, do, DataError)
+    expect(isinstance(frame, pd.DataFrame), who, "rows as a DataFrame", found, do, DataError)
     frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
     renamed = encoder.schema.reading.get("rename") or {}
     frame = frame.rename(columns={old: new for old, new in renamed.items() if new not in frame})

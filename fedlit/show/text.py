@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -67,6 +68,27 @@ def shorten(words: Sequence[str], most: int = 8) -> str:
     """Join the first words by commas, and count the rest."""
     shown = ", ".join(words[:most])
     return shown if len(words) <= most else f"{shown}, … ({len(words)})"
+
+
+def in_rows(rows: Iterable[Any], cells: Sequence[Any] | Any, most: int = 5) -> str:
+    """List cells with the numbers of their rows, and count the rest.
+
+    Args:
+        rows: the number of each row.
+        cells: a sized iterable, such as a Series.
+        most: as many are listed.
+
+    Example:
+        >>> in_rows([3, 7], ["1.2.3", float("nan")])
+        "'1.2.3' in row 3, none in row 7"
+    """
+    shown = []
+    for row, cell in itertools.islice(zip(rows, cells, strict=True), most):
+        text = f"{cell:g}" if isinstance(cell, float) else repr(str(cell)[:60].strip())
+        empty = text.strip("'") in ("", "nan", "None", "<NA>", "NaT")
+        shown.append(f"none in row {row}" if empty else f"{text} in row {row}")
+    listed = ", ".join(shown)
+    return listed if len(cells) <= most else f"{listed}, … ({len(cells)})"
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:

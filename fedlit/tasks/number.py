@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
+from fedlit.show.text import in_rows
 from fedlit.tasks.base import LOSS, Score, Scorer, Task
 from fedlit.tasks.go_alone import COUNTERS, REGRESSORS, GoAlone
 
@@ -343,9 +344,7 @@ def _deviance(count: Tensor, rate: Tensor) -> Tensor:
 
 def _refuse(target: pd.Series, values: np.ndarray, wrong: np.ndarray, expected: str, do: str) -> None:
     if wrong.any():
-        first = values[wrong][0]
-        told = f"{first:g}" if isinstance(first, np.floating) else repr(str(first))
         raise DataError(
-            f"target {target.name!r}: expected {expected}, found {int(wrong.sum())} others of {len(values)}, such as "
-            f"{told} in row {target.index[wrong][0]}; {do}"
+            f"target {target.name!r}: expected {expected}, found {int(wrong.sum())} others of {len(values)}: "
+            f"{in_rows(target.index[wrong], values[wrong])}; {do}"
         )

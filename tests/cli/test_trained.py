@@ -26,6 +26,12 @@ def write(name: str, files: dict[str, str], target: Any, more: Any = (), **setti
     Path(name).write_text(yaml.safe_dump({"data": {"source": own}, **dict(more)}, sort_keys=False))
 
 
+def named(rows: str) -> pd.DataFrame:
+    """A table; that of the south has a patient's key."""
+    frame = table(rows)
+    return frame.assign(patient_id=[f"P{9 * row}x" for row in frame.index]) if rows == "south.csv" else frame
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("trained")
@@ -37,7 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write(f"{name}.yaml", dict.fromkeys(clients, "west.csv"), "outcome")
         write("taget.yaml", {"west": "west.csv"}, "outcome", taget="outcome")
         for name, rows in (("north.csv", "north.csv"), ("south.csv", "south.csv"), ("west.csv", "north.csv")):
-            table(rows).to_csv(here / name, index=False)
+            named(rows).to_csv(here / name, index=False)
         assert main(["fit", "--config", "mine.yaml"]) == main(["predict", "--config", "mine.yaml"]) == 0
         table("north.csv").drop(columns="outcome").assign(id=range(80), visit="a").to_csv("new.csv", index=False)
         (here / "north.csv").unlink()
@@ -60,6 +66,18 @@ def test_scores_are_the_runs_own_though_tables_are_gone(here: Path) -> None:
         rows = table(f"{client}.csv").loc[expected["row"]]
         found = load_run(named, client, quiet=True).predict(rows).reset_index(drop=True)
         pd.testing.assert_frame_equal(found, expected.drop(columns="row"), rtol=1e-6, check_dtype=False)
+
+
+@pytest.mark.parametrize("key", ["patient_id", "row"])
+def test_scores_begin_with_the_key_or_else_the_row(here: Path, key: str) -> None:
+    rows = named("south.csv")
+    rows.drop(columns=[] if key == "patient_id" else "patient_id").to_csv("later.csv", index=False)
+    asked = ["predict", "--run", "mine", "--client", "south", "--data", "later.csv", "--out", "later.scores.csv"]
+    assert main(asked) == 0
+    scores = pd.read_csv("later.scores.csv")
+    expected = rows["patient_id"] if key == "patient_id" else range(len(rows))
+    assert scores.columns[0] == key and scores[key].tolist() == list(expected)
+    assert scores.columns.isin(["patient_id", "row"]).sum() == 1
 
 
 def test_a_file_is_scored(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fedlit.data.labels import Labels, read_target
+from fedlit.data.labels import Labels, read_target, unread
 from fedlit.data.reading import ReadOptions
 from fedlit.errors import DataError
+from fedlit.tasks import TASKS
 
 
 def read(values: Any, task: str | None = None, **rest: Any) -> Labels:
@@ -65,7 +66,7 @@ def test_targets_are_what_they_say(name: str) -> None:
     [
         (["a", None, "b", "?", ""], {}, "expected a label in every row, found 3 rows without one of 5. .* drop"),
         ([None, "?"], {"unlabelled": "drop"}, "expected labels, found none"),
-        (["1.5", "2"], {}, r"expected class labels, found numbers such as 1\.5"),
+        (["1.5", "2"], {}, r"expected class labels, found numbers such as 1\.5 in row 0"),
         ([f"{n},5" for n in range(20)], {}, r"expected class labels, found numbers such as 0\.5"),
         ([[1, 2]] * 4, {}, "expected labels or numbers, found nested values"),
         ([b"x"] * 4, {}, "expected labels or numbers, found binary values"),
@@ -82,3 +83,32 @@ def test_the_positive_label_as_yaml_says_it() -> None:
     assert read(["no", "yes"] * 3, positive="NO").positive == "no"
     assert read([0, 1] * 3, positive="0").positive == 0
     assert read([0, 1] * 9).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("cells", "task", "bad"),
+    [
+        (["1", None, "0", "", "1"], None, ["row 1", "row 3"]),
+        (
+            ["1.5", "2.5", "7.25.1", "9", "about 3"] + ["4.5"] * 5,
+            "regression",
+            ["'7.25.1' in row 2", "'about 3' in row 4"],
+        ),
+        (["1", "0", "1.5", "1"], None, ["1.5 in row 2"]),
+    ],
+)
+def test_an_error_names_the_bad_cells_of_a_target(cells: list[Any], task: str | None, bad: list[str]) -> None:
+    with pytest.raises(DataError) as caught:
+        read(cells, task)
+    assert all(cell in str(caught.value) for cell in bad)
+
+
+@pytest.mark.parametrize(("task", "bad"), [("regression", "inf"), ("counts", "-2")])
+def test_a_task_names_the_bad_numbers_of_a_target(task: str, bad: str) -> None:
+    with pytest.raises(DataError, match=rf"{bad} in row 7, {bad} in row 9"):
+        TASKS[task].facts(pd.Series([1.0, float(bad), 2.0, float(bad)], index=[5, 7, 8, 9], name="y"), {"name": task})
+
+
+def test_mostly_numbers_name_what_are_none() -> None:
+    assert unread(pd.Series([*map(str, range(40)), "15.656.158.0", "", "n/a"])) == "'15.656.158.0' in row 40"
+    assert unread(pd.Series(["a", "b", "1"])) == ""

@@ -109,11 +109,11 @@ def test_a_small_spread_beside_a_large_mean_is_kept() -> None:
 @pytest.mark.parametrize(
     ("values", "found"),
     [
-        ([0, 3, -1, -2], "found 2 others of 4, such as -1 in row 2"),
-        ([0.0, 1.5], "found 1 others of 2, such as 1.5 in row 1"),
-        ([0.0, 1e9], "such as 1e+09 in row 1"),
-        ([0.0, math.inf], "such as inf in row 1"),
-        (["1", "many"], "expected numbers for task: counts, found 1 others of 2, such as 'many'"),
+        ([0, 3, -1, -2], "found 2 others of 4: -1 in row 2, -2 in row 3"),
+        ([0.0, 1.5], "found 1 others of 2: 1.5 in row 1"),
+        ([0.0, 1e9], "1e+09 in row 1"),
+        ([0.0, math.inf], "inf in row 1"),
+        (["1", "many"], "expected numbers for task: counts, found 1 others of 2: 'many'"),
     ],
 )
 def test_what_is_no_count_is_refused(values: list[Any], found: str) -> None:

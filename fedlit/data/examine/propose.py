@@ -129,7 +129,7 @@ def _looked(made: Proposal, place: Place, said: str | None, whole: bool) -> Raw:
 
 def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
     """Return the labels or numbers of labelled rows; add the positive label to the proposal."""
-    from fedlit.data.labels import likely_positive, plain_target
+    from fedlit.data.labels import likely_positive, plain_target, unread
 
     target = made.settings["target"][client]
     found = plain_target(client, raw.frame[target])
@@ -138,7 +138,9 @@ def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
     shown = Told(f"{counted(different, 'different value')} in {len(found):,} rows" + (some and f": {some}"))
     few = different > 1 and (found.dtype.kind in "iuf" or different <= most)
     told = "several numbers, or a few classes"
-    advice = "; ".join(["say another --target", *(note.text for note in raw.notes)])
+    bad = unread(raw.frame[target])
+    asked = f"correct {bad}, or say another --target" if bad else "say another --target"
+    advice = "; ".join([asked, *(note.text for note in raw.notes)])
     expect(few, f"{raw.where}: --target: {target}", told, shown, advice, DataError)
     made.rows = min(made.rows, len(found))
     if len(found) < len(raw.frame):
