@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import decision
 import pictures
 import pytest
 from browser import browser
@@ -20,6 +21,7 @@ from notebooks import made
 from pages import PAGES, ROOT, blocks_of, prepare, read, run
 
 import fedlit
+from fedlit.run.catalogue import cards
 
 BLOCKS = {page: blocks_of(page, read(page)) for page in PAGES}
 RUNNABLE = [
@@ -110,6 +112,11 @@ def test_outputs_of_the_notebook_are_stored_and_name_no_folder_of_the_machine(no
 def test_the_page_of_the_notebook_is_as_it_is_made() -> None:
     for path, content in made().items():
         assert path.read_bytes() == content, f"run python tests/{made.__module__}.py: {path.name}"
+
+
+def test_the_picture_that_decides_is_as_it_is_made_and_names_methods() -> None:
+    assert decision.PICTURE.read_text(encoding="utf-8") == decision.picture(), "run python tests/decision.py"
+    assert {name for step in decision.STEPS for name in step.methods} <= set(cards())
 
 
 @pytest.mark.full
