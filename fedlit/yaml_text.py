@@ -7,7 +7,7 @@ numbers, false and nothing. So are the values of the keys that name something in
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -119,6 +119,16 @@ def as_read(content: Any, key: str = "") -> Any:
         return load(dump(content), key)
     except yaml.representer.RepresenterError:
         return content
+
+
+def dump_line(content: Mapping[str, Any]) -> str:
+    r"""Return a content as YAML of one line, without braces around it.
+
+    Example:
+        >>> dump_line({"drop": ["a", "b"], "positive": "1e3"})
+        "drop: [a, b], positive: '1e3'"
+    """
+    return dump(dict(content), default_flow_style=True, width=10**9).strip()[1:-1]
 
 
 class _Loader(yaml.SafeLoader):

@@ -16,7 +16,7 @@ from fedlit.mixture.settings import is_mixture
 from fedlit.run.arguments import Asked, read
 from fedlit.run.config import find_config, shown
 from fedlit.show.shown import for_terminal, say
-from fedlit.show.text import Verbatim
+from fedlit.show.text import Verbatim, shorten
 
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
@@ -115,9 +115,10 @@ def _targets(given: Sequence[str]) -> dict[str | None, str]:
 def check(
     *keys: str,
     config: tuple[str, ...] = (),
+    fix: Path | None = None,
     format: Literal["text", "json"] = "text",
 ) -> None:
-    """Look at the tables of a configuration.
+    """Look at the tables of a configuration, and fix what has one remedy.
 
     Shows rows, types, missing cells and classes; columns that reveal the target; similar names, units, categories and
     labels of several clients; the same rows or identifiers at two clients; and what to write. Any key of
@@ -126,8 +127,13 @@ def check(
     Args:
         *keys: keys of the configuration and their values: --seed 5
         config: the configuration: its name, or a file; again for changes
+        fix: write the fixes into this configuration, and the questions as comments at its end
         format: of the page
     """
+    if fix is not None:
+        config = config or (str(fix),)
+        alone = len(config) == 1 and Path(config[0]) == fix
+        expect(alone, "--fix", f"the one configuration, {shorten(config)}", str(fix), "name it once, by --fix alone")
     asked = read("describe", [*(word for name in config for word in ("--config", name)), *keys])
     from fedlit.data.examine.page import examine
 
@@ -137,6 +143,11 @@ def check(
         print(json.dumps(page.to_dict(), indent=2, default=str))
     else:
         print(for_terminal(page, otherwise=80))
+    if fix is not None:
+        from fedlit.cli.fixes import write_fixes
+
+        changed = write_fixes(fix, page.findings)
+        say(f"Wrote {shown(fix)}" if changed else f"Nothing to write: {shown(fix)} is as it should be")
 
 
 def _tables(asked: Asked) -> tuple[list[ClientTable], Source, dict[str, str] | None]:

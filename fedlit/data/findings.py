@@ -51,7 +51,12 @@ KINDS: Mapping[str, Severity] = {
 _BETWEEN = frozenset({"name", "scale", "kind", "values", "labels"})
 """Kinds whose sentences name the clients."""
 _HEADINGS: Mapping[str, str] = {"blocks": "Blocks a verdict:", "review": "To review:", "info": "For information:"}
+CHOOSE = "# choose: "
+"""How the comment begins that asks a question."""
 _REASON = "REASON"
+_WIDE = 10**9
+_DEPTHS: Mapping[str, int] = {"files": 2, "read": 3, "types": 2}
+"""Settings of tables of which a part is a key of its own; of others, the whole value is written."""
 
 
 @dataclass(frozen=True)
@@ -170,17 +175,19 @@ class Findings(Shown, Sequence[Finding]):
         return self._written(self.fix)
 
     def questions(self) -> Iterator[str]:
-        """Yield comments: each question, followed by the settings of which one is to be chosen."""
+        """Yield comments: each question, followed by the keys of which one is to be chosen. A comment becomes a key of
+        the configuration when its mark is taken away.
+        """
         for finding in self.items:
             if finding.choices:
-                yield f"# choose: {finding}"
-                for choice in finding.choices:
-                    content = yaml_text.dump(_touched(self.settings, choice), default_flow_style=True, width=10**9)
-                    yield f"#   {content.strip()[1:-1]}"
+                yield f"{CHOOSE}{finding}"
+            for choice in finding.choices:
+                for key, value in _keys(_touched(self.settings, choice), choice):
+                    yield f"# {yaml_text.dump_line({key: value})}"
 
     def _written(self, change: Mapping[str, Any]) -> str:
         content = _touched(self.settings, change)
-        return yaml_text.dump(content, default_flow_style=None, width=10**9) if content else ""
+        return yaml_text.dump(content, default_flow_style=None, width=_WIDE) if content else ""
 
     def parts(self) -> Iterable[str | Grid]:
         """See :class:`fedlit.show.shown.Shown`."""
@@ -218,6 +225,27 @@ def _touched(settings: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str
         else:
             content[key] = merged({} if before is None else {key: before}, {key: value})[key]
     return content
+
+
+def _keys(content: Mapping[str, Any], choice: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield keys with points, which can stand at the end of any configuration, with the values of a choice."""
+    for key, value in choice["data"].items():
+        if key != "source":
+            yield from _dotted(f"data.{key}", content["data"][key], value, 1 if key == "known" else 0)
+            continue
+        settings = content["data"]["source"]["init_args"]
+        for name, own in value["init_args"].items():
+            yield from _dotted(f"data.source.{name}", settings[name], own, _DEPTHS.get(name, 1) - 1)
+
+
+def _dotted(key: str, whole: Any, part: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield the key of a part of a value, down to a depth."""
+    deeper = depth and isinstance(part, Mapping) and isinstance(whole, Mapping)
+    if not deeper or any("." in name for name in part):
+        yield key, whole
+        return
+    for name, own in part.items():
+        yield from _dotted(f"{key}.{name}", whole[name], own, depth - 1)
 
 
 def check_known(reasons: Mapping[str, str], columns: Iterable[str]) -> None:

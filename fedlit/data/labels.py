@@ -165,13 +165,18 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
         said = (
             f"{len(counts)} different whole numbers are treated as classes; if they are numbers, set task: regression"
         )
-        notes.append(Note(f"{said} or task: counts", "task", fix={"task": "regression"}))
+        tasks = [{"task": task} for task in ("regression", "counts", "classification")]
+        notes.append(Note(f"{said} or task: counts", "task", alternatives=tasks))
     if len(counts) == 2 and positive is None and not {0, 1} >= set(names):
         largest, likely = max(names), likely_positive(names)
         ask = "to change it, set positive" if likely is None else f"did you mean {likely!r}?"
         if likely != largest:
-            fix = {} if likely is None else {"positive": likely}
-            notes.append(Note(f"AUROC and AUPRC are those of {largest!r}; {ask}", "positive", fix=fix))
+            said = f"AUROC and AUPRC are those of {largest!r}; {ask}"
+            if likely is None:
+                either = [{"positive": label} for label in (largest, min(names))]
+                notes.append(Note(said, "positive", alternatives=either))
+            else:
+                notes.append(Note(said, "positive", fix={"positive": likely}))
     return notes
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name, task_of
 from fedlit.data.examine.leaks import leaks
 from fedlit.data.note import Note
+from fedlit.data.reading.options import KINDS
 from fedlit.data.schema.cells import true_or_false
 from fedlit.data.table import ClientTable, row_hashes
 from fedlit.show.text import counted, shorten
@@ -19,6 +20,7 @@ from fedlit.show.text import counted, shorten
 MOST_PAIRS = 300  # of clients whose rows and identifiers are compared
 _UNITS = ("years", "yrs", "months", "weeks", "days", "mg", "dl", "kg", "g", "cm", "mm", "mmhg", "ml", "l", "percent")
 _TWICE, _FAR, _EVEN = 2, 5, 1.05  # times that numbers differ: in a constant factor, in any way; what is constant
+_IDENTIFIER = "left out (identifier)"
 _NOT_USED = ("constant", "empty", "dropped")
 _MOST_VALUES, _FEW_VALUES = 200, 5
 _MOST_GROUPS = 8  # clients of equal values are compared as one
@@ -104,8 +106,17 @@ def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             mine, yours = held[first][ours[0]], held[second][theirs[0]]
             text = f"{_shown(first, mine)} at {shorten(ours, 4)}, {_shown(second, yours)} at {shorten(theirs, 4)}: if "
             text += "they are the same, give them one name, in one unit"
-            fix = {"rename": {second: first}} if mine.kind == yours.kind else None
-            yield Note(text, "name", clients=(*ours, *theirs), column=first, fix=fix, at=theirs)
+            rename = [{"rename": {second: first}}] if mine.kind == yours.kind else []
+            fix = rename[0] if rename and _same_size(mine, yours) else None
+            others = [] if fix else rename
+            yield Note(text, "name", clients=(*ours, *theirs), column=first, fix=fix, alternatives=others, at=theirs)
+
+
+def _same_size(one: ColumnFacts, other: ColumnFacts) -> bool:
+    """Return whether two columns hold categories, or numbers that need not be of two units."""
+    if not (one.quantiles and other.quantiles):
+        return one.kind == other.kind
+    return not _times(one.quantiles[1:4], other.quantiles[1:4])
 
 
 def _shown(name: str, column: ColumnFacts) -> str:
@@ -157,7 +168,11 @@ def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             fix = {"types": {name: "boolean"}} if {*found} == {"numeric", "boolean"} and values <= {0, 1} else None
             text = "; ".join(f"{kind} at {shorten(who, 4)}" for kind, who in found.items())
             text += "; columns are common by name and kind"
-            yield Note(text, "kind", clients=[*chain(*found.values())], column=name, fix=fix, at=numbers)
+            everyone = [*chain(*found.values())]
+            others = [kind for kind in found if kind in KINDS] if _IDENTIFIER in found else []
+            either = [{"types": {name: kind}} for kind in ("identifier", *others)] if others else []
+            at = numbers if fix else everyone
+            yield Note(text, "kind", clients=everyone, column=name, fix=fix, alternatives=either, at=at)
 
 
 def spellings(clients: Sequence[ClientFacts]) -> Iterator[Note]:

@@ -23,6 +23,7 @@ ROWS, COLUMNS = 2_000, 300
 """Training rows that are looked at, and columns that are looked at together."""
 _POOLED_ROWS, _POOLED_CLIENTS = 4_000, 500
 _FEWEST, _FEWEST_OF_CLASS = 40, 8
+_ENOUGH = 200  # training rows of each client, from which the rows of all together show no more
 _BINS, _ROWS_OF_BIN = 32, 4
 _NOTHING = 1e-9  # variance of a target that rounding alone makes
 _UNSEEN = "columns that reveal the target are not looked for"
@@ -96,9 +97,16 @@ def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Not
 
 
 def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Score]]:
-    """Yield the scores of raw columns: at each client, then in the rows of all clients that have the same columns."""
+    """Yield the scores of raw columns: at each client, then, unless each has enough rows, in the rows of all clients
+    that have the same columns.
+    """
+    enough = True
     for sample in samples:
-        yield from _scores_of(classes, [sample], [*map(str, sample.features)])
+        scores = list(_scores_of(classes, [sample], [*map(str, sample.features)]))
+        enough &= bool(scores) and len(sample.target) >= _ENOUGH
+        yield from scores
+    if enough:
+        return
     chosen = sampled(np.arange(len(samples)), _POOLED_CLIENTS)
     few = max(1, _POOLED_ROWS // len(chosen))
     pooled = [samples[place].at_most(few) for place in chosen.tolist()]

@@ -80,7 +80,7 @@ def _finding(notes: Sequence[Note], remedies: Remedies) -> Finding:
     for note in notes:
         counts.update(note.counts)
     sentence = first.text
-    if len({note.text for note in notes}) > 1:
+    if len({note.text for note in notes}) > 1 and first.clients:
         sentence += f" (the numbers are those of {first.clients[0]})"
     severity = KINDS.get(first.kind, KINDS[""])
     fix = {} if severity == "info" else first.fix

@@ -139,6 +139,8 @@ class Column:
             rank = {text.casefold(): float(place) for place, text in enumerate(self.order)}
             return np.array([rank.get(text.casefold(), np.nan) for text in texts], np.float64)
         if self.kind == "date":
+            if self.form == "%Y%m%d":  # beside gaps, whole numbers are written with a point
+                texts = [text.removesuffix(".0") for text in texts]
             return parse_dates(texts, self.form).to_numpy()
         return self.notation.read(texts)
 

@@ -58,7 +58,8 @@ def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[
             said = (
                 f"{sample[0]!r} is read as month/day; if it is day/month, write types: {{{name}: {{date: {form!r}}}}}"
             )
-            return first, [Note(said, "guess")]
+            orders = [{"types": {name: {"date": own}}} for own in (first, form)]
+            return first, [Note(said, "guess", alternatives=orders)]
     return first, []
 
 

@@ -138,13 +138,20 @@ def unsupported(values: pd.Series) -> str:
     return "binary values" if bytes in types else ""
 
 
-def _out(why: str, note: str, others: Sequence[Note] = (), group: str = "") -> Found:
-    """Leave a column out. ``group`` is its name if its values occur in several rows."""
-    if group:
-        note += f". Rows of one belong in one split: split: {{group: {group}}}"
-    fix = {"split": {"group": group}} if group else {}
-    said = Note(f"left out: it {note}", "group" if group else "left out", fix=fix)
-    return Found(Column("left out", why=why), notes=(said, *others))
+def _out(why: str, note: str, others: Sequence[Note] = ()) -> Found:
+    """Leave a column out."""
+    return Found(Column("left out", why=why), notes=(Note(f"left out: it {note}", "left out"), *others))
+
+
+def _out_by_group(name: str, note: str, gaps: int) -> Found:
+    """Leave out an identifier whose values occur in several rows. To split by it, each row needs a value."""
+    text = f"left out: it {note}. Rows of one belong in one split: split: {{group: {name}}}"
+    if gaps:
+        text += f", once {counted(gaps, 'row')} without a value are gone"
+        said = Note(text, "group", alternatives=[{"types": {name: "identifier"}}])
+    else:
+        said = Note(text, "group", fix={"split": {"group": name}})
+    return Found(Column("left out", why="identifier"), notes=(said,))
 
 
 def _single(value: str, gaps: int) -> str:
@@ -180,7 +187,7 @@ def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[
         return _out("identifier", "has a different value in each row, as an identifier has", notes)
     if named and different > max(_MANY, len(own) / 10):
         said = f"names rows or people ({different:,} values in {len(own):,} rows)"
-        return _out("identifier", said, notes, name)
+        return _out_by_group(name, said, len(numbers) - len(own))
     asked = missing_notes(name, own)
     if whole and len(own) > _MANY and own.min() >= 19000101 and own.max() <= 21001231:
         said = f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}"
@@ -289,8 +296,10 @@ def _unusable(cells: Cells) -> Found | None:
     if np.mean([len(_WORDS.findall(text)) for text in texts]) >= 4:
         return _out("free text", f"is free text, such as {_short(texts[0])}")
     said = f"has {different:,} different values in {rows:,} rows, such as {_short(texts[0])}"
-    if different == rows or _names_rows(cells.name):
-        return _out("identifier", said, group=cells.name if different < rows else "")
+    if different == rows:
+        return _out("identifier", said)
+    if _names_rows(cells.name):
+        return _out_by_group(cells.name, said, len(cells.codes) - rows)
     return None
 
 
@@ -304,7 +313,7 @@ def _categories(cells: Cells, column: Column) -> Found:
             f"has {len(cells.texts):,} different texts in {rows:,} cells, so its categories say next to nothing. Split "
             "it into columns, or drop it"
         )
-        notes.append(Note(said, "different"))
+        notes.append(Note(said, "different", alternatives=[{"drop": [cells.name]}]))
     return _finished(cells, Column("categorical", missing=column.missing, spelling=spelling), notes)
 
 

@@ -31,6 +31,7 @@ _GROUPS = {
     ",": re.compile(r"[1-9](?:\d{0,2}(?:,\d{3})+|\d?(?:,\d\d)+,\d{3})"),
 }
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."))  # decimal, thousands: the first that reads most cells
+_EITHER_DECIMAL = ({"decimal": ","}, {"decimal": "."})
 _NOT_PLAIN = r"^0[0-9]+$|^[0-9]{16,}$|^[^\x00-\x7f]|[A-Za-z_]$"  # codes, signs of print, words
 _THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _EXACT = 15  # digits that float64 keeps
@@ -137,7 +138,13 @@ def find_notation(
     best, notes = max(marks, key=lambda own: read[own]), list[Note]()
     if best == (".", ",") and read.get((",", "")) == read[best]:
         first = next(own.digits for own in written if "," in own.digits)
-        notes = [Note(f"{first!r} is read as {first.replace(',', '')}; if not, say decimal: ','", "guess")]
+        notes = [
+            Note(
+                f"{first!r} is read as {first.replace(',', '')}; if not, say decimal: ','",
+                "guess",
+                alternatives=_EITHER_DECIMAL,
+            )
+        ]
     elif best == (".", "") and decimal is thousands is None:
         digits, numbers = [own.digits for own in written], [Notation(unit=unit).value(own) for own in written]
         notes = mark_of_thousands(pd.Series(digits, dtype=object), np.array(numbers))
@@ -189,7 +196,8 @@ def mark_of_thousands(values: pd.Series, numbers: np.ndarray) -> list[Note]:
     if not whole or not all(map(_THOUSAND.fullmatch, marked)):
         return []
     said = f"{marked[0]!r} is read as {float(marked[0]):g}, beside whole numbers such as {whole[0]!r}. If it is a "
-    return [Note(f"{said}thousand, write thousands: '.'", "thousands")]
+    text = f"{said}thousand, write thousands: '.'"
+    return [Note(text, "thousands", alternatives=[{"thousands": "."}, {"decimal": "."}])]
 
 
 def missing_codes(values: np.ndarray) -> list[float]:

@@ -1,0 +1,188 @@
+"""``fedlit check --fix``: each fix and each choice that a finding proposes loads, and settles it; comments stay."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedlit import yaml_text
+from fedlit.__main__ import main
+from fedlit.data.findings import CHOOSE, KINDS
+from fedlit.data.merging import merged
+from fedlit.yaml_edit import edited
+
+N = 200
+FILE = """# the file of a hospital
+seed: 1  # of everything
+data:
+  source:
+    class_path: fedlit.Tables
+    init_args:
+      # where the tables lie
+      files:
+        north: north.csv  # since 2019
+        south: south.csv
+      target: outcome
+      # the last comment of the tables
+  batches: 4  # of every client
+model:
+  client: {class_path: fedlit.FederatedClient, init_args: {network: {class_path: fedlit.MLP}}}
+"""
+IN_ONE_FILE = """seed: 1
+data:
+  source:
+    class_path: fedlit.Tables
+    init_args: {files: all.csv, client_column: site, target: outcome}  # all sites
+model:
+  client: {class_path: fedlit.FederatedClient, init_args: {network: {class_path: fedlit.MLP}}}
+"""
+
+
+def site(seed: int, **more: Any) -> pd.DataFrame:
+    """An honest table, with further columns."""
+    draw = np.random.default_rng(seed)
+    frame = pd.DataFrame({"age": draw.integers(20, 90, N), "bmi": draw.normal(27, 4, N).round(2)})
+    frame["ward"] = draw.choice(["surgery", "general"], N)
+    frame["outcome"] = draw.integers(0, 2, N)
+    for name, value in more.items():
+        frame[name] = value(frame, draw) if callable(value) else value
+    return frame
+
+
+def of_outcome(frame: pd.DataFrame, draw: np.random.Generator) -> Any:
+    return np.where(frame["outcome"] == 1, "X1", "Z9")
+
+
+def with_gaps(frame: pd.DataFrame, draw: np.random.Generator) -> Any:
+    return np.where(np.arange(N) % 9 == 0, -999, frame["bmi"])
+
+
+def labels(*names: Any) -> Callable[[pd.DataFrame, np.random.Generator], Any]:
+    return lambda frame, draw: draw.choice(names, N)
+
+
+DAYS = [20240101 + place % 28 for place in range(N)]
+FLAG = np.arange(N) // 3 % 2
+PEOPLE = [f"P{place * 7 % 80}" for place in range(N)]
+CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
+    "a leak": ("leak", site(1, told=of_outcome), site(2, told=of_outcome)),
+    "a leak at one client": ("leak", site(1, told=of_outcome), site(2)),
+    "several rows of a person": ("group", site(1, patient_id=PEOPLE), site(2)),
+    "several rows of a person everywhere": ("group", site(1, patient_id=PEOPLE), site(2, patient_id=PEOPLE)),
+    "a code for missing": ("missing", site(1, bmi=with_gaps), site(2)),
+    "a code for missing everywhere": ("missing", site(1, bmi=with_gaps), site(2, bmi=with_gaps)),
+    "dates as numbers": ("date", site(1, seen=DAYS), site(2)),
+    "many classes": ("task", site(1, outcome=labels(*range(12))), site(2, outcome=labels(*range(12)))),
+    "the other class": ("positive", site(1, outcome=labels("ill", "well")), site(2, outcome=labels("ill", "well"))),
+    "either class": ("positive", site(1, outcome=labels("red", "blue")), site(2, outcome=labels("red", "blue"))),
+    "two names": ("name", site(1), site(2).rename(columns={"age": "AGE_YEARS"})),
+    "two names and units": ("name", site(1), site(2).assign(age_days=lambda own: own.pop("age") * 365)),
+    "two units": ("scale", site(1), site(2, bmi=lambda own, draw: own["bmi"] * 1000)),
+    "two kinds": ("kind", site(1, smoker=FLAG), site(2, smoker=np.where(FLAG, "yes", "no"))),
+    "an identifier of one": ("kind", site(1, case_no=np.arange(N) * 9), site(2, case_no=np.arange(N) % 15)),
+    "two spellings": ("values", site(1, sex=labels("M", "F")), site(2, sex=labels("male", "female"))),
+    "two kinds of labels": ("labels", site(1), site(2, outcome=labels(1, 2))),
+    "either order of days": ("guess", site(1, seen=[f"0{n % 9 + 1}/0{n % 7 + 1}/2024" for n in range(N)]), site(2)),
+}
+
+
+def wrote(north: pd.DataFrame, south: pd.DataFrame, text: str) -> None:
+    north.to_csv("north.csv", index=False)
+    south.to_csv("south.csv", index=False)
+    pd.concat([north.assign(site="north"), south.assign(site="south")]).to_csv("all.csv", index=False)
+    Path("mine.yaml").write_text(text)
+
+
+def checked(capsys: pytest.CaptureFixture[str], *args: str) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    assert main(["check", "--format", "json", *args]) == 0, capsys.readouterr().err
+    findings: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["findings"]
+    return findings
+
+
+def open_ones(findings: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [own for own in findings if own["kind"] == kind and not own["reason"]]
+
+
+@pytest.mark.parametrize("text", [FILE, IN_ONE_FILE], ids=["files", "in one file"])
+@pytest.mark.parametrize("case", CASES)
+def test_each_fix_and_each_choice_loads_and_settles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: str, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind, north, south = CASES[case]
+    wrote(north, south, text)
+    before = checked(capsys, "--fix", "mine.yaml")
+    if not open_ones(before, kind):
+        assert text == IN_ONE_FILE  # in one table, clients cannot differ in columns
+        return
+    after = open_ones(checked(capsys, "--config", "mine.yaml"), kind)
+    assert not [own for own in after if own["fix"]]
+    fixed = Path("mine.yaml").read_text()
+    for finding in after:
+        keys = _choices(fixed, finding["sentence"])
+        assert keys, f"{kind} of {finding['column']}: neither a fix nor a choice"
+        for key in keys:
+            Path("mine.yaml").write_text(fixed.replace(f"# {key}", key, 1))
+            left = open_ones(checked(capsys, "--config", "mine.yaml"), kind)
+            assert finding["column"] not in [own["column"] for own in left], key
+
+
+def _choices(text: str, sentence: str) -> list[str]:
+    """The keys below a question."""
+    found = list[str]()
+    asks = False
+    for line in text.splitlines():
+        if line.startswith(CHOOSE):
+            asks = sentence in line
+        elif asks:
+            found.append(line.removeprefix("# "))
+    return found
+
+
+def test_a_fix_of_each_kind_is_tried() -> None:
+    """Of what asks something. What concerns no single column, a person settles in the tables."""
+    in_tables = {"untrainable", "rows", "people", "identifier", ""}
+    asking = {kind for kind, severity in KINDS.items() if severity != "info"}
+    assert asking - in_tables <= {kind for kind, *_ in CASES.values()}
+
+
+def test_comments_and_order_of_a_file_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a second time nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    wrote(*CASES["a leak"][1:], FILE)
+    checked(capsys, "--fix", "mine.yaml")
+    once = Path("mine.yaml").read_text()
+    remaining = iter(once.splitlines())
+    assert all(line in remaining for line in FILE.splitlines())  # in their order
+    assert yaml_text.load(once)["data"]["source"]["init_args"]["drop"] == ["told"]
+    checked(capsys, "--fix", "mine.yaml")
+    assert Path("mine.yaml").read_text() == once
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a: 1  # one\n# two\nb: {c: [x]}  # three\n", {"b": {"c": ["x", "y"], "d": {"e": "no"}}}),
+        ("a:\n  - x  # one\n  # two\n  - y\nb: 2\n", {"a": ["x", "y", "z: 1"]}),
+        ("a:\n  b: north.csv  # one\n\n# two\nc:\n", {"a": {"b": {"path": "north.csv"}}, "c": {"d": 1}}),
+        ("a: {b: {c: 1}}  # one", {"a": {"b": {"c": 1, "d": [1, 2]}, "e": "1e3"}, "f": None}),
+        ("a: {\n  b: 1,  # one\n  c: 2  # two\n}\n", {"a": {"d": {"e": [3]}}}),
+        ("a: [1, 2]  # one\nb: {x: 1}  # two\n", {"a": [3], "b": "none"}),
+        ("a: |\n  text\n  more\n# one\nb: {}  # two\n", {"c": 1, "b": {"d": 1}}),
+        ("a:\n    b:\n        c: 1  # one\n    # two\n", {"a": {"b": {"x": 1}, "y": {"z": [1]}}}),
+    ],
+)
+def test_a_text_is_edited_around_its_comments(text: str, wanted: dict[str, Any]) -> None:
+    content = merged(yaml_text.load(text), wanted) if not isinstance(wanted.get("a"), list) else wanted
+    result = edited(text, content)
+    assert {**yaml_text.load(text), **yaml_text.load(result)} == {**yaml_text.load(text), **content}
+    comments = [word for word in ("# one", "# two", "# three") if word in text]
+    places = [result.find(word) for word in comments]
+    assert -1 not in places and places == sorted(places)
