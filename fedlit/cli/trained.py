@@ -84,20 +84,22 @@ def _find(run: str, ckpt_path: str, purpose: str) -> Path:
     return find_mixture(run) or find_trained(run, ckpt_path, purpose)[0]
 
 
-def explain(*, run: str, out: str | None = None) -> None:
+def explain(*, run: str, client: str | None = None, out: str | None = None) -> None:
     """Show what the private layers of a run's clients correct, as heatmaps, as findings.csv, and in words.
 
-    It needs no data. For FedGMCC it shows the loss along paths between clients' models; for a mixed model, effects with
+    It needs no data, except for --client: then it also draws the marked columns of that client by class, from its own
+    table. For FedGMCC it shows the loss along paths between clients' models; for a mixed model, effects with
     intervals, variance components and sites' own effects.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
+        client: draw this client's own marked columns, or those of several clients, separated by commas
         out: where to write (default: explain/ in the run's folder)
     """
     folder = find_run(run)
     from fedlit.run import explanation
 
-    found = explanation.explain(folder, out=out)
+    found = explanation.explain(folder, clients=client.split(",") if client else (), out=out)
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
 

@@ -282,6 +282,15 @@ class FederatedData(LightningDataModule):
         tables = self.source.tables(self.seed)
         return self._shape(tables, [table.name for table in tables])
 
+    def table(self, client: str) -> ClientTable:
+        """Return one client's table with the selected columns and the injected faults. Other clients' tables are not
+        read if nothing in it depends on them.
+        """
+        if self.mutations or self.leave_out or self.columns:
+            return next(table for table in self.tables() if table.name == client)
+        (table,) = self._shape(self.source.some([client], self.seed), [client])
+        return table
+
     def _shape(self, tables: Sequence[ClientTable], names: Sequence[str]) -> list[ClientTable]:
         """Resolve the batching; ``names`` are those of all clients, some of which may be elsewhere."""
         if self.columns is not None:

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedlit.data.table import check_client
 from fedlit.errors import ConfigError
 from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.explain.effects import intraclass
-from fedlit.explain.judge import ABOUT, judge
+from fedlit.explain.judge import ABOUT, Judgement, judge
 from fedlit.files import read_named, write_frames
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
 from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.heatmap import heatmap_figure
+from fedlit.show.histograms import Sample, column_of, histogram_figure
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, counted, more
 
@@ -45,7 +47,7 @@ class Explanation(Shown):
         return self.told
 
 
-def explain(run: str | Path, *, out: str | Path | None = None) -> Explanation:
+def explain(run: str | Path, *, clients: Sequence[str] = (), out: str | Path | None = None) -> Explanation:
     """Explain a run by what it has recorded, as pictures (PNG and SVG), tables and words: the effects of a mixed model,
     or corrections (:func:`fedlit.explain.judge.judge`), of these alone, which hold no data; or the loss along the
     straight and the bent path between two clients' models, as FedGMCC found it in its last exchange (Lucchetti et al.
@@ -53,18 +55,23 @@ def explain(run: str | Path, *, out: str | Path | None = None) -> Explanation:
 
     Args:
         run: the folder of a trained run.
+        clients: also draw how these clients' own training rows are distributed by class, in the columns in which one of
+            their corrections is marked (Roschewitz et al. 2021, Fig. 1 C). This reads their tables, and no others where
+            each client has its own file.
         out: where to; ``explain`` in the run's folder if None.
 
     Raises:
-        ConfigError: the run has recorded nothing of these.
+        ConfigError: the run has recorded nothing of these, or has no corrections of one of the clients.
     """
     folder = Path(run)
     target = Path(out) if out is not None else folder / "explain"
+    if clients and not (folder / CORRECTIONS).is_file():
+        raise ConfigError(f"--client: expected a run whose clients correct columns, found {folder}; leave --client out")
     if (folder / EFFECTS).is_file():
         return _effects(folder, target)
     if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
         return _paths(folder, target)
-    return _corrections(folder, target)
+    return _corrections(folder, target, clients)
 
 
 def _paths(run: Path, target: Path) -> Explanation:
@@ -99,8 +106,10 @@ def read_corrections(run: Path) -> tuple[pd.DataFrame, int]:
     return values.drop(columns="epoch"), int(values["epoch"].iloc[0])
 
 
-def _corrections(run: Path, target: Path) -> Explanation:
+def _corrections(run: Path, target: Path, clients: Sequence[str]) -> Explanation:
     values, epoch = read_corrections(run)
+    for client in clients:
+        check_client("--client", client, list(dict.fromkeys(values["client"])))
     judged = judge(values)
     files = [target / "findings.csv"]
     keys = ["client", "part", "feature"]
@@ -110,7 +119,49 @@ def _corrections(run: Path, target: Path) -> Explanation:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     lines = str(judged).splitlines()
     told = [ABOUT, "", f"After epoch {epoch}:", *lines[:MOST_ROWS], *more(lines, "findings: findings.csv")]
+    if clients:
+        pictures = _histograms(run, target, judged, clients)
+        files += pictures
+        marked = "Note: no column of these clients is marked, so there are no histograms"
+        told += [] if pictures else ["", marked]
     return Explanation(cells, files, told)
+
+
+def _histograms(run: Path, target: Path, judged: Judgement, clients: Sequence[str]) -> list[Path]:
+    """Draw the clients' own rows in the columns in which a correction of theirs is marked, the farthest off first."""
+    from fedlit.run.load import run_of
+
+    cells = judged.cells[judged.cells["client"].isin(clients) & judged.cells["part"].str.startswith("input")]
+    marked = cells[cells["marked"] | cells["finding"]].assign(far=cells["apart"].abs())
+    marked = marked.sort_values(["finding", "far"], ascending=False, kind="stable")
+    if not len(marked):
+        return []
+    data = run_of(run).data
+    tables = {client: data.table(client) for client in clients}
+    names = map(str, tables[clients[0]].features)
+    shared = [name for name in names if all(name in table.features for table in tables.values())]
+    features: dict[str, str] = {}
+    for feature in marked["feature"]:
+        column = column_of(feature, shared)
+        if column is not None:
+            features.setdefault(column, feature)
+    if not features:
+        return []
+    samples = {}
+    captions: dict[tuple[str, str], str] = {}
+    for client, table in tables.items():
+        train = table.splits["train"]
+        samples[client] = Sample(table.features.iloc[train], table.target.iloc[train])
+        captions |= {(client, column): _caption(cells, client, feature) for column, feature in features.items()}
+    figure = histogram_figure(samples, list(features), tables[clients[0]].categorical, captions)
+    return save_figure(figure, target / f"histograms_{'_'.join(clients)}")
+
+
+def _caption(cells: pd.DataFrame, client: str, feature: str) -> str:
+    """Say how a client corrects an input: ``age: scale 0.38, shift 0.1``."""
+    found = cells[(cells["client"] == client) & (cells["feature"] == feature)]
+    pairs = zip(found["part"].str.removeprefix("input "), found["value"], strict=True)
+    return f"{feature}: " + ", ".join(f"{kind} {value:.3g}" for kind, value in pairs)
 
 
 def _effects(run: Path, target: Path) -> Explanation:

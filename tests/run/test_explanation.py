@@ -10,6 +10,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from fedlit.__main__ import main
 from fedlit.explain.judge import judge
 from fedlit.run.explanation import explain, read_corrections
+from fedlit.run.load import run_of
+from fedlit.show.histograms import Sample, histogram_figure
 from fedlit.study.compare import compare
 from fedlit.study.method import Method
 from fedlit.study.study import Study
@@ -84,10 +86,59 @@ def test_the_command_writes_pictures_a_table_and_words_from_corrections_alone(
     assert (copy / "explain" / "corrections_inputs.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_client_draws_its_own_columns_from_its_own_file(run: Path, tmp_path: Path) -> None:
+    hidden = [path for path in run.parents[2].glob("site*.csv") if path.name != "site3.csv"]
+    moved = [path.rename(path.with_suffix(".hidden")) for path in hidden]
+    try:
+        assert main(["explain", "--run", str(run), "--client", "site3", "--out", str(tmp_path / "out")]) == 0
+    finally:
+        for path in moved:
+            path.rename(path.with_suffix(".csv"))
+    svg = (tmp_path / "out" / "histograms_site3.svg").read_text(encoding="utf-8")
+    assert "site3, b" in svg and "b: scale" in svg
+    assert (tmp_path / "out" / "histograms_site3.png").read_bytes().startswith(b"\x89PNG")
+    found = explain(run, clients=["site3", "site0"], out=tmp_path / "two")
+    assert {path.name for path in found.files} >= {"histograms_site3_site0.png", "corrections_inputs.png"}
+    assert "site0, b" in (tmp_path / "two" / "histograms_site3_site0.svg").read_text(encoding="utf-8")
+
+
+def test_histograms_are_shares_of_each_class_on_one_axis(run: Path) -> None:
+    data = run_of(run).data
+    tables = [data.table(name) for name in ("site3", "site0")]
+    samples = {}
+    for table in tables:
+        train = table.splits["train"]
+        samples[table.name] = Sample(table.features.iloc[train].copy(), table.target.iloc[train])
+    labels = samples["site3"].labels
+    wards = samples["site3"].rows["ward"].astype(object)
+    samples["site3"].rows["ward"] = wards.where(labels == 1)  # recorded for one class alone
+    figure = histogram_figure(samples, ["b", "ward"], ["ward"], {("site3", "b"): "scale 0.2"})
+    first, second, third, _ = figure.axes
+    assert first.get_title(loc="left") == "site3, b\nscale 0.2" and first.get_xlim() == second.get_xlim()
+    values = samples["site3"].rows["b"]
+    edges = np.histogram_bin_edges(np.concatenate([sample.rows["b"] for sample in samples.values()]), bins=24)
+    for label, bars in zip((0, 1), first.containers, strict=True):
+        expected = np.histogram(values[labels == label], edges)[0] / (labels == label).sum()
+        assert [bar.get_height() for bar in bars] == pytest.approx(expected.tolist())
+    missing = [bars[-1].get_height() for bars in third.containers]
+    assert missing == [1.0, 0.0]
+    legend = [text.get_text() for text in third.get_legend().get_texts()]
+    rows = [int((labels == label).sum()) for label in (0, 1)]
+    assert legend == [f"0 (n = {rows[0]}, {rows[0]} missing)", f"1 (n = {rows[1]})"]
+
+
+def test_a_number_to_predict_is_drawn_as_all_rows_together() -> None:
+    rows = pd.DataFrame({"x": np.arange(40.0)})
+    (axes,) = histogram_figure({"ash": Sample(rows, pd.Series(np.arange(40.0), name="y"))}, ["x"]).axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["all rows (n = 40)"]
+
+
 def test_what_is_refused(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for words, found in (
         ("--run nowhere", "--run:"),
         (f"--run {tmp_path}", str(tmp_path)),
+        (f"--run {run} --client site9", "'site9'"),
+        (f"--run {tmp_path} --client site3", "--client"),
     ):
         assert main(["explain", *words.split(), "--out", str(tmp_path / "out")]) == 2
         assert found in capsys.readouterr().err

@@ -34,9 +34,11 @@ def correlations(tables: Sequence[ClientTable]) -> np.ndarray:
     import pandas as pd
 
     rows = pd.concat([table.features.iloc[table.splits["train"]] for table in tables])
-    categorical = [name for name in rows if rows[name].dtype.kind not in "iufb"]
-    codes = {name: rows[name].astype("category").cat.codes for name in categorical}
-    return np.nan_to_num(rows.assign(**codes).astype(np.float64).corr().abs().to_numpy())
+    for name in rows:
+        if rows[name].dtype.kind not in "iufb":
+            rows[name] = rows[name].astype("category").cat.codes
+    related: np.ndarray = np.nan_to_num(rows.astype(np.float64).corr().abs().to_numpy())
+    return related
 
 
 def strengths(related: np.ndarray, ways: np.ndarray) -> np.ndarray:
@@ -79,4 +81,5 @@ def choose_common(related: np.ndarray, common: int, rank: Rank, rng: np.random.G
     sums = strengths(related, ways)
     places = {"maximum": len(sums) - 1, "median": len(sums) // 2, "minimum": 0}
     order = np.argsort(sums, kind="stable")
-    return ways[order[places[rank]]].astype(np.int64)
+    chosen: np.ndarray = ways[order[places[rank]]].astype(np.int64)
+    return chosen

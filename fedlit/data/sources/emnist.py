@@ -12,7 +12,7 @@ import numpy as np
 
 from fedlit.data.files import RemoteFile, find, locate
 from fedlit.data.sources.base import Source, check_tables, published
-from fedlit.data.table import ClientTable
+from fedlit.data.table import ClientTable, Split
 from fedlit.seeding import derive_seed
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -96,7 +96,7 @@ class EMNIST(Source):
         training = len(halves[0][0])
         order = np.random.default_rng(derive_seed(seed, "emnist", "validation")).permutation(training)
         held = max(1, round(self.validation * training))
-        splits = {
+        splits: dict[Split, np.ndarray] = {
             "train": np.sort(order[held:]),
             "validation": np.sort(order[:held]),
             "test": np.arange(training, len(images)),
