@@ -16,6 +16,7 @@ from fedlit.exchange import named
 from fedlit.show.canvas import canvas, svg_text
 from fedlit.show.effects import plot_intervals
 from fedlit.show.text import shorten
+from fedlit.show.violins import plot_violins
 from fedlit.study.collect import Collected
 from fedlit.study.findings import MANY, Findings, summary
 from fedlit.study.job import OUT_OF_FOLD
@@ -85,7 +86,24 @@ def _pictures(found: Findings, score: Score) -> dict[str, str]:
         made[client_label(client)] = _svg(len(own), plot)
     if rows := sum(answer.score == score for answer in found.shown_answers):
         made["Lift of the best federated method"] = _svg(rows, partial(found.plot, score=score))
-    return made
+    return {**made, **_violins(found, score)}
+
+
+def _violins(found: Findings, score: Score) -> dict[str, str]:
+    """Return how a score is distributed over clients, by method; nothing for up to :data:`FEW_CLIENTS` clients."""
+    clients = found.collected.clients_of(score.name)
+    if len(clients) <= FEW_CLIENTS:
+        return {}
+    values = found.collected.values(score.name)
+    distributions = {}
+    for method, label in found.study.labels.items():
+        own = values.reindex(columns=[(method, client) for client in clients])
+        known = own.dropna(how="all", axis="columns").dropna()  # a client may lack the score, a seed its predictions
+        if known.size:
+            distributions[label] = drawn(score, known.to_numpy(float))
+    names, arrays = [*distributions], [*distributions.values()]
+    plot = partial(plot_violins, names, arrays, in_unit(score))
+    return {f"{score.label} of {len(clients)} clients": _svg(len(names), plot)} if names else {}
 
 
 def _svg(rows: int, plot: Callable[..., Axes]) -> str:
@@ -107,7 +125,7 @@ def _scores(found: Findings) -> Iterator[Section]:
             [*spread, *paper_notes(study)],
             table=score_table(study, found.estimates, score, clients),
             brief=score_table(study, found.estimates, score, clients, short=True) if main else None,
-            draw=partial(_pictures, found, score) if main else None,
+            draw=partial(_pictures if main else _violins, found, score),
         )
         for reference in found.lift["reference"].unique():
             own = lift_table(study, found.lift, score, reference, clients)
@@ -138,6 +156,8 @@ _PARTS = (_opening, _answers, _scores, _together, _closing)
 
 
 _MOST_NAMED = 6  # methods in one line
+FEW_CLIENTS = 10
+"""Clients up to which the report draws no distribution over clients."""
 
 
 def clients_table(found: Findings) -> pd.DataFrame:

@@ -9,19 +9,25 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PathCollection, PolyCollection
 from study.conftest import LR, write_study
 
 from fedlit.explain.clusters import judged
 from fedlit.files import read_named
+from fedlit.show.canvas import canvas
 from fedlit.show.shown import Grid
+from fedlit.show.violins import plot_violins
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.findings import summary
 from fedlit.study.report import sections, times
 from fedlit.study.sections import html as page_of
 from fedlit.study.sections import markdown
 from fedlit.study.tables import cluster_table
+from fedlit.tasks import COMPARED
 
 
 def page(compared: Comparison) -> str:
@@ -75,7 +81,8 @@ def test_of_many_clients_those_are_shown_that_gain_least_and_most(compared: Comp
     assert found.extremes == ["c39", "c38", "c37", "c02", "c01", "c00"]
     text = page_of("Many", sections(found))
     assert text.count('class="card ') == 6 and "Of 40 clients" in text and "lift.csv has all" in text
-    assert text.count("<figure>") == 7 + 1 and len(text) < 600_000
+    assert text.count("<figure>") == 7 + 1 + 1 and len(text) < 600_000
+    assert text.count("AUROC of 40 clients</figcaption>") == 1
 
 
 SPLIT = {"source": {"class_path": "fedlit.Bundled", "init_args": {"clients": ["breast_cancer"]}}, "clients": 4}
@@ -164,3 +171,38 @@ def test_of_several_runs_the_table_has_means_and_says_what_is_not_known(found: C
     clusters = pd.DataFrame(rows, columns=found.collected.clusters.columns)
     own = cells(replace(found, collected=replace(found.collected, clusters=clusters)))
     assert own == {"IFCA <2>": ["2", "2.5", "0.625", "50 %"], "Apart (model.optimizer.lr=0.1)": ["1", "1.0", "–", "–"]}
+
+
+def bodies(axes: Axes) -> list[tuple[float, float]]:
+    """The least and the largest value that each violin spans."""
+    spans = [body.get_paths()[0].vertices[:, 0] for body in axes.collections if isinstance(body, PolyCollection)]
+    return [(float(span.min()), float(span.max())) for span in spans]
+
+
+def test_violins_show_clients_and_how_medians_vary_over_seeds() -> None:
+    """By hand: two seeds, three clients; the medians over clients are 2 and 4, whose standard deviation is √2."""
+    scores = np.array([[1.0, 2.0, 9.0], [3.0, 4.0, 9.0]])
+    with canvas(4, 3) as figure:
+        axes = plot_violins(["a", "b"], [scores, scores[:1]], "score", figure.subplots())
+        assert bodies(axes) == [(2.0, 9.0), (1.0, 9.0)]
+        dots = [own.get_offsets()[0].tolist() for own in axes.collections if isinstance(own, PathCollection)]
+        assert dots == [[3.0, 1.0], [2.0, 0.0]]
+        (bar,) = (own.get_segments()[0] for own in axes.collections if isinstance(own, LineCollection))
+        assert bar[:, 0] == pytest.approx([3 - math.sqrt(2), 3 + math.sqrt(2)])
+
+
+def test_a_client_without_a_score_and_a_seed_that_diverged_are_in_no_violin(compared: Comparison) -> None:
+    names = [f"c{number:02}" for number in range(12)]
+    own = compared.collected
+    rows = own.results[own.results["client"] == "wine"]
+    every = pd.concat([rows.assign(client=name) for name in names])
+    lost = (every["method"] == "gl") & (every["seed"] == 2) & (every["metric"] == "auroc")
+    every.loc[lost, "value"] = math.nan
+    many = replace(own, results=every, chosen=own.chosen[:0], ratio=dict.fromkeys(names, 0.5), bootstrap={})
+    study = replace(compared.study, metrics=["auroc", "balanced_accuracy"], paper=None)
+    found = Comparison.of(study, compared.seeds, many, compared.folder)
+    for metric in ("auroc", "balanced_accuracy"):
+        (section,) = (each for each in sections(found) if each.title == f"{COMPARED[metric].label}, %")
+        assert section.draw is not None
+        (svg,) = (svg for caption, svg in section.draw().items() if "12 clients" in caption)
+        assert "Shared" in svg and "Local" in svg
