@@ -239,6 +239,7 @@ def test_interrupted_by_a_person_or_a_scheduler(tmp_path: Path) -> None:
 TERMINATED = """
 import os, signal
 from fedlit.cli.interrupted import heed, ignore_termination
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 heed()
 if {erred}:
     ignore_termination()
