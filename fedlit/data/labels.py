@@ -77,8 +77,9 @@ def read_target(
         asked, target = list[Note](), class_labels(client, target.infer_objects(), task)
         if target.dtype.kind in "iuf" and len(target):
             asked += missing_notes(str(raw.name), target.to_numpy(np.float64))
-        if positive is not None:
-            positive = _meant(f"{where} {raw.name!r}", positive, target.unique().tolist())
+        # of one label alone, the positive one is that of other clients
+        if positive is not None and target.nunique() > 1:
+            positive = meant(f"{where} {raw.name!r}", positive, target.unique().tolist())
         asked += _asked(target, task, positive) if classes else []
         notes += [prefixed(f"{client}: {raw.name}", note, column=str(raw.name)) for note in asked]
     return Labels(target, labelled, positive, (*gaps, *notes))
@@ -136,7 +137,7 @@ def _labelled(client: str, raw: pd.DataFrame, target: pd.Series, unlabelled: str
     return labelled, [Note(said, "unlabelled", head=client)] * bool(without)
 
 
-def _meant(where: str, positive: Any, labels: list[Any]) -> Any:
+def meant(where: str, positive: Any, labels: list[Any]) -> Any:
     """Return the label that a configuration means: one of that spelling, or else one that means the same (``1e3`` is
     1000, and ``yes`` may be a column's true).
     """

@@ -11,6 +11,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
 from fedlit.data.agree import Agreement, Align, Bins, Missing, Terms, negotiate, told
+from fedlit.data.classes import labels_of, with_classes
 from fedlit.data.columns import Categories, Scaling
 from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder, newcomer
@@ -190,6 +191,11 @@ class FederatedData(LightningDataModule):
         shaped, known = self._read()
         self.names = [name for name in known if name not in (self.leave_out or ())]
         tables = sorted(check_tables(shaped), key=lambda table: table.name)
+        labels = {table.name: labels_of(table) for table in tables}
+        # between institutions, labels are not sent for this
+        if self.deal is not None:
+            labels = dict(self.share("labels", labels))
+        tables = with_classes(tables, labels, whole=self.deal is not None or self.share is all_here)
         self.encoders, tables = self._encoders(tables)
         clients = [self.encoders[table.name].encode(table) for table in tables]
         self.clients = [pool_clients(clients, self.num_bins)] if self.pool else clients

@@ -51,6 +51,7 @@ class ClientTable:
         notes: notes on how the table was read and split.
         groups: (n,) which rows belong to one person or thing, and so in one split and one fold; None if that is not
             known.
+        classes: the labels that are predicted, where its training rows have one of them only; otherwise empty.
         keys: identifier that is left out → a uint64 for each of its different values, ascending, by which clients can
             be compared that one process sees.
     """
@@ -66,6 +67,7 @@ class ClientTable:
     schema: Schema | None = None
     notes: tuple[str, ...] = ()
     groups: np.ndarray | None = None
+    classes: tuple[Any, ...] = ()
     keys: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -320,6 +322,8 @@ def target_facts(table: ClientTable) -> dict[str, Any]:
         facts = TASKS[settings["name"]].facts(target, settings, table.positive)
     except FedlitError as error:
         raise type(error)(f"client {table.name!r}, {error}") from error
+    if table.classes:
+        facts["labels"] = list(table.classes)
     return {**facts, "shared": settings.get("targets") == "pooled"}
 
 

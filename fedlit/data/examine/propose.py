@@ -88,6 +88,7 @@ def propose(files: Sequence[str], targets: Mapping[str | None, str], client_colu
         raw = _looked(made, place, targets.get(place.client, targets.get(None)), client_column is not None)
         labels[place.client] = _labels(made, place.client, raw)
         _split(made, place.client, raw)
+    _check_classes(made, labels)
     numbers = {held.name for held in labels.values() if _is_number(held)}
     for client, held in labels.items():  # few rows have few values: one task for all
         if held.name in numbers and held.dtype.kind in "iuf" and not {*held.unique()} <= {0, 1}:
@@ -136,7 +137,7 @@ def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
     different, most = found.nunique(), max(_MOST_CLASSES, len(found) // 10)
     some = shorten([*map(repr, found.unique()[:4].tolist())])
     shown = Told(f"{counted(different, 'different value')} in {len(found):,} rows" + (some and f": {some}"))
-    few = different > 1 and (found.dtype.kind in "iuf" or different <= most)
+    few = different > 0 and (found.dtype.kind in "iuf" or different <= most)
     told = "several numbers, or a few classes"
     bad = unread(raw.frame[target])
     asked = f"correct {bad}, or say another --target" if bad else "say another --target"
@@ -145,10 +146,35 @@ def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
     made.rows = min(made.rows, len(found))
     if len(found) < len(raw.frame):
         made.settings["unlabelled"] = "drop"
-        made.note(client, "rows without a label are left out")
+        made.note(client, "rows without a label are left out" + _blank(target, found) * (different == 1))
     if (positive := likely_positive(found.unique().tolist())) is not None:
         made.note(client, f"AUROC and AUPRC are those of {positive}", positive=positive)
     return found
+
+
+def _blank(target: str, found: pd.Series) -> str:
+    """Return the question whether an empty cell of a target with one label is a class."""
+    other = "no" if found.dtype == object else "0"
+    return f"; if an empty cell is a class, write values: {{{target}: {{'': {other!r}}}}}"
+
+
+def _check_classes(made: Proposal, labels: Mapping[str, pd.Series]) -> None:
+    """Refuse a target of which all clients have the same single value; note the clients that have one value.
+
+    Raises:
+        DataError: nothing can be learnt of a target.
+    """
+    values: dict[str, set[str]] = {}
+    for held in labels.values():
+        values.setdefault(str(held.name), set()).update(map(str, held.unique()))
+    for client, held in labels.items():
+        several = len(values[str(held.name)]) > 1
+        advice = "; ".join(["say another --target", *(text for own, text in made.notes if own == client)])
+        shown = Told(f"1 different value in {len(held):,} rows: {held.iloc[0]!r}")
+        where = f"client {client!r}: --target: {held.name}"
+        expect(several, where, "several numbers, or a few classes", shown, advice, DataError)
+        if held.nunique() == 1:
+            made.note(client, f"all rows have the {held.name} {held.iloc[0]}: alone, nothing is learnt of it")
 
 
 def _split(made: Proposal, client: str, raw: Raw) -> None:

@@ -1,0 +1,83 @@
+"""Classes of a client whose training rows have one label only: those of the clients that predict the same column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedlit.data.labels import meant
+from fedlit.data.note import client_note
+from fedlit.data.table import ClientTable, has_classes
+from fedlit.show.text import counted
+from fedlit.tasks.classification import plain, type_of
+
+Known = Mapping[str, Mapping[str, Any]]
+"""Client → the ``target`` that it predicts, its ``labels``, and which is ``positive``; empty without classes."""
+
+
+def labels_of(table: ClientTable) -> dict[str, Any]:
+    """Return what others must know of a table's classes, as plain data; nothing if it has none.
+
+    Example:
+        >>> import numpy as np, pandas as pd
+        >>> target = pd.Series(["no", "yes"], name="ill")
+        >>> labels_of(ClientTable("bern", pd.DataFrame({"age": [1, 2]}), target, {"train": np.arange(2)}))
+        {'target': 'ill', 'labels': ['no', 'yes'], 'positive': None}
+    """
+    if isinstance(table.target.name, tuple) or not has_classes(table):
+        return {}
+    labels = [plain(label) for label in table.target.dropna().unique().tolist()]
+    return {"target": str(table.target.name), "labels": sorted(labels, key=str), "positive": plain(table.positive)}
+
+
+def with_classes(tables: Sequence[ClientTable], known: Known, *, whole: bool) -> list[ClientTable]:
+    """Return the tables; one whose training rows have a single label gets the classes of the federation, and a note.
+
+    Args:
+        tables: the tables of this process.
+        known: what is known of the labels of clients, see :func:`labels_of`.
+        whole: whether these are all clients. Otherwise others have a label that this process does not know.
+
+    Raises:
+        DataError: the label that counts as positive is none of the federation's.
+    """
+    return [_with_classes(table, known, whole) for table in tables]
+
+
+def _with_classes(table: ClientTable, known: Known, whole: bool) -> ClientTable:
+    mine = labels_of(table)
+    train = table.target.iloc[table.splits["train"]].dropna().unique()
+    if not mine or len(train) != 1:
+        return table
+    label = plain(train[0])
+    alike = [
+        other
+        for other in (mine, *known.values())
+        if other.get("target") == mine["target"] and type_of(other["labels"][0]) == type_of(label)
+    ]
+    labels = dict.fromkeys(label for other in alike for label in other["labels"])
+    positives = [other["positive"] for other in alike if other["positive"] is not None]
+    positive = positives[0] if positives else None
+    if len(labels) == 1 and whole:  # which is refused as no task of classes
+        return table
+    if len(labels) == 1:
+        labels[_other(label, positive)] = None
+    if positive is not None:
+        positive = meant(f"client {table.name!r}, target {mine['target']!r}", positive, list(labels))
+    rows = len(table.splits["train"])
+    text = (
+        f"{label!r} is the label of all {counted(rows, 'training row')}: alone, nothing is learnt of {mine['target']}"
+    )
+    names = ", ".join(repr(own) for own in labels if own != label)
+    note = client_note(table.name, "one class", f"{text}; its classes are {label!r} and {names}", [mine["target"]])
+    return replace(table, classes=tuple(labels), positive=positive, notes=(*table.notes, note))
+
+
+def _other(label: Any, positive: Any) -> Any:
+    """Return the second class where no client of this process has one: the positive one, or what is not the label."""
+    if positive is not None and type_of(positive) == type_of(label) and positive != label:
+        return positive
+    if isinstance(label, bool):
+        return not label
+    return f"not {label}" if isinstance(label, str) else int(label == 0)
