@@ -55,7 +55,7 @@ _GROUPS = {
     "Comparisons": {
         "compare": Command("study:compare", "STUDY", "measure what federation gains, and for whom"),
         "search": Command("study:search", "STUDY", "search for what to federate, and how"),
-        "methods": Command("catalogue:list_methods", "", "list the methods: what may differ, what they cost"),
+        "methods": Command("catalogue:list_methods", "", "list the methods, with the idea of each"),
         "methods show": Command("catalogue:show_method", "NAME", "show one: equation, configuration, what to tune"),
         "data": Command("catalogue:list_sources", "", "list the known tables, and where they were found"),
         "data fetch": Command("catalogue:fetch", "NAME", "download one of them"),
