@@ -21,9 +21,11 @@ TEXT = frozenset({
 """The last parts of keys whose values are names, labels and words of the user: never numbers, never classes."""
 _LISTS = frozenset({"clients", "common", "sites"})
 """Keys whose lists are names. Their other values may be numbers: ``board.clients`` says how many."""
+_OUTER = frozenset({"subgroups"})
+"""Keys whose list is names, but below the names of a mapping there may be numbers."""
 _WORDS = frozenset({"missing"})
 """Keys whose values are words or numbers, but never true, false or nothing."""
-TABLES = frozenset({"board", "data"})
+TABLES = frozenset({"board", "data", "score"})
 """The groups in which these keys are; at the top of a file, ``name`` and ``site`` are text, too. Elsewhere, among
 arguments of classes or names of models, a key of the same name may mean anything.
 """
@@ -187,12 +189,12 @@ def _resolved(text: str) -> str:
 
 
 def _rule(path: tuple[str, ...]) -> str:
-    """Return how the scalars of a key are read: as ``text``, as text in ``lists``, as ``words``, or by what they look
-    like.
+    """Return how the scalars of a key are read: as ``text``, as text in ``lists``, as text in the ``list`` of the key
+    itself, as ``words``, or by what they look like.
     """
     if len(path) != 1 and not TABLES & set(path):
         return ""
-    for rule, names in (("text", TEXT), ("lists", _LISTS), ("words", _WORDS)):
+    for rule, names in (("text", TEXT), ("lists", _LISTS), ("list", _OUTER), ("words", _WORDS)):
         if path[-1] in names:
             return rule
     return ""
@@ -206,10 +208,11 @@ def _name(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, str, bool
         return
     seen.add(place)
     if isinstance(node, yaml.MappingNode):
+        below = "" if rule == "list" else rule
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
                 key.tag = f"{_TAG}str"
-            _name(value, (*path, *_parts(key)), seen, rule)
+            _name(value, (*path, *_parts(key)), seen, below)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
             if isinstance(value, yaml.ScalarNode):
@@ -231,5 +234,5 @@ def _take(node: yaml.ScalarNode, rule: str, nothing: bool = False) -> None:
     kept = [f"{_TAG}str"] if nothing else [f"{_TAG}str", f"{_TAG}null"]
     if rule == "words":
         kept += _NUMBERS_OF_YAML
-    if rule and node.tag.startswith(_TAG) and node.tag not in kept and (rule != "lists" or nothing):
+    if rule and node.tag.startswith(_TAG) and node.tag not in kept and (nothing or not rule.startswith("list")):
         node.tag = f"{_TAG}str"

@@ -109,6 +109,7 @@ _OWN = (
     "model.threads",
     "board.",
     "checkpoint.",
+    "score.",
     "trainer.default_root_dir",
     "trainer.logger",
     "trainer.enable_progress_bar",

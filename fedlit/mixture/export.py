@@ -218,6 +218,8 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = 
         loader=PackageLoader("fedlit.score", "."), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters["text"] = in_markdown
+    environment.filters["score"] = _score_text
+    grouped = (found.get("subgroups") or [{}])[0]
     made = {"on": f"{datetime.now(UTC):%Y-%m-%d}", "python": platform.python_version()}
     return environment.get_template("card.md.j2").render(
         scorer=scorer,
@@ -227,6 +229,14 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = 
         checked=checked,
         known=[(SCORES[name].label, value) for name, value in found.items() if name in SCORES and value is not None],
         rows=found.get("rows"),
+        threshold=scorer.about.get("threshold") if scorer.threshold is not None else None,
+        at=found.get("thresholds") or [],
+        subgroups=found.get("subgroups") or [],
+        known_of_groups=[(SCORES[name].label, name) for name in found if name in SCORES and name in grouped],
         columns={own["name"]: own for model in models for own in columns_of(model.encoder)}.values(),
         treated=_TREATED,
     )
+
+
+def _score_text(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,12 +14,13 @@ import pandas as pd
 from fedlit.data.table import Split, check_client
 from fedlit.errors import ConfigError, FedlitError, Told, expect, must_be_known
 from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.transport import Transport
 from fedlit.files import exclusive, write_frames, write_text
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.jobs import Tell, run_jobs
 from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.plan import MixturePlan
-from fedlit.mixture.results import MixtureResults, results_of
+from fedlit.mixture.results import MixtureResults, results_of, scored_rows
 from fedlit.mixture.settings import (
     CONFIG,
     FORMAT,
@@ -35,10 +37,14 @@ from fedlit.run.folders import find_trained, new_folder
 from fedlit.run.load import run_of
 from fedlit.run.predictions import Predictions
 from fedlit.run.run import Run
+from fedlit.run.scoring import ScoreSettings, supplements_of
+from fedlit.run.thresholds import MIXTURE, check_two_classes, choose, keep, kept, with_threshold
 from fedlit.score.plain import write_json
 from fedlit.score.scorer import MixedScorer, Scorer
 from fedlit.show.shown import for_terminal, say
 from fedlit.tasks.base import is_target
+from fedlit.train.results import wrote
+from fedlit.train.supplement import Supplement
 
 
 class Mixture:
@@ -66,6 +72,7 @@ class Mixture:
         self.settings = settings if isinstance(settings, MixtureSettings) else settings_from(settings)
         self.folder: Path | None = None
         self.out: dict[str, str] = {}
+        self.score = ScoreSettings(**self.settings.score)
         self.plan = MixturePlan(self.settings)
         self._held: dict[str, Predicted] | None = None
         self._built = dict[Path, dict[str, Part]]()
@@ -180,6 +187,7 @@ class Mixture:
                 made.plans[name] = run.describe()
             except FedlitError as error:
                 raise type(error)(f"part {name!r}: {error}") from error
+            self.score.check(run.data.specs)
             scores = (own for spec in run.data.specs for own in spec.task.scores)
             known = sorted({own.name for own in scores if not (own.test_only or own.context)})
             by = self.settings.mixing.by
@@ -230,7 +238,24 @@ class Mixture:
 
     def _results(self, split: Split) -> MixtureResults:
         clients = self._trained()
-        return results_of(split, self.held if split == "validation" else predicted(self._done(), split), clients)
+        found = self.held if split == "validation" else predicted(self._done(), split)
+        results = results_of(split, found, clients)
+        if not self.score.asked:
+            return results
+        return replace(results, supplements=self._supplements(clients, found, results.main.name))
+
+    def _supplements(
+        self, clients: Mapping[str, Mapping[str, Any]], found: Mapping[str, Predicted], main: str
+    ) -> tuple[Supplement, ...]:
+        """Return what the user asked for beside the scores, and keep the thresholds for predictions."""
+        chosen: dict[str, dict[str, Any]] = {}
+        if self.score.threshold is not None:
+            check_two_classes({name: own.task for name, own in found.items()})
+            chosen = choose(self.score.threshold, scored_rows(self.held, clients))
+            keep(cast(Path, self.folder), MIXTURE, chosen)
+        widest = self.built()[next(iter(self.settings.parts))].load(0)  # it has the tables of all clients
+        scored, seed = scored_rows(found, clients), self.settings.seed
+        return supplements_of(self.score, scored, chosen, widest.data.source, seed, main, Transport())
 
     def _scored(self, split: Split, ckpt_path: str | Path | None, quiet: bool, brief: bool) -> MixtureResults:
         self._use(ckpt_path, quiet)
@@ -239,8 +264,8 @@ class Mixture:
         known = (self.folder / f"{split}.csv").exists()
         files = results.write(self.folder)
         if not quiet:
-            wrote = f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"
-            print(for_terminal(results.brief() if brief else results), for_terminal(wrote), sep="\n")
+            line = f"\n{wrote(files, known)}"
+            print(for_terminal(results.brief() if brief else results), for_terminal(line), sep="\n")
         return results
 
     def _use(self, ckpt_path: str | Path | None, quiet: bool) -> None:
@@ -278,9 +303,11 @@ class Mixture:
         """
         self._use(ckpt_path, quiet)
         clients, frames = self._trained(), dict[str, pd.DataFrame]()
-        for name, own in predicted(self._done(), "test").items():
-            frame = own.task.frame(own.row, own.y, own.mixed(clients[name]["weights"], clients[name]["stack"]))
-            frames[name] = frame[[column for column in frame if not is_target(column)]]
+        chosen = kept(self.folder, MIXTURE, list(clients), self.score.threshold)
+        for name, own in scored_rows(predicted(self._done(), "test"), clients).items():
+            frame = own.task.frame(own.row, own.y, own.predictions)
+            frame = frame[[column for column in frame if not is_target(column)]]
+            frames[name] = with_threshold(frame, own, chosen.get(name, {}).get("value"))
         return Predictions.written(frames, cast(Path, self.folder) / "predictions" / "test", format)
 
     def client(self, name: str) -> MixedScorer:
@@ -358,4 +385,7 @@ def mixed_scorer(folder: Path, client: str) -> MixedScorer:
         "checkpoint": "/".join(folder.absolute().parts[-2:]), "epochs": None, "client": "Mixture", "rows": {},
         "version": None, "precision": next((own for own in every if own not in ("32", "32-true")), "32-true"),
     }  # fmt: skip
+    chosen = kept(folder, MIXTURE, [client], settings.score.get("threshold"))
+    if client in chosen:
+        about["threshold"] = chosen[client]
     return MixedScorer(client, models, weights, about, stack)

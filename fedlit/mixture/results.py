@@ -13,6 +13,7 @@ from torch import Tensor
 from fedlit.data.table import Split
 from fedlit.mixture.weigh import Predicted
 from fedlit.run.caveats import mixed_units
+from fedlit.run.predictions import ScoredRows
 from fedlit.score.plain import defined
 from fedlit.show.shown import Grid
 from fedlit.tasks import SCORES
@@ -83,6 +84,19 @@ def results_of(split: Split, found: Mapping[str, Predicted], clients: dict[str, 
     summary = summarise(scores, sites, SCORES)
     more: dict[str, Any] = {"apart": mixed_units(tasks), "each": each, "clients": clients}
     return MixtureResults(split, 0, scores, rows, summary, unseen, SCORES, tasks[0].scores[0], **more)
+
+
+def scored_rows(found: Mapping[str, Predicted], clients: Mapping[str, Mapping[str, Any]]) -> dict[str, ScoredRows]:
+    """Return the rows of each client with the predictions of its mixture.
+
+    Args:
+        found: maps each client to its parts' predictions.
+        clients: the clients' entries in ``mixture.json``.
+    """
+    return {
+        client: ScoredRows(own.task, own.row, own.y, own.mixed(clients[client]["weights"], clients[client]["stack"]))
+        for client, own in found.items()
+    }
 
 
 def _metrics(site: Site, own: Predicted, predictions: Tensor) -> SiteMetrics:

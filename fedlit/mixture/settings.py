@@ -22,7 +22,8 @@ from fedlit.run.folders import check_name
 from fedlit.run.keys import check_key
 from fedlit.score.plain import check_stack, check_weights, read_json
 
-TOP = ("mixture", "seed", "name", "folds", "workers", "trainer")
+TOP = ("mixture", "seed", "name", "folds", "workers", "score", "trainer")
+SCORE = ("threshold", "subgroups")
 MIXING = ("weights", "shrink", "admit", "by")
 PART = ("config", "set", "go_alone", "grid")
 WEIGHTS = ("equal", "half_own", "fitted", "together")
@@ -104,6 +105,7 @@ class MixtureSettings:
         workers: the number of processes that train parts simultaneously.
         mixing: how parts are mixed.
         origin: the configuration's file.
+        score: what is scored beside the usual scores, see :class:`fedlit.run.scoring.ScoreSettings`.
     """
 
     parts: dict[str, PartSettings]
@@ -114,6 +116,7 @@ class MixtureSettings:
     workers: int = 1
     mixing: Mixing = Mixing()
     origin: Path | None = None
+    score: Mapping[str, Any] = field(default_factory=dict)
 
     def trained(self) -> dict[str, Any]:
         """Return the settings with which parts are trained, without their configurations. They must not change when a
@@ -137,7 +140,7 @@ class MixtureSettings:
             parts[name] = {key: value for key, value in own.items() if value not in (None, {})}
         content = {
             "seed": self.seed, "name": self.name, "folds": self.folds, "workers": self.workers,
-            "mixture": {"parts": parts, **asdict(self.mixing)},
+            "mixture": {"parts": parts, **asdict(self.mixing)}, **({"score": dict(self.score)} if self.score else {}),
             "trainer": {"default_root_dir": str(self.root)},
         }  # fmt: skip
         head = f"# made from {self.origin}\n" if self.origin is not None else ""
@@ -213,6 +216,8 @@ def settings_from(
         _type(key, parse_yaml(value, f"--{key}", key), top, mixing, raw)
     trainer = top.get("trainer") or {}
     _known(trainer, ("default_root_dir",), f"{where}: trainer (a part's own is set in its configuration)")
+    score = top.get("score") or {}
+    _known(score, SCORE, f"{where}: score")
     name = str(top.get("name") or (origin.stem if origin is not None else "mixture"))
     check_name(name, f"{where}: name")
     given = {key: top[key] for key in _NUMBERS if top.get(key) is not None}
@@ -231,7 +236,7 @@ def settings_from(
     return MixtureSettings(
         {part: _part(part, found, first, f"{where}: mixture.parts.{part}", below) for part, found in raw.items()},
         name, Path(trainer.get("default_root_dir") or ROOT), **given, mixing=replace(own, shrink=float(own.shrink)),
-        origin=None if origin is None else origins(origin)[0],
+        score=dict(score), origin=None if origin is None else origins(origin)[0],
     )  # fmt: skip
 
 
@@ -244,12 +249,14 @@ def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], par
     """Apply one typed value to the setting that it belongs to."""
     group, _, rest = key.partition(".")
     name, _, inner = rest.partition(".")
-    if key in TOP and key not in ("mixture", "trainer"):
+    if key in TOP and key not in ("mixture", "score", "trainer"):
         top[key] = value
     elif key == "trainer.default_root_dir":
         top["trainer"] = {"default_root_dir": value}
     elif group == "mixture" and rest in MIXING:
         mixing[rest] = value
+    elif group == "score" and rest in SCORE:
+        _within(top, "score")[rest] = value
     elif group == "mixture" and name == "weights":
         _within(mixing, "weights")[inner] = value
     elif group == "parts" and (name in parts or inner == "go_alone"):
@@ -266,6 +273,7 @@ def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], par
     else:
         known = [
             "seed", "name", "folds", "workers", "trainer.default_root_dir", "data.KEY",
+            *(f"score.{own}" for own in SCORE),
             *(f"mixture.{own}" for own in MIXING), *(f"parts.{own}.KEY" for own in parts),
         ]  # fmt: skip
         near = did_you_mean(name, parts) if group == "parts" else did_you_mean(key, known, "--")

@@ -58,7 +58,7 @@ _MACHINE: dict[str, tuple[Any, ...]] = {
 """Keys that use a machine's files, devices or time → the values that a federation's configuration may give them."""
 _WRITTEN_TO = frozenset({"artifact_location", "dir", "dirpath", "log_dir", "root_dir", "save_dir", "tracking_uri"})
 """Arguments of callbacks and loggers that say where they write."""
-NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_out", "board.chosen")
+NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_out", "board.chosen", "score.subgroups")
 """Lists of names that are read as text, whatever stands there."""
 
 

@@ -27,6 +27,7 @@ from fedlit.run.layers import given_in
 from fedlit.run.messages import why_refused
 from fedlit.run.modules import find_modules
 from fedlit.run.run import Run
+from fedlit.run.scoring import ScoreSettings
 from fedlit.run.trainer import RunTrainer
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
@@ -63,6 +64,7 @@ def _parser() -> LightningArgumentParser:
     })  # fmt: skip
     parser.add_class_arguments(Checkpoints, "checkpoint")
     parser.add_class_arguments(BoardSettings, "board")
+    parser.add_class_arguments(ScoreSettings, "score")
     parser.add_lightning_class_args(RunTrainer, "trainer")
     parser.link_arguments("seed", "model.seed")
     parser.link_arguments("seed", "data.seed")
@@ -151,6 +153,7 @@ def parse(asked: Asked) -> tuple[Run, Any]:
         root=trainer.pop("default_root_dir", None) or ROOT,
         checkpoints=ready.checkpoint,
         board=ready.board,
+        score=ready.score,
         config_text=text,
         **trainer,
     )

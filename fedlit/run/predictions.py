@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
@@ -15,6 +18,7 @@ from fedlit.errors import expect
 from fedlit.files import write_frames
 from fedlit.show.shown import Shown
 from fedlit.show.text import Verbatim
+from fedlit.tasks import Task
 from fedlit.train.loop import FederatedLoop
 
 
@@ -63,6 +67,38 @@ class Predictions(Shown, dict[str, pd.DataFrame]):
         return [Verbatim(f"{name}: {path}") for name, path in self.files.items()]
 
 
+@dataclass(frozen=True)
+class ScoredRows:
+    """The rows of a site from which scores were computed.
+
+    Attributes:
+        task: the task, with the site's classes only.
+        row: (n,) the numbers of the rows in the source.
+        y: the target, encoded by the task.
+        predictions: (n, width), at least float32.
+    """
+
+    task: Task
+    row: np.ndarray
+    y: Tensor
+    predictions: Tensor
+
+
+def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, ScoredRows]:
+    """Return the rows of each site from which the scores of a split were computed."""
+    outputs = loop.federation.evaluations.scoring[split].predictions
+    made = {}
+    for owner, name, rows in data.sites(split):
+        spec = loop.federation[owner].spec
+        classes = next(site.classes for site in spec.sites if site.name == name)
+        # at least float32: numbers beside a large mean come in float64 and need it
+        parts = [part.cpu().to(torch.promote_types(part.dtype, torch.float32)) for part in outputs[name]]
+        predictions = torch.cat(parts)
+        predictions, y, _ = spec.task.narrow(classes, predictions, rows.y.cpu(), predictions.new_tensor(math.nan))
+        made[name] = ScoredRows(spec.task.at(classes), rows.row, y, predictions)
+    return made
+
+
 def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, pd.DataFrame]:
     """Return the predictions from which the scores of a split were computed.
 
@@ -71,13 +107,7 @@ def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -
         training row of the site has the label), for a classifier ``probability_<label>`` for each of the site's
         classes, ``predicted`` and ``task``; with several labels, ``target_<label>`` and ``predicted_<label>`` for each.
     """
-    outputs, made = loop.federation.evaluations.scoring[split].predictions, {}
-    for owner, name, rows in data.sites(split):
-        spec = loop.federation[owner].spec
-        classes = next(site.classes for site in spec.sites if site.name == name)
-        # at least float32: numbers beside a large mean come in float64 and need it
-        parts = [part.cpu().to(torch.promote_types(part.dtype, torch.float32)) for part in outputs[name]]
-        predictions = torch.cat(parts)
-        predictions, y, _ = spec.task.narrow(classes, predictions, rows.y.cpu(), predictions.new_tensor(math.nan))
-        made[name] = spec.task.at(classes).frame(rows.row, y, predictions).assign(task=spec.task.name)
-    return made
+    return {
+        name: rows.task.frame(rows.row, rows.y, rows.predictions).assign(task=rows.task.name)
+        for name, rows in scored_rows(loop, data, split).items()
+    }

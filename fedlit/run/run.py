@@ -25,11 +25,14 @@ from fedlit.names import plain
 from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.config import flatten, listed, shown
-from fedlit.run.folders import begin, check_name, new_folder, to_resume, to_score, writing
+from fedlit.run.folders import begin, check_name, new_folder, run_folder, to_resume, to_score, writing
 from fedlit.run.layers import Layer, laid
 from fedlit.run.length import Length
 from fedlit.run.plan import Plan, make_plan
-from fedlit.run.served import scorers_of, use_encoders
+from fedlit.run.predictions import scored_rows
+from fedlit.run.scoring import ScoreSettings, supplements_of
+from fedlit.run.served import epochs_of, scorers_of, use_encoders
+from fedlit.run.thresholds import choose, keep, kept, state_of
 from fedlit.run.trainer import check_options, make_trainer, opening, without_hints
 from fedlit.show.shown import for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
@@ -38,12 +41,13 @@ from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import Manifest, check_rule, read_checkpoint
 from fedlit.train.monitor import check_monitors
-from fedlit.train.results import Results
+from fedlit.train.results import Results, wrote
 from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS, forget, spared
 
 if TYPE_CHECKING:
     from fedlit.run.predictions import Predictions
     from fedlit.score.scorer import Scorer
+    from fedlit.train.supplement import Supplement
 
 
 class Run:
@@ -61,6 +65,7 @@ class Run:
         root: the folder of all runs.
         checkpoints: which checkpoints are kept.
         board: which clients are shown in TensorBoard.
+        score: what is scored beside the usual scores.
         transport: the way to clients that are elsewhere; if None, to those of the other processes that torchrun or
             srun started with this one, if any.
         config_text: the resolved configuration, as YAML: written to ``config.yaml``, shown as hyperparameters.
@@ -89,6 +94,7 @@ class Run:
         root: str | Path = "lightning_logs",
         checkpoints: Checkpoints | None = None,
         board: BoardSettings | None = None,
+        score: ScoreSettings | None = None,
         transport: Transport | None = None,
         config_text: str | None = None,
         **trainer: Any,
@@ -107,6 +113,7 @@ class Run:
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.board = board if board is not None else BoardSettings()
+        self.score = score if score is not None else ScoreSettings()
         self.trainer_options = trainer
         self.folder: Path | None = None
         self.trainer: Trainer | None = None
@@ -155,6 +162,7 @@ class Run:
             root=self.root,
             checkpoints=self.checkpoints,
             board=self.board,
+            score=self.score,
             transport=self.exchange.transport,
             config_text=text,
             **options,
@@ -167,6 +175,7 @@ class Run:
 
     def _plan(self) -> Plan:
         self.loop.build(self.data)
+        self.score.check(self.data.specs)
         return make_plan(self.loop.federation, Length.of(self.trainer_options, self.data.aligned_steps))
 
     def fit(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
@@ -349,7 +358,7 @@ class Run:
         self.loop.build(self.data)
         Manifest.read(header).refuse(self.loop.manifest, resume=False)
         sites = {name: rows for _, name, rows in self.data.sites(self.data.predict)}
-        scorers = scorers_of(self.loop, self.data, checkpoint, sites)
+        scorers = self._scorers(checkpoint, sites)
         frames = {name: scorers[name].frame(rows.row, rows.x.numpy()) for name, rows in sites.items()}
         folder = self.folder / "predictions" / self.data.predict
         replaced = folder.exists() and not quiet
@@ -372,9 +381,16 @@ class Run:
     def scorers(self, names: Iterable[str] | None = None, ckpt_path: str | Path | None = None) -> dict[str, Scorer]:
         """Return several clients, see :meth:`client`; all if ``names`` is None. The checkpoint is read only once."""
         checkpoint, _ = to_score(self.root, self.name, ckpt_path, self.folder, "client")
+        return self._scorers(checkpoint, names)
+
+    def _scorers(self, checkpoint: Path, names: Iterable[str] | None) -> dict[str, Scorer]:
         scorers = scorers_of(self.loop, self.data, checkpoint, names)
-        for scorer in scorers.values():
+        for client, scorer in scorers.items():
             scorer.about["precision"] = str(self.trainer_options.get("precision") or "32-true")
+            state = state_of(checkpoint, scorer.about["epochs"])
+            thresholds = kept(run_folder(checkpoint), state, [client], self.score.threshold)
+            if client in thresholds:
+                scorer.about["threshold"] = thresholds[client]
         return scorers
 
     def _evaluate(
@@ -383,11 +399,21 @@ class Run:
         checkpoint, header = self._find(ckpt_path, quiet, split)
         assert self.folder is not None
         log = split == "test" and os.access(self.folder, os.W_OK)
-        self.trainer = make_trainer(self, [Board(None, self.settings)] if log else [], log=log)
-        evaluate = self.trainer.test if split == "test" else self.trainer.validate
+        evaluated: dict[str, Any] = {
+            "datamodule": self.data,
+            "ckpt_path": checkpoint,
+            "verbose": False,
+            "weights_only": True,
+        }
         with without_hints():
-            evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
+            if split == "test" and self.score.threshold is not None:  # which validation rows choose
+                self.trainer = make_trainer(self, [], log=False)
+                self.trainer.validate(self.loop, **evaluated)
+            self.trainer = make_trainer(self, [Board(None, self.settings)] if log else [], log=log)
+            evaluate = self.trainer.test if split == "test" else self.trainer.validate
+            evaluate(self.loop, **evaluated)
         results = self._results(split, self._found_in(header))
+        results = replace(results, supplements=self._supplements(split, results.main.name, checkpoint, header))
         if self.group.rank:
             return results
         if not quiet:
@@ -396,8 +422,25 @@ class Run:
         with spared(self.folder / f"{split}.csv", f"{split}.csv and {split}.json", go_on="the scores are printed"):
             files = results.write(self.folder)
             if not quiet:
-                print(for_terminal(f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"))
+                print(for_terminal(f"\n{wrote(files, known)}"))
         return results
+
+    def _supplements(
+        self, split: Literal["validation", "test"], main: str, checkpoint: Path, header: Mapping[str, Any]
+    ) -> tuple[Supplement, ...]:
+        """Return what the user asked for beside the scores, and keep the thresholds for predictions."""
+        if not self.score.asked:
+            return ()
+        self.score.check(self.data.specs)
+        chosen: dict[str, dict[str, Any]] = {}
+        if self.score.threshold is not None:
+            chosen = choose(self.score.threshold, scored_rows(self.loop, self.data, "validation"))
+            for others in self.group.gather("thresholds", chosen):
+                chosen |= others
+            if self.group.rank == 0 and self.folder is not None and os.access(self.folder, os.W_OK):
+                keep(self.folder, state_of(checkpoint, epochs_of(header)), chosen)
+        scored = scored_rows(self.loop, self.data, split)
+        return supplements_of(self.score, scored, chosen, self.data.source, self.seed, main, self.group)
 
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> tuple[Path, dict[str, Any]]:
         """Return the checkpoint to load, and its header.

@@ -106,7 +106,7 @@ def scorers_of(
         built = _trained(loop, header, spec, tensors[spec.name])
         about = {
             "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),  # no more of this machine
-            "epochs": int(header["epoch"]) + (header["global_step"] > 0),
+            "epochs": epochs_of(header),
             "client": type(built).__name__,
             "rows": dict(site.rows),
             "version": header.get("pytorch-lightning_version"),
@@ -115,6 +115,12 @@ def scorers_of(
         state, batch = task_state(spec.task), data.eval_batch_size
         found[client] = Scorer(client, encoder, function, state, classes=site.classes, batch=batch, about=about)
     return found
+
+
+def epochs_of(header: Mapping[str, Any]) -> int:
+    """Return the number of epochs after which a checkpoint was written."""
+    epochs: int = header["epoch"] + (header["global_step"] > 0)
+    return epochs
 
 
 def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from fedlit.weights import Stack, linked, mixed, on_stack
 Function = Callable[[NDArray[np.float32]], NDArray[Any]]
 """Encoded rows (n, d) float32 → what the client predicts of them, (n, width): probabilities of the task's classes, or a
 number."""
+AT_THRESHOLD = "predicted_at_threshold"
 _NO_LABEL = "?"
 
 
@@ -82,6 +83,45 @@ class Scorer:
         self.notes: list[str] = []
 
     @property
+    def threshold(self) -> float | None:
+        """The operating threshold of a client of two classes, if one was chosen: see ``score.threshold``.
+
+        Raises:
+            DataError: it is no number from 0 to 1.
+        """
+        found = self.about.get("threshold") or {}
+        value = found.get("value") if isinstance(found, dict) else found
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not 0 <= value <= 1 or len(self.outcome.classes) != 2:
+            raise DataError(
+                f"client {self.client!r}: expected a threshold from 0 to 1 of two classes, found {value!r}; run fedlit "
+                "test again, or export again"
+            )
+        return float(value)
+
+    def _no_threshold(self) -> list[str]:
+        """Return a note if a threshold was asked for, but none is there for these predictions."""
+        chosen = self.about.get("threshold")
+        if not isinstance(chosen, dict) or chosen.get("value") is not None:
+            return []
+        if "rows" in chosen:
+            return ["no threshold: the client's validation rows have one class only, or none of them reaches it"]
+        return ["no threshold was chosen for this checkpoint; run fedlit test with it, and with score.threshold"]
+
+    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+        """Return predictions (n, width) as columns for the user, with ``predicted_at_threshold`` if the client has a
+        :attr:`threshold`.
+        """
+        columns = self.outcome.columns(predictions)
+        threshold = self.threshold
+        if threshold is not None:
+            negative, positive = self.outcome.classes
+            reached = (predictions[:, 1] >= threshold).tolist()
+            columns[AT_THRESHOLD] = [positive if own else negative for own in reached]
+        return columns
+
+    @property
     def own_state(self) -> dict[str, Any]:
         """The state of the task with the client's classes only, as plain data."""
         own = {key: [] if key.endswith("_rows") else value for key, value in self.state.items()}
@@ -119,25 +159,27 @@ class Scorer:
 
         Returns:
             A row for each row of the frame, in its order and with its index: the keys, ``probability_<label>`` for each
-            of the client's classes, and ``predicted``, in the user's labels or units.
+            of the client's classes, and ``predicted``, in the user's labels or units; with a :attr:`threshold` also
+            ``predicted_at_threshold``.
 
         Raises:
             DataError: a column is missing, occurs twice, or has cells of another type.
         """
         frame = check_frame(frame, self.encoder)
         chosen = self.keys_in(frame, keys)
-        told = pd.DataFrame(self.outcome.columns(self._predictions(frame, chosen)))
+        told = pd.DataFrame(self.columns(self._predictions(frame, chosen)))
         if self.labels_reads:
             bases = frame[list(self.encoder.columns)].notna().to_numpy()
             pairs = zip(told["predicted"], bases, strict=True)
             told["predicted"] = ["".join(np.where(own, list(text), _NO_LABEL)) for text, own in pairs]
+        self.notes = [*self.notes, *self._no_threshold()]
         if clash := [name for name in chosen if name in told]:
             raise DataError(f"keys: expected names that results do not have, found {clash[0]!r}; rename the column")
         return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)
 
     def frame(self, row: NDArray[Any], x: NDArray[np.float32]) -> pd.DataFrame:
         """Return what the client predicts for encoded rows (n, d) float32, with their numbers in the column ``row``."""
-        return pd.DataFrame({"row": row, **self.outcome.columns(self.of_inputs(x))})
+        return pd.DataFrame({"row": row, **self.columns(self.of_inputs(x))})
 
     def predict_proba(self, frame: pd.DataFrame) -> NDArray[np.float32]:
         """Return probabilities (n, classes) in the order of :attr:`classes_`; each row sums to 1. For sequences they

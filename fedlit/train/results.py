@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES, Classification
 from fedlit.tasks.base import Score, by_name
 from fedlit.tasks.metrics import Site, SiteMetrics, lost_sites, summarise
+from fedlit.train.supplement import SUPPLEMENTS, Supplement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,6 +222,7 @@ class Results(Shown):
         ended: how the training ended of which these are the last scores.
         best_epoch: the epoch whose mean score was best, if the training watched one; 0 if it was the last epoch.
         best_means: the means over clients in that epoch.
+        supplements: tables that the user asked for beside the scores.
     """
 
     split: Split
@@ -240,6 +242,7 @@ class Results(Shown):
     ended: str = field(default="", kw_only=True)
     best_epoch: int = field(default=0, kw_only=True)
     best_means: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    supplements: tuple[Supplement, ...] = field(default=(), kw_only=True)
 
     def brief(self) -> Results:
         """Return results that show only the main score, loss and accuracy; all, if a client lacks the main score."""
@@ -297,6 +300,9 @@ class Results(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Return plain data. Undefined values are None."""
         clients = {name: {"rows": self.rows[name], **_plain(scores)} for name, scores in self.scores.items()}
+        for supplement in self.supplements:
+            for name, own in clients.items():
+                own[supplement.name] = supplement.of(name)
         return {
             "split": self.split,
             "clients": clients,
@@ -355,7 +361,8 @@ class Results(Shown):
             notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]
         more = [f"{len(known) - len(metrics)} more scores with --all"] if len(metrics) < len(known) else []
         ended = [self.ended] if self.ended else []
-        return [Grid([f"{self.split}:", "rows", *metrics], lines), *more, *notes, *ended]
+        tables = [part for own in self.supplements for part in own.parts(self.split)]
+        return [Grid([f"{self.split}:", "rows", *metrics], lines), *more, *notes, *ended, *tables]
 
     def _printed(self) -> dict[str, dict[str, float]]:
         """Return the clients to print: if they are too many, the worst by the main score, undefined ones first."""
@@ -375,14 +382,35 @@ class Results(Shown):
             return "–"
         return f"{value:.0f}" if self._context(metric) else f"{value:.4f}" if abs(value) < 1000 else f"{value:,.1f}"
 
-    def write(self, folder: Path) -> tuple[Path, Path]:
-        """Write ``<split>.csv`` (one row per client) and ``<split>.json`` (with mean and worst) into the folder of
-        a run.
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """Write ``<split>.csv`` (one row per client), ``<split>.json`` (with mean and worst) and a file for each of
+        :attr:`supplements` into the folder of a run. Files of earlier supplements are removed.
         """
-        csv, plain = folder / f"{self.split}.csv", folder / f"{self.split}.json"
-        table, told = csv_of(self.to_frame(), index=True).encode(), json.dumps(self.to_dict(), indent=2).encode()
-        write_whole({csv: lambda file: file.write(table), plain: lambda file: file.write(told + b"\n")})
-        return csv, plain
+        tables = {f"{self.split}.csv": csv_of(self.to_frame(), index=True)}
+        tables |= {own.file(self.split): csv_of(own.to_frame()) for own in self.supplements}
+        texts = {**tables, f"{self.split}.json": json.dumps(self.to_dict(), indent=2) + "\n"}
+        contents = {folder / name: text.encode() for name, text in texts.items()}
+        write_whole({path: partial(_write, content) for path, content in contents.items()})
+        for name in SUPPLEMENTS:
+            path = folder / f"{self.split}_{name}.csv"
+            if path not in contents:
+                path.unlink(missing_ok=True)
+        return tuple(contents)
+
+
+def wrote(files: Sequence[Path], replaced: bool) -> str:
+    """Return a line that names the files of results.
+
+    Example:
+        >>> wrote([Path("test.csv"), Path("test_subgroups.csv"), Path("test.json")], replaced=False)
+        'Wrote test.csv, test_subgroups.csv and test.json'
+    """
+    *first, last = map(str, files)
+    return f"{'Replaced' if replaced else 'Wrote'} {', '.join(first)} and {last}"
+
+
+def _write(content: bytes, file: IO[bytes]) -> None:
+    file.write(content)
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

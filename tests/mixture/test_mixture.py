@@ -109,6 +109,38 @@ def test_the_test_is_the_average_by_hand(trained: Mixture, folder: Path) -> None
     assert [own["weight"] for own in written.values()] == pytest.approx([1 / 3] * 3)
 
 
+def test_a_mixture_has_thresholds_and_subgroups(place: Path, tmp_path: Path) -> None:
+    one = {"config": str(place / "tiny.yaml"), "set": {"data.leave_out": ["wine"]}}
+    parts = {"trees": {**one, "go_alone": "extra_trees", "grid": {"n_estimators": [5]}}}
+    score = {"threshold": {"specificity": 0.95}, "subgroups": {"mean radius": [14]}}
+    own = settings(place, mixture={"parts": parts}, score=score, trainer={"default_root_dir": str(tmp_path)})
+    mixture = Mixture(own)
+    mixture.fit(quiet=True)
+    results = mixture.test(quiet=True)
+    at = results.to_dict()["clients"]["breast_cancer"]["thresholds"][1]
+    (table,) = Bundled(clients=["breast_cancer"]).tables(8)
+    place_of = table.splits["test"]
+    scorer = mixture.client("breast_cancer")
+    probability = scorer.predict_proba(table.features.iloc[place_of])[:, 1]
+    positive = (table.target.iloc[place_of] == scorer.classes_[1]).to_numpy()
+    assert (
+        at["sensitivity"] == (probability[positive] >= at["threshold"]).mean() and scorer.threshold == at["threshold"]
+    )
+    predicted = mixture.predict(quiet=True)["breast_cancer"]
+    assert predicted["predicted_at_threshold"].eq(scorer.classes_[1]).sum() == (probability >= at["threshold"]).sum()
+    assert mixture.folder is not None
+    groups = pd.read_csv(mixture.folder / "test_subgroups.csv")
+    small = table.features["mean radius"].iloc[place_of] < 14
+    assert groups["rows"].tolist() == [small.sum(), (~small).sum()]
+    again = settings_of(mixture.folder / "config.yaml", {"score.threshold": "youden"})
+    assert again.score == {**score, "threshold": "youden"}
+
+
+def test_more_than_two_classes_of_a_mixture_have_no_threshold(trained: Mixture, place: Path) -> None:
+    with pytest.raises(ConfigError, match="wine: 3 classes"):
+        Mixture(settings(place, score={"threshold": "youden"})).test(quiet=True)
+
+
 def bits(folder: Path) -> dict[str, str]:
     files = [folder / "mixture.json", folder / "out_of_fold.parquet", *folder.glob("parts/trees/*/*/*.npz")]
     found = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -107,7 +107,7 @@ def test_the_keys_that_matter_then_all_then_a_group_and_a_key_are_explained_with
     for expected, (status, out, _) in zip(asked.values(), told, strict=False):
         assert status == 0 and keys_of(out) == expected
     assert told[-1][0] == 2 and "Did you mean 'exchange'?" in told[-1][2]
-    assert len(KEYS) > 80 and {"data", "model", "exchange", "checkpoint", "board", "trainer"} == set(GROUPS)
+    assert len(KEYS) > 80 and {"data", "model", "exchange", "checkpoint", "board", "score", "trainer"} == set(GROUPS)
 
 
 def test_the_help_lists_a_key_unless_it_is_always_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,188 @@
+"""Scores by the levels of a column, such as sex, or of a number that is cut, such as age."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from fedlit.data.sources.base import Source
+from fedlit.errors import ConfigError, DataError
+from fedlit.run.predictions import ScoredRows
+from fedlit.run.thresholds import AT_HALF, AT_THRESHOLD, Chosen, at_thresholds
+from fedlit.tasks import Task
+from fedlit.tasks.operating import scores_at
+from fedlit.train.supplement import Supplement
+
+Cuts = Mapping[str, Sequence[float] | None]
+"""Column → the numbers at which it is cut; None for each of its values."""
+
+FEW = 20
+"""Fewer rows than this are pointed out."""
+_MOST_LEVELS = 20
+_MISSING = "missing"
+_KEY = "score.subgroups"
+
+
+def check_cuts(subgroups: Any) -> dict[str, Sequence[float] | None]:
+    """Return the setting as a mapping.
+
+    Raises:
+        ConfigError: cuts are no ascending numbers.
+    """
+    if subgroups is None:
+        return {}
+    if isinstance(subgroups, str):
+        return {subgroups: None}
+    listed = isinstance(subgroups, list) and all(isinstance(column, str) for column in subgroups)
+    if not listed and not isinstance(subgroups, Mapping):
+        raise ConfigError(f"{_KEY}: expected columns, such as [sex] or {{age: [40, 65]}}, found {subgroups!r}")
+    columns: dict[str, Any] = dict.fromkeys(subgroups) if listed else dict(subgroups)
+    for column, cuts in columns.items():
+        if cuts is not None and not _ascending(cuts):
+            raise ConfigError(
+                f"{_KEY}.{column}: expected ascending numbers to cut at, such as [40, 65], found {cuts!r}"
+            )
+    return columns
+
+
+def _ascending(cuts: Any) -> bool:
+    numbers = isinstance(cuts, list) and all(type(cut) in (int, float) for cut in cuts)
+    return numbers and bool(cuts) and all(low < high for low, high in pairwise(cuts))
+
+
+def levels(column: pd.Series, cuts: Sequence[float] | None, where: str) -> pd.Series:
+    """Return the level of each row as ordered categories. Rows without a value are a level, too.
+
+    Args:
+        column: (n,) the values.
+        cuts: the numbers at which they are cut; None for a level for each value.
+        where: the client and the column, for messages.
+
+    Raises:
+        DataError: text is to be cut, or there are too many values.
+
+    Example:
+        >>> levels(pd.Series([39.0, 40.0, None, 80.0]), [40, 65], "age").tolist()
+        ['below 40', '40 to below 65', 'missing', '65 and above']
+    """
+    if cuts:
+        if not pd.api.types.is_numeric_dtype(column):
+            raise DataError(f"{_KEY}: {where}: expected numbers to cut, found others; name the column without cuts")
+        inner = [f"{low:g} to below {high:g}" for low, high in pairwise(cuts)]
+        names = [f"below {cuts[0]:g}", *inner, f"{cuts[-1]:g} and above"]
+        numbers = column.to_numpy(np.float64, na_value=np.nan)
+        place = np.searchsorted(np.asarray(cuts, np.float64), numbers, side="right")
+        texts = np.array(names, dtype=object)[place]
+    else:
+        values = sorted(column.dropna().unique().tolist(), key=_sorting)
+        if len(values) > _MOST_LEVELS:
+            raise DataError(
+                f"{_KEY}: {where}: expected at most {_MOST_LEVELS} values, found {len(values):,}; cut a number, as in "
+                "subgroups: {age: [40, 65]}, or name another column"
+            )
+        names = [_text(value) for value in values]
+        texts = column.map(_text).to_numpy(dtype=object)
+    missing = column.isna().to_numpy()
+    found = np.where(missing, _MISSING, texts)
+    ordered = [*names, *([_MISSING] if missing.any() else [])]
+    return pd.Series(pd.Categorical(found, list(dict.fromkeys(ordered))), column.index)
+
+
+def _sorting(value: Any) -> tuple[bool, Any]:
+    return isinstance(value, str), value
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def records_of(
+    cuts: Cuts, source: Source, seed: int, scored: Mapping[str, ScoredRows], chosen: Chosen
+) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+    """Return the scores of each level of each column at each client, and the columns that clients lack.
+
+    Args:
+        cuts: the columns.
+        source: the source of the tables, whose columns may also be some that the clients do not train on.
+        seed: the seed of the run.
+        scored: maps each client to the rows that were scored.
+        chosen: the thresholds of the clients, if any were chosen.
+    """
+    records = []
+    lacking = dict[str, list[str]]()
+    for table in source.some(list(scored), seed):
+        rows = scored[table.name]
+        value = chosen[table.name]["value"] if chosen else None
+        for column, at in cuts.items():
+            if column not in table.features:
+                lacking.setdefault(table.name, []).append(column)
+                continue
+            level = levels(table.features[column], at, f"client {table.name!r}, column {column!r}")
+            for name, scores in _by_level(rows, level.loc[rows.row], value):
+                records.append({"client": table.name, "column": column, "level": name, **scores})
+    return records, lacking
+
+
+def _by_level(rows: ScoredRows, level: pd.Series, threshold: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in level.cat.categories:
+        place = np.flatnonzero(level == name)
+        part = ScoredRows(
+            rows.task, rows.row[place], rows.y[torch.tensor(place)], rows.predictions[torch.tensor(place)]
+        )
+        yield str(name), _scores(part, threshold)
+
+
+def _scores(rows: ScoredRows, threshold: float | None) -> dict[str, Any]:
+    """Return the scores of some rows; NaN if undefined, as AUROC is where one class has no row."""
+    task: Task = rows.task
+    found: dict[str, Any] = {"rows": len(rows.y)}
+    two = task.outcome.one_label and len(task.classes) == 2
+    if two:
+        found["positives"] = int((rows.y == 1).sum())
+    context = {score.name for score in task.scores if score.context}
+    evaluated = task.evaluate(rows.predictions, rows.y)
+    found |= {name: float(value) for name, value in evaluated.items() if name not in context}
+    if two:
+        known = rows.y.numpy() >= 0
+        positive = rows.y.numpy()[known] == 1
+        for at, predicted in at_thresholds(rows, threshold).items():
+            suffix = "" if at == AT_HALF else f"_at_{AT_THRESHOLD}"
+            own = scores_at(positive, predicted[known])
+            found |= {f"{measure}{suffix}": own[measure] for measure in ("sensitivity", "specificity")}
+    return found
+
+
+def supplement_of(
+    cuts: Cuts, records: list[dict[str, Any]], lacking: Mapping[str, Sequence[str]], main: str
+) -> Supplement:
+    """Return the table of all clients' scores by level.
+
+    Args:
+        cuts: the columns.
+        records: the scores of each level at each client.
+        lacking: maps each client to the columns that it lacks.
+        main: the main score of the clients.
+
+    Raises:
+        ConfigError: no client has a column.
+    """
+    for column in cuts:
+        if not any(record["column"] == column for record in records):
+            raise ConfigError(
+                f"{_KEY}: expected a column of some client's table, found {column!r} at none; correct the name, or, if "
+                "the tables are read without it (drop), read it and leave it out of training: "
+                f"data.columns: ['*', '!{column}']"
+            )
+    few = [f"{own['client']} {own['column']} {own['level']} ({own['rows']})" for own in records if own["rows"] < FEW]
+    notes = [f"{client}: its table has no {', '.join(columns)}" for client, columns in lacking.items()]
+    notes += [f"fewer than {FEW} rows, so these scores say little: {', '.join(few)}"] if few else []
+    measures = ("sensitivity", "specificity")
+    at = tuple(f"{measure}_at_{AT_THRESHOLD}" for measure in measures)
+    shown = ("column", "level", "rows", "positives", main, *measures, *at)
+    title = f"By {', '.join(cuts)}:"
+    return Supplement("subgroups", title, records, shown, tuple(notes))

@@ -1,0 +1,189 @@
+"""Operating thresholds of a run's clients: chosen on validation rows, scored, and kept for predictions."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedlit.errors import ConfigError, DataError
+from fedlit.files import write_text
+from fedlit.run.predictions import ScoredRows
+from fedlit.tasks import Task
+from fedlit.tasks.operating import ThresholdRule, choose_threshold, rule_text, scores_at
+from fedlit.train.supplement import Supplement
+
+THRESHOLDS = "thresholds.json"
+"""In the folder of a run."""
+AT_HALF, AT_THRESHOLD = "0.5", "threshold"
+_SHOWN = (
+    "threshold", "sensitivity", "specificity", "ppv", "npv", "balanced_accuracy",
+    "true_positives", "false_positives", "true_negatives", "false_negatives",
+)  # fmt: skip
+
+Chosen = Mapping[str, Mapping[str, Any]]
+"""Client → its threshold as plain data: ``value`` (None if there is none), ``rule``, and on the validation rows
+``rows``, ``sensitivity`` and ``specificity``."""
+
+
+def check_two_classes(tasks: Mapping[str, Task]) -> None:
+    """Refuse a threshold where a client's task has none.
+
+    Args:
+        tasks: maps each client to its task.
+
+    Raises:
+        ConfigError: naming the clients that predict something else than one of two classes.
+    """
+    wrong = {}
+    for client, task in tasks.items():
+        if not task.outcome.one_label:
+            wrong[client] = task.name
+        elif len(task.classes) > 2:
+            wrong[client] = f"{len(task.classes)} classes"
+    if wrong:
+        found = ", ".join(f"{client}: {what}" for client, what in wrong.items())
+        raise ConfigError(
+            f"score.threshold: expected clients that predict one of two classes, found {found}; leave it out, or leave "
+            "these clients out (data.leave_out)"
+        )
+
+
+def choose(rule: ThresholdRule, validation: Mapping[str, ScoredRows]) -> dict[str, dict[str, Any]]:
+    """Return the threshold of each client, chosen on its validation rows."""
+    chosen = {}
+    for client, rows in validation.items():
+        known = rows.y.numpy() >= 0
+        positive = rows.y.numpy()[known] == 1
+        value = None
+        reached = {"sensitivity": math.nan, "specificity": math.nan}
+        if len(rows.task.classes) == 2:
+            probability = rows.predictions[:, 1].numpy()[known]
+            value = choose_threshold(positive, probability, rule)
+            if value is not None:
+                reached = scores_at(positive, probability >= value)
+        own = {measure: reached[measure] for measure in ("sensitivity", "specificity")}
+        chosen[client] = {"value": value, "rule": rule_text(rule), "rows": len(positive), **own}
+    return chosen
+
+
+def at_thresholds(rows: ScoredRows, value: float | None) -> dict[str, np.ndarray]:
+    """Return which rows are predicted as positive (n,): at 0.5 as ``predicted`` says, and at the threshold if there is
+    one.
+    """
+    predictions = rows.predictions.numpy()
+    made = {AT_HALF: predictions.argmax(1) == 1}
+    if value is not None:
+        made[AT_THRESHOLD] = predictions[:, 1] >= value
+    return made
+
+
+def with_threshold(frame: pd.DataFrame, rows: ScoredRows, value: float | None) -> pd.DataFrame:
+    """Return predictions with the column ``predicted_at_threshold`` if there is a threshold."""
+    if value is None:
+        return frame
+    labels = np.array(rows.task.classes, dtype=object)
+    reached = at_thresholds(rows, value)[AT_THRESHOLD]
+    return frame.assign(**{f"predicted_at_{AT_THRESHOLD}": labels[reached.astype(int)]})
+
+
+def records_of(chosen: Chosen, scored: Mapping[str, ScoredRows]) -> list[dict[str, Any]]:
+    """Return the scores of each client at 0.5 and at its threshold. A row does not count if no training row has its
+    label.
+    """
+    records = []
+    for client, rows in scored.items():
+        value = chosen[client]["value"]
+        known = rows.y.numpy() >= 0
+        positive = rows.y.numpy()[known] == 1
+        for at, predicted in at_thresholds(rows, value).items():
+            threshold = 0.5 if at == AT_HALF else value
+            own = {"client": client, "at": at, "threshold": threshold}
+            records.append({**own, **scores_at(positive, predicted[known])})
+    return records
+
+
+def supplement_of(rule: ThresholdRule, chosen: Chosen, records: list[dict[str, Any]]) -> Supplement:
+    """Return the table of all clients' scores at thresholds."""
+    none = [client for client, own in chosen.items() if own["value"] is None]
+    notes = [
+        f"{client}: no threshold: its {chosen[client]['rows']:,} validation rows have one class only, or none of their "
+        "probabilities reaches it"
+        for client in none
+    ]
+    title = f"At 0.5, and at the threshold that validation rows chose ({rule_text(rule)}):"
+    return Supplement("thresholds", title, records, _SHOWN, tuple(notes))
+
+
+MIXTURE = "the mixture"
+"""The one state of a mixture."""
+
+
+def state_of(checkpoint: Path, epochs: int) -> str:
+    """Return the state of the clients to which thresholds belong."""
+    return f"{checkpoint.name} after epoch {epochs}"
+
+
+def keep(folder: Path, state: str, chosen: Chosen) -> None:
+    """Write the thresholds to a run's folder.
+
+    Args:
+        folder: the folder of the run.
+        state: the state of the clients that they belong to.
+        chosen: the thresholds.
+    """
+    clients = {client: {key: _finite(value) for key, value in own.items()} for client, own in chosen.items()}
+    write_text(json.dumps({"state": state, "clients": clients}, indent=2) + "\n", folder / THRESHOLDS)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def kept(folder: Path | None, state: str, clients: Iterable[str], rule: ThresholdRule | None) -> dict[str, Any]:
+    """Return the thresholds of clients, as facts about their scorers.
+
+    Args:
+        folder: the folder of the run.
+        state: the state of the clients.
+        clients: the names of the clients.
+        rule: the rule, if the run's configuration has one.
+
+    Returns:
+        Client → its threshold; ``value`` is None if none was chosen for this state. Empty if nobody has asked for one.
+
+    Raises:
+        DataError: the file is not as it was written.
+    """
+    path = folder / THRESHOLDS if folder is not None else None
+    if path is not None and path.is_file():
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            chosen = {client: _read(own) for client, own in content["clients"].items() if client in clients}
+            if content["state"] == state:
+                return chosen
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{path}: expected thresholds as fedlit test writes them, found others; run fedlit test again"
+            ) from error
+    elif rule is None:
+        return {}
+    return {client: {"value": None} for client in clients}
+
+
+def _read(own: Mapping[str, Any]) -> dict[str, Any]:
+    value = own["value"]
+    reached = {measure: own[measure] for measure in ("sensitivity", "specificity")}
+    rule = str(own["rule"])
+    rows = int(own["rows"])
+    if value is not None:
+        value = float(value)
+        reached = {measure: float(number) for measure, number in reached.items()}
+        if not 0 <= value <= 1:
+            raise ValueError("expected a threshold from 0 to 1")
+    return {"value": value, "rule": rule, "rows": rows, **reached}

@@ -1,0 +1,125 @@
+"""Operating thresholds of a classifier of two classes: chosen on some rows, scored on others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlit.errors import expect
+
+YOUDEN = "youden"
+ThresholdRule = Literal["youden"] | dict[str, float]
+"""How a threshold is chosen: by Youden's index, or by the value that sensitivity or specificity must reach."""
+Labels = NDArray[np.bool_]
+
+_REACHED = ("sensitivity", "specificity")
+_ROUNDING = 1e-12
+
+
+def check_rule(rule: Any, key: str) -> None:
+    """Refuse what is no rule for a threshold.
+
+    Raises:
+        ConfigError: it is neither ``youden`` nor a sensitivity or specificity in (0, 1].
+    """
+    fits = rule == YOUDEN
+    if isinstance(rule, Mapping) and len(rule) == 1:
+        ((measure, value),) = rule.items()
+        fits = measure in _REACHED and type(value) in (int, float) and 0 < value <= 1
+    expected = f"{YOUDEN}, or {{specificity: 0.9}} or {{sensitivity: 0.9}} with a share above 0 and up to 1"
+    expect(fits, key, expected, rule)
+
+
+def rule_text(rule: ThresholdRule) -> str:
+    """Return a rule in words.
+
+    Example:
+        >>> rule_text("youden"), rule_text({"specificity": 0.9})
+        ("Youden's index", 'specificity of at least 0.9')
+    """
+    if isinstance(rule, str):
+        return "Youden's index"
+    ((measure, value),) = rule.items()
+    return f"{measure} of at least {value:g}"
+
+
+def choose_threshold(positive: Labels, probability: NDArray[Any], rule: ThresholdRule) -> float | None:
+    """Return the threshold from which on a row counts as positive.
+
+    Youden's index is sensitivity + specificity − 1. With a specificity given, sensitivity is as high as possible, and
+    the other way round. Among equal choices, the highest threshold is taken. It lies half-way between two neighbouring
+    probabilities, so that rounding moves no row across it.
+
+    Args:
+        positive: (n,) whether each row is of the positive class.
+        probability: (n,) the predicted probability of the positive class.
+        rule: the rule.
+
+    Returns:
+        The threshold; None if one class has no rows, or if no threshold at which some row counts as positive reaches
+        what the rule asks for.
+
+    Example:
+        >>> positive = np.array([False, False, True, False, True])
+        >>> probability = np.array([0.1, 0.2, 0.4, 0.6, 0.8])
+        >>> choose_threshold(positive, probability, {"specificity": 1.0})
+        0.7
+    """
+    from sklearn.metrics import roc_curve
+
+    if positive.all() or not positive.any():
+        return None
+    false_rate, true_rate, scores = roc_curve(positive, probability.astype(np.float64), drop_intermediate=False)
+    # its first point, at which no row counts as positive, is no threshold
+    reached = {"sensitivity": true_rate[1:], "specificity": 1 - false_rate[1:]}
+    scores = scores[1:]
+    if isinstance(rule, str):
+        merit = reached["sensitivity"] + reached["specificity"]
+    else:
+        ((measure, least),) = rule.items()
+        other = _REACHED[1 - _REACHED.index(measure)]
+        merit = np.where(reached[measure] >= least - _ROUNDING, reached[other], -math.inf)
+    best = merit.max()
+    if best == -math.inf:
+        return None
+    place = int(np.argmax(merit >= best - _ROUNDING))
+    below = scores[place + 1] if place + 1 < len(scores) else 0.0
+    return float((scores[place] + below) / 2)
+
+
+def scores_at(positive: Labels, predicted: Labels) -> dict[str, float]:
+    """Return the scores of predicted classes, and the counts that they come from; NaN if a score is undefined.
+
+    Args:
+        positive: (n,) whether each row is of the positive class.
+        predicted: (n,) whether each row is predicted to be.
+
+    Example:
+        >>> found = scores_at(np.array([True, True, False, False]), np.array([True, False, False, False]))
+        >>> found["sensitivity"], found["specificity"], found["ppv"], round(found["npv"], 3), found["true_positives"]
+        (0.5, 1.0, 1.0, 0.667, 1)
+    """
+    counts = {
+        "true_positives": int((positive & predicted).sum()),
+        "false_positives": int((~positive & predicted).sum()),
+        "true_negatives": int((~positive & ~predicted).sum()),
+        "false_negatives": int((positive & ~predicted).sum()),
+    }
+    sensitivity = _share(counts["true_positives"], counts["false_negatives"])
+    specificity = _share(counts["true_negatives"], counts["false_positives"])
+    return {
+        "sensitivity": sensitivity,
+        "specificity": specificity,
+        "ppv": _share(counts["true_positives"], counts["false_positives"]),
+        "npv": _share(counts["true_negatives"], counts["false_negatives"]),
+        "balanced_accuracy": (sensitivity + specificity) / 2,
+        **counts,
+    }
+
+
+def _share(right: int, wrong: int) -> float:
+    return right / (right + wrong) if right + wrong else math.nan

@@ -1,0 +1,83 @@
+"""Tables that a user asks for beside the scores of a split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedlit.show.shown import Grid
+from fedlit.show.text import MOST_ROWS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUPPLEMENTS = ("thresholds", "subgroups")
+"""Their names, in files and in ``test.json``."""
+
+
+@dataclass(frozen=True)
+class Supplement:
+    """A table beside the scores of a split.
+
+    Attributes:
+        name: one of :data:`SUPPLEMENTS`.
+        title: the line above the table.
+        records: the rows, each with ``client``.
+        shown: the columns to print; files have all.
+        notes: notes for the user.
+
+    Example:
+        >>> table = Supplement("subgroups", "By sex:", [{"client": "north", "level": "f", "auroc": 0.5}], ("level",))
+        >>> table.of("north"), table.grid().rows
+        ([{'level': 'f', 'auroc': 0.5}], [['north', 'f']])
+    """
+
+    name: str
+    title: str
+    records: Sequence[Mapping[str, Any]]
+    shown: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def of(self, client: str) -> list[dict[str, Any]]:
+        """Return a client's rows as plain data. Undefined values are None."""
+        rows = [record for record in self.records if record["client"] == client]
+        return [{key: _plain(value) for key, value in row.items() if key != "client"} for row in rows]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table with all columns."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records)
+
+    def grid(self) -> Grid:
+        """Return the columns to print, of the first rows if there are too many."""
+        columns = [name for name in self.shown if any(name in record for record in self.records)]
+        rows = [
+            [record["client"], *(_cell(record.get(name)) for name in columns)] for record in self.records[:MOST_ROWS]
+        ]
+        return Grid(["client", *(name.replace("_", " ") for name in columns)], rows)
+
+    def parts(self, split: str) -> list[str | Grid]:
+        """Return the title, the table and the notes."""
+        hidden = len(self.records) - MOST_ROWS
+        more = [f"{hidden:,} more rows in {self.file(split)}"] if hidden > 0 else []
+        return ["", self.title, self.grid(), *more, *(f"Note: {note}" for note in self.notes)]
+
+    def file(self, split: str) -> str:
+        """Return the name of its file."""
+        return f"{split}_{self.name}.csv"
+
+
+def _plain(value: Any) -> Any:
+    undefined = isinstance(value, float) and not math.isfinite(value)
+    return None if undefined else value
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}" if math.isfinite(value) else "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "" if value is None else str(value)
