@@ -13,7 +13,6 @@ import numpy as np
 from fedlit.data.files import RemoteFile, find, locate
 from fedlit.data.sources.base import Source, check_tables, published
 from fedlit.data.table import ClientTable, Split
-from fedlit.seeding import derive_seed
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 """The characters of the files' labels 0 to 61, in their order."""
@@ -88,6 +87,8 @@ class EMNIST(Source):
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the table; ``seed`` draws the validation rows."""
         import pandas as pd
+
+        from fedlit.seeding import derive_seed  # torch, which a list of sources does without
 
         halves = [self._half(half) for half in _HALVES]
         labels = np.concatenate([labels for labels, _ in halves])
