@@ -42,6 +42,7 @@ from .exchange.rules.prototypes import PrototypeMean as PrototypeMean
 from .federation import Federation as Federation
 from .methods.alternating import Alternating as Alternating
 from .methods.apfl import APFL as APFL
+from .methods.binary import BinaryCrossEntropy as BinaryCrossEntropy
 from .methods.chfl import CHFL as CHFL
 from .methods.ditto import Ditto as Ditto
 from .methods.fedala import FedALA as FedALA

@@ -268,6 +268,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedproto": of(small(m.FedProto), federated="", rule=m.PrototypeMean, participation=0.7),
     "fedproto, core shared": of(m.FedProto, rule=m.PrototypeMean, **THREE),
     "fedrod": of(m.FedRoD, buffers="average", **BOTH),
+    "binary cross-entropy": of(m.BinaryCrossEntropy, **BOTH),
     "fedrep": of(small(m.Alternating, private_first={"steps": 2}), "encoder core", "both", loop=MOMENTUM),
     "fedalt, an epoch each": of(m.Alternating, every={"epochs": 2}),
     "fedbabu": of(small(m.FedBABU), loop={"then": Then(FineTune(epochs=1, lr=0.005))}),

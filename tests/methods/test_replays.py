@@ -13,7 +13,18 @@ from federations import make_run, weights
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedlit import FedALA, FedAMP, FedPAC, FedPACMean, FedProto, FedProx, FedRoD, Network, PrototypeMean
+from fedlit import (
+    BinaryCrossEntropy,
+    FedALA,
+    FedAMP,
+    FedPAC,
+    FedPACMean,
+    FedProto,
+    FedProx,
+    FedRoD,
+    Network,
+    PrototypeMean,
+)
 from fedlit.data.encoding import Rows
 from fedlit.run.run import Run
 
@@ -116,6 +127,21 @@ def test_fedrod_trains_two_heads_by_two_losses(tmp_path: Path) -> None:
     ash = run.loop.federation["ash"].eval()
     z = features(ash, rows["ash"].x)
     torch.testing.assert_close(ash(rows["ash"].x), ash.head(z) + ash.personal(z))  # type: ignore[operator]
+
+
+def test_binary_cross_entropy_takes_the_step_of_each_class(tmp_path: Path) -> None:
+    run = run_of(tmp_path, BinaryCrossEntropy)
+    hand, rows = start_of(run)
+    run.fit(quiet=True)
+    for _ in range(ROUNDS):
+        for name, client in hand.items():
+            logits, y = client(rows[name].x), rows[name].y
+            if logits.shape[1] == 1:
+                logits = torch.cat([torch.zeros_like(logits), logits], 1)
+            loss = functional.binary_cross_entropy(logits.softmax(1), functional.one_hot(y, logits.shape[1]).float())
+            descend(loss, list(client.parameters()))
+        average([client.core for client in hand.values()])  # type: ignore[misc]
+    assert_same(run, hand)
 
 
 def test_fedala_learns_which_elements_to_take_over(tmp_path: Path) -> None:

@@ -180,6 +180,9 @@ class FedGMCC(Clustered):
     - NOTE[DIFF]: where training makes a curve worse than the straight line, θ stays halfway.
     - NOTE[DIFF]: a client that takes no part in a round stays with those of its last cluster, or is by itself where
       they take no part either; one that never took part is with the largest cluster.
+    - NOTE[DIFF]: clients train as configured. In the paper's experiments (§V) they take 10 or 5 passes over their rows,
+      in batches of 64, by SGD at 0.001 on :class:`binary cross-entropy <fedlit.BinaryCrossEntropy>`, as the methods
+      ``fedavg_paper`` and ``fedgmcc_paper`` of the study ``clusters`` do.
     - NOTE[DIFF]: ``epsilon: barriers`` is ours. L falls from L(0) to 0, so on a trained curve it hardly rises anywhere,
       and the rule as it is written connects nearly all clients. Here the barrier is max |∂L/∂u|, ε is a percentile of
       the round's own barriers, and ε is fixed once three times in a row a single cluster has split into the same
