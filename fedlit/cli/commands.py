@@ -49,7 +49,7 @@ _GROUPS = {
     "A trained run": {
         "predict --run": Command("trained:predict", "RUN --client NAME --data FILE", "score new rows"),
         "export": Command("trained:export", "--run RUN --client NAME", "write one client as a folder of data"),
-        "explain": Command("trained:explain", "--run RUN", "show what a run's clients had to correct"),
+        "explain": Command("trained:explain", "--run RUN", "show what a client relies on, or what clients correct"),
         "add-client": Command("trained:add_client", "--run RUN --config NAME", "add a client to a trained run"),
     },
     "Comparisons": {

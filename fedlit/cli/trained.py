@@ -84,22 +84,44 @@ def _find(run: str, ckpt_path: str, purpose: str) -> Path:
     return find_mixture(run) or find_trained(run, ckpt_path, purpose)[0]
 
 
-def explain(*, run: str, client: str | None = None, out: str | None = None) -> None:
-    """Show what the private layers of a run's clients correct, as heatmaps, as findings.csv, and in words.
+def explain(
+    *,
+    run: str,
+    client: str | None = None,
+    rows: Literal["test", "validation"] = "test",
+    ckpt_path: str = "last",
+    repeats: int = 10,
+    seed: int = 0,
+    out: str | None = None,
+) -> None:
+    """Show on which columns a client relies and whether it is calibrated, or what clients' private layers correct.
 
-    It needs no data, except for --client: then it also draws the marked columns of that client by class, from its own
-    table. For FedGMCC it shows the loss along paths between clients' models; for a mixed model, effects with
-    intervals, variance components and sites' own effects.
+    With --client, each column of the client's rows is shuffled, and the loss of its main score is shown; for a
+    classifier, predicted probabilities are compared with what came true. Without --client it needs no data: it shows
+    corrections as heatmaps, as findings.csv, and in words; for FedGMCC the loss along paths between clients' models;
+    for a mixed model, effects with intervals, variance components and sites' own effects.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
-        client: draw this client's own marked columns, or those of several clients, separated by commas
-        out: where to write (default: explain/ in the run's folder)
+        client: the client to look into
+        rows: with --client: the rows of its table, test or validation
+        ckpt_path: with --client: last, best, or the file of a checkpoint
+        repeats: with --client: how often each column is shuffled
+        seed: with --client: the seed of the shuffles
+        out: where to write (default: explain/ or explain/CLIENT in the run's folder)
     """
-    folder = find_run(run)
-    from fedlit.run import explanation
+    if client is None:
+        whole = (rows, ckpt_path, repeats, seed) == ("test", "last", 10, 0)
+        expect(whole, "--rows, --ckpt_path, --repeats, --seed", "--client beside them", None)
+        folder = find_run(run)
+        from fedlit.run import explanation
 
-    found = explanation.explain(folder, clients=client.split(",") if client else (), out=out)
+        found = explanation.explain(folder, out=out)
+    else:
+        folder = _find(run, ckpt_path, "explain")
+        from fedlit.mixture.inspection import explain_client
+
+        found = explain_client(folder, client, rows=rows, checkpoint=ckpt_path, repeats=repeats, seed=seed, out=out)
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
 

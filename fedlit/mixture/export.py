@@ -142,7 +142,7 @@ def _compare(own: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
         kind, frame = "random rows, for its tables are not here", random_rows(widest, MOST_ROWS)
     worst = 0.0
     for part in (frame, frame.head(1)):  # one row alone, too: what is traced must not depend on their number
-        expected, found = (_predicted(scorer, part).astype(np.float64) for scorer in (own, read))
+        expected, found = (predictions_of(scorer, part).astype(np.float64) for scorer in (own, read))
         worst = max(worst, float(np.abs(found - expected).max()))
         if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE * own.outcome.scale):
             raise RunError(
@@ -153,10 +153,12 @@ def _compare(own: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
     return f"Checked: on {len(frame):,} {kind} it predicts what the run predicts (largest difference {worst:.2g})."
 
 
-def _predicted(scorer: Scorer, frame: pd.DataFrame) -> NDArray[Any]:
+def predictions_of(scorer: Scorer, frame: pd.DataFrame) -> NDArray[Any]:
     """Return the predictions for rows that are already typed, like those of a table."""
     if isinstance(scorer, MixedScorer):
-        return scorer.mix({name: [_predicted(own, frame) for own in folds] for name, folds in scorer.scorers.items()})
+        return scorer.mix(
+            {name: [predictions_of(own, frame) for own in folds] for name, folds in scorer.scorers.items()}
+        )
     return scorer.of_inputs(scorer.encoder.transform(frame))
 
 

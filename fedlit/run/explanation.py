@@ -100,7 +100,7 @@ def read_corrections(run: Path) -> tuple[pd.DataFrame, int]:
             f"{run}: expected a run that recorded at the end of its training what explain shows: corrections of "
             "columns and outputs (fedlit.IFedAvg, as in covertype_ifedavg.yaml), effects of a mixed model, or the loss "
             "along paths between clients' models (FedGMCC); found none of these. For the feature importance and "
-            "calibration of a client, see docs/how-to/predict.md"
+            "calibration of a client, add --client NAME"
         )
     values = read_named(path)
     return values.drop(columns="epoch"), int(values["epoch"].iloc[0])

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.calibration import calibration_curve
+from sklearn.inspection import permutation_importance
 from sklearn.metrics import balanced_accuracy_score, recall_score, roc_auc_score, roc_curve
 
 import fedlit.score
@@ -200,3 +202,36 @@ def test_more_than_two_classes_have_no_threshold() -> None:
     run = load("quickstart", overrides={"score.threshold": "youden"})
     with pytest.raises(ConfigError, match=r"digits: 10 classes, wine: 3 classes"):
         run.describe()
+
+
+def test_importance_and_calibration_are_scikit_learns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["explain", "--run", str(RUN), "--client", "north", "--repeats", "3", "--seed", "4"]
+    assert main(asked) == 0
+    folder = RUN / "explain" / "north"
+    names = {"importance.csv", "importance.png", "importance.svg", "calibration.csv", "calibration.png"}
+    assert names | {"calibration.svg"} == {path.name for path in folder.iterdir()}
+    features, positive, probability = rows_of("test")
+    estimator = fedlit.score.estimator_of(load("mine.yaml", command="describe").client("north"))
+    expected = permutation_importance(
+        estimator, features[["age", "dose"]], positive_labels(positive), scoring="roc_auc", n_repeats=3, random_state=4
+    )
+    found = pd.read_csv(folder / "importance.csv").set_index("column").loc[["age", "dose"]]
+    np.testing.assert_allclose(found["importance"], expected.importances_mean, atol=1e-6)
+    np.testing.assert_allclose(found["deviation"], expected.importances_std, atol=1e-6)
+    table = pd.read_csv(folder / "calibration.csv")
+    observed, predicted = calibration_curve(positive, probability, n_bins=len(table), strategy="quantile")
+    np.testing.assert_allclose(table["observed"], observed)
+    np.testing.assert_allclose(table["predicted"], predicted, atol=1e-6)
+    assert table["rows"].sum() == len(positive) and set(table["class"]) == {"well"}
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert main(asked) == 0
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+    assert main([*asked, "--rows", "validation"]) == 0
+    assert f"{len(rows_of('validation')[1])} validation rows" in capsys.readouterr().out
+    assert main(["explain", "--run", str(RUN), "--client", "east"]) == 2
+    assert main(["explain", "--run", str(RUN), "--rows", "validation"]) == 2
+    assert main(["explain", "--run", str(RUN)]) == 2  # nothing is corrected here
+
+
+def positive_labels(positive: np.ndarray) -> np.ndarray:
+    return np.where(positive, "well", "ill")
