@@ -92,6 +92,7 @@ def explain(
     ckpt_path: str = "last",
     repeats: int = 10,
     seed: int = 0,
+    histograms: str | None = None,
     out: str | None = None,
 ) -> None:
     """Show on which columns a client relies and whether it is calibrated, or what clients' private layers correct.
@@ -99,7 +100,8 @@ def explain(
     With --client, each column of the client's rows is shuffled, and the loss of its main score is shown; for a
     classifier, predicted probabilities are compared with what came true. Without --client it needs no data: it shows
     corrections as heatmaps, as findings.csv, and in words; for FedGMCC the loss along paths between clients' models;
-    for a mixed model, effects with intervals, variance components and sites' own effects.
+    for a mixed model, effects with intervals, variance components and sites' own effects. With --histograms, it draws
+    beside corrections how the columns that a client corrects are distributed by class, from that client's own table.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
@@ -108,6 +110,7 @@ def explain(
         ckpt_path: with --client: last, best, or the file of a checkpoint
         repeats: with --client: how often each column is shuffled
         seed: with --client: the seed of the shuffles
+        histograms: the clients whose marked columns are drawn, separated by commas
         out: where to write (default: explain/ or explain/CLIENT in the run's folder)
     """
     if client is None:
@@ -116,8 +119,10 @@ def explain(
         folder = find_run(run)
         from fedlit.run import explanation
 
-        found = explanation.explain(folder, out=out)
+        clients = histograms.split(",") if histograms else ()
+        found = explanation.explain(folder, histograms=clients, out=out)
     else:
+        expect(histograms is None, "--histograms", "a run without --client beside it", histograms)
         folder = _find(run, ckpt_path, "explain")
         from fedlit.mixture.inspection import explain_client
 

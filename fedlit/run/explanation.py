@@ -47,7 +47,7 @@ class Explanation(Shown):
         return self.told
 
 
-def explain(run: str | Path, *, clients: Sequence[str] = (), out: str | Path | None = None) -> Explanation:
+def explain(run: str | Path, *, histograms: Sequence[str] = (), out: str | Path | None = None) -> Explanation:
     """Explain a run by what it has recorded, as pictures (PNG and SVG), tables and words: the effects of a mixed model,
     or corrections (:func:`fedlit.explain.judge.judge`), of these alone, which hold no data; or the loss along the
     straight and the bent path between two clients' models, as FedGMCC found it in its last exchange (Lucchetti et al.
@@ -55,9 +55,9 @@ def explain(run: str | Path, *, clients: Sequence[str] = (), out: str | Path | N
 
     Args:
         run: the folder of a trained run.
-        clients: also draw how these clients' own training rows are distributed by class, in the columns in which one of
-            their corrections is marked (Roschewitz et al. 2021, Fig. 1 C). This reads their tables, and no others where
-            each client has its own file.
+        histograms: clients whose own training rows are drawn too, by class, in the columns in which one of their
+            corrections is marked (Roschewitz et al. 2021, Fig. 1 C). This reads their tables, and no others where each
+            client has its own file.
         out: where to; ``explain`` in the run's folder if None.
 
     Raises:
@@ -65,13 +65,14 @@ def explain(run: str | Path, *, clients: Sequence[str] = (), out: str | Path | N
     """
     folder = Path(run)
     target = Path(out) if out is not None else folder / "explain"
-    if clients and not (folder / CORRECTIONS).is_file():
-        raise ConfigError(f"--client: expected a run whose clients correct columns, found {folder}; leave --client out")
+    if histograms and not (folder / CORRECTIONS).is_file():
+        told = f"expected a run whose clients correct columns, found {folder}"
+        raise ConfigError(f"--histograms: {told}; leave --histograms out")
     if (folder / EFFECTS).is_file():
         return _effects(folder, target)
     if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
         return _paths(folder, target)
-    return _corrections(folder, target, clients)
+    return _corrections(folder, target, histograms)
 
 
 def _paths(run: Path, target: Path) -> Explanation:
@@ -109,7 +110,7 @@ def read_corrections(run: Path) -> tuple[pd.DataFrame, int]:
 def _corrections(run: Path, target: Path, clients: Sequence[str]) -> Explanation:
     values, epoch = read_corrections(run)
     for client in clients:
-        check_client("--client", client, list(dict.fromkeys(values["client"])))
+        check_client("--histograms", client, list(dict.fromkeys(values["client"])))
     judged = judge(values)
     files = [target / "findings.csv"]
     keys = ["client", "part", "feature"]

@@ -90,14 +90,14 @@ def test_a_client_draws_its_own_columns_from_its_own_file(run: Path, tmp_path: P
     hidden = [path for path in run.parents[2].glob("site*.csv") if path.name != "site3.csv"]
     moved = [path.rename(path.with_suffix(".hidden")) for path in hidden]
     try:
-        assert main(["explain", "--run", str(run), "--client", "site3", "--out", str(tmp_path / "out")]) == 0
+        assert main(["explain", "--run", str(run), "--histograms", "site3", "--out", str(tmp_path / "out")]) == 0
     finally:
         for path in moved:
             path.rename(path.with_suffix(".csv"))
     svg = (tmp_path / "out" / "histograms_site3.svg").read_text(encoding="utf-8")
     assert "site3, b" in svg and "b: scale" in svg
     assert (tmp_path / "out" / "histograms_site3.png").read_bytes().startswith(b"\x89PNG")
-    found = explain(run, clients=["site3", "site0"], out=tmp_path / "two")
+    found = explain(run, histograms=["site3", "site0"], out=tmp_path / "two")
     assert {path.name for path in found.files} >= {"histograms_site3_site0.png", "corrections_inputs.png"}
     assert "site0, b" in (tmp_path / "two" / "histograms_site3_site0.svg").read_text(encoding="utf-8")
 
@@ -137,8 +137,9 @@ def test_what_is_refused(run: Path, capsys: pytest.CaptureFixture[str], tmp_path
     for words, found in (
         ("--run nowhere", "--run:"),
         (f"--run {tmp_path}", str(tmp_path)),
-        (f"--run {run} --client site9", "'site9'"),
-        (f"--run {tmp_path} --client site3", "--client"),
+        (f"--run {run} --histograms site9", "'site9'"),
+        (f"--run {tmp_path} --histograms site3", "--histograms"),
+        (f"--run {run} --client site3 --histograms site3", "--histograms"),
     ):
         assert main(["explain", *words.split(), "--out", str(tmp_path / "out")]) == 2
         assert found in capsys.readouterr().err
