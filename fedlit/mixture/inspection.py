@@ -91,7 +91,8 @@ def explain_client(
     target = Path(out) if out is not None else folder / "explain" / client
     importance, score = _importance(scorer, task, features, y, repeats, seed)
     main = task.scores[0]
-    label = f"{main.label} lost if the column is shuffled"
+    worse = "lost" if main.higher_is_better else "added"
+    label = f"{main.label} {worse} if the column is shuffled"
     files = [target / "importance.csv"]
     tables = {files[0]: importance}
     calibration = _calibration(task, predictions_of(scorer, features), y.numpy())

@@ -82,9 +82,9 @@ def supplements_of(
         made.append(thresholds.supplement_of(settings.threshold, chosen, records))
     cuts = subgroups.check_cuts(settings.subgroups)
     if cuts:
-        found, lacking = subgroups.records_of(cuts, source, seed, scored, chosen)
+        found, columns = subgroups.records_of(cuts, source, seed, scored, chosen)
         records = [record for part in group.gather("scores of subgroups", found) for record in part]
-        for others in group.gather("columns of subgroups", lacking):
-            lacking |= others
-        made.append(subgroups.supplement_of(cuts, records, lacking, main))
+        for others in group.gather("columns of clients", columns):
+            columns |= others
+        made.append(subgroups.supplement_of(cuts, records, columns, main))
     return tuple(made)

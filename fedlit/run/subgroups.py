@@ -11,9 +11,10 @@ import pandas as pd
 import torch
 
 from fedlit.data.sources.base import Source
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import ConfigError, DataError, expect
 from fedlit.run.predictions import ScoredRows
 from fedlit.run.thresholds import AT_HALF, AT_THRESHOLD, Chosen, at_thresholds
+from fedlit.show.text import shorten
 from fedlit.tasks import Task
 from fedlit.tasks.operating import scores_at
 from fedlit.train.supplement import Supplement
@@ -104,7 +105,7 @@ def _text(value: Any) -> str:
 def records_of(
     cuts: Cuts, source: Source, seed: int, scored: Mapping[str, ScoredRows], chosen: Chosen
 ) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
-    """Return the scores of each level of each column at each client, and the columns that clients lack.
+    """Return the scores of each level of each column at each client, and the columns that each client has.
 
     Args:
         cuts: the columns.
@@ -114,18 +115,18 @@ def records_of(
         chosen: the thresholds of the clients, if any were chosen.
     """
     records = []
-    lacking = dict[str, list[str]]()
+    columns = dict[str, list[str]]()
     for table in source.some(list(scored), seed):
         rows = scored[table.name]
         value = chosen[table.name]["value"] if chosen else None
+        columns[table.name] = list(map(str, table.features))
         for column, at in cuts.items():
             if column not in table.features:
-                lacking.setdefault(table.name, []).append(column)
                 continue
             level = levels(table.features[column], at, f"client {table.name!r}, column {column!r}")
             for name, scores in _by_level(rows, level.loc[rows.row], value):
                 records.append({"client": table.name, "column": column, "level": name, **scores})
-    return records, lacking
+    return records, columns
 
 
 def _by_level(rows: ScoredRows, level: pd.Series, threshold: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -158,31 +159,32 @@ def _scores(rows: ScoredRows, threshold: float | None) -> dict[str, Any]:
 
 
 def supplement_of(
-    cuts: Cuts, records: list[dict[str, Any]], lacking: Mapping[str, Sequence[str]], main: str
+    cuts: Cuts, records: list[dict[str, Any]], columns: Mapping[str, Sequence[str]], main: str
 ) -> Supplement:
     """Return the table of all clients' scores by level.
 
     Args:
         cuts: the columns.
         records: the scores of each level at each client.
-        lacking: maps each client to the columns that it lacks.
+        columns: maps each client to the columns that it has.
         main: the main score of the clients.
 
     Raises:
         ConfigError: no client has a column.
     """
+    known = dict.fromkeys(column for own in columns.values() for column in own)
+    advice = "columns that the tables are read without (drop) are unknown: leave them out by data.columns instead"
     for column in cuts:
-        if not any(record["column"] == column for record in records):
-            raise ConfigError(
-                f"{_KEY}: expected a column of some client's table, found {column!r} at none; correct the name, or, if "
-                "the tables are read without it (drop), read it and leave it out of training: "
-                f"data.columns: ['*', '!{column}']"
-            )
+        expect(column in known, _KEY, "a column of some client's table", column, advice, known=known)
+    notes = []
+    for client, own in columns.items():
+        lacking = [column for column in cuts if column not in own]
+        if lacking:
+            notes.append(f"{client}: its table has no {', '.join(lacking)}")
     few = [f"{own['client']} {own['column']} {own['level']} ({own['rows']})" for own in records if own["rows"] < FEW]
-    notes = [f"{client}: its table has no {', '.join(columns)}" for client, columns in lacking.items()]
-    notes += [f"fewer than {FEW} rows, so these scores say little: {', '.join(few)}"] if few else []
+    if few:
+        notes.append(f"fewer than {FEW} rows, so these scores say little: {shorten(few)}")
     measures = ("sensitivity", "specificity")
     at = tuple(f"{measure}_at_{AT_THRESHOLD}" for measure in measures)
     shown = ("column", "level", "rows", "positives", main, *measures, *at)
-    title = f"By {', '.join(cuts)}:"
-    return Supplement("subgroups", title, records, shown, tuple(notes))
+    return Supplement("subgroups", f"By {', '.join(cuts)}:", records, shown, tuple(notes))
