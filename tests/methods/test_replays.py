@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from fedlit import (
     BinaryCrossEntropy,
+    ClientSpec,
     FedALA,
     FedAMP,
     FedPAC,
@@ -26,7 +27,9 @@ from fedlit import (
     PrototypeMean,
 )
 from fedlit.data.encoding import Rows
+from fedlit.errors import ConfigError
 from fedlit.run.run import Run
+from fedlit.tasks import Regression
 
 LR, ROUNDS, CLOSE = 0.2, 4, 1e-6
 ETA, SPREAD = 100.0, 1e-5
@@ -142,6 +145,26 @@ def test_binary_cross_entropy_takes_the_step_of_each_class(tmp_path: Path) -> No
             descend(loss, list(client.parameters()))
         average([client.core for client in hand.values()])  # type: ignore[misc]
     assert_same(run, hand)
+
+
+def test_binary_cross_entropy_weighs_classes_and_stays_finite() -> None:
+    spec = ClientSpec("ash", ("age",), (0, 1, 2), {}, (), class_rows=(4, 2, 1))
+    plain, weighted = BinaryCrossEntropy(spec, Small), BinaryCrossEntropy(spec, Small, class_weights="balanced")
+    logits, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 2, 1])
+    single = torch.stack([plain.loss(logits[[row]], y[[row]]) for row in range(5)])
+    share = 1 / torch.tensor([4.0, 2.0, 1.0])[y]
+    torch.testing.assert_close(weighted.loss(logits, y), (single * share).sum() / share.sum())
+    members = torch.stack([logits, logits.flip(1)], 1)
+    torch.testing.assert_close(plain.loss(members, y), (plain.loss(logits, y) + plain.loss(logits.flip(1), y)) / 2)
+    certain = torch.tensor([[200.0, 0.0, 0.0]], requires_grad=True)
+    plain.loss(certain, torch.tensor([1])).backward()
+    assert certain.grad is not None and bool(certain.grad.isfinite().all())
+
+
+def test_binary_cross_entropy_is_of_classes_alone() -> None:
+    number = ClientSpec("ash", ("age",), (), {}, (), task=Regression())
+    with pytest.raises(ConfigError, match="task regression"):
+        BinaryCrossEntropy(number, Small)
 
 
 def test_fedala_learns_which_elements_to_take_over(tmp_path: Path) -> None:
