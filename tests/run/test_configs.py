@@ -147,11 +147,12 @@ def test_ifedavgs_step_is_the_programs_sum_over_a_batch(config: str) -> None:
     assert settings["model"]["optimizer"]["init_args"]["lr"] == pytest.approx(0.002 * batch_size)
 
 
-def test_covertypes_fedavg_learns_beside_a_constant_column(covertype: Path) -> None:
+def test_covertypes_fedavg_learns_beside_a_constant_column(covertype: Path, tmp_path: Path) -> None:
     small = ["width=8", "global_features=2", "blocks=1", "heads=2"]
     quick = ["trainer.max_epochs=16", "trainer.logger=false", "trainer.enable_checkpointing=false", "data.batches=5"]
     arguments = [f"--model.client.network.{setting}" for setting in small] + [f"--{setting}" for setting in quick]
-    run = fedlit.load("covertype_fedavg.yaml", f"--data.source.root={covertype}", *arguments)
+    arguments += [f"--data.source.root={covertype}", f"--trainer.default_root_dir={tmp_path}"]
+    run = fedlit.load("covertype_fedavg.yaml", *arguments)
     scores = run.fit(quiet=True).scores
     # with averaged statistics of wilderness_area, which is constant at each client, all four are at 0.5
     assert all(client["auroc"] > 0.6 for client in scores.values())
