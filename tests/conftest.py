@@ -1,5 +1,6 @@
 """What tests share: made federations on the path; real files, or a skip that says which one is missing."""
 
+import gzip
 import logging
 import sys
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from fedlit.data.files import RemoteFile, find
+from fedlit.data.sources import Covertype
 from fedlit.run import worker
 from fedlit.show import shown
 
@@ -80,3 +82,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def covertype(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of Covertype's own training and validation rows, and one in fifty of those to test."""
+    file = Covertype.known_files[0]
+    folder = tmp_path_factory.mktemp("small") / "covertype"
+    folder.mkdir()
+    whole = find(file)
+    if whole is None:
+        pytest.skip(f"{file.path} was not found; fedlit data fetch covertype gets it")
+    with gzip.open(whole, "rt") if whole.suffix == ".gz" else whole.open() as lines:
+        kept = [line for row, line in enumerate(lines) if row < 15_120 or row % 50 == 0]
+    (folder / "covtype.data").write_text("".join(kept))
+    return folder.parent

@@ -100,19 +100,22 @@ class EncodedClient:
         return digest.hexdigest()
 
 
-def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32) -> EncodedClient:
+def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32, ending: str = "") -> EncodedClient:
     """Pool the rows of all clients in one client, which is scored on the rows of each former client and on all rows.
 
     Args:
         clients: over the same inputs.
         num_bins: the largest number of bins of an input.
+        ending: what its name, and that of all rows, end with.
 
     Raises:
         DataError: a client has a name that this one needs.
     """
+    whole = UNION_SITE + ending
+    pooled = POOLED_CLIENT + ending
     for name in (client.spec.name for client in clients):
-        told = f"another name than {UNION_SITE} and {POOLED_CLIENT}, which pool: true needs"
-        free = name.casefold() not in (UNION_SITE, POOLED_CLIENT)
+        told = f"another name than {whole} and {pooled}, which pool needs"
+        free = name.casefold() not in (whole, pooled)
         expect(free, f"client {name!r}", told, name, "rename the client", DataError)
     first = clients[0].spec
     train = Rows(
@@ -123,14 +126,15 @@ def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32) -> Encode
     task = first.task.fit(train.y)
     sizes: dict[str, int] = {split: sum(client.spec.rows[split] for client in clients) for split in SPLITS}
     seen = tuple(sorted({position for client in clients for position in client.spec.sites[0].classes}))
-    union = Site(UNION_SITE, seen, sizes, union=True)
+    union = Site(whole, seen, sizes, union=True)
     spec = ClientSpec(
-        POOLED_CLIENT,
+        pooled,
         first.features,
         first.classes,
         sizes,
         (*(client.spec.sites[0] for client in clients), union),
         task.class_rows,
+        concept=first.concept if ending else None,
         task=task,
         inputs=tuple(
             # clients' own bins differ, agreed ones do not

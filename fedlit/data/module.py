@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -58,7 +58,9 @@ class FederatedData(LightningDataModule):
             sent by name (see :class:`fedlit.data.agree.Terms`).
         common: the common columns, for methods that treat them separately (CHFL): ``all`` for those that every client
             has, ``groups`` for those of every set of clients, or a list (see :func:`fedlit.data.common.find_groups`).
-        pool: put all rows into one client (the centralized baseline).
+        pool: put all rows into one client (the centralized baseline), or, with ``concept``, into one client for each
+            concept of :class:`~fedlit.data.shaping.derived.ConceptShift` and such; clients without a known concept are
+            put together.
         columns: names or patterns of the columns to use (see :func:`fedlit.data.table.choose_columns`: ``!`` takes
             out); all if None.
         mutations: faults to inject into chosen clients (see :class:`fedlit.data.shaping.mutations.Mutation`).
@@ -110,7 +112,7 @@ class FederatedData(LightningDataModule):
     num_bins: int = 32
     facts_from: int = 1
     common: Common | None = None
-    pool: bool = False
+    pool: bool | Literal["concept"] = False
     columns: list[str] | None = None
     mutations: list[Mutation] | None = None
     known: dict[str, str] | None = None
@@ -198,7 +200,7 @@ class FederatedData(LightningDataModule):
         tables = with_classes(tables, labels, whole=self.deal is not None or self.share is all_here)
         self.encoders, tables = self._encoders(tables)
         clients = [self.encoders[table.name].encode(table) for table in tables]
-        self.clients = [pool_clients(clients, self.num_bins)] if self.pool else clients
+        self.clients = self._pooled(clients) if self.pool else clients
         self.names = [client.spec.name for client in self.clients] if self.pool else self.names
         known = self.names if self.pool else known
         self.batching.check({client.spec.name: len(client.train) for client in self.clients}, known)
@@ -253,7 +255,18 @@ class FederatedData(LightningDataModule):
         """
         categories = self.categories or ("auto" if known else "codes")
         own = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
-        return Terms(**{**own, "categories": categories, "common": None if self.pool else self.common})
+        common = None if self.pool else self.common
+        return Terms(**{**own, "categories": categories, "common": common, "pool": bool(self.pool)})
+
+    def _pooled(self, clients: list[EncodedClient]) -> list[EncodedClient]:
+        """Return all clients as one, or as one for each concept."""
+        if self.pool != "concept":
+            return [pool_clients(clients, self.num_bins)]
+        groups = dict[str, list[EncodedClient]]()
+        for client in clients:
+            ending = "" if client.spec.concept is None else f"-{client.spec.concept}"
+            groups.setdefault(ending, []).append(client)
+        return [pool_clients(groups[ending], self.num_bins, ending) for ending in sorted(groups)]
 
     def _encoders(self, tables: list[ClientTable]) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
         """Return the encoders by client, and the tables as the encoders take them."""

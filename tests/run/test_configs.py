@@ -1,6 +1,5 @@
 """Every shipped configuration runs for two short epochs on its data, from fit to test."""
 
-import gzip
 import json
 import math
 from pathlib import Path
@@ -16,7 +15,7 @@ from sensor_files import write_activity, write_events
 import fedlit
 from fedlit.__main__ import main
 from fedlit.data.files import find
-from fedlit.data.sources import Covertype, known_sources
+from fedlit.data.sources import known_sources
 
 GLASS = 40675  # of OpenML: nine numbers, two classes, 163 rows
 SMALL = {  # no file to be had: a small one, and some of its clients for time's sake
@@ -53,20 +52,6 @@ def need_data(config: Path) -> None:
     for file in known.known_files:
         if find(file) is None and (name != "heart" or Path(file.path).stem in clients):
             pytest.skip(f"{file.path} was not found; fedlit data fetch {name} gets it")
-
-
-@pytest.fixture(scope="session")
-def covertype(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of Covertype's own training and validation rows, and one in fifty of those to test."""
-    file = Covertype.known_files[0]
-    folder = tmp_path_factory.mktemp("small") / "covertype"
-    folder.mkdir()
-    whole = find(file)
-    assert whole is not None
-    with gzip.open(whole, "rt") if whole.suffix == ".gz" else whole.open() as lines:
-        kept = [line for row, line in enumerate(lines) if row < 15_120 or row % 50 == 0]
-    (folder / "covtype.data").write_text("".join(kept))
-    return folder.parent
 
 
 @pytest.mark.filterwarnings("ignore:Version 1 of dataset glass2 is inactive")
