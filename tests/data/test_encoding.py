@@ -185,6 +185,22 @@ def test_pool_puts_all_rows_into_one_client() -> None:
             assert torch.equal(pooled.sites[client.spec.name][split].x, client.sites[client.spec.name][split].x)
 
 
+def test_pool_by_concept_makes_one_client_of_each() -> None:
+    concepts = {"a": "1", "b": "2", "d": "1"}
+    tables = [replace(own, concept=concepts[own.name]) for own in small_tables()]
+    apart = {client.spec.name: client for client in encode(tables, align="both")}
+    data = FederatedData(Given(tables), align="both", pool="concept", batches=2, categories="codes")
+    data.setup()
+    first, second = data.clients
+    assert (first.spec.name, second.spec.name) == ("centralized-1", "centralized-2")
+    assert torch.equal(first.train.x, torch.cat([apart["a"].train.x, apart["d"].train.x]))
+    assert torch.equal(second.train.x, apart["b"].train.x) and second.spec.concept == "2"
+    assert [site.name for site in first.spec.sites] == ["a", "d", "all-1"]
+    unknown = FederatedData(Given(small_tables()), align="both", pool="concept", batches=2)
+    unknown.setup()
+    assert [client.spec.name for client in unknown.clients] == ["centralized"]
+
+
 @pytest.mark.parametrize(("patterns", "left"), [(["age"], ["age"]), (["*", "!t*"], ["age", "dose", "ward"])])
 def test_columns_are_chosen_by_pattern(patterns: list[str], left: list[str]) -> None:
     (chosen,) = choose_columns([mixed("a")], patterns)
