@@ -232,7 +232,7 @@ def in_one_process(folder: Path, whole: Mapping[str, Any]) -> dict[str, dict[str
 
 
 ROWS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
-    "quickstart": ("quickstart", ("breast_cancer", "digits", "wine"), {}),
+    "quickstart": ("quickstart", ("north", "south", "west"), {}),
     "Global Layers": ("heart_gl", TABLES, {}),
     "CHFL": ("heart_chfl", HEART, {"exchange": {"every": "epoch"}, "trainer": {"check_val_every_n_epoch": 1}}),
     "IFCA": (
@@ -244,9 +244,9 @@ ROWS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
         {"exchange": {"rule": {"init_args": {"trees": 3}}}, "trainer": {"max_epochs": 2}},
     ),
     "masked sums": (
-        "quickstart", ("breast_cancer", "digits", "wine"),
+        "quickstart", ("north", "south", "west"),
         {
-            "federation": {"id": "0123456789abcdef" * 2, "sites": ["breast_cancer", "digits", "wine"]},
+            "federation": {"id": "0123456789abcdef" * 2, "sites": ["north", "south", "west"]},
             "privacy": {"masked": {"norm": 100.0}},
             "model": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.01, "weight_decay": 0.0}}},
         },
@@ -260,7 +260,7 @@ def demo(folder: Path) -> int:
         fedlit.Heart(clients=list(TABLES)).tables(0)
         config, sites = "heart_gl", TABLES
     except DataError:
-        config, sites = "quickstart", ("breast_cancer", "digits", "wine")
+        config, sites = "quickstart", ("north", "south", "west")
         print("The Heart tables are not here (fedlit data fetch heart): three others, which need no download")
     changes = {"model": {"engine": "auto"}, "trainer": {"max_epochs": 10}}
     settings, sources, _ = prepared(config, sites, changes)

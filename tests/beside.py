@@ -16,6 +16,7 @@ import yaml
 from sklearn.datasets import load_wine
 
 from fedlit.__main__ import main
+from fedlit.data.sources import Hospitals
 from fedlit.run.config import find_config
 
 QUICK = ("--trainer.max_epochs=1", "--board.pictures=0")
@@ -34,8 +35,12 @@ COMMANDS: dict[str, tuple[str, Sequence[str], int]] = {
     "validate": ("run", ["validate", "--config", "config.yaml", "--ckpt_path", "checkpoints/last.ckpt"], 0),
     "test": ("run", ["test", "--config", "config.yaml", "--ckpt_path", "checkpoints/last.ckpt"], 0),
     "predict": ("run", ["predict", "--config", "config.yaml", "--ckpt_path", "checkpoints/last.ckpt"], 0),
-    "predict --run": ("run", ["predict", "--run", ".", "--client", "wine", "--data", "new.csv", "--out", "out.csv"], 0),
-    "export": ("run", ["export", "--run", ".", "--client", "wine", "--out", "exported"], 0),
+    "predict --run": (
+        "run",
+        ["predict", "--run", ".", "--client", "north", "--data", "new.csv", "--out", "out.csv"],
+        0,
+    ),
+    "export": ("run", ["export", "--run", ".", "--client", "north", "--out", "exported"], 0),
     "explain": ("run", ["explain", "--run", "."], 2),
     "add-client": ("run", ["add-client", "--run", ".", "--config", "config.yaml"], 2),
     "compare": ("project", ["compare", "study.yaml", "--jobs", "1", "--out", "out"], 0),
@@ -68,7 +73,7 @@ def make_folders(folder: Path) -> None:
     trained = ["fit", "--config", str(find_config("quickstart")), f"--trainer.default_root_dir={folder / 'trained'}"]
     assert main([*trained, *QUICK]) == 0
     shutil.copytree(folder / "trained" / "quickstart" / "version_0", folder / "run", dirs_exist_ok=True)
-    load_wine(as_frame=True).data.head(5).to_csv(folder / "run" / "new.csv", index=False)
+    Hospitals().new_rows("north", 5).to_csv(folder / "run" / "new.csv", index=False)
     coordinator = folder / "coordinator"
     with socket.socket() as line:
         line.bind(("127.0.0.1", 0))

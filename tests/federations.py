@@ -40,6 +40,9 @@ SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120), "dune": 
 SHAPES |= {**dict.fromkeys(SEVEN, (5, 3, 90)), "site6": (4, 3, 70)}
 ALIKE = ("ash", "birch", "cedar", "fir")  # clients that may share a stack, if all have the first's shape
 
+BUNDLED = Path(__file__).with_name("bundled.yaml")
+"""A configuration of clients that share neither columns nor classes, for commands and studies."""
+
 # a configuration that is trained in a second
 TINY = """
 data: {{source: {{class_path: fedlit.Bundled, init_args: {{clients: [wine, breast_cancer]}}}}, batches: 4}}

@@ -68,8 +68,8 @@ def hostile(folder: Path, tries: int) -> Rows:
     test = ["test", "--config", "RUN/config.yaml", "--ckpt_path", "RUN/checkpoints/last.ckpt"]
     rows_file = folder / "rows.csv"
     _some_rows(rows_file)
-    predict = ["predict", "--run", "RUN", "--client", "wine", "--data", str(rows_file), "--out", "scored.csv"]
-    export = ["export", "--run", "RUN", "--client", "wine"]
+    predict = ["predict", "--run", "RUN", "--client", "north", "--data", str(rows_file), "--out", "scored.csv"]
+    export = ["export", "--run", "RUN", "--client", "north"]
     go_on = ["fit", "--config", "quickstart", "--ckpt_path", "RUN/checkpoints/last.ckpt", "--trainer.max_epochs=2"]
 
     def changed(key: str, value: object) -> Callable[[Path], None]:
@@ -117,9 +117,9 @@ def _command(words: list[str], folder: Path) -> int:
 
 
 def _some_rows(path: Path) -> None:
-    from sklearn.datasets import load_wine
+    from fedlit import Hospitals
 
-    load_wine(as_frame=True).data.head(5).to_csv(path, index=False)
+    Hospitals().new_rows("north", 5).to_csv(path, index=False)
 
 
 def _files(place: Path) -> set[Path]:

@@ -99,7 +99,7 @@ def load(
     Example:
         >>> run = load("quickstart.yaml", overrides={"trainer.max_epochs": 2})
         >>> sorted(run.describe().clients)
-        ['breast_cancer', 'digits', 'wine']
+        ['north', 'south', 'west']
     """
     typed = ["--config", str(config), *args]
     return parse(read(command, typed, overrides=overrides, of_run=of_run, trusted=trusted))[0]

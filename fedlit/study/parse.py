@@ -32,7 +32,7 @@ def load_study(name: str) -> Study:
 
     Example:
         >>> sorted(load_study("quickstart").methods)
-        ['gl', 'gl_step', 'local']
+        ['fedavg', 'local']
     """
     path = find_config(name, STUDIES)
     try:

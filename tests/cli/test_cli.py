@@ -18,7 +18,7 @@ import pytest
 from elsewhere import light, mistakes
 
 from fedlit.__main__ import main
-from fedlit.data.sources import Heart, HumanActivity, VehicleSensors
+from fedlit.data.sources import Heart, Hospitals, HumanActivity, VehicleSensors
 from fedlit.errors import ConfigError
 from fedlit.run.config import find_config, known_configs
 
@@ -71,27 +71,24 @@ def test_fit_test_predict_validate_from_anywhere(trained: Path, capsys: pytest.C
     assert f"Using {RUN / 'checkpoints' / 'last.ckpt'}\n" in captured.err
     table = pd.read_csv(run / "test.csv", index_col="client")
     plain = json.loads((run / "test.json").read_text())
-    assert list(table.index) == ["breast_cancer", "digits", "wine"]
+    assert list(table.index) == ["north", "south", "west"]
     assert plain["mean"]["auroc"] == pytest.approx(table["auroc"].mean())
     assert plain["worst"]["auroc"] == pytest.approx(table["auroc"].min())
     assert plain["worst_client"]["auroc"] == table["auroc"].idxmin()
-    assert f"{table.loc['wine', 'auroc']:.4f}" in captured.out
+    assert f"{table.loc['west', 'auroc']:.4f}" in captured.out
 
     assert main(["validate", "--config", "quickstart.yaml", "--ckpt_path", "best"]) == 0
     assert (run / "validation.csv").is_file()
 
     assert main(["predict", "--config", "quickstart.yaml", "--format", "parquet"]) == 0
-    predictions = pd.read_parquet(run / "predictions" / "test" / "wine.parquet")
-    from sklearn.datasets import load_wine
-
-    wine = load_wine(as_frame=True)
-    assert list(predictions) == ["row", *(f"probability_class_{place}" for place in range(3)), "predicted"]
-    assert len(predictions) == table.loc["wine", "rows"] == predictions["row"].nunique()
+    predictions = pd.read_parquet(run / "predictions" / "test" / "west.parquet")
+    assert list(predictions) == ["row", "probability_no", "probability_yes", "predicted"]
+    assert len(predictions) == table.loc["west", "rows"] == predictions["row"].nunique()
     probabilities = predictions.filter(like="probability_")
     assert probabilities.sum(axis=1).to_numpy() == pytest.approx(1)
     assert (predictions["predicted"] == probabilities.idxmax(axis=1).str.removeprefix("probability_")).all()
-    truth = wine.target_names[wine.target.loc[predictions["row"]]]
-    assert (predictions["predicted"] == truth).mean() == pytest.approx(table.loc["wine", "accuracy"])
+    truth = Hospitals().frame("west")["readmitted"].loc[predictions["row"]].to_numpy()
+    assert (predictions["predicted"] == truth).mean() == pytest.approx(table.loc["west", "accuracy"])
 
 
 def test_runs_are_numbered_and_scored_with_their_own_seed(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +143,7 @@ def test_a_failed_run_has_status_1_and_no_traceback(here: Path, capsys: pytest.C
     message = error_of(capsys, "fit", *FAST, "--model.optimizer", "SGD", "--model.optimizer.lr", "-1")
     assert "model.optimizer: " in message and "Invalid learning rate" in message
     message = error_of(capsys, "fit", *FAST, "--model.optimizer.lr", "1e30", status=1)
-    assert "breast_cancer, digits, wine" in message
+    assert "north, south, west" in message
 
 
 def test_a_place_that_may_not_be_used_is_named(
@@ -186,10 +183,10 @@ def test_a_run_is_looked_for_by_the_name_and_root_of_the_very_file(
     for folder in ("one", "two"):
         (here / folder).mkdir()
         (here / folder / "own.yaml").write_text(f"name: mine\n{text}")
-    assert main(["fit", "--config", "one/own.yaml", *FAST[2:], "--seed", "5", "--data.source.test", "0.5"]) == 0
+    assert main(["fit", "--config", "one/own.yaml", *FAST[2:], "--seed", "5", "--data.source.later", "89"]) == 0
     assert main(["test", "--config", "one/own.yaml"]) == 0
     rows = pd.read_csv(here / "runs/mine/version_0/test.csv", index_col="client")["rows"]
-    assert rows["wine"] == 89  # half of 178: the run's own split, not the file's
+    assert rows["west"] == 89  # the run's own rows, not the file's
     message = error_of(capsys, "test", "--config", "two/own.yaml")
     assert "one/own.yaml" in message and "--name, or --ckpt_path" in message
 

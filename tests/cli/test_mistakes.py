@@ -74,7 +74,7 @@ def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
 ) -> None:
     stopping = ["--trainer.callbacks", "EarlyStopping", "--trainer.callbacks.monitor"]
     for args in (["--checkpoint.monitor"], stopping):
-        for wrong, meant in (("loss", "val/loss"), ("wine/auroc", "wine/val/auroc"), ("val/aurocc", "val/auroc")):
+        for wrong, meant in (("loss", "val/loss"), ("west/auroc", "west/val/auroc"), ("val/aurocc", "val/auroc")):
             assert main([*Q, *args, wrong]) == 2
             message = capsys.readouterr().err
             assert re.search(f"expected a score .*found {wrong}. Did you mean '{meant}'", message), message

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from federations import BUNDLED
 
 import fedlit
 from fedlit import MLP
@@ -33,7 +34,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_client_that_names_the_network_gets_a_class(module: str) -> None:
     args = ("--model.client.rank=3", "--model.client.network=fedlit.MLP", "--model.client.network.hidden=[7,5]")
-    run = fedlit.load("quickstart.yaml", f"--model.client={module}.Named", *args)
+    run = fedlit.load(str(BUNDLED), f"--model.client={module}.Named", *args)
     run.describe()
     client = next(iter(run.loop.federation.clients.values()))
     assert client.rank == 3 and client.core.state_dict().keys() == MLP(4, 2, hidden=[7, 5]).core.state_dict().keys()

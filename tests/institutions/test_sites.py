@@ -41,8 +41,8 @@ ROUNDS = 3
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    """Quickstart without its source; ``changes`` by group."""
-    content = read_yaml(ROOT / "configs" / "quickstart.yaml")
+    """A small network without a source; ``changes`` by group."""
+    content = read_yaml(ROOT / "tests" / "bundled.yaml")
     del content["data"]["source"]
     content["data"]["batches"] = 4
     content["trainer"] |= {"max_epochs": ROUNDS, "enable_progress_bar": False, "logger": False}

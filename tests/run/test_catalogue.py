@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from federations import BUNDLED
 
 import fedlit
 from fedlit.__main__ import main
@@ -259,7 +260,7 @@ OPTIMIZERS: list[tuple[str, str, dict[str, Any]]] = [
     ("quickstart.yaml", "--config own.yaml", {"lr": 0.1, "weight_decay": 0}),
     ("quickstart.yaml", "--config own.yaml --model.optimizer.lr=0.2", {"lr": 0.2, "weight_decay": 0}),
     ("alone.yaml", "", {"lr": 0.1, "weight_decay": 0}),
-    ("quickstart.yaml", "--model.optimizer=AdamW --model.optimizer.lr=0.3", {"lr": 0.3, "weight_decay": 1e-4}),
+    (str(BUNDLED), "--model.optimizer=AdamW --model.optimizer.lr=0.3", {"lr": 0.3, "weight_decay": 1e-4}),
     ("fits.yaml", "--method=scaffold", {"lr": 0.3, "momentum": 0.0}),
     ("other.yaml", "--method=scaffold", {"lr": 0.05}),
     ("fits.yaml", "--method=scaffold --model.optimizer.lr=0.2", {"lr": 0.2}),

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from disks import files_of_at_most
-from federations import different, weights
+from federations import BUNDLED, different, weights
 from federations import make_run as made_run
 from lightning.pytorch.callbacks import LambdaCallback
 
@@ -26,7 +26,7 @@ from fedlit.run.folders import check_name, say_once, to_score
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
 
-QUIET = ["--config", "quickstart.yaml", "--data.source.init_args.clients=[wine]"]
+QUIET = ["--config", str(BUNDLED), "--name=quickstart", "--data.source.init_args.clients=[wine]"]
 QUIET += ["--board.pictures=0", "--checkpoint.seconds=0"]
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedlit.__main__ import main
+from fedlit.data.sources import Hospitals
 from fedlit.run.folders import find_run
 
-FIT = ["--config", "quickstart", "--name", "logged", "--data.source.clients", "[wine]", "--board.pictures", "0"]
+FIT = ["--config", "quickstart", "--name", "logged", "--data.source.clients", "[north]", "--board.pictures", "0"]
 QUICK = ["--trainer.enable_progress_bar", "false"]
 WANDB = ["WandbLogger", "--trainer.logger.offline", "true"]
 MLFLOW = ["MLFlowLogger", "--trainer.logger.tracking_uri", "sqlite:///mlflow.db"]
@@ -17,11 +18,9 @@ RESUMED = ["--config", "quickstart", "--name", "logged"]
 
 
 @pytest.fixture
-def wine(here: Path) -> Path:
-    from sklearn.datasets import load_wine
-
-    load_wine(as_frame=True).data.head(5).to_csv(here / "wine.csv", index=False)
-    return here / "wine.csv"
+def tomorrow(here: Path) -> Path:
+    Hospitals().new_rows("north", 5).to_csv(here / "tomorrow.csv", index=False)
+    return here / "tomorrow.csv"
 
 
 def used(*more: str) -> None:
@@ -31,8 +30,8 @@ def used(*more: str) -> None:
         ["fit", *RESUMED, *more, "--ckpt_path", "last", "--trainer.max_epochs", "2"],
         ["test", *RESUMED],
         ["predict", *RESUMED],
-        ["predict", "--run", run, "--client", "wine", "--data", "wine.csv"],
-        ["export", "--run", run, "--client", "wine", "--out", "exported"],
+        ["predict", "--run", run, "--client", "north", "--data", "tomorrow.csv"],
+        ["export", "--run", run, "--client", "north", "--out", "exported"],
     ):
         assert main(command) == 0, command
 
@@ -48,7 +47,7 @@ def used(*more: str) -> None:
     ],
 )
 def test_a_run_with_a_logger_can_be_used(
-    package: str, logger: list[str], more: list[str], wine: Path, monkeypatch: pytest.MonkeyPatch
+    package: str, logger: list[str], more: list[str], tomorrow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed: pip install {package}")
@@ -59,7 +58,7 @@ def test_a_run_with_a_logger_can_be_used(
 
 
 def test_a_callback_of_ones_own_is_needed_for_training_alone(
-    wine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tomorrow: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("logged_own.py").write_text("from lightning.pytorch import Callback\nclass Mine(Callback): ...\n")

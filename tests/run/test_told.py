@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from federations import make_run
+from federations import BUNDLED, make_run
 from lightning.pytorch.loggers import CSVLogger, Logger
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -96,7 +96,7 @@ def test_the_command_line_takes_a_class_and_says_where_it_writes(
 ) -> None:
     root = tmp_path / "my runs"
     fast = ["--config", "quickstart.yaml", "--trainer.max_epochs=1", f"--trainer.default_root_dir={root}"]
-    assert main(["fit", *fast, "--trainer.logger=CSVLogger", "--data.source.init_args.clients=[wine]"]) == 0
+    assert main(["fit", *fast, "--trainer.logger=CSVLogger", "--data.source.init_args.clients=[north]"]) == 0
     folder = root / "quickstart" / "version_0"
     told = capsys.readouterr().out
     assert f"Logged by CSVLogger: '{folder / BELOW}'\n" in told
@@ -106,13 +106,13 @@ def test_the_command_line_takes_a_class_and_says_where_it_writes(
     known = charts(folder)
     assert "epoch" not in {tag for _, tag in known}
     shown = {(run, tag) for run, tag in known if re.search(tag_filter, tag) and re.search(run_filter, run)}
-    assert shown == set(product(["wine", "federation"], ["train/loss", "val/loss", "val/auroc"]))
+    assert shown == set(product(["north", "federation"], ["train/loss", "val/loss", "val/auroc"]))
     before = (folder / BELOW / "metrics.csv").read_text(encoding="utf-8")
     assert main(["test", *fast, "--trainer.logger=CSVLogger"]) == 0  # keeps what is there
     assert (folder / BELOW / "metrics.csv").read_text(encoding="utf-8") == before
     tested = pd.read_csv(folder / BELOW.parent / "version_1" / "metrics.csv")
     scores = pd.read_csv(folder / "test.csv", index_col="client")
-    assert tested["wine/test/auroc"].item() == pytest.approx(scores.loc["wine", "auroc"])
+    assert tested["north/test/auroc"].item() == pytest.approx(scores.loc["north", "auroc"])
 
 
 def charts(folder: Path) -> set[tuple[str, str]]:
@@ -147,7 +147,7 @@ def test_a_score_over_fewer_classes_is_marked(here: Path) -> None:
 
 def load(folder: Path, *more: str) -> Run:
     words = ("--data.source.init_args.clients=[breast_cancer]", f"--trainer.default_root_dir={folder}", *more)
-    return fedlit.load("quickstart.yaml", *words)
+    return fedlit.load(str(BUNDLED), *words)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from federations import BUNDLED
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
@@ -28,7 +29,7 @@ from fedlit.study.study import Study
 from fedlit.tasks import Classification
 from fedlit.tasks.go_alone import CLASSIFIERS
 
-CONFIG, CLIENTS = "quickstart.yaml", {"data.source.init_args.clients": ["wine", "breast_cancer"]}
+CONFIG, CLIENTS = str(BUNDLED), {"data.source.init_args.clients": ["wine", "breast_cancer"]}
 TREES = {"n_estimators": [8], "min_samples_leaf": [30, 1]}
 SVM = {"class_path": "sklearn.svm.SVC", "init_args": {"probability": True}, "grid": {"C": [0.1, 10]}, "scale": True}
 INNER = {"class_path": "sklearn.svm.SVC", "init_args": {"kernel": "poly"}}

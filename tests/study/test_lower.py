@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from federations import BUNDLED
 from study.conftest import write_study
 
 from fedlit.errors import ConfigError
@@ -162,7 +163,7 @@ def test_clients_of_different_tasks_choose_by_their_own(found: Comparison) -> No
 def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: Path, found: Comparison) -> None:
     clients = {"data.source.init_args.clients": ["diabetes", "breast_cancer"]}
     folder, grid = str(tmp_path / "runs" / "trees" / "seed_1"), {"classification": {"n_estimators": [5]}}
-    job = Job("extra_trees", 1, folder, "d", FitAlone("quickstart.yaml", clients, grid), "auroc")
+    job = Job("extra_trees", 1, folder, "d", FitAlone(str(BUNDLED), clients, grid), "auroc")
     frames, details = fit_baseline(job)
     predictions = frames.predictions
     assert set(predictions["client"]) == {"breast_cancer"} and details["without"] == ["diabetes"]
@@ -269,7 +270,7 @@ def test_what_failed_is_not_known_and_said_so(four: Comparison) -> None:
 
 
 def test_where_there_is_nobody_to_leave_out_it_is_refused(four: Comparison, tmp_path: Path) -> None:
-    study, one = four.study, {"data.source.init_args.clients": ["wine"]}
+    study, one = four.study, {"data.source.init_args.clients": ["north"]}
     with pytest.raises(ConfigError, match="leave_one_out: expected a federated method"):
         plan_jobs(replace(study, methods={"local": study.methods["local"]}), [1], tmp_path)
     alone = Method("quickstart", set={**one, "exchange.federated": []})

@@ -25,7 +25,7 @@ class Dies(FedProx):
             os.kill(os.getpid(), 9)
         super().__init__(*args, **kwargs)
 """
-SMALL = {"data.source.init_args.clients": ["wine", "iris"], "trainer.max_epochs": 5, "exchange.federated": []}
+SMALL = {"data.source.init_args.clients": ["north", "west"], "trainer.max_epochs": 5, "exchange.federated": []}
 STUDY = {
     "seeds": "1:2",
     "baselines": {"logistic_regression": {"C": [1.0]}},

@@ -25,7 +25,7 @@ from fedlit.study.study import Study
 from fedlit.study.tune import judged
 
 SMALL = {"data.batches": 2, "model.client.network.hidden": [8, 8, 8], "board.pictures": 0}
-SMALL["data.source.init_args.clients"] = ["wine", "iris"]
+SMALL["data.source.init_args.clients"] = ["north", "west"]
 RATE = {"low": 0.25, "high": 1.0}
 SPACE = {
     "exchange.federated": {"choices": [["nothing"], ["core"]]},
@@ -101,7 +101,7 @@ def test_a_lost_client_leaves_a_trial_without_a_value(found: Found, monkeypatch:
 
     def lost(job: Job) -> pd.DataFrame:
         own = validation_scores(job)
-        return own.assign(value=own["value"].where((own["client"] != "iris") | (job.seed != 2)))
+        return own.assign(value=own["value"].where((own["client"] != "west") | (job.seed != 2)))
 
     monkeypatch.setattr(tune, "validation_scores", lost)
     (own,) = judged(found.study, [("gl", found.best.params)], [1, 2], found.folder, Basis(found.study), 1)

@@ -49,6 +49,11 @@ _SHARED = {
     "sodium": _Measurement(138, 4, 0, -0.45, -0.45, 110),
     "systolic": _Measurement(132, 18, 0, -0.45, 0.45, 70),
     "pulse": _Measurement(79, 12, 0, 0.45, -0.45, 35),
+    "weight": _Measurement(77, 15, 0, 0.0, 0.0, 35),
+    "glucose": _Measurement(112, 25, 0, 0.0, 0.0, 50),
+    "potassium": _Measurement(4.2, 0.4, 1, 0.0, 0.0, 2.5),
+    "albumin": _Measurement(3.7, 0.5, 1, 0.0, 0.0, 1.5),
+    "temperature": _Measurement(36.9, 0.5, 1, 0.0, 0.0, 34),
 }
 _PRIVATE = {
     "north": {"frailty": _Measurement(4.5, 1.5, 0, 0.3, 0.0, 1)},
@@ -58,9 +63,9 @@ _PRIVATE = {
 _MALE = 0.3  # added to the log odds
 _MICROMOLES = 88.4  # µmol/L of creatinine in one mg/dL
 _ROWS = {
-    "north": {"train": 60, "validation": 40, "test": 1500},
-    "south": {"train": 1500, "validation": 500, "test": 1500},
-    "west": {"train": 1500, "validation": 500, "test": 40},
+    "north": {"train": 30, "validation": 30, "test": 1500},
+    "south": {"train": 800, "validation": 300, "test": 2500},
+    "west": {"train": 2400, "validation": 600, "test": 40},
 }
 
 
@@ -68,8 +73,8 @@ _ROWS = {
 class Hospitals(Source):
     """Three made-up hospitals that predict whether a patient is readmitted within 30 days; the truth is known.
 
-    - At north and west the same things lead to a readmission. South is a heart centre, where half of them count the
-      other way round.
+    - At north and west the same eight measurements lead to a readmission. South is a heart centre, where five of them
+      count the other way round.
     - North has few rows to learn from and many later ones. It should join.
     - South has many of both and a mechanism of its own. It should stay alone.
     - West has many rows to learn from and few later ones: these cannot show what it gains.
@@ -77,8 +82,8 @@ class Hospitals(Source):
     - A label is drawn with the probability that :meth:`risk` returns: a logistic model of the written values.
 
     - Clients: north, south, west.
-    - Columns: age, sex, stay, admissions, creatinine, haemoglobin, sodium, systolic, pulse; frailty at north only,
-      lactate at south only, bmi at west only.
+    - Columns: age, sex, stay, admissions, creatinine, haemoglobin, sodium, systolic, pulse, weight, glucose, potassium,
+      albumin, temperature; frailty at north only, lactate at south only, bmi at west only.
     - Target: readmitted, yes or no; yes is the positive class.
     - Splits: the column part; test rows are those of the next year, and the same for all seeds of a run.
     - Licence: simulated by fedlit; contains no real data.
@@ -87,12 +92,12 @@ class Hospitals(Source):
     Args:
         clients: the hospitals to use, among north, south and west.
         draw: the seed of all rows. The run's seed changes no row and no split.
-        later: the number of test rows of each hospital; if None, 1,500 at north and south, and 40 at west. Training and
-            validation rows do not depend on it, so that the same study on 100,000 test rows shows the truth.
+        later: the number of test rows of each hospital; if None, 1,500 at north, 2,500 at south and 40 at west.
+            Training and validation rows do not depend on it: the same study on 100,000 test rows shows the truth.
 
     Example:
         >>> [(table.name, table.features.shape) for table in Hospitals().tables(seed=0)]
-        [('north', (1600, 10)), ('south', (3500, 10)), ('west', (2040, 10))]
+        [('north', (1560, 15)), ('south', (3600, 15)), ('west', (3040, 15))]
     """
 
     name: ClassVar[str] = "hospitals"
